@@ -19,10 +19,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/race"
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 )
 
 const testDim = 8

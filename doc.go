@@ -19,8 +19,8 @@
 //	search/keywords     BM25 over payloads; search/fuse makes one ranking of two
 //	search/highlight    the words of a text that a question has found
 //	search/quality      recall, speed against recall, tuning
-//	metadata/condition  conditions over payloads
-//	server, server/store    the service as an http.Handler; folders of collections
+//	index/metadata/condition  conditions over payloads
+//	server, collection/store    the service as an http.Handler; folders of collections
 //	eval, eval/beir     measures of runs, and test collections
 //	kernels/maxsim      MaxSim over plain vectors, without an index
 //	codec               the compression

@@ -29,7 +29,7 @@ var elsewhere = map[string]string{
 func TestErrorsAreInOnePlace(t *testing.T) {
 	here, err := os.ReadFile("errors.go")
 	require.NoError(t, err)
-	for _, dir := range []string{"metadata/condition", "index", "index/interop", "kernels", "search", "storage", "vectors"} {
+	for _, dir := range []string{"index/metadata/condition", "index", "index/interop", "kernels", "search", "storage", "vectors"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

@@ -17,7 +17,7 @@ import (
 )
 
 // model is the small model of this repository.
-const model = "examples/quickstart/colbert-nano"
+const model = "docs/examples/quickstart/colbert-nano"
 
 // newPath is a path for an index, and how to remove it.
 func newPath() (path string, remove func()) {

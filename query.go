@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/server/collection"
-	"github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

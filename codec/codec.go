@@ -29,7 +29,7 @@ import (
 	"math"
 	"sync"
 
-	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -215,13 +215,13 @@ func NormalizeWide(x []float32, dim, threads int) {
 }
 
 // Square is the square of the length of x, summed in float64.
-func Square(x []float32) float64 { return norm.Square(x) }
+func Square(x []float32) float64 { return floats.SquaredNorm(x) }
 
 // Unit scales a row whose [Square] is known to unit length, in place, as [Normalize]
 // does.
 func Unit(x []float32, square float64) {
 	if square > 0 {
-		norm.Scale(x, 1/math.Sqrt(square))
+		floats.Scale(x, 1/math.Sqrt(square))
 	}
 }
 

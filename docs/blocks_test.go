@@ -63,7 +63,7 @@ func TestCommandsOfPages(t *testing.T) {
 	// The pages call go for what a fresh machine needs it for, and for nothing else. The program is
 	// installed already, and the tests are what runs here.
 	writeProgram(t, bin, "go", fmt.Sprintf(`case "$*" in
-"run ./examples/quickstart") cd '%s' && exec '%s' run ./examples/quickstart ;;
+"run ./docs/examples/quickstart") cd '%s' && exec '%s' run ./docs/examples/quickstart ;;
 "install ./cmd/plaid" | "test ./...") ;;
 *) echo "go $*: not expected" >&2; exit 1 ;;
 esac`, root, goTool))

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -187,10 +187,10 @@ func (c *chunk) round() error {
 	for i := range c.texts {
 		v := c.texts[i].vectors
 		c.halves = slices.Grow(c.halves[:0], 2*len(v))[:2*len(v)]
-		if !half.Encode(c.halves, v) {
+		if !floats.EncodeFloat16(c.halves, v) {
 			return fmt.Errorf("%w: not finite, as float16", vectors.ErrValue)
 		}
-		half.Decode(v, c.halves)
+		floats.DecodeFloat16(v, c.halves)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/encode/weights"
-	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -403,7 +403,7 @@ func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []
 		end := ends[len(c.texts)-1]
 		n := (end - first) * d
 		c.memory, c.rounded = slices.Grow(c.memory[:0], n)[:n], true
-		half.Decode(c.memory, b.halves[2*first*d:])
+		floats.DecodeFloat16(c.memory, b.halves[2*first*d:])
 		at := 0
 		for i := range c.texts {
 			last := (ends[i] - first) * d

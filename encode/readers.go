@@ -20,7 +20,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
@@ -45,7 +45,7 @@ func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[
 // name that ends in .gz is unpacked. One that changes while it is read is an error.
 func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		var watch infile.Watch
+		var watch files.Watch
 		f, err := watch.Stream(ctx, name)
 		if err != nil {
 			var pe *fs.PathError

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -123,7 +123,7 @@ func TestChangedWhileRead(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600))
 		}
 	}
-	var changed *infile.ChangedError
+	var changed *files.ChangedError
 	require.ErrorAs(t, err, &changed)
 }
 

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/eval"
-	"github.com/plaid-ir/plaid/internal/realdata"
+	"github.com/plaid-ir/plaid/internal/testing/realdata"
 )
 
 // reciprocal evaluates a run that finds the relevant document of query i at rank

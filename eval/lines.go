@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // maxLine is the longest line accepted.
@@ -16,7 +16,7 @@ const maxLine = 1 << 20
 
 // load reads a regular file, which must not change meanwhile.
 func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err error) {
-	err = infile.ReadRegular(path, func(r io.Reader) error {
+	err = files.ReadRegular(path, func(r io.Reader) error {
 		v, err = read(r, path)
 		return err
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -461,5 +461,5 @@ func CanBuild(ctx context.Context, path string, opts *BuildOptions) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	return atomicfile.CanCreate(path)
+	return files.CanCreate(path)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/race"
-	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -415,7 +415,7 @@ func TestInfo(t *testing.T) {
 		require.Positive(t, in.BytesPerToken)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
-		if failpoint.Windows { // it has room to grow
+		if files.AsOnWindows { // it has room to grow
 			require.LessOrEqual(t, in.Pages.Size, info.Size())
 		} else {
 			require.Equal(t, info.Size(), in.Pages.Size)

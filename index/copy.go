@@ -13,7 +13,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -251,7 +251,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 	if err != nil {
 		return nil, err
 	}
-	folder, err := atomicfile.CreateFolder(dir)
+	folder, err := files.CreateAtomicFolder(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
@@ -86,7 +86,7 @@ func ofDocument(i int, id string, err error) error {
 
 // checkValues refuses vectors that have no meaning.
 func checkValues(i, dim int, id string, tokens []float32) error {
-	if norm.Finite(tokens) {
+	if floats.Finite(tokens) {
 		return nil
 	}
 	for j, x := range tokens {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index/interop"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -64,7 +64,7 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 	if err != nil {
 		return nil, err
 	}
-	folder, err := atomicfile.CreateFolder(dir)
+	folder, err := files.CreateAtomicFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func reportOf(lengths []int32) *ExportReport {
 	return r
 }
 
-func (s *Snapshot) exportVectors(ctx context.Context, folder *atomicfile.Folder, docs *roaring.Bitmap, lengths []int32, progress func(Progress)) error {
+func (s *Snapshot) exportVectors(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress)) error {
 	total := 0
 	wide := make([]int64, len(lengths))
 	for i, n := range lengths {
@@ -156,7 +156,7 @@ func lines(texts []string) func(io.Writer) error {
 
 // exportPayload writes the payloads, a line each; there is no file if there is
 // no payload.
-func (s *Snapshot) exportPayload(ctx context.Context, folder *atomicfile.Folder, docs *roaring.Bitmap) error {
+func (s *Snapshot) exportPayload(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
 	err := folder.Write(exportPayload, func(w io.Writer) error {
 		return visitDocuments(ctx, docs, func(ordinal uint32) error {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/metadata"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // Facet is how many documents have each value of a field.

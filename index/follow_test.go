@@ -19,9 +19,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/race"
-	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -133,7 +133,7 @@ func TestFollowBackups(t *testing.T) {
 	requireIndex(t, held, docs)
 	require.NoError(t, held.Close())
 	own := 1
-	if failpoint.Windows {
+	if files.AsOnWindows {
 		own = 2 // a second one of the file for its views
 	}
 	require.Equal(t, own+3, descriptors(t, dir), "the index and three copies")

@@ -17,9 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/race"
-	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -314,7 +314,7 @@ func TestLittleAddressSpace(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector needs address space without limit")
 	}
-	if failpoint.Windows {
+	if files.AsOnWindows {
 		t.Skip("the file is mapped anew")
 	}
 	require.Contains(t, child(t, "address space", "PLAID_TEST_PATH="+filepath.Join(testenv.RAMDir(t), "as.plaid"),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -50,8 +50,8 @@ func waiting(t *testing.T) <-chan struct{} {
 		t.Skip("there are no locks to wait for")
 	}
 	looked := make(chan struct{})
-	t.Cleanup(func() { failpoint.Waiting = nil })
-	failpoint.Waiting = func(string) {
+	t.Cleanup(func() { files.HookWaiting = nil })
+	files.HookWaiting = func(string) {
 		select {
 		case looked <- struct{}{}:
 		default:

@@ -12,7 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/storage"
 
-	"github.com/plaid-ir/plaid/internal/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/countdown"
 )
 
 // An opening that is broken off anywhere says so, calls nothing damaged and leaves

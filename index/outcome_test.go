@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -49,23 +49,23 @@ func TestChangesOfUnknownOutcome(t *testing.T) {
 			require.NoError(t, err)
 			before := snapshotDigest(t, held)
 
-			t.Cleanup(func() { failpoint.Synced = nil })
+			t.Cleanup(func() { files.HookSynced = nil })
 			last := ix.Path()
 			if name == "compact" {
 				last = filepath.Dir(last)
-				failpoint.Synced = func(string) error { return errors.New("no answer") } // of the new file, which goes again
+				files.HookSynced = func(string) error { return errors.New("no answer") } // of the new file, which goes again
 				err := first(ix)
 				require.ErrorContains(t, err, "no answer")
 				require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)
 			}
-			failpoint.Synced = func(path string) error {
+			files.HookSynced = func(path string) error {
 				if path == last {
 					return errors.New("no answer")
 				}
 				return nil
 			}
 			require.ErrorIs(t, first(ix), storage.ErrOutcomeUnknown)
-			failpoint.Synced = nil
+			files.HookSynced = nil
 
 			check := func() {
 				now, err := ix.Snapshot()
@@ -106,19 +106,19 @@ func TestFirstBuildOfUnknownOutcome(t *testing.T) {
 	docs := corpus(10, 6, 8, 3)
 	o := &BuildOptions{Progress: func(p Progress) {
 		if p.Stage == "encode" {
-			failpoint.Synced = func(string) error { return errors.New("no answer") }
+			files.HookSynced = func(string) error { return errors.New("no answer") }
 		}
 	}}
-	t.Cleanup(func() { failpoint.Synced = nil })
+	t.Cleanup(func() { files.HookSynced = nil })
 	_, err := Build(context.Background(), path, fromDocs(t, 8, docs), o)
 	require.ErrorContains(t, err, "removed again")
 	require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)
 	require.NoFileExists(t, path)
-	failpoint.Synced = nil
+	files.HookSynced = nil
 	build(t, path, 8, docs, nil)
 
 	_, err = Build(context.Background(), path, fromDocs(t, 8, docs[:4]), &BuildOptions{Force: true, Progress: o.Progress})
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
-	failpoint.Synced = nil
+	files.HookSynced = nil
 	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Verify(context.Background())) })
 }

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/storage"
 )
 

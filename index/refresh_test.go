@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -42,7 +42,7 @@ func many(prefix string, n, dim int) []vectors.Document {
 func TestSnapshotsShare(t *testing.T) {
 	const dim = 32
 	small(t)
-	if failpoint.Windows {
+	if files.AsOnWindows {
 		t.Skip("snapshots of two mappings share nothing")
 	}
 	path := newPath(t)

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -228,8 +228,8 @@ func TestRetrainFails(t *testing.T) {
 		path := newPath(t)
 		build(t, path, dim, docs, nil)
 		ix := writing(t, path)
-		t.Cleanup(func() { failpoint.Synced = nil })
-		failpoint.Synced = func(p string) error {
+		t.Cleanup(func() { files.HookSynced = nil })
+		files.HookSynced = func(p string) error {
 			if p == path+".beside.tmp" {
 				return boom
 			}
@@ -238,7 +238,7 @@ func TestRetrainFails(t *testing.T) {
 		_, err := ix.Retrain(ctx, nil)
 		require.ErrorIs(t, err, boom)
 		require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)
-		failpoint.Synced = func(p string) error {
+		files.HookSynced = func(p string) error {
 			if p == filepath.Dir(path) {
 				return boom
 			}
@@ -246,7 +246,7 @@ func TestRetrainFails(t *testing.T) {
 		}
 		_, err = ix.Retrain(ctx, nil)
 		require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
-		failpoint.Synced = nil
+		files.HookSynced = nil
 		requireShown(t, ix, docs)
 	})
 }

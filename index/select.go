@@ -7,8 +7,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/metadata"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // Select returns the ordinals of the live documents that a condition is true of.

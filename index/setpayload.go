@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // UpdatePayload sets fields in the payloads of the documents that a condition is true

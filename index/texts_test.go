@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
 
 // An index of texts that are encoded as they are read has the content of one of their
@@ -20,7 +20,7 @@ import (
 func TestTextsWithoutSpool(t *testing.T) {
 	tiny(t)
 	ctx := context.Background()
-	e, err := encode.Open("../examples/quickstart/colbert-nano", nil)
+	e, err := encode.Open("../docs/examples/quickstart/colbert-nano", nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, e.Close()) }()
 	words := strings.Fields("cells divide and proteins fold in the membrane of old yeast while light falls on green leaves")

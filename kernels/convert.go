@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 func widenBF16(dst []float32, src []byte) {
@@ -14,7 +14,7 @@ func widenBF16(dst []float32, src []byte) {
 }
 
 func widenF16(dst []float32, src []byte) {
-	half.Decode(dst, src)
+	floats.DecodeFloat16(dst, src)
 }
 
 // BF16FromF32 rounds to the nearest bfloat16, ties to even. NaN stays NaN.
@@ -27,8 +27,8 @@ func BF16FromF32(f float32) uint16 {
 }
 
 // F16ToF32 converts an IEEE 754 binary16 value exactly.
-func F16ToF32(h uint16) float32 { return half.To32(h) }
+func F16ToF32(h uint16) float32 { return floats.Float32(h) }
 
 // F16FromF32 rounds to the nearest binary16, ties to even; values beyond its
 // range become infinite.
-func F16FromF32(f float32) uint16 { return half.From32(f) }
+func F16FromF32(f float32) uint16 { return floats.Float16(f) }

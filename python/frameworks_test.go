@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/pyenv"
-	"github.com/plaid-ir/plaid/internal/sources"
+	"github.com/plaid-ir/plaid/internal/testing/pyenv"
+	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
 
 // The adapters to frameworks pass the tests that these have for all, and type checks; the

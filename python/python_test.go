@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/pyenv"
-	"github.com/plaid-ir/plaid/internal/sources"
+	"github.com/plaid-ir/plaid/internal/testing/pyenv"
+	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
 
 // The wheel for this machine is installed as a user would, and its tests pass: the index

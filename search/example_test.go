@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )

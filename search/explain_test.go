@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 func explain(t *testing.T, e *Engine, q Query, id string, o Options) *Explanation {

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 // An engine on an index that follows its path goes on when the file is

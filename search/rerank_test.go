@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/race"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/topk"

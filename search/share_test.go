@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 // Keep is the least number that a share has no more of the best than, but for a chance of 10⁻⁴,

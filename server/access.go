@@ -1,6 +1,6 @@
 package server
 
-import "github.com/plaid-ir/plaid/server/collection"
+import "github.com/plaid-ir/plaid/collection"
 
 // accessOut says what bearer tokens allow. Neither a secret nor the digest of one is in it.
 type accessOut struct {

@@ -11,7 +11,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // Permission is what a token allows. Each includes those before it.

@@ -29,7 +29,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 		}
 		Templating struct{ List []struct{ Name string } }
 	}
-	text, err := os.ReadFile("../deploy/grafana.json")
+	text, err := os.ReadFile("deploy/grafana.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &board))
 	require.NotEmpty(t, board.Panels)
@@ -49,7 +49,7 @@ func TestDashboardAndAlerts(t *testing.T) {
 	for _, v := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(string(text), -1) {
 		require.Contains(t, append(variables, "__all"), v[1])
 	}
-	rules, err := os.ReadFile("../deploy/plaid.rules.yaml")
+	rules, err := os.ReadFile("deploy/plaid.rules.yaml")
 	require.NoError(t, err)
 	asked = append(asked, string(rules))
 

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/jsontext"
-	"github.com/plaid-ir/plaid/metadata/condition"
-	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // elsewhere are the collections of a folder, of which the service does not know that they are.

@@ -7,10 +7,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // feedbackIn are documents that are taken for good, and for bad.

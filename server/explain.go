@@ -5,11 +5,11 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // explainIn asks what became of a document in a search.

@@ -1,9 +1,9 @@
 package server
 
 import (
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/metadata/condition"
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // facetsIn asks how many documents have each value of some fields.

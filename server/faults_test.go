@@ -19,8 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // Scores of vectors that are sent are those of the kernels; those beyond float32 are no

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 

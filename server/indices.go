@@ -3,7 +3,7 @@ package server
 import (
 	"errors"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // declareIn asks for a new index.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/keywords"
-	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/storage"
 )
 

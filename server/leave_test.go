@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // lastByte is a body that says when its end was read.

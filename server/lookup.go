@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

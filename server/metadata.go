@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

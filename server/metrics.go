@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/plaid-ir/plaid/collection"
 	base "github.com/plaid-ir/plaid/internal/metrics"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // metrics are what /metrics shows.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // openapiVersion is that of the description of the API.

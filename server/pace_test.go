@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // clock is a time that goes on when it is told to.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/size"
-	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

@@ -3,8 +3,8 @@ package server
 import (
 	"errors"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // byVectors ranks the k best documents for each task among those that are allowed.

@@ -6,23 +6,23 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // TokenFile is a TokenSource that reads a file again when it changes.
-type TokenFile struct{ kept *infile.Kept[Tokens] }
+type TokenFile struct{ kept *files.Kept[Tokens] }
 
 // OpenTokenFile reads the file; its form is that of [ParseTokens]. A later version
 // that cannot be read is logged, and the tokens before it stay valid.
 func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFile, error) {
 	read := func() (Tokens, error) {
-		tokens, err := infile.Parse(ctx, path, ParseTokens)
+		tokens, err := files.Parse(ctx, path, ParseTokens)
 		if err != nil && !errors.Is(err, ErrTokens) {
 			err = fmt.Errorf("%w: %w", ErrTokens, err)
 		}
 		return tokens, err
 	}
-	kept, err := infile.Keep(read, func(tokens Tokens, err error) {
+	kept, err := files.Keep(read, func(tokens Tokens, err error) {
 		if err != nil {
 			log.Error("tokens stay as they were", "file", path, "error", err)
 			return

@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Successor is a file that is written beside another and then takes its place.
@@ -52,7 +52,7 @@ func NewSuccessor(path string) (*Successor, error) {
 			return nil, err
 		}
 		s := &Successor{path: path, tmp: f.Name(), file: f}
-		err = filelock.Shared(f)
+		err = files.LockShared(f)
 		if err == nil {
 			var mine, named fs.FileInfo
 			mine, err = f.Stat()
@@ -63,7 +63,7 @@ func NewSuccessor(path string) (*Successor, error) {
 			}
 		}
 		// Another process may have swept it between creation and lock.
-		if !errors.Is(err, filelock.ErrHeld) && !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, files.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.Join(err, s.Discard())
 		}
 		if err := f.Close(); err != nil {
@@ -99,11 +99,11 @@ func SweepSuccessors(path string, log *slog.Logger) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		f, err := filelock.Open(path, os.O_RDONLY, 0)
+		f, err := files.OpenFile(path, os.O_RDONLY, 0)
 		if err != nil {
 			continue
 		}
-		if filelock.Exclusive(f) == nil && os.Remove(path) == nil {
+		if files.LockExclusive(f) == nil && os.Remove(path) == nil {
 			log.Info("removed an interrupted backup", "file", path)
 		}
 		_ = f.Close()

@@ -7,7 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
@@ -58,7 +58,7 @@ func (f *File) commit(h *handle, fn func(*Tx) error) error {
 	}
 	defer close(e.done)
 	if err == nil {
-		err = failpoint.AfterSync(f.path)
+		err = files.AfterSync(f.path)
 	}
 	if err != nil {
 		if now, rerr := h.metaPages(); rerr != nil || now != metas {

@@ -10,20 +10,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 var errDisk = errors.New("the disk gives no answer")
 
 // failSyncs lets the syncs that end a change fail, for the paths that match.
 func failSyncs(t *testing.T, match func(path string) bool) {
-	failpoint.Synced = func(path string) error {
+	files.HookSynced = func(path string) error {
 		if match(path) {
 			return errDisk
 		}
 		return nil
 	}
-	t.Cleanup(func() { failpoint.Synced = nil })
+	t.Cleanup(func() { files.HookSynced = nil })
 }
 
 func addDoc(f *File, id string) error {
@@ -77,7 +77,7 @@ func TestUnknownOutcome(t *testing.T) {
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.ErrorIs(t, err, errDisk)
 	require.ErrorContains(t, err, "outcome unknown, open again")
-	failpoint.Synced = nil
+	files.HookSynced = nil
 
 	check := func() {
 		require.Equal(t, before, seen(t, f), "a new view")
@@ -119,14 +119,14 @@ func TestUnknownOutcome(t *testing.T) {
 
 // No view shows a commit before its last sync.
 func TestViewsWaitForTheLastSync(t *testing.T) {
-	t.Cleanup(func() { failpoint.Synced = nil })
+	t.Cleanup(func() { files.HookSynced = nil })
 	for _, fails := range []bool{false, true} {
-		failpoint.Synced = nil
+		files.HookSynced = nil
 		f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
 		require.NoError(t, err)
 		before := seen(t, f)
 		text := make(chan string, 1)
-		failpoint.Synced = func(string) error {
+		files.HookSynced = func(string) error {
 			go func() {
 				v, err := f.View()
 				if err != nil {
@@ -190,7 +190,7 @@ func TestUnknownOutcomeOfARewrite(t *testing.T) {
 	err = f.Replace(fillTestIndex)
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.ErrorIs(t, err, errDisk)
-	failpoint.Synced = nil
+	files.HookSynced = nil
 	require.Equal(t, before, seen(t, f))
 	require.ErrorIs(t, addDoc(f, "epsilon"), ErrOutcomeUnknown)
 	require.NoError(t, f.Close())

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
@@ -80,7 +80,7 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 
 // giveName renames a file to a name that no file has.
 func giveName(tmp, path string) error {
-	err := filelock.RenameNew(tmp, path)
+	err := files.RenameNew(tmp, path)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	if err != nil {
 		return boltfile.WithPath(f.path, err)
 	}
-	old, err := filelock.Open(path, os.O_RDWR, 0)
+	old, err := files.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errRaced
 	} else if err != nil {
@@ -166,7 +166,7 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 // opens it again.
 func (f *File) mapNew(file *os.File, tmp string, expected int64) (*handle, error) {
 	for smaller := 0; ; smaller++ {
-		if err := filelock.Exclusive(file); err != nil {
+		if err := files.LockExclusive(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 		h, err := mapFile(file, true, expected, smaller)
@@ -212,7 +212,7 @@ func (f *File) inherit(file *os.File, old fs.FileInfo) error {
 
 // openAs opens a file for writing under another name than it has for now.
 func openAs(path, name string, flag int, mode os.FileMode) (*os.File, error) {
-	f, err := filelock.OpenAs(path, name, os.O_RDWR|flag, mode)
+	f, err := files.OpenFileAs(path, name, os.O_RDWR|flag, mode)
 	if pe, ok := err.(*fs.PathError); ok {
 		pe.Path = name
 	}

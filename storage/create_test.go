@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Whatever part of bbolt's first write is there, by an older program in the place
@@ -81,7 +81,7 @@ func TestFirstWriteLeavesNothing(t *testing.T) {
 	_, err := Open(context.Background(), path, Options{Write: true, Create: true})
 	require.ErrorIs(t, err, errDisk)
 	require.Empty(t, names(t, dir))
-	failpoint.Synced = nil
+	files.HookSynced = nil
 
 	other := writeTestIndex(t)
 	data, err := os.ReadFile(other)

@@ -12,7 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
@@ -74,7 +74,7 @@ func openDerived(ctx context.Context, path string, o DerivedOptions) (d *Derived
 	if o.Write {
 		flag = os.O_RDWR | os.O_CREATE
 	}
-	file, err := filelock.Open(path, flag, 0o666)
+	file, err := files.OpenFile(path, flag, 0o666)
 	if err != nil {
 		return nil, boltfile.WithPath(path, err)
 	}
@@ -184,7 +184,7 @@ func (d *DerivedFile) Unlock() (err error) {
 		return errors.ErrUnsupported
 	}
 	d.unlocked, err = d.transaction()
-	filelock.Unlock(d.file)
+	files.Unlock(d.file)
 	return err
 }
 
@@ -213,7 +213,7 @@ func (d *DerivedFile) transaction() (id int, err error) {
 // Close closes the file. No transaction may run.
 func (d *DerivedFile) Close() error {
 	if d.broken.Load() {
-		filelock.Unlock(d.file) // what bbolt has mapped keeps the open file alive
+		files.Unlock(d.file) // what bbolt has mapped keeps the open file alive
 		return d.file.Close()
 	}
 	return d.db.Close()

@@ -13,11 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	bolt "go.etcd.io/bbolt"
 )
 
 // Options for Open. The zero value opens an existing index for reading.
@@ -112,7 +110,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	create := o.Write && o.Create
 	info, err := os.Stat(f.path)
-	if errors.Is(err, fs.ErrNotExist) && failpoint.Windows {
+	if errors.Is(err, fs.ErrNotExist) && files.AsOnWindows {
 		if done, err := putBack(ctx, f.path, deadline); err != nil {
 			return err
 		} else if done {
@@ -180,7 +178,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 		flag = os.O_RDWR
 	}
 	for {
-		file, err := filelock.Open(path, flag, 0)
+		file, err := files.OpenFile(path, flag, 0)
 		if err != nil {
 			return nil, boltfile.WithPath(path, err)
 		}
@@ -286,7 +284,7 @@ func (f *File) release(h *handle) error {
 // syncDir makes the name of a file durable, where the system can do that.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
-		return failpoint.AfterSync(filepath.Dir(path))
+		return files.AfterSync(filepath.Dir(path))
 	}
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -296,5 +294,5 @@ func syncDir(path string) error {
 	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}
-	return failpoint.AfterSync(filepath.Dir(path))
+	return files.AfterSync(filepath.Dir(path))
 }

@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/index/metadata"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/metadata"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func TestMain(m *testing.M) {
-	failpoint.FromEnvironment()
+	files.HooksFromEnvironment()
 	os.Exit(m.Run())
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 )
 
 // writeManyIDs makes an index whose ids take pages on two levels, in several

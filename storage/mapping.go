@@ -10,12 +10,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
-
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/filelock"
-	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // mappedBytes is the address space that a writer maps: the file can grow to that
@@ -60,7 +58,7 @@ const growBytes = 32 << 10
 
 // writable refuses systems where there is no address space to spare.
 func writable() error {
-	if bits.UintSize < 64 || failpoint.Windows && mappingLock(new(bolt.DB)) == nil {
+	if bits.UintSize < 64 || files.AsOnWindows && mappingLock(new(bolt.DB)) == nil {
 		return fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 	}
 	return nil
@@ -88,7 +86,7 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	}
 	last := true
 	h = &handle{file: file, opened: info, refs: 1}
-	if write && !failpoint.Windows {
+	if write && !files.AsOnWindows {
 		sizes := mapSizes(max(info.Size(), expected))
 		chosen := min(fairSize(sizes)+smaller, len(sizes)-1)
 		last = chosen == len(sizes)-1
@@ -105,7 +103,7 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if write && failpoint.Windows {
+	if write && files.AsOnWindows {
 		h.mapping = mappingLock(db)
 		db.AllocSize = 1 << 30 // what bbolt maps, as on Windows
 	} else {
@@ -139,7 +137,7 @@ func optionsFor(file *os.File, write bool) *bolt.Options {
 // closeLeft closes a file that bbolt has not closed because it panicked.
 func closeLeft(file *os.File) {
 	if _, err := file.Stat(); err == nil {
-		filelock.Unlock(file)
+		files.Unlock(file)
 		_ = file.Close()
 	}
 }

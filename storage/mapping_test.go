@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // A file that reaches the end of its mapping is an error at once, also while
 // views are open, for which bbolt would wait. Opened again it goes on growing.
 func TestFileReachesTheEndOfItsMapping(t *testing.T) {
-	if failpoint.Windows {
+	if files.AsOnWindows {
 		t.Skip("the file is mapped anew")
 	}
 	old := mappedBytes
@@ -87,7 +87,7 @@ func TestMapSizes(t *testing.T) {
 // A process may have many indexes open for writing: each leaves address space for the
 // others, and gives it back.
 func TestManyWriters(t *testing.T) {
-	if failpoint.Windows || mappedBytes != 16<<40 {
+	if files.AsOnWindows || mappedBytes != 16<<40 {
 		t.Skip("only where all of it is mapped")
 	}
 	before := reserved.Load()

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
@@ -93,7 +93,7 @@ func isFirstAt(path string, size int64) (bool, error) {
 	if size > firstPages*boltfile.MaxPageSize {
 		return false, nil
 	}
-	file, err := filelock.Open(path, os.O_RDONLY, 0)
+	file, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return false, err
 	}

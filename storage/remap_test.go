@@ -16,18 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/filelock"
 )
 
 // asOnWindows has the test write as one has to there.
 func asOnWindows(t *testing.T) {
-	old := failpoint.Windows
-	failpoint.Windows = true
-	t.Cleanup(func() { failpoint.Windows = old })
+	old := files.AsOnWindows
+	files.AsOnWindows = true
+	t.Cleanup(func() { files.AsOnWindows = old })
 }
 
 // bbolt's lock of its mapping is where it is looked for.
@@ -47,7 +45,7 @@ func TestMappingLock(t *testing.T) {
 
 // What is true of commits, views and rewrites is true of those of Windows.
 func TestAsOnWindows(t *testing.T) {
-	if failpoint.Windows {
+	if files.AsOnWindows {
 		t.Skip("all tests are")
 	}
 	asOnWindows(t)
@@ -278,9 +276,9 @@ func TestInterruptedReplacement(t *testing.T) {
 
 	// Who is at it has the lock.
 	path := interrupted()
-	busy, err := filelock.Open(siblingPath(path, replacedSuffix), os.O_RDWR, 0)
+	busy, err := files.OpenFile(siblingPath(path, replacedSuffix), os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.NoError(t, filelock.Exclusive(busy))
+	require.NoError(t, files.LockExclusive(busy))
 	_, err = Open(ctx, path, Options{})
 	require.ErrorIs(t, err, ErrLocked)
 	time.AfterFunc(50*time.Millisecond, func() { busy.Close() })

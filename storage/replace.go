@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -11,10 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/filelock"
-	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Windows may rename no file over one that is open, and an index is open when another takes
@@ -32,7 +30,7 @@ const (
 // could not be removed it is then gone, a name under which that is to be done once it is
 // closed.
 func putInPlace(tmp, path string) (gone string, err error) {
-	if _, err := os.Lstat(path); !failpoint.Windows || errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(path); !files.AsOnWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
 	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // it is not open, or that is no matter
@@ -42,14 +40,14 @@ func putInPlace(tmp, path string) (gone string, err error) {
 	if err := os.Remove(replaced); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if err := filelock.Rename(path, replaced); err != nil {
+	if err := files.Rename(path, replaced); err != nil {
 		return "", err
 	}
-	if err := filelock.Rename(tmp, path); err != nil {
-		return "", errors.Join(err, filelock.Rename(replaced, path))
+	if err := files.Rename(tmp, path); err != nil {
+		return "", errors.Join(err, files.Rename(replaced, path))
 	}
 	gone = goneName(path)
-	if filelock.Rename(replaced, gone) != nil {
+	if files.Rename(replaced, gone) != nil {
 		gone = replaced
 	}
 	if os.Remove(gone) == nil { // now, or when nobody has it open any more
@@ -62,7 +60,7 @@ func putInPlace(tmp, path string) (gone string, err error) {
 // be nothing to be done; then it is false.
 func putBack(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
 	replaced := siblingPath(path, replacedSuffix)
-	f, err := filelock.Open(replaced, os.O_RDONLY, 0)
+	f, err := files.OpenFile(replaced, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
@@ -93,11 +91,11 @@ func putBack(ctx context.Context, path string, deadline time.Time) (done bool, e
 // Remove takes the file away from its name, under the lock that is held. On Windows what
 // it held goes when it is closed.
 func (f *File) Remove() error {
-	if !failpoint.Windows {
+	if !files.AsOnWindows {
 		return os.Remove(f.path)
 	}
 	gone := goneName(f.path)
-	if err := filelock.Rename(f.path, gone); err != nil {
+	if err := files.Rename(f.path, gone); err != nil {
 		return err
 	}
 	if os.Remove(gone) != nil {
@@ -115,7 +113,7 @@ func goneName(path string) string {
 // sweepReplaced removes what replacements have left. The file that has the name of the
 // index is open and locked, so none is under way.
 func (f *File) sweepReplaced() {
-	if !failpoint.Windows {
+	if !files.AsOnWindows {
 		return
 	}
 	if os.Remove(siblingPath(f.path, replacedSuffix)) == nil {

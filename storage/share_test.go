@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
@@ -98,7 +98,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 		if v.snapshot.from == older.snapshot.from {
 			require.Equal(t, len(older.chunks), v.SharedChunks(older))
 		} else {
-			require.True(t, failpoint.Windows)
+			require.True(t, files.AsOnWindows)
 			mappings++
 		}
 		require.Len(t, v.chunks, len(older.chunks)+1)
@@ -125,7 +125,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 			require.NoError(t, fresh.Close())
 		}
 	}
-	require.Equal(t, failpoint.Windows, mappings > 1)
+	require.Equal(t, files.AsOnWindows, mappings > 1)
 	require.Equal(t, 1, f.handle.db.Stats().OpenTxN)
 
 	// Nothing has changed but a record beside the generation.

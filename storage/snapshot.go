@@ -11,7 +11,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // On Windows a writer maps its file anew as it grows, instead of having mapped from the
@@ -85,7 +85,7 @@ func (h *handle) mapForReading(least int64) (err error) {
 	}
 	defer Guard(h.file.Name(), &err)()
 	var db *bolt.DB
-	err = filelock.Duplicate(h.file, func(file *os.File) (err error) {
+	err = files.Duplicate(h.file, func(file *os.File) (err error) {
 		db, err = bolt.Open(h.file.Name(), 0, optionsFor(file, false))
 		return err
 	})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Pages describes the file as bbolt sees it.
@@ -33,7 +33,7 @@ func (v *View) Pages() (p Pages, err error) {
 		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
 	}
 	size := info.Size()
-	if failpoint.Windows { // the rest is room to grow
+	if files.AsOnWindows { // the rest is room to grow
 		size = min(size, v.tx.Size())
 	}
 	stats := v.handle.db.Stats()

@@ -5,12 +5,12 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // linkCount is how many names a file has.
 func linkCount(path string, _ os.FileInfo) int {
-	f, err := filelock.Open(path, os.O_RDONLY, 0)
+	f, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return 1
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -71,7 +71,7 @@ func allFinite(values []float32) bool {
 	n := parallel.Blocks(len(values), wideBlock)
 	_ = parallel.Do(context.Background(), n, 0, func(i int) error {
 		lo, hi := parallel.Block(i, len(values), wideBlock)
-		if !norm.Finite(values[lo:hi]) {
+		if !floats.Finite(values[lo:hi]) {
 			not.Store(true)
 		}
 		return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/countdown"
 )
 
 // Whatever is read line by line when a collection is opened can be broken off: that

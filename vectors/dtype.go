@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // kind is the type of an array's elements.
@@ -114,7 +114,7 @@ func decodeFloats(dst []float32, raw []byte, k kind) {
 	le := binary.LittleEndian
 	switch k {
 	case kindF16:
-		half.Decode(dst, raw)
+		floats.DecodeFloat16(dst, raw)
 	case kindBF16:
 		for i := range dst {
 			dst[i] = math.Float32frombits(uint32(le.Uint16(raw[2*i:])) << 16)

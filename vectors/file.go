@@ -8,14 +8,14 @@ import (
 	"iter"
 	"os"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // inputs are the files of a collection, which must stay as they were when they
 // were opened: places in them are noted once and used again later, and what one
 // of them says is held against what another said before. The zero value is ready.
 type inputs struct {
-	watch   infile.Watch
+	watch   files.Watch
 	queries bool // they are of queries, and errors call them so
 }
 
@@ -68,7 +68,7 @@ func (in *inputs) stream(ctx context.Context, path string) (io.ReadCloser, error
 
 func openFault(path string, err error) error {
 	err = cause(err)
-	if errors.Is(err, infile.ErrNotRegular) {
+	if errors.Is(err, files.ErrNotRegular) {
 		err = fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	return NewFileError(path, err)
@@ -77,7 +77,7 @@ func openFault(path string, err error) error {
 // check is [ErrChanged] for the first file that is not what it was.
 func (in *inputs) check() error {
 	err := in.watch.Unchanged()
-	if c, ok := errors.AsType[*infile.ChangedError](err); ok {
+	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return faultf(c.Path, ErrChanged, "%s", c.How)
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"unsafe"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Mapped is the vectors of a source as memory, as they lie in their file: nothing is
@@ -26,7 +26,7 @@ type Mapped struct {
 	ids    func(i int) string
 	files  *inputs
 	path   string
-	memory *mapped.Memory
+	memory *files.Mapping
 }
 
 // Map maps the vectors of a source, of which they are read by nobody else meanwhile. It
@@ -43,7 +43,7 @@ func Map(s Source) (*Mapped, error) {
 	if !ok || d.vec.big || !little || d.vec.off%size != 0 || d.vec.kind != kindF32 && d.vec.kind != kindF16 && d.vec.kind != kindBF16 {
 		return nil, nil
 	}
-	memory, err := mapped.Map(f, d.vec.off+int64(d.vec.n)*size)
+	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)
 	if err != nil { // there is no room for it, or the file's system maps nothing: it is read then
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (m *Mapped) Span(i int) (lo, hi int) {
 // Check is the error that [Source].Docs gives for the documents from to to: of values
 // that are not finite, or of files that changed.
 func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), m.fault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), m.fault)
 	for i := from; i < to; i++ {
 		if err := ctx.Err(); err != nil {
 			return err

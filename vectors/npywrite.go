@@ -11,7 +11,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -47,9 +47,9 @@ type NPYWriter struct {
 	left  int // elements to come
 	n     int
 	buf   []byte
-	file  *atomicfile.File // nil if the caller owns the writer
-	path  string           // of file
-	err   error            // the first fault; nothing is written after it
+	file  *files.AtomicFile // nil if the caller owns the writer
+	path  string            // of file
+	err   error             // the first fault; nothing is written after it
 	ended bool
 }
 
@@ -76,7 +76,7 @@ func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 	if _, err := npyHeader(dtype, shape); err != nil {
 		return nil, NewFileError(path, err)
 	}
-	f, err := atomicfile.Create(context.Background(), path)
+	f, err := files.CreateAtomic(context.Background(), path)
 	if err != nil {
 		return nil, NewFileError(path, cause(err))
 	}

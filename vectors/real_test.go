@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/realdata"
+	"github.com/plaid-ir/plaid/internal/testing/realdata"
 )
 
 // Collections beside the checkout: what its README says of them holds.

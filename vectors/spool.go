@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/half"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -168,7 +168,7 @@ func (s *Spool) openFile() (err error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w: it is no regular file", ErrSpool)
 	}
-	if err == nil && !atomicfile.Lock(s.file) {
+	if err == nil && !files.TryLock(s.file) {
 		err = ErrSpoolInUse
 	}
 	if err != nil {
@@ -351,11 +351,11 @@ func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 		return b, nil
 	}
 	b = b[:n+2*len(values)]
-	if !half.Encode(b[n:], values) {
+	if !floats.EncodeFloat16(b[n:], values) {
 		if err := checkFinite(values, s.dim); err != nil {
 			return b, err
 		}
-		j := slices.IndexFunc(values, func(v float32) bool { return half.From32(v)&0x7fff == 0x7c00 })
+		j := slices.IndexFunc(values, func(v float32) bool { return floats.Float16(v)&0x7fff == 0x7c00 })
 		fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, values[j]))
 		fe.Token, fe.Dim = j/s.dim, j%s.dim
 		return b, fe

@@ -5,15 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/plaid-ir/plaid/internal/files"
 	"hash/crc32"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
-
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/filelock"
 )
 
 const (
@@ -39,11 +37,11 @@ func (s *Spool) openMatrix(documents bool) error {
 		return nil
 	}
 	if _, err := os.Lstat(s.o.Vectors); documents && s.o.Matrix != "" && errors.Is(err, fs.ErrNotExist) {
-		if err := filelock.Rename(s.o.Matrix, s.o.Vectors); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := files.Rename(s.o.Matrix, s.o.Vectors); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return NewFileError(s.o.Matrix, cause(err))
 		}
 	}
-	f, err := filelock.Open(s.o.Vectors, os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := files.OpenFile(s.o.Vectors, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return NewFileError(s.o.Vectors, cause(err))
 	}
@@ -209,10 +207,10 @@ func (s *Spool) Matrix(path string) error {
 		return err
 	}
 	s.fault = NewFileError(s.o.Vectors, os.ErrClosed)
-	if err := filelock.Rename(s.o.Vectors, path); err != nil {
+	if err := files.Rename(s.o.Vectors, path); err != nil {
 		return NewFileError(path, cause(err))
 	}
-	return atomicfile.SyncFolder(filepath.Dir(path))
+	return files.SyncFolder(filepath.Dir(path))
 }
 
 func (s *Spool) closeMatrix() error {

@@ -14,7 +14,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/norm"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // Errors that [FileError] wraps; test with errors.Is.
@@ -124,7 +124,7 @@ func inFile(err error, path string, doc, line int, id string) error {
 
 // checkFinite finds the first NaN or infinity of a document [tokens, dim].
 func checkFinite(tokens []float32, dim int) error {
-	if norm.Finite(tokens) {
+	if floats.Finite(tokens) {
 		return nil
 	}
 	for i, v := range tokens {

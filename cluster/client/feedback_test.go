@@ -11,8 +11,8 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // SmallFeedback has feedback take as many messages as there may be for very many centroids.

@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/searchtest"
 )
 
 // The shards of a node that is gone for long are given to others, once, and come back when

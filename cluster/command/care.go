@@ -16,7 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
 // care does what an operator would have to do otherwise, until ctx ends: if the node may.

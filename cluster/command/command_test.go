@@ -19,7 +19,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/command"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 )
 
 // description is what plaid cluster describe prints.

@@ -60,7 +60,7 @@ type probe struct {
 // The objects for Kubernetes fit each other and the program: flags and settings are some, ports
 // and names are the same everywhere, and one node may be away at a time.
 func TestKubernetes(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
+	text, err := os.ReadFile("../../server/deploy/kubernetes.yaml")
 	require.NoError(t, err)
 	all := map[string]object{}
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {

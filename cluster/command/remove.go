@@ -14,9 +14,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/bus"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 func (x *cli) removeCommand() *cobra.Command {
@@ -74,7 +74,7 @@ func confirm(ctx context.Context, cmd *cobra.Command, p *place, name string) err
 		return err
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "type its name again to remove it: ")
-	line, err := bufio.NewReader(infile.Reader(ctx, io.LimitReader(cmd.InOrStdin(), 1024))).ReadString('\n')
+	line, err := bufio.NewReader(files.ContextReader(ctx, io.LimitReader(cmd.InOrStdin(), 1024))).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/service"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/server/collection"
-	"github.com/plaid-ir/plaid/server/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // serving are the settings of plaid serve that are of a cluster. It is what opens the

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
 // tlsFlags name the certificate of a process and the authority that it trusts.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/internal/freeports"
-	"github.com/plaid-ir/plaid/server/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 )
 
 // lines takes those of a log.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
 // among are the live documents that the ids and the filter of a question let through; nil:

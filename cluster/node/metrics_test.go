@@ -15,7 +15,7 @@ import (
 
 // What the alert rules ask for is there: each metric and each state of replicas.
 func TestAlertsAskForWhatIsThere(t *testing.T) {
-	rules, err := os.ReadFile("../../deploy/plaid-cluster.rules.yaml")
+	rules, err := os.ReadFile("../../server/deploy/plaid-cluster.rules.yaml")
 	require.NoError(t, err)
 	n := &Node{}
 	n.metrics.init()

@@ -10,9 +10,9 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/cluster/wire"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/keywords"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // derived are the keywords of a replica, in a file beside that of the replica. It is made when

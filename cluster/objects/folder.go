@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Folder is a store in a folder. Several processes, and machines that share a file
@@ -92,7 +92,7 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	case err != nil:
 		return fmt.Errorf("object %s: %w", name, err)
 	}
-	return atomicfile.SyncFolder(filepath.Dir(file))
+	return files.SyncFolder(filepath.Dir(file))
 }
 
 // makeFolder makes a folder of the store, durable with its entries in those above.
@@ -105,7 +105,7 @@ func (f *Folder) makeFolder(dir string) error {
 	}
 	for dir != f.dir {
 		dir = filepath.Dir(dir)
-		if err := atomicfile.SyncFolder(dir); err != nil {
+		if err := files.SyncFolder(dir); err != nil {
 			return err
 		}
 	}

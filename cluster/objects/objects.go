@@ -16,7 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 var (
@@ -95,7 +95,7 @@ func Fetch(ctx context.Context, s Store, ref Ref, file string) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	return atomicfile.Write(ctx, file, func(w io.Writer) error {
+	return files.WriteAtomic(ctx, file, func(w io.Writer) error {
 		r, err := s.Get(ctx, ref.Name)
 		if err != nil {
 			return err

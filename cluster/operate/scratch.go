@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Scratch makes a folder below dir for files that are to become objects, or are made of some;
@@ -18,7 +18,7 @@ func Scratch(dir string) (path string, remove func() error, err error) {
 		path, err := os.MkdirTemp(dir, "plaid-cluster-*")
 		return path, func() error { return os.RemoveAll(path) }, err
 	}
-	f, err := atomicfile.CreateFolder(place)
+	f, err := files.CreateAtomicFolder(place)
 	if err != nil {
 		return "", nil, err
 	}

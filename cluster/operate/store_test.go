@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 var (

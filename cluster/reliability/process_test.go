@@ -31,7 +31,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
-	"github.com/plaid-ir/plaid/internal/pyenv"
+	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/vectors"
 )

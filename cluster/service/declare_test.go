@@ -13,11 +13,11 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/collectiontest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
-	"github.com/plaid-ir/plaid/server/collection/collectiontest"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // declaring is a front that declares and removes collections.

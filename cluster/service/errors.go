@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // soon is when to try again what a node that comes back can do.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/cluster/client"
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // SetMaxDocuments implements [collection.Collection]. The limit is in the map, for all fronts.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 // Values that do not fit into one message come in several, and those of all shards are

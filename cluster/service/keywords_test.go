@@ -10,9 +10,9 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/search/searchtest"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // folderOf is a service over a folder of indexes, with keywords.

@@ -3,7 +3,7 @@ package service
 import (
 	"slices"
 
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
 )
 
 var _ collection.Spread = (*Front)(nil)

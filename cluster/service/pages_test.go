@@ -15,9 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/metadata/condition"
-	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/server/collection"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 // Payloads that do not fit into one message come in several.

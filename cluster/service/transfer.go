@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Backup implements [collection.Backuper]: one index file of all shards, as that of a

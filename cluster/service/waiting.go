@@ -5,9 +5,9 @@ import (
 	"io"
 	"sync"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
 )
 
 // Waiting is the collections of a cluster that is not reached yet: until it is given its front,

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Family is an architecture.
@@ -204,7 +204,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 }
 
 func hashFile(path string) ([]byte, error) {
-	f, _, err := infile.Open(filepath.Clean(path))
+	f, _, err := files.OpenInput(filepath.Clean(path))
 	if err != nil {
 		return nil, err
 	}

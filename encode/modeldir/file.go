@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // maxJSON is the size above which a file of settings is not read.
@@ -26,7 +26,7 @@ type file struct {
 
 // open reads a file of settings; one that is not there is nil.
 func open(path string) (*file, error) {
-	f, _, err := infile.Open(path)
+	f, _, err := files.OpenInput(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
-	"github.com/plaid-ir/plaid/internal/roofline"
+	"github.com/plaid-ir/plaid/internal/testing/roofline"
 )
 
 // roofs are measured once, before the first benchmark that needs them.

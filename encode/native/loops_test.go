@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
-	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 )
 
 // TestLoops: the inner loops of every instruction set against plain Go, bit for bit, over
@@ -25,7 +25,7 @@ func TestLoops(t *testing.T) {
 }
 
 // floats are of all sizes that matter, zeros of both signs among them.
-func floats(t *testing.T, rng *rand.Rand, n int, scale float32) []float32 {
+func randomFloats(t *testing.T, rng *rand.Rand, n int, scale float32) []float32 {
 	x := fenced.Slice[float32](t, n)
 	for i := range x {
 		switch rng.IntN(20) {
@@ -51,9 +51,9 @@ func testProducts(t *testing.T, l *loops, rng *rand.Rand) {
 			for _, k := range []int{16, 32, 80, 192} {
 				n := vectors * l.columns
 				lda, ldc := k+rng.IntN(20), n+rng.IntN(20)
-				a, b := floats(t, rng, size(m, k, lda), 1), floats(t, rng, k*n, 1)
-				bias := floats(t, rng, n, 1)
-				c := floats(t, rng, size(m, n, ldc), 1)
+				a, b := randomFloats(t, rng, size(m, k, lda), 1), randomFloats(t, rng, k*n, 1)
+				bias := randomFloats(t, rng, n, 1)
+				c := randomFloats(t, rng, size(m, n, ldc), 1)
 				want := append([]float32{}, c...)
 				for j := 0; j < n; j += plain.Columns { // a panel of the plain loop holds fewer
 					panel := make([]float32, 0, k*plain.Columns)
@@ -92,7 +92,7 @@ func testByteProducts(t *testing.T, l *loops, rng *rand.Rand) {
 						b[i] = int8(127 - 254*(i/8%2))
 					}
 				}
-				starts, scales, columns := fenced.Slice[int32](t, n), floats(t, rng, m, 1), floats(t, rng, 2*n, 1)
+				starts, scales, columns := fenced.Slice[int32](t, n), randomFloats(t, rng, m, 1), randomFloats(t, rng, 2*n, 1)
 				plainA, plainStarts := make([]byte, len(a)), make([]int32, n)
 				for i := range a {
 					plainA[i] = a[i] - byte(l.bytes.offset)
@@ -104,7 +104,7 @@ func testByteProducts(t *testing.T, l *loops, rng *rand.Rand) {
 						starts[j] -= l.bytes.offset * int32(b[i/4*4*n+4*j+i%4])
 					}
 				}
-				c := floats(t, rng, size(m, n, ldc), 1)
+				c := randomFloats(t, rng, size(m, n, ldc), 1)
 				want := append([]float32{}, c...)
 				for j := 0; j < n; j += plain.Columns {
 					panel := make([]int8, 0, k*plain.Columns)
@@ -134,7 +134,7 @@ func rowShapes(rng *rand.Rand, test func(m, n, stride int)) {
 
 func testSoftmax(t *testing.T, l *loops, rng *rand.Rand) {
 	rowShapes(rng, func(m, n, stride int) {
-		x := floats(t, rng, size(m, n, stride), 3)
+		x := randomFloats(t, rng, size(m, n, stride), 3)
 		for i := range x { // keys out of reach
 			if rng.IntN(5) == 0 && i%stride > 0 {
 				x[i] = float32(math.Inf(-1))
@@ -149,13 +149,13 @@ func testSoftmax(t *testing.T, l *loops, rng *rand.Rand) {
 
 func testGELU(t *testing.T, l *loops, rng *rand.Rand) {
 	rowShapes(rng, func(m, n, stride int) {
-		x := floats(t, rng, size(m, n, stride), 2)
+		x := randomFloats(t, rng, size(m, n, stride), 2)
 		want := append([]float32{}, x...)
 		plain.GELU(want, stride, m, n)
 		l.gelu(x, stride, m, n)
 		requireSame(t, want, x, "%d rows of %d", m, n)
 
-		x = floats(t, rng, size(m, 2*n, 2*stride), 2)
+		x = randomFloats(t, rng, size(m, 2*n, 2*stride), 2)
 		want = append([]float32{}, x...)
 		plain.GeGLU(want, 2*stride, m, n)
 		l.geglu(x, 2*stride, m, n)
@@ -169,7 +169,7 @@ func testRotate(t *testing.T, l *loops, rng *rand.Rand) {
 			for _, half := range []int{16, 32, 48} {
 				n := 2 * heads * half
 				stride := n + rng.IntN(9)
-				x, cos, sin := floats(t, rng, size(m, n, stride), 1), floats(t, rng, m*half, 1), floats(t, rng, m*half, 1)
+				x, cos, sin := randomFloats(t, rng, size(m, n, stride), 1), randomFloats(t, rng, m*half, 1), randomFloats(t, rng, m*half, 1)
 				want := append([]float32{}, x...)
 				plain.Rotate(want, stride, m, heads, half, cos, sin)
 				l.rotate(x, stride, m, heads, half, cos, sin)
@@ -181,9 +181,9 @@ func testRotate(t *testing.T, l *loops, rng *rand.Rand) {
 
 func testNorm(t *testing.T, l *loops, rng *rand.Rand) {
 	rowShapes(rng, func(m, n, stride int) {
-		gamma, beta := floats(t, rng, n, 1), floats(t, rng, n, 1)
-		x, r := floats(t, rng, size(m, n, stride), 1), floats(t, rng, size(m, n, stride), 1)
-		dst := floats(t, rng, len(x), 1)
+		gamma, beta := randomFloats(t, rng, n, 1), randomFloats(t, rng, n, 1)
+		x, r := randomFloats(t, rng, size(m, n, stride), 1), randomFloats(t, rng, size(m, n, stride), 1)
+		dst := randomFloats(t, rng, len(x), 1)
 		epsilon, inverse := float32(1e-5), 1/float32(n)
 		wantX, want := append([]float32{}, x...), append([]float32{}, dst...)
 
@@ -205,13 +205,13 @@ func testNorm(t *testing.T, l *loops, rng *rand.Rand) {
 
 func testQuantize(t *testing.T, l *loops, rng *rand.Rand) {
 	rowShapes(rng, func(m, n, stride int) {
-		x := floats(t, rng, size(m, n, stride), 1)
+		x := randomFloats(t, rng, size(m, n, stride), 1)
 		if m > 1 {
 			clear(x[:n])
 		}
 		magic := plain.Magic + float32(l.bytes.offset)
 		dstStride := n + rng.IntN(70)
-		dst, scales := fenced.Slice[byte](t, size(m, n, dstStride)), floats(t, rng, m, 1)
+		dst, scales := fenced.Slice[byte](t, size(m, n, dstStride)), randomFloats(t, rng, m, 1)
 		want, wantScales := append([]byte{}, dst...), append([]float32{}, scales...)
 		plain.Quantize(want, dstStride, wantScales, x, stride, m, n, magic)
 		l.quantize(dst, dstStride, scales, x, stride, m, n, magic)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
-	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
@@ -164,7 +164,7 @@ func (e *tokenError) Unwrap() error { return e.err }
 func unit(x []float32) bool {
 	var sums [plain.Lanes]float32
 	for j, v := range x {
-		sums[j%plain.Lanes] = fma.FMA(v, v, sums[j%plain.Lanes])
+		sums[j%plain.Lanes] = floats.FMA(v, v, sums[j%plain.Lanes])
 	}
 	s := plain.Sum(&sums)
 	length := max(float32(math.Sqrt(float64(s))), 1e-12)

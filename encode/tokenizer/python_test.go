@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/realdata"
+	"github.com/plaid-ir/plaid/internal/testing/realdata"
 )
 
 // python is the Python package tokenizers at work.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -21,7 +21,7 @@ const maxGraph = 2 << 30
 // node, with the sizes of the config.
 func loadONNX(c *modeldir.Config) (*native.Weights, error) {
 	path := filepath.Clean(c.Weights[0])
-	f, info, err := infile.Open(path)
+	f, info, err := files.OpenInput(path)
 	if err != nil {
 		return nil, &modeldir.ModelError{Path: path, Err: err}
 	}

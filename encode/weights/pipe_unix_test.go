@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // A pipe in the place of a graph is not waited for.
@@ -25,7 +25,7 @@ func TestPipeIsRefused(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		require.ErrorIs(t, err, infile.ErrNotRegular)
+		require.ErrorIs(t, err, files.ErrNotRegular)
 		require.ErrorContains(t, err, path)
 	case <-time.After(30 * time.Second):
 		t.Fatal("it waits")

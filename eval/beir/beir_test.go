@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-const sample = "../../examples/quickstart/scifact-sample"
+const sample = "../../docs/examples/quickstart/scifact-sample"
 
 func folder(t *testing.T, dir string) Vectors {
 	t.Helper()

@@ -6,7 +6,7 @@
 # COLLECTION is scifact, nfcorpus, arguana or fiqa, which is fetched from BEIR's server and compared
 # with the checksum that BEIR publishes, or a folder in BEIR's layout (corpus.jsonl, queries.jsonl,
 # qrels/test.tsv). MODEL is a model's folder: one from the Hugging Face hub, or
-# examples/quickstart/colbert-nano. FLAG… are those of plaid encode, such as --precision int8.
+# docs/examples/quickstart/colbert-nano. FLAG… are those of plaid encode, such as --precision int8.
 #
 # OUT gets the texts and judgements, and in OUT/vectors: docs.npy, doclens.npy, doc_ids.txt,
 # queries.npy, querylens.npy, query_ids.txt (judged queries only), qrels.tsv, and exact-top100.tsv,

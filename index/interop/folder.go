@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // maxJSON bounds the metadata files that are read whole; real ones have a few kilobytes.
@@ -25,7 +25,7 @@ var errMissing = errors.New("is missing")
 // each one looked like when it was opened for the first time.
 type folder struct {
 	dir   string
-	watch infile.Watch
+	watch files.Watch
 }
 
 func newFolder(dir string) *folder { return &folder{dir: dir} }
@@ -42,7 +42,7 @@ func (f *folder) openFile(name string) (*os.File, int64, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, 0, fmt.Errorf("%w: %s %w", ErrBroken, name, errMissing)
-	case errors.Is(err, infile.ErrNotRegular):
+	case errors.Is(err, files.ErrNotRegular):
 		return nil, 0, fmt.Errorf("%w: %s: %w", ErrBroken, name, errors.Unwrap(err))
 	}
 	return file, size, err
@@ -50,7 +50,7 @@ func (f *folder) openFile(name string) (*os.File, int64, error) {
 
 func (f *folder) unchanged() error {
 	err := f.watch.Unchanged()
-	if c, ok := errors.AsType[*infile.ChangedError](err); ok {
+	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return fmt.Errorf("%w: %s: %s", ErrChanged, c.Path, c.How)
 	}
 	return err

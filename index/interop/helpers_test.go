@@ -226,17 +226,17 @@ func (f fixture) lists() (items, lengths []int64) {
 }
 
 // files is a folder in memory.
-type files map[string][]byte
+type memoryFiles map[string][]byte
 
 // write makes the folder.
-func (f files) write(t require.TestingT, dir string) string {
+func (f memoryFiles) write(t require.TestingT, dir string) string {
 	for name, data := range f {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o666))
 	}
 	return dir
 }
 
-func (f files) json(name string, v any) {
+func (f memoryFiles) json(name string, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -245,7 +245,7 @@ func (f files) json(name string, v any) {
 }
 
 // edit changes keys of a JSON object; nil removes one.
-func (f files) edit(name string, changes map[string]any) {
+func (f memoryFiles) edit(name string, changes map[string]any) {
 	var o map[string]any
 	if err := json.Unmarshal(f[name], &o); err != nil {
 		panic(err)
@@ -259,8 +259,8 @@ func (f files) edit(name string, changes map[string]any) {
 }
 
 // nextPlaid is the fixture as next-plaid writes it.
-func (f fixture) nextPlaid() files {
-	out := files{
+func (f fixture) nextPlaid() memoryFiles {
+	out := memoryFiles{
 		"centroids.npy":         npy("<f4", "(4, 8)", 64, 0, raw("<f4", f.centroids)),
 		"bucket_cutoffs.npy":    npy("<f4", "(3,)", 64, 0, raw("<f4", f.cutoffs)),
 		"bucket_weights.npy":    npy("<f4", "(4,)", 64, 0, raw("<f4", f.weights)),
@@ -288,7 +288,7 @@ func (f fixture) nextPlaid() files {
 
 // merge replaces the shards by merged files with two rows of padding, in the
 // manner of fast-plaid 1.7.
-func (f fixture) merge(out files) {
+func (f fixture) merge(out memoryFiles) {
 	var codes []int64
 	var residuals []byte
 	for i := range f.codes {
@@ -307,8 +307,8 @@ func (f fixture) merge(out files) {
 }
 
 // colbert is the fixture as the reference implementation writes it.
-func (f fixture) colbert(t require.TestingT, method uint16) files {
-	out := files{
+func (f fixture) colbert(t require.TestingT, method uint16) memoryFiles {
+	out := memoryFiles{
 		"centroids.pt":    torchFile(t, method, tensorSpec{"HalfStorage", []int{4, 8}, raw("<f2", f.centroids)}),
 		"avg_residual.pt": torchFile(t, method, tensorSpec{"HalfStorage", []int{}, raw("<f2", []float32{.5})}),
 		"buckets.pt": torchFile(t, method,

@@ -43,82 +43,82 @@ func TestVariants(t *testing.T) {
 	f := newFixture()
 	for _, c := range []struct {
 		name, engine string
-		files        func() files
-		edit         func(files)
+		files        func() memoryFiles
+		edit         func(memoryFiles)
 		warning      string // part of the only one; none if empty
 	}{
 		{name: "next-plaid", engine: EngineNextPlaid},
-		{name: "fast-plaid", engine: EngineFastPlaid, edit: func(o files) {
+		{name: "fast-plaid", engine: EngineFastPlaid, edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"embedding_dim": nil, "next_plaid_compatible": nil, "compress_only": false})
 			o["centroids.npy"] = npy("<f2", "(4,8,)", 16, 0, raw("<f2", f.centroids))
 			o["0.residuals.npy"] = npy("<u1", "(3,2,)", 16, 0, f.residuals[0])
 		}},
-		{name: "float16 weights, float64 cutoffs", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "float16 weights, float64 cutoffs", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["bucket_weights.npy"] = npy("<f2", "(4,)", 64, 0, raw("<f2", f.weights))
 			o["bucket_cutoffs.npy"] = npy("<f8", "(3,)", 64, 0, raw("<f8", f.cutoffs))
 		}},
-		{name: "int64 lengths, scalar float64 threshold", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "int64 lengths, scalar float64 threshold", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			_, lengths := f.lists()
 			o["ivf_lengths.npy"] = npy("<i8", "(4,)", 16, 0, raw("<i8", lengths))
 			o["cluster_threshold.npy"] = npy("<f8", "()", 64, 0, raw("<f8", []float32{.5}))
 		}},
-		{name: "int32 codes, data behind 64k+1 bytes", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "int32 codes, data behind 64k+1 bytes", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["0.codes.npy"] = npy("<i4", "(3,)", 64, 1, raw("<i4", f.codes[0]))
 			o["2.codes.npy"] = npy("<i8", "(4, )", 64, 1, raw("<i8", f.codes[2]))
 			o["2.residuals.npy"] = npy("|u1", "( 4,2 )", 64, 1, f.residuals[2])
 		}},
-		{name: "empty chunk without columns", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "empty chunk without columns", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["1.residuals.npy"] = npy("|u1", "(0,)", 64, 0, nil)
 		}},
-		{name: "empty chunk without files", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "empty chunk without files", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			delete(o, "1.residuals.npy")
 			delete(o, "1.codes.npy")
 		}},
-		{name: "merged only", engine: EngineFastPlaid, edit: func(o files) {
+		{name: "merged only", engine: EngineFastPlaid, edit: func(o memoryFiles) {
 			f.merge(o)
 			o.edit("metadata.json", map[string]any{"embedding_dim": nil, "next_plaid_compatible": nil, "frozen": true, "mutable": true})
 			o.json("merged_codes.manifest.json", map[string]any{
 				"0.codes.npy": map[string]any{"rows": 3, "merged": true, "mtime": nil}, "2.codes.npy": map[string]any{"rows": 4},
 			})
 		}},
-		{name: "stale merged beside shards", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "stale merged beside shards", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["merged_codes.npy"] = npy("<i8", "(1,)", 64, 0, raw("<i8", []int{3}))
 			o["merged_residuals.npy"] = []byte("junk")
 		}},
-		{name: "a shard missing, merged complete", engine: EngineNextPlaid, warning: "shards are incomplete", edit: func(o files) {
+		{name: "a shard missing, merged complete", engine: EngineNextPlaid, warning: "shards are incomplete", edit: func(o memoryFiles) {
 			shard := o["0.codes.npy"]
 			f.merge(o)
 			o["0.codes.npy"] = shard
 		}},
-		{name: "K mismatch", engine: EngineNextPlaid, warning: "num_partitions 8, the arrays have 4", edit: func(o files) {
+		{name: "K mismatch", engine: EngineNextPlaid, warning: "num_partitions 8, the arrays have 4", edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"num_partitions": 8})
 		}},
-		{name: "token count", engine: EngineNextPlaid, warning: "num_embeddings 6, the arrays have 7", edit: func(o files) {
+		{name: "token count", engine: EngineNextPlaid, warning: "num_embeddings 6, the arrays have 7", edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"num_embeddings": 6})
 		}},
-		{name: "old metadata", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "old metadata", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"num_documents": 0, "nbits": nil})
 		}},
-		{name: "unknown flag", engine: EngineNextPlaid, warning: `sets "rotated"`, edit: func(o files) {
+		{name: "unknown flag", engine: EngineNextPlaid, warning: `sets "rotated"`, edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"rotated": true})
 		}},
-		{name: "chunk beyond the metadata", engine: EngineNextPlaid, warning: "doclens.3.json is beyond", edit: func(o files) {
+		{name: "chunk beyond the metadata", engine: EngineNextPlaid, warning: "doclens.3.json is beyond", edit: func(o memoryFiles) {
 			o.json("doclens.3.json", []int{1})
 		}},
-		{name: "average not finite", engine: EngineNextPlaid, warning: "avg_residual.npy is not finite", edit: func(o files) {
+		{name: "average not finite", engine: EngineNextPlaid, warning: "avg_residual.npy is not finite", edit: func(o memoryFiles) {
 			o["avg_residual.npy"] = npy("<f4", "(1,)", 64, 0, []byte{0, 0, 0xc0, 0x7f})
 		}},
-		{name: "pickled leftovers", engine: EngineNextPlaid, edit: func(o files) {
+		{name: "pickled leftovers", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["buffer.npy"] = npy("|O", "(1,)", 64, 0, []byte("cos\nsystem\n(S'false'\ntR."))
 			o["embeddings.npy"] = o["buffer.npy"]
 		}},
-		{name: "colbert", engine: EngineColBERT, files: func() files { return f.colbert(t, zip.Store) }},
-		{name: "colbert, deflated", engine: EngineColBERT, files: func() files { return f.colbert(t, zip.Deflate) }},
-		{name: "colbert, interrupted", engine: EngineColBERT, warning: "metadata.json is missing", files: func() files { return f.colbert(t, zip.Store) }, edit: func(o files) {
+		{name: "colbert", engine: EngineColBERT, files: func() memoryFiles { return f.colbert(t, zip.Store) }},
+		{name: "colbert, deflated", engine: EngineColBERT, files: func() memoryFiles { return f.colbert(t, zip.Deflate) }},
+		{name: "colbert, interrupted", engine: EngineColBERT, warning: "metadata.json is missing", files: func() memoryFiles { return f.colbert(t, zip.Store) }, edit: func(o memoryFiles) {
 			o["plan.json"] = o["metadata.json"]
 			delete(o, "metadata.json")
 		}},
-		{name: "plain", engine: EngineNPY, edit: func(o files) {
+		{name: "plain", engine: EngineNPY, edit: func(o memoryFiles) {
 			f.merge(o)
 			for name := range o {
 				if strings.HasSuffix(name, ".json") {
@@ -173,19 +173,19 @@ func TestVariants(t *testing.T) {
 // TestFaults opens folders that are broken or of another kind.
 func TestFaults(t *testing.T) {
 	f := newFixture()
-	set := func(name string, data []byte) func(files) { return func(o files) { o[name] = data } }
-	meta := func(key string, v any) func(files) {
-		return func(o files) { o.edit("metadata.json", map[string]any{key: v}) }
+	set := func(name string, data []byte) func(memoryFiles) { return func(o memoryFiles) { o[name] = data } }
+	meta := func(key string, v any) func(memoryFiles) {
+		return func(o memoryFiles) { o.edit("metadata.json", map[string]any{key: v}) }
 	}
 	nan := append([]float32{}, f.centroids...)
 	for _, c := range []struct {
 		name    string
-		edit    func(files)
+		edit    func(memoryFiles)
 		kind    error
 		message string
 	}{
-		{"empty folder", func(o files) { clear(o) }, ErrNotIndex, ""},
-		{"no metadata", func(o files) { delete(o, "metadata.json") }, ErrBroken, "metadata.json is missing"},
+		{"empty folder", func(o memoryFiles) { clear(o) }, ErrNotIndex, ""},
+		{"no metadata", func(o memoryFiles) { delete(o, "metadata.json") }, ErrBroken, "metadata.json is missing"},
 		{"no num_chunks", meta("num_chunks", nil), ErrBroken, "num_chunks"},
 		{"negative num_chunks", meta("num_chunks", -1), ErrBroken, "num_chunks is -1"},
 		{"too many chunks", meta("num_chunks", 1e15), ErrBroken, "doclens.3.json is missing"},
@@ -200,13 +200,13 @@ func TestFaults(t *testing.T) {
 		{"code too large", set("2.codes.npy", npy("<i8", "(4,)", 64, 0, raw("<i8", []int{0, 1, 4, 0}))), ErrBroken, "2.codes.npy: token 2 has code 4"},
 		{"code negative", set("0.codes.npy", npy("<i4", "(3,)", 64, 0, raw("<i4", []int{0, -1, 0}))), ErrBroken, "0.codes.npy: token 1 has code -1"},
 		{"float codes", set("0.codes.npy", npy("<f4", "(3,)", 64, 0, make([]byte, 12))), ErrBroken, "0.codes.npy"},
-		{"shard missing", func(o files) { delete(o, "2.residuals.npy") }, ErrBroken, "2.residuals.npy is missing"},
-		{"all shards missing", func(o files) { f.merge(o); delete(o, "merged_codes.npy") }, ErrBroken, "merged_codes.npy is missing"},
-		{"merged too short", func(o files) {
+		{"shard missing", func(o memoryFiles) { delete(o, "2.residuals.npy") }, ErrBroken, "2.residuals.npy is missing"},
+		{"all shards missing", func(o memoryFiles) { f.merge(o); delete(o, "merged_codes.npy") }, ErrBroken, "merged_codes.npy is missing"},
+		{"merged too short", func(o memoryFiles) {
 			f.merge(o)
 			o["merged_codes.npy"] = npy("<i8", "(6,)", 64, 0, make([]byte, 48))
 		}, ErrBroken, "6 rows, the document lengths add to 7"},
-		{"manifest of other rows", func(o files) {
+		{"manifest of other rows", func(o memoryFiles) {
 			f.merge(o)
 			o.json("merged_codes.manifest.json", map[string]any{"chunks": map[string]any{
 				"0.codes.npy": map[string]any{"rows": 4}, "2.codes.npy": map[string]any{"rows": 3}}})
@@ -214,26 +214,26 @@ func TestFaults(t *testing.T) {
 		{"residual columns", set("0.residuals.npy", npy("|u1", "(3, 3)", 64, 0, make([]byte, 9))), ErrBroken, "3 bytes a token"},
 		{"residual rows", set("0.residuals.npy", npy("|u1", "(2, 2)", 64, 0, make([]byte, 4))), ErrBroken, "2 rows"},
 		{"residual type", set("0.residuals.npy", npy("<i4", "(3, 2)", 64, 0, make([]byte, 24))), ErrBroken, "int32"},
-		{"lengths of other rows", func(o files) { o.json("doclens.0.json", []int{2, 0, 2}) }, ErrBroken, "add to 4"},
-		{"negative length", func(o files) { o.json("doclens.0.json", []int{4, -1}) }, ErrBroken, "document 1 has length -1"},
+		{"lengths of other rows", func(o memoryFiles) { o.json("doclens.0.json", []int{2, 0, 2}) }, ErrBroken, "add to 4"},
+		{"negative length", func(o memoryFiles) { o.json("doclens.0.json", []int{4, -1}) }, ErrBroken, "document 1 has length -1"},
 		{"huge length", set("doclens.0.json", []byte("[4294967296]")), ErrBroken, "document 0"},
 		{"null length", set("doclens.0.json", []byte("[2, null, 1]")), ErrBroken, "document 1"},
 		{"lengths cut", set("doclens.0.json", []byte("[2, 0")), ErrBroken, "doclens.0.json"},
 		{"lengths no array", set("doclens.0.json", []byte("{}")), ErrBroken, "no JSON array"},
 		{"lengths twice", set("doclens.0.json", []byte("[2,0,1][]")), ErrBroken, "after the array"},
-		{"centroid not finite", func(o files) {
+		{"centroid not finite", func(o memoryFiles) {
 			b := raw("<f4", nan)
 			copy(b[4*9:], []byte{0, 0, 0xc0, 0x7f})
 			o["centroids.npy"] = npy("<f4", "(4, 8)", 64, 0, b)
 		}, ErrBroken, "centroid 1, dimension 1 is NaN"},
 		{"no centroids", set("centroids.npy", npy("<f4", "(0, 8)", 64, 0, nil)), ErrBroken, "centroids.npy"},
 		{"flat centroids", set("centroids.npy", npy("<f4", "(32,)", 64, 0, make([]byte, 128))), ErrBroken, "2 dimensions"},
-		{"column-major", func(o files) {
+		{"column-major", func(o memoryFiles) {
 			o["centroids.npy"] = []byte(strings.Replace(string(o["centroids.npy"]), "False", "True ", 1))
 		}, ErrBroken, "Fortran order"},
 		{"objects", set("centroids.npy", npy("|O", "(4, 8)", 64, 0, []byte("cos\nsystem\n."))), ErrBroken, "pickles, which are never read"},
-		{"npy cut", func(o files) { o["centroids.npy"] = o["centroids.npy"][:190] }, ErrBroken, "cut short"},
-		{"npy header cut", func(o files) { o["centroids.npy"] = o["centroids.npy"][:50] }, ErrBroken, "centroids.npy"},
+		{"npy cut", func(o memoryFiles) { o["centroids.npy"] = o["centroids.npy"][:190] }, ErrBroken, "cut short"},
+		{"npy header cut", func(o memoryFiles) { o["centroids.npy"] = o["centroids.npy"][:50] }, ErrBroken, "centroids.npy"},
 		{"npy shape overflow", set("centroids.npy", npy("<f4", "(4611686018427387904, 8)", 64, 0, nil)), ErrBroken, "more than any file can hold"},
 		{"cutoffs decrease", set("bucket_cutoffs.npy", npy("<f4", "(3,)", 64, 0, raw("<f4", []float32{0, 1, .5}))), ErrBroken, "bucket cutoff 2"},
 		{"too few weights", set("bucket_weights.npy", npy("<f4", "(3,)", 64, 0, make([]byte, 12))), ErrBroken, "3 bucket weights"},

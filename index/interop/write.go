@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -71,7 +71,7 @@ func (h *Header) check() error {
 type Writer struct {
 	header Header
 	target string
-	folder *atomicfile.Folder
+	folder *files.AtomicFolder
 
 	chunkBounds []int // chunk i has documents bounds[i] to bounds[i+1]
 	chunkTokens []int // tokens of each chunk
@@ -101,7 +101,7 @@ func Create(dir string, h Header) (_ *Writer, err error) {
 	}
 	w := &Writer{header: h, target: dir, stats: newResidualStats(&h)}
 	w.splitChunks()
-	if w.folder, err = atomicfile.CreateFolder(dir); err != nil {
+	if w.folder, err = files.CreateAtomicFolder(dir); err != nil {
 		return nil, err
 	}
 	if err := w.openChunk(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -33,7 +33,7 @@ func (w *npyFile) close() error {
 		w.file.Close()
 		return err
 	}
-	return atomicfile.CloseSynced(w.file)
+	return files.CloseSynced(w.file)
 }
 
 // discard closes the file without regard to its content. w may be nil, or closed.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // TestNoAllocations: once warm, nothing allocates, new contents of a query

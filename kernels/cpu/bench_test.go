@@ -7,9 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/roofline"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/roofline"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // benchCase is the usual shape: documents of 40 to 160 tokens, 100 on average,

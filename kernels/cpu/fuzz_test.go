@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // fuzzInput hands out the bytes of a fuzz test, zeros after the last.

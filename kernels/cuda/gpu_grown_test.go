@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	_ "github.com/plaid-ir/plaid/kernels/cuda"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -37,7 +37,7 @@ func openGPU(t testing.TB) kernels.Device {
 }
 
 // larger is a collection and, behind it, documents of it drawn at random, each
-// vector with noise of half its length (the same as lab/studies/noisy.go).
+// vector with noise of half its length (the same as cmd/studies/noisy.go).
 type larger struct {
 	vectors.Source
 	from []int32

@@ -14,8 +14,8 @@ set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 card=$root/.card
 helper=$root/kernels/cuda/measure_texts.py
-nano=$root/examples/quickstart/colbert-nano
-sample=$root/examples/quickstart/scifact-sample
+nano=$root/docs/examples/quickstart/colbert-nano
+sample=$root/docs/examples/quickstart/scifact-sample
 
 prepare() {
   set -e

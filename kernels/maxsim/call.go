@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -120,7 +120,7 @@ func warn(q Operand, t *Terms) {
 		return
 	}
 	var gone error
-	defer mapped.Recover(&gone, debug.SetPanicOnFault(true), func(err error) error { return err })
+	defer files.RecoverFault(&gone, debug.SetPanicOnFault(true), func(err error) error { return err })
 	const rows, most = 64, 0.1
 	row := make([]float32, b.Tokens.Dim)
 	odd, seen := 0, 0

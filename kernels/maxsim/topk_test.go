@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
 // failingScores is a backend that ranks nothing by itself, and of whose calls some fail.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -85,7 +85,7 @@ func (ix *Index) openEmpty(ctx context.Context) error {
 	}
 	// Two processes may do so at once. Both files are complete in the end, and the one
 	// that is there then stays.
-	if err := filelock.Remove(ix.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(ix.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	ix.cache.Lock()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/countdown"
 )
 
 // A query of more words than are wanted is refused, and says so.

@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/countdown"
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
+	"github.com/plaid-ir/plaid/internal/testing/countdown"
 	"github.com/plaid-ir/plaid/storage"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -293,7 +293,7 @@ func TestRecallUnderFilter(t *testing.T) {
 // Exact scores of real vectors against the definition, and against a file made
 // from the vectors before they were rounded to float16.
 func TestCompressionOfRealVectors(t *testing.T) {
-	const sample, k = "../../examples/quickstart/scifact-sample/vectors/", 46
+	const sample, k = "../../docs/examples/quickstart/scifact-sample/vectors/", 46
 	files := vectors.Files{Vectors: sample + "docs.npy", Lengths: sample + "doclens.npy", IDs: sample + "doc_ids.txt"}
 	docs := searchtest.Load(t, files)
 	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/pyenv"
-	"github.com/plaid-ir/plaid/internal/testenv"
+	"github.com/plaid-ir/plaid/internal/testing/pyenv"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/mcp"
 )

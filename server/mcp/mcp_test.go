@@ -13,15 +13,15 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/collection"
 	"github.com/plaid-ir/plaid/server/mcp"
-	"github.com/plaid-ir/plaid/server/store"
 )
 
 // model is in the repository.
-const model = "../../examples/quickstart/colbert-nano"
+const model = "../../docs/examples/quickstart/colbert-nano"
 
 // newService is a service with two indexes: notes of texts, and empty.
 func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {

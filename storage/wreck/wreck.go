@@ -12,7 +12,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/internal/filelock"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
@@ -96,7 +96,7 @@ func Open(ctx context.Context, path string, o Options) (w *Reader, err error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w: it is a %s", path, storage.ErrNotIndex, boltfile.KindOf(info))
 	}
-	f, err := filelock.Open(path, os.O_RDONLY, 0)
+	f, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, boltfile.WithPath(path, err)
 	}

@@ -22,7 +22,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -107,7 +107,7 @@ func filesAt(path string) ([]string, error) {
 func openFile(ctx context.Context, path string, begin func(*source, context.Context) error) (_ *source, err error) {
 	s := &source{path: path}
 	f, size, err := s.watch.Open(path)
-	if errors.Is(err, infile.ErrNotRegular) {
+	if errors.Is(err, files.ErrNotRegular) {
 		err = fmt.Errorf("%w: %w", vectors.ErrFormat, cause(err))
 	}
 	if err != nil {

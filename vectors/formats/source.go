@@ -12,7 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -37,7 +37,7 @@ type record struct {
 type source struct {
 	path  string
 	file  *os.File
-	watch infile.Watch
+	watch files.Watch
 	rows  rows
 
 	columns columns
@@ -244,7 +244,7 @@ func (s *source) seek(i int) error {
 // unchanged is [vectors.ErrChanged] if the file is not what it was.
 func (s *source) unchanged() error {
 	err := s.watch.Unchanged()
-	if c, ok := errors.AsType[*infile.ChangedError](err); ok {
+	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)
 	}
 	return err

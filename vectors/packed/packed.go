@@ -18,8 +18,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/internal/infile"
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -36,8 +35,8 @@ type File struct {
 	sums    []uint32
 	starts  []int           // of the tokens of documents
 	good    []atomic.Uint32 // a bit for each block that was found right
-	memory  *mapped.Memory
-	watch   infile.Watch
+	memory  *files.Mapping
+	watch   files.Watch
 	path    string
 }
 
@@ -48,7 +47,7 @@ func Open(path string) (*File, error) {
 	p := &File{path: path}
 	f, size, err := p.watch.Open(path)
 	if err == nil {
-		p.memory, err = mapped.Map(f, size)
+		p.memory, err = files.Map(f, size)
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
@@ -70,7 +69,7 @@ func parse(data []byte) (*File, error) {
 }
 
 func (f *File) parse(data []byte) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), f.lost)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), f.lost)
 	h, err := parseHeader(data, int64(len(data)))
 	if err != nil {
 		return err
@@ -197,7 +196,7 @@ func (f *File) readIDs(text string, n int) error {
 // Verify checks the sums of the documents from to to, each block once.
 func (f *File) Verify(ctx context.Context, from, to int) (err error) {
 	defer func() { err = f.fault(err) }()
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), f.lost)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), f.lost)
 	rowBytes := int64(f.Batch.Tokens.Dim * f.Batch.Tokens.Type.Size())
 	at := f.regions[values].at
 	if err := f.verify(ctx, at+int64(f.Batch.Offsets[from])*rowBytes, at+int64(f.Batch.Offsets[to])*rowBytes); err != nil || f.Screening == nil {
@@ -249,7 +248,7 @@ func (f *File) Slice(from, to int) *Documents {
 // Unchanged is [vectors.ErrChanged] if the file is not what it was when it was opened:
 // ask before using what came of its values.
 func (f *File) Unchanged() error {
-	if c, ok := errors.AsType[*infile.ChangedError](f.watch.Unchanged()); ok {
+	if c, ok := errors.AsType[*files.ChangedError](f.watch.Unchanged()); ok {
 		return f.fault(fmt.Errorf("%w: %s", vectors.ErrChanged, c.How))
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -86,7 +86,7 @@ func (f *File) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Documen
 // read appends the tokens of document i to buf.
 func (f *File) read(buf []float32, i int) (_ []float32, err error) {
 	defer func() { err = f.fault(err) }()
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), f.lost)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), f.lost)
 	m := &f.Batch.Tokens
 	row := make([]float32, m.Dim)
 	lo, hi := f.Batch.Span(i)

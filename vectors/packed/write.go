@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -61,7 +61,7 @@ func checkIDs(list []string) error {
 
 // Write writes documents as a file, from front to back.
 func Write(ctx context.Context, w io.Writer, d *Documents) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), func(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) })
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), func(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) })
 	if err := d.Check(); err != nil {
 		return err
 	}

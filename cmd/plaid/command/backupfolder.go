@@ -10,11 +10,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/collection"
+	collections "github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/server/collection"
-	collections "github.com/plaid-ir/plaid/server/store"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -149,7 +149,7 @@ func copyFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(ctx, to, func(w io.Writer) error {
+	return files.WriteAtomic(ctx, to, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})

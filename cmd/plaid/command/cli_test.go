@@ -16,10 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/failpoint"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -157,7 +156,7 @@ func TestExitCodes(t *testing.T) {
 		{errors.Join(wrap(context.Canceled), storage.ErrLocked), exitInterrupted},
 		{errors.Join(context.Canceled, wrap(storage.ErrCorrupt)), exitCorrupt},
 		{errors.Join(context.Canceled, wrap(storage.ErrOutcomeUnknown)), exitUnknown},
-		{wrap(atomicfile.ErrOutcomeUnknown), exitUnknown},
+		{wrap(files.ErrOutcomeUnknown), exitUnknown},
 		{&storage.PanicError{Path: "x", Value: "y"}, exitFailed},
 	} {
 		require.Equal(t, c.want, exitCode(c.err), "%v", c.err)
@@ -179,17 +178,17 @@ func TestUnknownOutcome(t *testing.T) {
 	path := oneDocument(t)
 	real, err := filepath.EvalSymlinks(path)
 	require.NoError(t, err)
-	failpoint.Synced = func(p string) error {
+	files.HookSynced = func(p string) error {
 		if p == real {
 			return errors.New("no answer")
 		}
 		return nil
 	}
-	t.Cleanup(func() { failpoint.Synced = nil })
+	t.Cleanup(func() { files.HookSynced = nil })
 	code, _, stderr := try(t, "delete", path, "0")
 	require.Equal(t, exitUnknown, code, stderr)
 	require.Contains(t, stderr, "outcome unknown, open again: a change failed in its last step: no answer")
-	failpoint.Synced = nil
+	files.HookSynced = nil
 	code, _, stderr = try(t, "verify", path)
 	require.Equal(t, exitOK, code, stderr)
 }
@@ -199,10 +198,10 @@ func TestSpaceThatWasNotFreed(t *testing.T) {
 	path := oneDocument(t)
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	require.NoError(t, err)
-	t.Cleanup(func() { failpoint.Synced = nil })
+	t.Cleanup(func() { files.HookSynced = nil })
 	for _, json := range []bool{false, true} {
 		syncs := 0
-		failpoint.Synced = func(p string) error {
+		files.HookSynced = func(p string) error {
 			if p == folder {
 				syncs++
 			}
@@ -219,7 +218,7 @@ func TestSpaceThatWasNotFreed(t *testing.T) {
 		require.Equal(t, exitOK, code, stderr)
 		require.Contains(t, stderr, "the space of the one before it was not freed (plaid compact "+path+"): ")
 		require.Equal(t, json, strings.Contains(stdout, `"not_freed":"`))
-		failpoint.Synced = nil
+		files.HookSynced = nil
 		code, _, stderr = try(t, "verify", path)
 		require.Equal(t, exitOK, code, stderr)
 	}

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/eval/plot"
-	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 // svg draws a line for each run but the first: how much better each query fares than in the

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/internal/infile"
-	"github.com/plaid-ir/plaid/metadata/condition"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -164,7 +164,7 @@ func (a *app) askBeforeAll(ctx context.Context, names *indexes, path string, d *
 		return err
 	}
 	fmt.Fprintf(a.console, "This deletes all %s of %s. Go on? [y/N] ", out.Plural(all, "document"), out.Printable(path, 200))
-	answer, err := bufio.NewReader(infile.Reader(ctx, a.in)).ReadString('\n')
+	answer, err := bufio.NewReader(files.ContextReader(ctx, a.in)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

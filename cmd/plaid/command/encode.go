@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -254,7 +254,7 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
-	err = atomicfile.Write(ctx, e.file(flags.ModelFile), func(w io.Writer) error {
+	err = files.WriteAtomic(ctx, e.file(flags.ModelFile), func(w io.Writer) error {
 		_, err := w.Write(line)
 		return err
 	})
@@ -303,7 +303,7 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 
 // writeLines makes a file of what lines writes.
 func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
-	return atomicfile.Write(ctx, e.file(name), func(w io.Writer) error {
+	return files.WriteAtomic(ctx, e.file(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
 		if err := lines(b); err != nil {
 			return err

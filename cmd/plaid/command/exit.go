@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	collections "github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
-	collections "github.com/plaid-ir/plaid/server/store"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -67,7 +67,7 @@ func explainedByInterrupt(err error) bool {
 	if !errors.Is(err, context.Canceled) {
 		return false
 	}
-	for _, more := range []error{storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
+	for _, more := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
 		if errors.Is(err, more) {
 			return false
 		}
@@ -90,7 +90,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case is(storage.ErrOutcomeUnknown, atomicfile.ErrOutcomeUnknown):
+	case is(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown):
 		return exitUnknown
 	case is(storage.ErrCorrupt):
 		return exitCorrupt

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/searchtest"
-	"github.com/plaid-ir/plaid/server/collection"
-	"github.com/plaid-ir/plaid/server/daemon"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/encode/native/nativetest"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )

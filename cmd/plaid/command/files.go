@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // writeFile writes a file that appears when it is complete; flag names it in an
@@ -18,8 +18,8 @@ func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill fu
 	if t.isStdout(path) {
 		return fill(t.out)
 	}
-	err := atomicfile.Write(ctx, path, fill, index)
-	if errors.Is(err, atomicfile.ErrSame) {
+	err := files.WriteAtomic(ctx, path, fill, index)
+	if errors.Is(err, files.ErrSame) {
 		return flags.Usagef("--%s names the index itself", flag)
 	}
 	return err
@@ -31,7 +31,7 @@ func (t *stdio) checkOutput(flag, path string) error {
 	if path == "" || t.isStdout(path) {
 		return nil
 	}
-	if err := atomicfile.CanCreate(path); err != nil {
+	if err := files.CanCreate(path); err != nil {
 		return fmt.Errorf("--%s: %w", flag, err)
 	}
 	return nil

@@ -31,7 +31,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		t.Skip("runs most commands")
 	}
 	dir := t.TempDir()
-	sample := "../../../examples/quickstart/scifact-sample"
+	sample := "../../../docs/examples/quickstart/scifact-sample"
 	replace := strings.NewReplacer("NANO", nano, "SAMPLE", sample, "DIR", dir,
 		"DOCS", "--vectors SAMPLE/vectors/docs.npy --lengths SAMPLE/vectors/doclens.npy --ids SAMPLE/vectors/doc_ids.txt",
 		"QUERIES", "--queries SAMPLE/vectors/queries.npy --query-ids SAMPLE/vectors/query_ids.txt")

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/metadata/condition"
+	folder "github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/server"
-	folder "github.com/plaid-ir/plaid/server/store"
 )
 
 // Metadata keys of any text are stored over HTTP, named in conditions, facets and updates

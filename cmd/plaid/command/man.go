@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 func (a *app) manCommand() *cobra.Command {
@@ -38,7 +38,7 @@ those of a command (plaid-cluster-node.1). Without DIR, plaid.1 goes to stdout.`
 				return err
 			}
 			for _, c := range withPages(a.root) {
-				err := atomicfile.Write(ctx, filepath.Join(args[0], pageName(c)+".1"), func(w io.Writer) error {
+				err := files.WriteAtomic(ctx, filepath.Join(args[0], pageName(c)+".1"), func(w io.Writer) error {
 					_, err := io.WriteString(w, manPage(c))
 					return err
 				})

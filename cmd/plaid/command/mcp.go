@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/daemon"
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 

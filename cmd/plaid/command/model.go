@@ -15,12 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // modelReport is what `plaid model --json` prints.
@@ -215,7 +215,7 @@ const maxString = 64 << 20
 // tokenize prints the ids of JSON strings. What comes through a pipe is answered
 // line by line.
 func (a *app) tokenize(ctx context.Context, t *tokenizer.Tokenizer) error {
-	in := bufio.NewReaderSize(infile.Reader(ctx, a.in), 1<<16)
+	in := bufio.NewReaderSize(files.ContextReader(ctx, a.in), 1<<16)
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	var ids []int32
 	for n := 1; ; n++ {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 // encoderSpeed is what a short measurement found.

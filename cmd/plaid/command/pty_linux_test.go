@@ -132,7 +132,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 func TestColours(t *testing.T) {
 	dir := t.TempDir()
 	texts, path := filepath.Join(dir, "t.jsonl"), filepath.Join(dir, "x.plaid")
-	nano, err := filepath.Abs("../../../examples/quickstart/colbert-nano")
+	nano, err := filepath.Abs("../../../docs/examples/quickstart/colbert-nano")
 	require.NoError(t, err)
 	long := strings.Repeat("All animals rest in some way. ", 8) + "Owls hunt mice at night in the dark woods. " + strings.Repeat("Bees fly by day. ", 20)
 	require.NoError(t, os.WriteFile(texts, fmt.Appendf(nil, `{"_id": "owl", "text": %q, "year": 2024}`+"\n", long), 0o666))

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"iter"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/cli/out"
 	"github.com/plaid-ir/plaid/vectors"
 )
 

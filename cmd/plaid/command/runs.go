@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/eval"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // judged is a run with its evaluation.
@@ -50,12 +50,12 @@ func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error)
 		var err error
 		switch {
 		case path != "-":
-			runs[i], err = infile.Parse(ctx, path, eval.ReadRun)
+			runs[i], err = files.Parse(ctx, path, eval.ReadRun)
 		case stdin:
 			err = flags.Usagef("stdin (-) is one run")
 		default:
 			stdin = true
-			runs[i], err = eval.ReadRun(infile.Reader(ctx, a.in), "stdin")
+			runs[i], err = eval.ReadRun(files.ContextReader(ctx, a.in), "stdin")
 		}
 		if err != nil {
 			return nil, err

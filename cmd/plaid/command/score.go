@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/infile"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
@@ -187,7 +187,7 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if x.flags.candidates == "" {
 		return nil
 	}
-	run, err := infile.Parse(ctx, x.flags.candidates, eval.ReadRun)
+	run, err := files.Parse(ctx, x.flags.candidates, eval.ReadRun)
 	if err != nil {
 		return err
 	}

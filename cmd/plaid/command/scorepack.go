@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/plaid-ir/plaid/internal/atomicfile"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/cli/out"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/packed"
@@ -35,7 +35,7 @@ func (s *scoreFlags) checkPack(f *pflag.FlagSet) error {
 
 // pack writes documents as a file of packed ones.
 func (a *app) pack(ctx context.Context, s *scoreFlags) (err error) {
-	if err := atomicfile.CanCreate(s.pack); err != nil {
+	if err := files.CanCreate(s.pack); err != nil {
 		return err
 	}
 	src, err := s.docs.Open(ctx, a.in)
@@ -67,7 +67,7 @@ func (a *app) pack(ctx context.Context, s *scoreFlags) (err error) {
 	docs.IDs = givenIDs(src)
 	docs.Screening, err = maxsim.Pack(ctx, backend, docs.Batch, s.threads)
 	if err == nil {
-		err = atomicfile.Write(ctx, s.pack, func(w io.Writer) error {
+		err = files.WriteAtomic(ctx, s.pack, func(w io.Writer) error {
 			if err := packed.Write(ctx, w, docs); err != nil || whole == nil {
 				return err
 			}

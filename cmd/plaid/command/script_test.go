@@ -23,7 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
-			examples, err := filepath.Abs("../../../examples/quickstart")
+			examples, err := filepath.Abs("../../../docs/examples/quickstart")
 			env.Setenv("SAMPLE", filepath.Join(examples, "scifact-sample"))
 			env.Setenv("NANO", filepath.Join(examples, "colbert-nano"))
 			env.Setenv("REAL", filepath.Join(examples, "../../index/interop/testdata/real"))

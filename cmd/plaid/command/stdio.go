@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/cli/out"
 )
 
 // streams are the ends of the command line. A width is the number of columns

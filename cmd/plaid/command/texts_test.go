@@ -15,15 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/cli/flags"
-	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 const (
-	nano   = "../../../examples/quickstart/colbert-nano"
-	corpus = "../../../examples/quickstart/scifact-sample/corpus.jsonl"
+	nano   = "../../../docs/examples/quickstart/colbert-nano"
+	corpus = "../../../docs/examples/quickstart/scifact-sample/corpus.jsonl"
 )
 
 // spooled waits until a spool has some documents.

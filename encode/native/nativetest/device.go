@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 

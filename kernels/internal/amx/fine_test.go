@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 	"github.com/plaid-ir/plaid/kernels/internal/amx"
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
 	"github.com/plaid-ir/plaid/kernels/internal/tiletest"

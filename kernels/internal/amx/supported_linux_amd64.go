@@ -5,14 +5,14 @@ package amx
 import (
 	"golang.org/x/sys/cpu"
 
-	"github.com/plaid-ir/plaid/internal/amxstate"
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels/internal/avx512"
 )
 
 // Supported reports whether the processor and the operating system have what
 // the functions of this package need.
 func Supported() bool {
-	return cpu.X86.HasAVX512VBMI && avx512.SupportedBytes() && amxstate.Allowed()
+	return cpu.X86.HasAVX512VBMI && avx512.SupportedBytes() && floats.AMXAllowed()
 }
 
 // SupportedHalves reports whether it has what Halves needs.

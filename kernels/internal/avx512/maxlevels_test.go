@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 )
 
 // maxLevels is MaxLevels in plain Go.

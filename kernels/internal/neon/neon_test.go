@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 )
 
 // TestMaxFineKeeps: only a larger product replaces the best, which matters for

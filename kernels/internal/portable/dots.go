@@ -1,6 +1,6 @@
 package portable
 
-import "github.com/plaid-ir/plaid/internal/fma"
+import "github.com/plaid-ir/plaid/internal/floats"
 
 // Products of float32 vectors. Each is one chain of additions in the order of the
 // dimensions, whichever of the functions below computes it, so the same pair of
@@ -19,7 +19,7 @@ func Dots(dst []float32, stride int, rows []float32, m, dim int, panel []float32
 	var c [2 * 32]float32
 	for r := 0; r < m; r += 2 {
 		next := min(1, m-1-r) * dim // 0: the last row twice
-		fma.Products(c[:], 32, rows[r*dim:], next, 2, dim, panel, noBias[:], 32)
+		floats.Products(c[:], 32, rows[r*dim:], next, 2, dim, panel, noBias[:], 32)
 		for i := range min(2, m-r) {
 			copy(dst[(r+i)*stride:], c[32*i:32*i+(n+7)&^7])
 			for j, v := range c[32*i : 32*i+n] {

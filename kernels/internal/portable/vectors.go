@@ -1,6 +1,6 @@
 package portable
 
-import "github.com/plaid-ir/plaid/internal/fma"
+import "github.com/plaid-ir/plaid/internal/floats"
 
 // Products of plain vectors are chains of fused additions in the order of the
 // dimensions, so that the same pair of vectors gives the same bits in any tile and
@@ -18,7 +18,7 @@ func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int
 	var c [2 * 32]float32
 	for r := 0; r < m; r += 2 {
 		r = min(r, m-2)
-		fma.Products(c[:], 32, rows[r*dim:], dim, 2, dim, panel, noBias[:], 32)
+		floats.Products(c[:], 32, rows[r*dim:], dim, 2, dim, panel, noBias[:], 32)
 		for i := range 2 {
 			if scales != nil {
 				s := scales[r+i]
@@ -71,6 +71,6 @@ func SumProducts(dst *[8]float64, x, y []float32) {
 // AddScaled adds c·x to dst, each value by one fused operation.
 func AddScaled(dst, x []float32, c float32) {
 	for i, v := range x[:len(dst)] {
-		dst[i] = fma.FMA(c, v, dst[i])
+		dst[i] = floats.FMA(c, v, dst[i])
 	}
 }

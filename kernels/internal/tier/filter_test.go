@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 )
 
 // TestFilter: the loops of the nearest centroid of every tier, with arrays at both ends of

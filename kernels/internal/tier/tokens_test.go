@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
-	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/internal/floats"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 )
 
 // TestTokens: the loops over compressed tokens of every tier against plain Go, over odd
@@ -50,7 +50,7 @@ func randomBytes(t *testing.T, rng *rand.Rand, n int) []byte {
 }
 
 func scaled(t *testing.T, rng *rand.Rand, n int, scale float32) []float32 {
-	x := floats(t, rng, n)
+	x := randomFloats(t, rng, n)
 	for i := range x {
 		x[i] *= scale
 	}
@@ -180,12 +180,12 @@ func testMaxFine(t *testing.T, l Tokens, rng *rand.Rand) {
 		for _, lanes := range []int{1, 7, 8, 9, 16} {
 			n, codeBytes, stride := 5+rng.IntN(40), 2+2*(i&1), (lanes+7)&^7
 			tabs := tables(t, rng, p, 32, 1<<32/uint64(p))
-			scores := floats(t, rng, (k-1)*stride+lanes)
+			scores := randomFloats(t, rng, (k-1)*stride+lanes)
 			packed, code := codes(t, rng, n, k, codeBytes)
 			residuals, factors := randomBytes(t, rng, n*p), randomBytes(t, rng, 2*n)
 			var scales []float32
 			if lanes%2 == 1 {
-				scales = floats(t, rng, k)
+				scales = randomFloats(t, rng, k)
 			}
 			mid, unit := (*[16]float32)(scaled(t, rng, 16, 0.1)), (*[16]float32)(scaled(t, rng, 16, 1e-9))
 			ranges := documents(rng, n)
@@ -256,12 +256,12 @@ func testCentroidScores(t *testing.T, l Tokens, rng *rand.Rand) {
 		for _, m := range []int{1, 2, 5, 6, 7, 11, 12, 13, 24, 31, 36} {
 			n := 1 + rng.IntN(70)
 			var q QueryVectors
-			q.Reset(floats(t, rng, n*dim), dim)
+			q.Reset(randomFloats(t, rng, n*dim), dim)
 			lanes := fenced.Slice[float32](t, len(q.Lanes))
 			copy(lanes, q.Lanes)
 			q.Lanes = lanes
-			rows := floats(t, rng, m*dim)
-			lo, hi := floats(t, rng, (n+31)&^31), floats(t, rng, (n+31)&^31)
+			rows := randomFloats(t, rng, m*dim)
+			lo, hi := randomFloats(t, rng, (n+31)&^31), randomFloats(t, rng, (n+31)&^31)
 			compare := func(add func(a, b, sum float32) float32, scores func(dst, lo, hi []float32)) {
 				dst, want := fenced.Slice[float32](t, m*q.Stride), make([]float32, m*q.Stride)
 				gotLo, gotHi := fenced.Slice[float32](t, len(lo)), fenced.Slice[float32](t, len(hi))
@@ -283,9 +283,9 @@ func testCentroidScores(t *testing.T, l Tokens, rng *rand.Rand) {
 				require.Equal(t, wantLo, append([]float32{}, gotLo[:n]...))
 				require.Equal(t, wantHi, append([]float32{}, gotHi[:n]...))
 			}
-			compare(fma.FMA, func(dst, lo, hi []float32) { l.CentroidScores(dst, rows, m, &q, lo, hi, nil) })
+			compare(floats.FMA, func(dst, lo, hi []float32) { l.CentroidScores(dst, rows, m, &q, lo, hi, nil) })
 			ahead := fenced.Slice[byte](t, 4*m*dim)
-			compare(fma.FMA, func(dst, lo, hi []float32) { l.CentroidScores(dst, rows, m, &q, lo, hi, ahead) })
+			compare(floats.FMA, func(dst, lo, hi []float32) { l.CentroidScores(dst, rows, m, &q, lo, hi, ahead) })
 			if l.Rounded != nil {
 				compare(func(a, b, sum float32) float32 { return sum + float32(a*b) },
 					func(dst, lo, hi []float32) { l.Rounded(dst, rows, m, &q, lo, hi) })
@@ -326,7 +326,7 @@ func testWiden(t *testing.T, l Tokens, rng *rand.Rand) {
 // n on 0, and two sets of parameters.
 func columns(t *testing.T, rng *rand.Rand, m, n int) (scores []float32, stride int, x, y *[32]float32) {
 	stride = (n + 7) &^ 7
-	scores = floats(t, rng, m*stride)
+	scores = randomFloats(t, rng, m*stride)
 	x, y = new([32]float32), new([32]float32)
 	for s := range stride {
 		if s < n {
@@ -362,7 +362,7 @@ func testWords(t *testing.T, l Tokens, rng *rand.Rand) {
 		scores, stride, mul, low := columns(t, rng, m, n)
 		var scales []float32
 		if n%2 == 0 {
-			scales = floats(t, rng, m)
+			scales = randomFloats(t, rng, m)
 		}
 		for s := range mul {
 			mul[s] *= 100
@@ -388,7 +388,7 @@ func testAbove(t *testing.T, l Tokens, rng *rand.Rand) {
 		stride := (n+7)&^7 + 8*rng.IntN(2)
 		rows := rng.IntN(40)
 		// The last row ends where its columns do.
-		scores := floats(t, rng, max(rows-1, 0)*stride+(n+7)&^7)
+		scores := randomFloats(t, rng, max(rows-1, 0)*stride+(n+7)&^7)
 		var limits [32]float32
 		for i := range limits {
 			limits[i] = float32(math.Inf(1))

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/fenced"
-	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/internal/floats"
+	"github.com/plaid-ir/plaid/internal/testing/fenced"
 	"github.com/plaid-ir/plaid/kernels/internal/portable"
 )
 
@@ -36,7 +36,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-func floats(t *testing.T, rng *rand.Rand, n int) []float32 {
+func randomFloats(t *testing.T, rng *rand.Rand, n int) []float32 {
 	x := fenced.Slice[float32](t, n)
 	for i := range x {
 		x[i] = float32(rng.NormFloat64())
@@ -48,7 +48,7 @@ func testMaxDot(t *testing.T, v Vectors, rng *rand.Rand) {
 	for _, dim := range []int{1, 2, 3, 16, 33, 128} {
 		for _, m := range []int{v.Rows, v.Rows + 1, 2*v.Rows - 1, 2 * v.Rows, 3*v.Rows + 2, 61} {
 			for _, n := range []int{1, 15, 16, 17, 31, 32} {
-				rows, panel := floats(t, rng, m*dim), floats(t, rng, dim*32)
+				rows, panel := randomFloats(t, rng, m*dim), randomFloats(t, rng, dim*32)
 				for i := range rows { // ties, and products that are no numbers
 					if dim < 4 {
 						rows[i] = float32(math.Round(float64(rows[i])))
@@ -63,7 +63,7 @@ func testMaxDot(t *testing.T, v Vectors, rng *rand.Rand) {
 				rows[rng.IntN(len(rows))] = float32(math.Inf(1))
 				var scales []float32
 				if rng.IntN(2) == 0 {
-					scales = floats(t, rng, m)
+					scales = randomFloats(t, rng, m)
 				}
 				best, arg := &fenced.Slice[[32]float32](t, 1)[0], &fenced.Slice[[32]int32](t, 1)[0]
 				for i := range best {
@@ -86,7 +86,7 @@ func testMaxDot(t *testing.T, v Vectors, rng *rand.Rand) {
 func testSquares(t *testing.T, v Vectors, rng *rand.Rand) {
 	for dim := 1; dim < 50; dim++ {
 		m := rng.IntN(5)
-		rows := floats(t, rng, m*dim)
+		rows := randomFloats(t, rng, m*dim)
 		got, want := fenced.Slice[[8]float64](t, m), make([][8]float64, m)
 		portable.Squares(want, rows, dim)
 		v.Squares(got, rows, dim)
@@ -96,7 +96,7 @@ func testSquares(t *testing.T, v Vectors, rng *rand.Rand) {
 
 func testAddScaled(t *testing.T, v Vectors, rng *rand.Rand) {
 	for n := range 70 {
-		x, got := floats(t, rng, n), floats(t, rng, n)
+		x, got := randomFloats(t, rng, n), randomFloats(t, rng, n)
 		want := append([]float32{}, got...)
 		c := float32(rng.NormFloat64())
 		portable.AddScaled(want, x, c)
@@ -107,7 +107,7 @@ func testAddScaled(t *testing.T, v Vectors, rng *rand.Rand) {
 
 func testProducts(t *testing.T, v Vectors, rng *rand.Rand) {
 	for n := range 50 {
-		x, y := floats(t, rng, n), floats(t, rng, n)
+		x, y := randomFloats(t, rng, n), randomFloats(t, rng, n)
 		got, want := &fenced.Slice[[8]float64](t, 1)[0], new([8]float64)
 		portable.SumProducts(want, x, y)
 		v.Products(got, x, y)
@@ -118,8 +118,8 @@ func testProducts(t *testing.T, v Vectors, rng *rand.Rand) {
 func testAddRows(t *testing.T, v Vectors, rng *rand.Rand) {
 	for _, n := range []int{1, 7, 15, 16, 17, 33, 127, 128, 129, 144, 300, 511} {
 		for _, entries := range []int{0, 1, 2, 9} {
-			rows, got := floats(t, rng, 5*n), floats(t, rng, n)
-			list, factors := fenced.Slice[uint32](t, entries), floats(t, rng, entries)
+			rows, got := randomFloats(t, rng, 5*n), randomFloats(t, rng, n)
+			list, factors := fenced.Slice[uint32](t, entries), randomFloats(t, rng, entries)
 			for i := range list {
 				list[i] = uint32(rng.IntN(5))
 			}
@@ -133,11 +133,11 @@ func testAddRows(t *testing.T, v Vectors, rng *rand.Rand) {
 
 func testZero(t *testing.T, v Vectors, rng *rand.Rand) {
 	for n := range 100 {
-		x := floats(t, rng, n)
+		x := randomFloats(t, rng, n)
 		v.Zero(x)
 		require.Equal(t, make([]float32, n), append([]float32{}, x...))
 	}
-	x := floats(t, rng, 1000)
+	x := randomFloats(t, rng, 1000)
 	for lo := range 20 {
 		want := append([]float32{}, x...)
 		clear(want[lo : 900+lo])
@@ -172,7 +172,7 @@ func testScreen(t *testing.T, s *Screen, rng *rand.Rand) {
 			for i := range start {
 				start[i], most[i] = int32(rng.IntN(1<<20)-1<<19), 100
 			}
-			scales, got := floats(t, rng, m), fenced.Slice[[32]float32](t, m)
+			scales, got := randomFloats(t, rng, m), fenced.Slice[[32]float32](t, m)
 			want, wantMost := make([][32]float32, m), *most
 			for r := range m {
 				for c := range 32 {
@@ -226,7 +226,7 @@ func testHalves(t *testing.T, s *Screen, rng *rand.Rand) {
 			}
 			var factors []float32
 			if m%2 == 1 {
-				factors = floats(t, rng, m)
+				factors = randomFloats(t, rng, m)
 			}
 			got, want := fenced.Slice[[32]float32](t, m), *most
 			s.Halves(got, most, rows, dim, panel, factors)
@@ -251,10 +251,10 @@ func testHalves(t *testing.T, s *Screen, rng *rand.Rand) {
 
 func testPairs(t *testing.T, s *Screen, rng *rand.Rand) {
 	for _, dim := range []int{1, 7, 15, 16, 17, 31, 32, 33, 48, 100, 128} {
-		rows, panel := floats(t, rng, 9*dim), floats(t, rng, 32*dim)
+		rows, panel := randomFloats(t, rng, 9*dim), randomFloats(t, rng, 32*dim)
 		var factors []float32
 		if dim%2 == 1 {
-			factors = floats(t, rng, 9)
+			factors = randomFloats(t, rng, 9)
 		}
 		best, arg := &fenced.Slice[[32]float32](t, 1)[0], &fenced.Slice[[32]int32](t, 1)[0]
 		var want [32]float32
@@ -265,7 +265,7 @@ func testPairs(t *testing.T, s *Screen, rng *rand.Rand) {
 			list[i] = uint64(100+r)<<32 | uint64(32*r+c)
 			var sum float32
 			for j := range dim {
-				sum = fma.FMA(panel[32*j+c], rows[r*dim+j], sum)
+				sum = floats.FMA(panel[32*j+c], rows[r*dim+j], sum)
 			}
 			if factors != nil {
 				sum *= factors[r]

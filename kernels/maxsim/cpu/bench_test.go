@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/roofline"
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
+	"github.com/plaid-ir/plaid/internal/testing/roofline"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
 // benchCase is one query and documents of lengths lo to hi.

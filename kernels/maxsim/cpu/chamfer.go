@@ -5,7 +5,7 @@ import (
 	"math"
 	"runtime/debug"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -31,7 +31,7 @@ type chamfer struct {
 
 // Chamfer implements [maxsim.Chamfers].
 func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := call.Check()
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ type chamferGradients struct {
 
 // ChamferGradients implements [maxsim.Chamfers].
 func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := call.Check()
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -55,7 +55,7 @@ func (h *held) Close() error {
 
 // Hold implements [maxsim.Backend].
 func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOptions) (_ maxsim.Held, err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/race"
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
+	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
 // TestTiers runs the suite on every backend of this processor: in full on the fastest, and

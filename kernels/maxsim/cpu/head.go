@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -23,7 +23,7 @@ const headValues = 1 << 16
 
 // ScoreHead implements [maxsim.Heads].
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := c.Check()
 	if err != nil {
 		return err

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/maxsim/cpu"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
 // TestTiersSameBits: scores, argmaxima and gradients of every tier are those of plain Go,

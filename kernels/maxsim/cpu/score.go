@@ -5,7 +5,7 @@ import (
 	"math"
 	"runtime/debug"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -53,7 +53,7 @@ type worker struct {
 
 // Score implements [maxsim.Backend].
 func (b *backend) Score(ctx context.Context, c *maxsim.Call) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	w, err := c.Check()
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 	"unsafe"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -40,7 +40,7 @@ func (p *packed) terms(normalize bool) *maxsim.ScreeningTerms {
 
 // Pack is what maxsim.Pack calls.
 func (b *backend) Pack(ctx context.Context, batch *maxsim.Batch, threads int) (_ *maxsim.Screening, err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), asFault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}

@@ -191,7 +191,7 @@ class Index(Searches):
         Examples
         --------
         >>> texts = ["cats sleep most of the day", "dogs bark at night"]
-        >>> with Index.from_texts(texts, model="examples/quickstart/colbert-nano") as index:
+        >>> with Index.from_texts(texts, model="docs/examples/quickstart/colbert-nano") as index:
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """

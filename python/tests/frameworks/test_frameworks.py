@@ -24,7 +24,7 @@ from plaid_ir.haystack import PlaidRetriever as HaystackRetriever
 from plaid_ir.langchain import PlaidRetriever, PlaidVectorStore
 from plaid_ir.llama_index import PlaidRetriever as LlamaRetriever
 
-MODEL = os.environ.get("PLAID_MODEL", str(Path(__file__).parents[3] / "examples/quickstart/colbert-nano"))
+MODEL = os.environ.get("PLAID_MODEL", str(Path(__file__).parents[3] / "docs/examples/quickstart/colbert-nano"))
 TEXTS = ["cats sleep for most of the day", "dogs bark at night", "birds sing in the morning"]
 
 

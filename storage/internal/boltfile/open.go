@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/plaid-ir/plaid/internal/files"
 	"io/fs"
 	"os"
 	"time"
-
-	"github.com/plaid-ir/plaid/internal/failpoint"
-	"github.com/plaid-ir/plaid/internal/filelock"
 )
 
 // Errors that the package storage hands on under its own names.
@@ -36,8 +34,8 @@ func KindOf(info fs.FileInfo) string {
 
 // Lock waits for a file's lock, until ctx ends: to write an exclusive one.
 func Lock(ctx context.Context, f *os.File, write bool, deadline time.Time) error {
-	err := filelock.Wait(ctx, f, write, deadline, failpoint.Waiting)
-	if errors.Is(err, filelock.ErrHeld) {
+	err := files.WaitLock(ctx, f, write, deadline, files.HookWaiting)
+	if errors.Is(err, files.ErrLocked) {
 		return ErrLocked
 	}
 	return err

@@ -4,7 +4,7 @@ package amx
 
 import (
 	"github.com/plaid-ir/plaid/encode/native/internal/avx512"
-	"github.com/plaid-ir/plaid/internal/amxstate"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // MaxByteVectors is how many vectors a panel has at most.
@@ -12,7 +12,7 @@ const MaxByteVectors = 2
 
 // Supported reports whether the processor and the operating system have what
 // [ByteProducts] needs.
-func Supported() bool { return avx512.SupportedBytes() && amxstate.Allowed() }
+func Supported() bool { return avx512.SupportedBytes() && floats.AMXAllowed() }
 
 //go:noescape
 func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)

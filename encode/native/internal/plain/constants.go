@@ -3,7 +3,7 @@ package plain
 import (
 	"math"
 
-	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // Lanes is how many partial sums a row has, whatever the registers.
@@ -50,14 +50,14 @@ const (
 // Exp is e^x for x ≤ 0; below about −87.7 it is 0.
 func Exp(x float32) float32 {
 	x = max(x, ExpMin)
-	t := fma.FMA(x, Log2E, Magic)
+	t := floats.FMA(x, Log2E, Magic)
 	n := t - Magic
-	r := fma.FMA(-n, Ln2Hi, x)
-	r = fma.FMA(-n, Ln2Lo, r)
+	r := floats.FMA(-n, Ln2Hi, x)
+	r = floats.FMA(-n, Ln2Lo, r)
 	c := &ExpCoefficients
 	p := c[6]
 	for i := 5; i >= 0; i-- {
-		p = fma.FMA(p, r, c[i])
+		p = floats.FMA(p, r, c[i])
 	}
 	return float32(p * math.Float32frombits(math.Float32bits(t)<<23+math.Float32bits(1)))
 }
@@ -65,13 +65,13 @@ func Exp(x float32) float32 {
 // GELUOf is x·Φ(x).
 func GELUOf(x float32) float32 {
 	y := max(min(x, GELULimit), -GELULimit)
-	t := fma.FMA(float32(y*y), GELUScale, -1)
+	t := floats.FMA(float32(y*y), GELUScale, -1)
 	c := &GELUCoefficients
 	q := c[15]
 	for i := 14; i >= 0; i-- {
-		q = fma.FMA(q, t, c[i])
+		q = floats.FMA(q, t, c[i])
 	}
-	return float32(x * fma.FMA(y, q, 0.5))
+	return float32(x * floats.FMA(y, q, 0.5))
 }
 
 // Sum adds up the lanes: those eight apart, then four, two and one.

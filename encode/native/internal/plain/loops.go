@@ -3,7 +3,7 @@ package plain
 import (
 	"math"
 
-	"github.com/plaid-ir/plaid/internal/fma"
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // Softmax turns each of m rows of n values, a multiple of 16, into
@@ -78,11 +78,11 @@ func normRow(dst, row, gamma, beta []float32, epsilon, inverse float32) {
 	clear(sums[:])
 	for j, v := range row {
 		d := v - mean
-		sums[j%Lanes] = fma.FMA(d, d, sums[j%Lanes])
+		sums[j%Lanes] = floats.FMA(d, d, sums[j%Lanes])
 	}
-	f := 1 / float32(math.Sqrt(float64(fma.FMA(Sum(&sums), inverse, epsilon))))
+	f := 1 / float32(math.Sqrt(float64(floats.FMA(Sum(&sums), inverse, epsilon))))
 	for j, v := range row {
-		dst[j] = fma.FMA(float32(v-mean)*f, gamma[j], beta[j])
+		dst[j] = floats.FMA(float32(v-mean)*f, gamma[j], beta[j])
 	}
 }
 
@@ -99,7 +99,7 @@ func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, 
 		scales[i] = top * QuantScale
 		inverse := QuantTop / top
 		for j, v := range row {
-			out[j] = byte(math.Float32bits(fma.FMA(v, inverse, magic)))
+			out[j] = byte(math.Float32bits(floats.FMA(v, inverse, magic)))
 		}
 	}
 }
@@ -116,8 +116,8 @@ func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32) {
 			a, b := x[i*stride+2*h*half:][:half], x[i*stride+(2*h+1)*half:][:half]
 			for j := range a {
 				u, v := a[j], b[j]
-				a[j] = fma.FMA(-v, s[j], float32(u*c[j]))
-				b[j] = fma.FMA(u, s[j], float32(v*c[j]))
+				a[j] = floats.FMA(-v, s[j], float32(u*c[j]))
+				b[j] = floats.FMA(u, s[j], float32(v*c[j]))
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 package plain
 
-import "github.com/plaid-ir/plaid/internal/fma"
+import "github.com/plaid-ir/plaid/internal/floats"
 
 // Columns is how many columns a vector of a panel has here, MaxVectors how
 // many vectors a panel has at most.
@@ -13,7 +13,7 @@ const (
 // multiple of 16, with the vectors·Columns columns of a panel, to which bias is
 // added first; the panel holds one row of columns after the other.
 func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int) {
-	fma.Products(c, ldc, a, lda, m, k, b, bias, vectors*Columns)
+	floats.Products(c, ldc, a, lda, m, k, b, bias, vectors*Columns)
 }
 
 // ByteProducts is Products of bytes: rows of k bytes with a scale each, and a
@@ -31,7 +31,7 @@ func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, 
 				sum += int32(int8(v[0]))*int32(w[0]) + int32(int8(v[1]))*int32(w[1]) +
 					int32(int8(v[2]))*int32(w[2]) + int32(int8(v[3]))*int32(w[3])
 			}
-			c[i*ldc+j] = fma.FMA(float32(sum)*scales[i], columns[j], columns[n+j])
+			c[i*ldc+j] = floats.FMA(float32(sum)*scales[i], columns[j], columns[n+j])
 		}
 	}
 }

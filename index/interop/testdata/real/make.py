@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 TOKENS = 16  # of each document: the files shall be small
-SAMPLE = Path(__file__).resolve().parents[4] / "examples/quickstart/scifact-sample/vectors"
+SAMPLE = Path(__file__).resolve().parents[4] / "docs/examples/quickstart/scifact-sample/vectors"
 
 
 def make_input(folder):
@@ -122,7 +122,7 @@ def fast_plaid(folder, index):
 
 
 def fast_plaid_metadata(folder, index):
-    """As `metadata` of ../../../../lab/peers/rust/src/main.rs; it takes no lists."""
+    """As `metadata` of ../../../../eval/peers/rust/src/main.rs; it takes no lists."""
     from fast_plaid import filtering
 
     objects = [{k: v for k, v in o.items() if k != "tags"} for o in json.loads((folder / "metadata.json").read_text())]

@@ -12,7 +12,7 @@ if [[ ! -e $python ]]; then
   python3 -m venv "$work/venv"
   "$python" -m pip install -q -r "$here/requirements.txt"
 fi
-CARGO_TARGET_DIR=$work/target cargo build -q --locked --manifest-path "$here/../../../../lab/peers/rust/Cargo.toml"
+CARGO_TARGET_DIR=$work/target cargo build -q --locked --manifest-path "$here/../../../../eval/peers/rust/Cargo.toml"
 export OMP_NUM_THREADS=1
 
 "$python" "$here/make.py" input "$work/input"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 )
 
 // TestAlike: multiples of a vector, and vectors that are one in many components, count;

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // As many groups are side by side as take the least time, where the device has such

@@ -19,7 +19,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/plaid-ir/plaid/internal/mapped"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -55,7 +55,7 @@ func (b *backend) submit(ctx context.Context, what string, run func(context.Cont
 
 // guarded makes faults of mapped memory errors.
 func guarded(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
-	defer mapped.Recover(&err, debug.SetPanicOnFault(true), func(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) })
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), func(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) })
 	return run(ctx, rt)
 }
 

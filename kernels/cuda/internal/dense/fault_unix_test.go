@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
 // A mapped file that is cut short while a device reads it is an error of the call, and

@@ -11,17 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	"github.com/plaid-ir/plaid/kernels/maxsim/maxsimtest"
 )
 
-// Scores and gradients are those of the packages that lab/peers/dense.py runs, on their
+// Scores and gradients are those of the packages that eval/peers/dense.py runs, on their
 // inputs, within the rounding of half precision.
 func TestGPUPeers(t *testing.T) {
 	folder := os.Getenv("PLAID_PEERS")
 	if folder == "" {
-		t.Skip("PLAID_PEERS is not set; lab/peers/dense.py writes the folder")
+		t.Skip("PLAID_PEERS is not set; eval/peers/dense.py writes the folder")
 	}
 	b := New(runtimetest.OpenGPU(t))
 	for _, kind := range []string{"scores", "heads", "distances"} {
@@ -74,7 +74,7 @@ func peersOf(t *testing.T, b maxsim.Backend, folder string) {
 	}
 }
 
-// peerShape is what lab/peers/dense.py says of its files.
+// peerShape is what eval/peers/dense.py says of its files.
 type peerShape struct {
 	Kind                        string
 	Nq, Lq, Nd, Ld, Dim, Hidden int

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
-	"github.com/plaid-ir/plaid/kernels/kerneltest"
 )
 
 // Codes and products of the GPU are those of the processor, to the bit, also where

@@ -15,7 +15,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			data, err := filepath.Abs("../../testdata")
 			env.Setenv("DATA", data)
-			env.Setenv("NANO", filepath.Join(data, "../../../examples/quickstart/colbert-nano"))
+			env.Setenv("NANO", filepath.Join(data, "../../../docs/examples/quickstart/colbert-nano"))
 			return err
 		},
 	})

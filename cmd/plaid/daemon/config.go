@@ -1,0 +1,335 @@
+// Package daemon is `plaid serve`: it reads a configuration, opens a store and a model,
+// and serves them until it is told to end.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// Config is the configuration. [NewConfig] makes one with the defaults.
+type Config struct {
+	File string
+
+	Data, Listen string
+	BasePath     string
+	UploadDir    string
+	Images       string
+
+	Model          string
+	Encoder        string
+	EncoderOptions []string
+	ModelSettings  string
+	Precision      string
+	ModelThreads   int
+	ModelWait      time.Duration
+	QueryLength    int
+	DocumentLength int
+
+	Device       string
+	DeviceMemory int64
+	Bound        kernels.Bound
+	Threads      int
+	Memory       int64
+
+	TokensFile      string
+	Quotas          []string
+	TLSCert, TLSKey string
+	CORSOrigins     []string
+	Hosts           []string
+	TrustedProxies  []string
+
+	MaxBody, MaxDecoded, MaxBodies int64
+	MaxText, MaxUpload             int64
+	MaxAnswer, MaxAnswers          int64
+	MaxWait                        time.Duration
+	MinTransfer                    int64
+	QuickTimeout, WorkTimeout      time.Duration
+	StallTimeout, HeaderTimeout    time.Duration
+	IdleTimeout, DrainTimeout      time.Duration
+	UnreadyTime                    time.Duration
+	Concurrency                    int
+	Rate                           float64
+	Burst                          int
+
+	QueueDocuments int
+	QueueBytes     int64
+
+	LogFormat, LogLevel string
+
+	// Elsewhere, where set, may have indexes that are in no folder of this machine. Its own
+	// settings come from [Config.Setting] and [Config.TextSetting].
+	Elsewhere Elsewhere
+
+	// ReadOnly serves the folder as it is, without a lock on it and without changes: see
+	// ReadOnly of package store.
+	ReadOnly bool
+	// Backend names the kernels, and LockTimeout is how long to wait for another
+	// process that has the data folder. They are for whoever makes a Config in Go.
+	Backend     string
+	LockTimeout time.Duration
+	// Reload, where set, is told when tokens and certificates are to be read again.
+	Reload <-chan os.Signal
+
+	settings []*setting
+}
+
+// Elsewhere are indexes that are in no folder of this machine.
+type Elsewhere interface {
+	// Check tells whether the settings ask for them, and what is wrong with those.
+	Check() (asked bool, err error)
+	// Open opens them. What is written is finished, at the latest, when close returns.
+	Open(ctx context.Context, c *Config, log *slog.Logger) (collections collection.Set, close func() error, err error)
+}
+
+// Setting adds a setting, before [Config.Register] and [Config.Load]: a flag, an environment
+// variable, and a name in the file.
+func (c *Config) Setting(name string, v pflag.Value, usage string) {
+	c.settings = append(c.settings, &setting{name: name, usage: usage, value: v})
+}
+
+// TextSetting adds one that is a text.
+func (c *Config) TextSetting(name string, p *string, usage string) {
+	c.Setting(name, stringValue{p}, usage)
+}
+
+// otherEnv are variables with the prefix that are no settings: secrets are never
+// printed, and so are none.
+var otherEnv = []string{envTokens}
+
+// envTokens is the variable that has tokens, a line each as in a file of them.
+const envTokens = envPrefix + "TOKENS"
+
+// NewConfig is the configuration without anything set.
+func NewConfig() *Config {
+	c := &Config{}
+	add := func(name string, v pflag.Value, list bool, usage string) {
+		c.settings = append(c.settings, &setting{name: name, usage: usage, value: v, list: list})
+	}
+	text := func(name string, p *string, def, usage string) {
+		*p = def
+		add(name, stringValue{p}, false, usage)
+	}
+	// count is a number whose usage says what 0 stands for.
+	count := func(name string, p *int, usage string) {
+		add(name, flags.Int(p, 0, 0), false, usage)
+	}
+	size := func(name string, p *int64, def int64, usage string) {
+		add(name, sizeValue{flags.Size(p, def), p}, false, usage)
+	}
+	span := func(name string, p *time.Duration, def time.Duration, usage string) {
+		*p = def
+		add(name, flags.Duration(p), false, usage)
+	}
+	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
+	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")
+	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
+	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
+	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked, and files of a cluster's indexes are made (default: in the data folder; of a cluster, that for temporary files)")
+
+	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
+
+	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
+	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
+	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
+	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
+	count("model-threads", &c.ModelThreads, "texts that are encoded at once, for all requests together (0: one a processor)")
+	span("model-wait", &c.ModelWait, 0, "how long texts wait to be encoded together with those of other requests, while others are encoded (0: they do not)")
+	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
+	count("document-length", &c.DocumentLength, "longest document in tokens (0: as the model says)")
+
+	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
+	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
+	add("bound", flags.Bound(&c.Bound), false, flags.BoundUsage)
+	count("threads", &c.Threads, "goroutines of one search (0: one a processor)")
+	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
+
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
+	add("quotas", listValue{&c.Quotas, checkQuota}, true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
+	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
+	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
+	add("cors-origins", listValue{&c.CORSOrigins, checkOrigin}, true, "origins whose pages may use the service, or *")
+	add("hosts", listValue{&c.Hosts, checkHost}, true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
+	add("trusted-proxies", listValue{&c.TrustedProxies, checkPrefix}, true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
+
+	size("max-body", &c.MaxBody, 100<<20, "largest body of a request")
+	size("max-decoded", &c.MaxDecoded, 512<<20, "how much memory the body of a request may take when it is read, about")
+	size("max-bodies", &c.MaxBodies, 1<<30, "how much of that is held at a time")
+	size("max-text", &c.MaxText, 1<<20, "longest text to encode")
+	size("max-answer", &c.MaxAnswer, 256<<20, "largest answer, about")
+	size("max-answers", &c.MaxAnswers, 1<<30, "how much of answers is held at a time")
+	size("max-upload", &c.MaxUpload, 0, "largest upload of a backup or of another engine's index (0: no limit)")
+	span("quick-timeout", &c.QuickTimeout, 30*time.Second, "how long requests that only look may take")
+	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long the others may take")
+	span("stall-timeout", &c.StallTimeout, 30*time.Second, "how long a client may send, or take, nothing")
+	size("min-transfer", &c.MinTransfer, 4<<10, "bytes a second that a client has to send, or take; who does less is cut when stall-timeout is over (0: any)")
+	span("header-timeout", &c.HeaderTimeout, 10*time.Second, "how long the headers of a request may take")
+	span("idle-timeout", &c.IdleTimeout, 120*time.Second, "how long a connection may wait for its next request")
+	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
+	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
+	const oneAtLeast = 1
+	add("concurrency", flags.Int(&c.Concurrency, 100, oneAtLeast), false, "requests that run at a time, in each of four groups (looking, searching, writing, and transferring whole indexes)")
+	span("max-wait", &c.MaxWait, 3*time.Second, "how long a request may be expected to wait for its turn (0: any time)")
+	add("rate", rateValue{&c.Rate}, false, "requests a second of one client (0: no limit)")
+	count("burst", &c.Burst, "requests at once of one client (0: twice the rate)")
+
+	count("queue-documents", &c.QueueDocuments, "documents that may wait for the writer of an index (0: 65536)")
+	size("queue-bytes", &c.QueueBytes, 0, "bytes that may wait for the writer of an index (0: 512MiB)")
+
+	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
+	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
+	return c
+}
+
+// Register adds the flags: all, or those that are named. Their values are read by Load.
+func (c *Config) Register(f *pflag.FlagSet, names ...string) {
+	for _, s := range c.settings {
+		if len(names) == 0 || slices.Contains(names, s.name) {
+			f.Var(&given{Value: s.value}, s.name, s.usage)
+		}
+	}
+}
+
+// Has tells whether a flag is one of the settings.
+func (c *Config) Has(name string) bool {
+	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name })
+}
+
+// given is a flag that keeps what it was given: it is set after the environment and
+// the file, which it overrules. What cannot be set is an error at once.
+type given struct {
+	pflag.Value
+	set  bool
+	text string
+}
+
+// Set implements pflag.Value.
+func (g *given) Set(s string) error {
+	g.set, g.text = true, s
+	return g.Value.Set(s)
+}
+
+// String implements pflag.Value: what was given, as it was.
+func (g *given) String() string {
+	if g.set {
+		return g.text
+	}
+	return g.Value.String()
+}
+
+// Load sets, each over the one before: the file, the environment, and the flags that
+// were given.
+func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
+	file := c.File
+	for _, line := range environ {
+		if value, ok := strings.CutPrefix(line, envPrefix+"CONFIG="); ok && file == "" {
+			file = value
+		}
+	}
+	given := map[string]string{}
+	f.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
+	if file != "" {
+		if err := c.readFile(file); err != nil {
+			return err
+		}
+	}
+	written := c.Data != ""
+	if err := c.readEnv(environ); err != nil {
+		return err
+	}
+	_, flagged := given["data"]
+	for _, s := range c.settings {
+		text, ok := given[s.name]
+		if !ok {
+			continue
+		}
+		if err := s.set(text, "flag"); err != nil {
+			return err
+		}
+	}
+	if asked, err := c.elsewhere(); err == nil && asked && !written && !flagged {
+		c.Data = "" // an image's environment may say where indexes would be
+	}
+	return c.check()
+}
+
+// check finds what does not go together.
+func (c *Config) check() error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
+	}
+	asked, err := c.elsewhere()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	case asked && (c.Data != "" || c.Device != ""):
+		return wrong("data and device are of indexes in a folder of this machine")
+	case !asked && c.Data == "":
+		return wrong("data is missing: the folder of the indexes")
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return wrong("tls-cert and tls-key go together")
+	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
+		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
+	case c.Listen == "":
+		return wrong("listen is empty")
+	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.ModelWait != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return wrong("precision, model-threads, model-wait, model-settings, query-length, document-length, encoder and encoder-options need a model")
+	}
+	return nil
+}
+
+// elsewhere tells whether the indexes are in no folder.
+func (c *Config) elsewhere() (bool, error) {
+	if c.Elsewhere == nil {
+		return false, nil
+	}
+	return c.Elsewhere.Check()
+}
+
+func (c *Config) proxies() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, s := range c.TrustedProxies {
+		p, err := parsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// LogFormats and LogLevels are what [Logger] takes.
+var (
+	LogFormats = []string{"text", "json"}
+	LogLevels  = []string{"debug", "info", "warn", "error"}
+)
+
+// Logger writes to w in a format and from a level on.
+func Logger(w io.Writer, format, level string) *slog.Logger {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	o := &slog.HandlerOptions{Level: levels[level]}
+	if format == "json" {
+		o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { // a number says its unit
+			if a.Value.Kind() == slog.KindDuration {
+				return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
+			}
+			return a
+		}
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

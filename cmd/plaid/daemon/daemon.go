@@ -1,0 +1,428 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
+)
+
+// Run serves until ctx ends, and then ends in order: /readyz says so, requests that run
+// are finished, what was queued is written, and files are closed. log takes the log,
+// and environ is the environment. ready, where set, is called with the address when the
+// service listens.
+func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
+	parallel.Spare()
+	logger := Logger(log, c.LogFormat, c.LogLevel)
+	closing, reload := &closers{}, &reloader{}
+	defer func() { err = errors.Join(err, closing.close()) }()
+	o, err := c.options(ctx, environ, logger, closing, reload)
+	if err != nil {
+		return err
+	}
+	if err := c.checkModel(); err != nil {
+		return err
+	}
+	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
+	if c.TLSCert != "" {
+		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
+		if err != nil {
+			return err
+		}
+		serving.TLS = cert.config()
+		reload.add(cert.Reload)
+	}
+	defer reload.when(c.Reload)()
+
+	// The address first: a second service on the same one ends at once.
+	l, err := listen(ctx, c.Listen)
+	if err != nil {
+		return err
+	}
+	closing.add(func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	collections, onDevice, err := c.open(ctx, o, logger, closing)
+	if err != nil {
+		return err
+	}
+	o.Hosts = c.Hosts
+	if len(o.Hosts) == 0 && o.Tokens == nil && isLoopback(l) {
+		// A page in a browser of this machine is all that stands between it and the world.
+		o.Hosts = []string{"localhost"}
+	}
+	s, err := server.New(collections, nil, o)
+	if err != nil {
+		return err
+	}
+	serving.Handler = below(c.BasePath, withTools(s, o.Version))
+	err = c.withModel(ctx, s, onDevice, logger, closing, func(ctx context.Context) error {
+		c.warn(l, o.Tokens != nil, logger)
+		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
+		if ready != nil {
+			ready(l.Addr().String())
+		}
+		return s.Serve(ctx, l, serving)
+	})
+	logger.Info("ended")
+	return err
+}
+
+// Local opens what Run serves, without an address: do has the service for itself.
+func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do func(ctx context.Context, s *server.Server) error) (err error) {
+	logger := Logger(log, c.LogFormat, c.LogLevel)
+	closing := &closers{}
+	defer func() { err = errors.Join(err, closing.close()) }()
+	o, err := c.options(ctx, environ, logger, closing, &reloader{})
+	if err != nil {
+		return err
+	}
+	o.Tokens = nil // whoever has the process has its files
+	collections, onDevice, err := c.open(ctx, o, logger, closing)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(collections, nil, o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case onDevice != nil:
+		s.SetEncoder(*onDevice)
+	case c.encodes(): // before anything is asked, unlike Run
+		e, err := c.openModel(ctx, logger, nil)
+		if err != nil {
+			return fmt.Errorf("model: %w", err)
+		}
+		closing.add(e.Close)
+		s.SetEncoder(e)
+	}
+	return do(ctx, s)
+}
+
+// options of a server, but for what depends on its address and its indexes.
+func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers, reload *reloader) (*server.Options, error) {
+	getenv := func(name string) string {
+		for i := len(environ) - 1; i >= 0; i-- {
+			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	tracing, err := OpenTracing(getenv, index.Version())
+	if err != nil {
+		return nil, err
+	}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
+	if tracing != nil {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
+		closing.add(func() error { return tracing.Shutdown(context.Background()) })
+		o.Tracing = trace.TracerProvider(tracing)
+	}
+	if o.TrustedProxies, err = c.proxies(); err != nil {
+		return nil, err
+	}
+	for _, text := range c.Quotas {
+		u, err := server.ParseIndexQuota(text)
+		if err != nil {
+			return nil, err
+		}
+		o.Quotas = append(o.Quotas, u)
+	}
+	if c.Images != "" {
+		if o.Images, err = os.OpenRoot(c.Images); err != nil {
+			return nil, fmt.Errorf("images: %w", err)
+		}
+		closing.add(o.Images.Close)
+	}
+	o.Tokens, err = c.tokens(ctx, environ, reload, logger)
+	return o, err
+}
+
+// withModel calls do while the model is loaded beside it, and ends do if that fails.
+func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	switch {
+	case onDevice != nil:
+		s.SetEncoder(*onDevice)
+	case c.encodes():
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.loadModel(ctx, s, logger, closing, stop)
+		}()
+		defer func() { stop(nil); <-done }()
+	}
+	err := do(ctx)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the model
+	}
+	return err
+}
+
+// withTools answers agents below /mcp.
+func withTools(s *server.Server, version string) http.Handler {
+	agents := mcp.New(mcp.In(s), version, nil).Handler(s, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" {
+			agents.ServeHTTP(w, r)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+}
+
+// open opens the indexes, and completes the options of the service with what they are. On
+// a device the model comes first, and what it leaves of the memory is for the indexes;
+// else it is nil here, and loaded while the service answers what needs none.
+func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (collection.Set, *made, error) {
+	if asked, err := c.elsewhere(); err != nil {
+		return nil, nil, err
+	} else if asked {
+		collections, end, err := c.Elsewhere.Open(ctx, c, logger)
+		if err != nil {
+			return nil, nil, err
+		}
+		closing.add(end)
+		return collections, nil, nil
+	}
+	device, note, err := kernels.OpenDevice(ctx, c.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	if note != "" {
+		logger.Info(note)
+	}
+	var model *made
+	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	if device != nil {
+		closing.add(device.Close)
+		if model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
+			return nil, nil, err
+		}
+		o.Device = device.Info().Name
+		if o.Scorer, err = maxsim.On(kernels.Parts(device)[0]); err != nil {
+			return nil, nil, err
+		}
+	}
+	st, closeStore, err := c.openStore(ctx, so)
+	if err != nil {
+		return nil, nil, err
+	}
+	closing.add(func() error {
+		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
+		defer cancel()
+		return closeStore(drain)
+	})
+	if o.UploadDir == "" && !c.ReadOnly {
+		o.UploadDir = filepath.Join(c.Data, ".uploads")
+		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+			return nil, nil, err
+		}
+		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
+			return nil, nil, err
+		}
+	}
+	return st.Set(), model, nil
+}
+
+func (c *Config) openStore(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
+	if c.ReadOnly {
+		return store.ReadOnly(ctx, c.Data, o)
+	}
+	st, err := store.Open(ctx, c.Data, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return st, st.Close, nil
+}
+
+// closers are closed in the order opposite to that in which they were added.
+type closers struct{ all []func() error }
+
+func (c *closers) add(f func() error) { c.all = append(c.all, f) }
+
+func (c *closers) close() error {
+	var errs []error
+	for i := len(c.all) - 1; i >= 0; i-- {
+		errs = append(errs, c.all[i]())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) limits() server.Limits {
+	unlimited := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return server.Limits{
+		Body: unlimited(c.MaxBody), Decoded: unlimited(c.MaxDecoded), Bodies: unlimited(c.MaxBodies), Text: unlimited(c.MaxText), Upload: unlimited(c.MaxUpload),
+		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
+		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
+		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Transfer: unlimited(c.MinTransfer), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
+	}
+}
+
+// reloader reads files again when it is told to.
+type reloader struct{ all []func() }
+
+func (r *reloader) add(f func()) { r.all = append(r.all, f) }
+
+// when reads them at each signal, until the function that it returns is called.
+func (r *reloader) when(told <-chan os.Signal) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-told:
+				for _, f := range r.all {
+					f()
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+// tokens are those of the file and of the environment; nil if there are neither. A
+// variable that is there and empty is an error, as an empty file is: whoever set it did not
+// mean that everybody may do everything.
+func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader, log *slog.Logger) (server.TokenSource, error) {
+	var sources tokenSources
+	text, set := "", false
+	for _, line := range environ {
+		if value, ok := strings.CutPrefix(line, envTokens+"="); ok {
+			text, set = value, true
+		}
+	}
+	if set {
+		t, err := server.ParseTokens(strings.NewReader(text), envTokens)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, t)
+	}
+	if c.TokensFile != "" {
+		f, err := server.OpenTokenFile(ctx, c.TokensFile, log)
+		if err != nil {
+			return nil, err
+		}
+		reload.add(f.Reload)
+		sources = append(sources, f)
+	}
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	return sources, nil
+}
+
+// tokenSources are several that count as one.
+type tokenSources []server.TokenSource
+
+// Tokens implements server.TokenSource.
+func (all tokenSources) Tokens() []server.Token {
+	if len(all) == 1 {
+		return all[0].Tokens()
+	}
+	var tokens []server.Token
+	for _, s := range all {
+		tokens = append(tokens, s.Tokens()...)
+	}
+	return tokens
+}
+
+const unixPrefix = "unix:"
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+			// What a service that was killed has left; one that lives answers.
+			if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+				return nil, errors.Join(fmt.Errorf("listen: %s: another service answers there", path), conn.Close())
+			}
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
+		return lc.Listen(ctx, "unix", path)
+	}
+	return lc.Listen(ctx, "tcp", address)
+}
+
+func address(l net.Listener, c *Config) string {
+	if l.Addr().Network() == "unix" {
+		return unixPrefix + l.Addr().String()
+	}
+	scheme := "http://"
+	if c.TLSCert != "" {
+		scheme = "https://"
+	}
+	return scheme + l.Addr().String() + c.BasePath
+}
+
+// isLoopback tells whether only programs of this machine reach a listener.
+func isLoopback(l net.Listener) bool {
+	a, err := netip.ParseAddrPort(l.Addr().String())
+	return err == nil && a.Addr().IsLoopback()
+}
+
+// warn says what is risky.
+func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
+	if isLoopback(l) || l.Addr().Network() == "unix" {
+		return
+	}
+	if !tokens {
+		log.Warn("whoever reaches this address can read, change and remove everything: set tokens-file")
+	}
+	if c.TLSCert == "" && tokens {
+		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and tls-key")
+	}
+}
+
+// below takes a path off the front of the paths of requests, as some proxies do
+// themselves: paths without it are taken as they are.
+func below(path string, s http.Handler) http.Handler {
+	if path == "" {
+		return s
+	}
+	inside := http.StripPrefix(path, s)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.EscapedPath(), path+"/") {
+			inside.ServeHTTP(w, r)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+}

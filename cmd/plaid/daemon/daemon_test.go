@@ -1,0 +1,277 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+)
+
+// run serves with flags until the test ends, and returns the address and the log.
+func run(t *testing.T, environ []string, flags ...string) (address string, log *buffer, stop func() error) {
+	t.Helper()
+	c := daemon.NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse(append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, flags...)))
+	require.NoError(t, c.Load(environ, f))
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	log = &buffer{}
+	go func() { ended <- daemon.Run(ctx, c, log, environ, func(a string) { ready <- a }) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { _ = stop() })
+	select {
+	case address = <-ready:
+	case err := <-ended:
+		ended <- err
+		require.NoError(t, err)
+	}
+	return address, log, stop
+}
+
+// buffer is a log that may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// writeCertificate makes a certificate of 127.0.0.1 under a serial number.
+func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "plaid"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, &k.PublicKey, k)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(k)
+	require.NoError(t, err)
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	return cert, key
+}
+
+// TLS, with a certificate that is replaced while the service runs.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir, 1)
+	address, _, stop := run(t, nil, "--tls-cert", cert, "--tls-key", key)
+	serial := func() int64 {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	require.EqualValues(t, 1, serial())
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	r, err := client.Get("https://" + address + "/livez")
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, 200, r.StatusCode)
+	client.CloseIdleConnections()
+	writeCertificate(t, dir, 2)
+	require.Eventually(t, func() bool { return serial() == 2 }, time.Minute, 20*time.Millisecond)
+	require.NoError(t, os.WriteFile(cert, []byte("nonsense"), 0o600))
+	require.NoError(t, os.Chtimes(cert, time.Now(), time.Now().Add(time.Hour)))
+	require.EqualValues(t, 2, serial())
+	require.NoError(t, stop())
+}
+
+// Spans reach a collector, in the trace that the client began.
+func TestTracing(t *testing.T) {
+	got := make(chan []byte, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && r.URL.Path == "/v1/traces" && r.Header.Get("X-Key") == "a b" && r.Header.Get("Content-Type") == "application/json" {
+			got <- body
+		}
+	}))
+	defer collector.Close()
+	environ := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=a%20b"}
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment=test") // read by the SDK
+	address, log, stop := run(t, environ)
+	r, err := http.NewRequest("POST", "http://"+address+"/indices", strings.NewReader(`{"name": "a/b"}`))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.NoError(t, stop()) // what waits is sent
+	require.Contains(t, log.String(), "trace_id=0123456789abcdef0123456789abcdef")
+	var sent struct {
+		ResourceSpans []struct {
+			Resource   struct{ Attributes []struct{ Key string } }
+			ScopeSpans []struct {
+				Spans []struct {
+					TraceID, ParentSpanID, Name string
+					Kind                        int
+					StartTimeUnixNano           string
+				}
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(<-got, &sent))
+	span := sent.ResourceSpans[0].ScopeSpans[0].Spans[0]
+	require.Equal(t, "POST /indices", span.Name)
+	require.Equal(t, "0123456789abcdef0123456789abcdef", span.TraceID)
+	require.Equal(t, "0123456789abcdef", span.ParentSpanID)
+	require.Equal(t, 2, span.Kind)
+	require.NotEmpty(t, span.StartTimeUnixNano)
+	var keys []string
+	for _, a := range sent.ResourceSpans[0].Resource.Attributes {
+		keys = append(keys, a.Key)
+	}
+	require.Subset(t, keys, []string{"service.name", "service.version", "deployment"})
+}
+
+func TestBadTracing(t *testing.T) {
+	for _, environ := range [][]string{
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_TIMEOUT=soon"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_HEADERS=a=%zz"},
+	} {
+		c := daemon.NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}))
+		require.NoError(t, c.Load(nil, f))
+		require.ErrorIs(t, daemon.Run(context.Background(), c, io.Discard, environ, nil), daemon.ErrConfig, environ)
+	}
+}
+
+// Tokens come from a file and from the environment at once.
+func TestTokensOfBoth(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(path, []byte("f read file-file-file-file"), 0o600))
+	address, log, _ := run(t, []string{"PLAID_SERVE_TOKENS=e read envi-envi-envi-envi"}, "--tokens-file", path)
+	for secret, want := range map[string]int{"file-file-file-file": 200, "envi-envi-envi-envi": 200, "none-none-none-none": 401} {
+		r, err := http.NewRequest("GET", "http://"+address+"/indices", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, answer.StatusCode)
+	}
+	require.NotContains(t, log.String(), "file-file")
+}
+
+// Whatever a file of settings holds, it is read or refused, and what is printed reads
+// the same.
+func FuzzConfig(f *testing.F) {
+	for _, s := range []string{"data: d", `{"data": "d", "rate": 1e3}`, "data: d\ncors-origins: [\"*\"]\nmax-body: 1.5GB", "data: &a d\nlisten: *a", "- x", "data: [", "data: !!binary aGk=", "? {a: b}\n: c"} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(dir, "config.yaml")
+		load := func() (*daemon.Config, error) {
+			c := daemon.NewConfig()
+			flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+			c.Register(flags)
+			if err := flags.Parse([]string{"--config", path}); err != nil {
+				t.Fatal(err)
+			}
+			return c, c.Load(nil, flags)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := load()
+		if err != nil {
+			return
+		}
+		var one, two bytes.Buffer
+		if err := c.Print(&one); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, one.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := load()
+		if err != nil {
+			t.Fatalf("%v: %s", err, one.Bytes())
+		}
+		if err := again.Print(&two); err != nil {
+			t.Fatal(err)
+		}
+		if values(one.String()) != values(two.String()) {
+			t.Fatalf("%s\nis not\n%s", one.String(), two.String())
+		}
+	})
+}
+
+// values are the lines of a printed configuration without its comments.
+func values(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		if line, _, _ = strings.Cut(line, " # from"); !strings.HasPrefix(line, "#") {
+			b.WriteString(strings.TrimSpace(line) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// Quotas of indexes are a setting: what is none ends the start.
+func TestQuotas(t *testing.T) {
+	address, _, _ := run(t, nil, "--quotas", "p* documents=1, q bytes=1GiB rate=5")
+	send := func(method, path, body string) int {
+		r, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, 200, send("POST", "/indices", `{"name": "pets"}`))
+	require.Equal(t, 202, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
+	require.Equal(t, 403, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
+
+	for _, bad := range []string{"p*", "p* documents=0", "p* size=1", "a/b documents=1", "[ documents=1"} {
+		c := daemon.NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.Error(t, f.Parse([]string{"--data", "x", "--quotas", bad}), bad)
+	}
+}

@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/native/nativetest"
+)
+
+// TestModelOnDevice: a precision that was given is kept to or refused, and a device that has
+// no memory for model and indexes is an error if it was named, and else has the indexes only.
+func TestModelOnDevice(t *testing.T) {
+	open := func(args ...string) (string, int64, error) {
+		c := NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../docs/examples/quickstart/colbert-nano"}, args...)))
+		require.NoError(t, c.Load(nil, f))
+		var closing closers
+		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
+		if err != nil {
+			return "", 0, err
+		}
+		defer func() { require.NoError(t, m.Close()) }()
+		return m.Config().Backend + " " + m.Config().Precision, left, nil
+	}
+	got, left, err := open("--device", "a:0", "--device-memory", "1500")
+	require.NoError(t, err)
+	require.Equal(t, encode.Device+" f16", got)
+	require.EqualValues(t, 500, left)
+	_, _, err = open("--device", "a:0", "--precision", "f32")
+	require.ErrorContains(t, err, "precision f32 is the processor's")
+	got, _, err = open("--device", "a:0", "--precision", "f32", "--encoder", "native")
+	require.NoError(t, err)
+	require.Equal(t, encode.Native+" f32", got)
+
+	_, _, err = open("--device", "a:0", "--device-memory", "1000")
+	require.ErrorContains(t, err, "nothing is left for indexes")
+	got, left, err = open("--device", "auto", "--device-memory", "1000")
+	require.NoError(t, err)
+	require.Equal(t, encode.Native+" f32", got)
+	require.EqualValues(t, 1000, left)
+}

@@ -1,0 +1,204 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/server"
+)
+
+// statusOf sends a GET with headers, and returns the status.
+func statusOf(t *testing.T, url string, headers ...string) int {
+	t.Helper()
+	r, err := http.NewRequest("GET", url, nil)
+	require.NoError(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+		if name == "Host" {
+			r.Host = value
+		}
+	}
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	return answer.StatusCode
+}
+
+// A variable for tokens that is empty is a mistake, and no permission for everybody.
+func TestEmptyTokens(t *testing.T) {
+	for _, text := range []string{"", " ", "\n", "# none"} {
+		c := daemon.NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}))
+		environ := []string{"PLAID_SERVE_TOKENS=" + text}
+		require.NoError(t, c.Load(environ, f))
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		require.ErrorIs(t, daemon.Run(ctx, c, io.Discard, environ, nil), server.ErrTokens, "%q", text)
+		stop()
+	}
+}
+
+// Whoever only reaches this machine by a name that points to it may not use a service
+// without tokens.
+func TestHostsOfLoopback(t *testing.T) {
+	address, _, _ := run(t, nil)
+	require.Equal(t, 403, statusOf(t, "http://"+address+"/indices", "Host: evil.example"))
+	require.Equal(t, 200, statusOf(t, "http://"+address+"/indices", "Host: localhost:8080"))
+	require.Equal(t, 200, statusOf(t, "http://"+address+"/indices"))
+	named, _, _ := run(t, nil, "--hosts", "plaid.example,*.plaid.example")
+	require.Equal(t, 200, statusOf(t, "http://"+named+"/indices", "Host: plaid.example"))
+	require.Equal(t, 403, statusOf(t, "http://"+named+"/indices", "Host: evil.example"))
+	trusted, _, _ := run(t, []string{"PLAID_SERVE_TOKENS=e read envi-envi-envi-envi"})
+	require.Equal(t, 200, statusOf(t, "http://"+trusted+"/indices", "Host: evil.example", "Authorization: Bearer envi-envi-envi-envi"))
+	c := daemon.NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.Error(t, f.Parse([]string{"--hosts", "http://x"}))
+}
+
+// A signal has tokens and certificates read again, though their files look as they did.
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	cert, key := writeCertificate(t, dir, 1)
+	was := time.Now().Add(-time.Hour)
+	write := func(secret string, serial int64) {
+		require.NoError(t, os.WriteFile(path, []byte("a read "+secret), 0o600))
+		writeCertificate(t, dir, serial)
+		for _, file := range []string{path, cert, key} {
+			require.NoError(t, os.Chtimes(file, was, was))
+		}
+	}
+	write("first-first-first", 1)
+	reload := make(chan os.Signal)
+	c := daemon.NewConfig()
+	c.Reload = reload
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--tokens-file", path, "--tls-cert", cert, "--tls-key", key}))
+	require.NoError(t, c.Load(nil, f))
+	ctx, stop := context.WithCancel(t.Context())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- daemon.Run(ctx, c, io.Discard, nil, func(a string) { ready <- a }) }()
+	address := <-ready
+	serial := func() int64 {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, err)
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	status := func(secret string) int {
+		r, err := http.NewRequest("GET", "https://"+address+"/indices", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, 200, status("first-first-first"))
+	write("other-other-other", 2)
+	reload <- syscall.SIGHUP
+	reload <- syscall.SIGHUP // the first one is done
+	require.Equal(t, 401, status("first-first-first"))
+	require.Equal(t, 200, status("other-other-other"))
+	require.EqualValues(t, 2, serial())
+	client.CloseIdleConnections()
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// message is a message of protobuf: the values of each field.
+func message(t *testing.T, b []byte) map[protowire.Number][]any {
+	t.Helper()
+	fields := map[protowire.Number][]any{}
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		require.Positive(t, n)
+		b = b[n:]
+		var v any
+		switch kind {
+		case protowire.BytesType:
+			v, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			v, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			v, n = protowire.ConsumeFixed64(b)
+		default:
+			t.Fatalf("type %d", kind)
+		}
+		require.Positive(t, n)
+		fields[number], b = append(fields[number], v), b[n:]
+	}
+	return fields
+}
+
+// Spans go as protobuf where that is asked for, as it usually is.
+func TestTracingAsProtobuf(t *testing.T) {
+	got := make(chan []byte, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
+			got <- body
+		}
+	}))
+	defer collector.Close()
+	address, _, stop := run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"})
+	require.Equal(t, 404, statusOf(t, "http://"+address+"/indices/none", "Traceparent: 00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"))
+	require.NoError(t, stop())
+	resource := message(t, message(t, <-got)[1][0].([]byte))
+	attribute := func(b any) (string, map[protowire.Number][]any) {
+		kv := message(t, b.([]byte))
+		return string(kv[1][0].([]byte)), message(t, kv[2][0].([]byte))
+	}
+	about := map[string]string{}
+	for _, b := range message(t, resource[1][0].([]byte))[1] {
+		name, value := attribute(b)
+		about[name] = string(value[1][0].([]byte))
+	}
+	require.Equal(t, "plaid", about["service.name"])
+	span := message(t, message(t, resource[2][0].([]byte))[2][0].([]byte))
+	require.Equal(t, "0123456789abcdef0123456789abcdef", hex.EncodeToString(span[1][0].([]byte)))
+	require.Len(t, span[2][0], 8)
+	require.Equal(t, "0123456789abcdef", hex.EncodeToString(span[4][0].([]byte)))
+	require.Equal(t, "GET /indices/{name}", string(span[5][0].([]byte)))
+	require.Equal(t, uint64(2), span[6][0])
+	require.Less(t, span[7][0], span[8][0])
+	codes := map[string]uint64{}
+	for _, b := range span[9] {
+		if name, value := attribute(b); len(value[3]) > 0 {
+			codes[name] = value[3][0].(uint64)
+		}
+	}
+	require.Equal(t, map[string]uint64{"http.response.status_code": 404}, codes)
+	require.Contains(t, span, protowire.Number(15))
+}
+
+// A log as JSON has times as numbers of milliseconds, and says so.
+func TestLogTimes(t *testing.T) {
+	var b bytes.Buffer
+	daemon.Logger(&b, "json", "info").Info("request", "took", 1500*time.Microsecond)
+	require.Contains(t, b.String(), `"took_ms":1.5`)
+	b.Reset()
+	daemon.Logger(&b, "text", "info").Info("request", "took", 1500*time.Microsecond)
+	require.Contains(t, b.String(), "took=1.5ms")
+}

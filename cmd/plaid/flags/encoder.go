@@ -1,0 +1,239 @@
+package flags
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/modelof"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Encoder are the flags of what turns texts into token vectors.
+type Encoder struct {
+	Dir string // of the model
+	// Any lets vectors of another model than the index has be used.
+	Any bool
+
+	precision      string
+	settings       string
+	documentLength int
+	backend        backend
+	set            *pflag.FlagSet
+}
+
+// bundled is the model in the repository.
+const bundled = "docs/examples/quickstart/colbert-nano"
+
+// NoModel is the error of a command that needs a model and has none.
+func NoModel() error {
+	return Usagef("--model is missing: give the folder of a late-interaction model, such as answerdotai/answerai-colbert-small-v1, " +
+		"lightonai/GTE-ModernColBERT-v1 or colbert-ir/colbertv2.0 as the Hugging Face hub has them (docs/encoder.md lists what works); " +
+		bundled + " in plaid's repository is small, and for trying")
+}
+
+// Register adds the flags.
+func (e *Encoder) Register(f *pflag.FlagSet) {
+	e.RegisterFolder(f)
+	e.backend.register(f)
+}
+
+// RegisterFolder adds those of a model's folder alone.
+func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
+	e.set = f
+	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
+	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
+		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
+	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
+}
+
+// RegisterDocuments adds the flags for commands that encode documents.
+func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
+	e.Register(f)
+	e.RegisterLength(f)
+}
+
+// RegisterLength adds the flag for how long documents may be.
+func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
+	f.Var(Int(&e.documentLength, 0, 0), "document-length", "the longest document in tokens of the model; what is longer is cut (0: as its folder says)")
+}
+
+// RegisterAny adds the flag that overrules the check of models.
+func (e *Encoder) RegisterAny(f *pflag.FlagSet) {
+	f.BoolVar(&e.Any, "any-model", false, "go on although the index was made by another model: scores mean nothing unless the two are the same but for their files")
+}
+
+// Given says whether a flag of the group was given.
+func (e *Encoder) Given() bool {
+	for _, name := range []string{"model", "precision", "model-settings", "document-length", "encoder", "encoder-option"} {
+		if e.changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Named says whether the flags name a folder or a server.
+func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend.name) }
+
+func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
+
+// Options is how a folder is opened, "": the one of --model, or a server. What the
+// flags leave open is as the model of an index says, if that is not nil.
+func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
+	if modelof.IsServer(e.backend.name) || e.backend.name == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
+		for _, name := range []string{"precision", "model-settings", "document-length"} {
+			if e.changed(name) {
+				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
+			}
+		}
+		o, err = e.backend.server(of, e.Dir, threads, log)
+		return "", o, err
+	}
+	if of != nil && modelof.IsServer(of.Name) {
+		of = nil // nothing that it says is of a folder
+	}
+	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
+	precision, kept, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
+	if of != nil {
+		if dir == "" {
+			dir = of.Name
+		}
+		if of.Precision != "" && !e.changed("precision") {
+			precision = of.Precision
+		}
+		if err := modelof.Settings(of, &kept); err != nil {
+			return "", nil, err
+		}
+		if of.Settings != "" && e.settings == "" {
+			settings = &kept.Override
+		}
+	}
+	if o.Precision, err = modelof.Precision(of, precision); err != nil {
+		return "", nil, err
+	}
+	if e.settings != "" {
+		if settings, err = modeldir.ReadOverride(e.settings); err != nil {
+			return "", nil, err
+		}
+	}
+	if e.documentLength > 0 {
+		settings.DocumentLength = &e.documentLength
+	}
+	o.Override = settings
+	return dir, o, e.backend.local(o, kept)
+}
+
+// Opening is how an encoder is opened.
+type Opening struct {
+	// Of is what made the vectors of an index; nil: there is none, or nobody knows.
+	Of      *storage.Model
+	Threads int
+	// On opens the device of the command; nil, and if it gives nil: the processor computes.
+	On DeviceOpener
+	// Queries says that nothing but queries will be encoded: their precision may be another
+	// one than that of the index, if it is near.
+	Queries bool
+	Logger  *slog.Logger
+}
+
+// Open opens the model of --model, or that of an index, and says what an index is
+// to know of it. Another model than that of the index is an error, but for
+// --any-model.
+func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *storage.Model, error) {
+	of := how.Of
+	dir, o, err := e.Options(of, how.Threads, how.Logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	if dir == "" && o.Remote == nil {
+		return nil, nil, NoModel()
+	}
+	enc, err := e.OpenWith(ctx, dir, o, how.On)
+	if err != nil {
+		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
+		}
+		return nil, nil, err
+	}
+	m, err := modelof.Of(enc, dir, o)
+	if err == nil && how.Queries {
+		m.Near = enc.Config().Near
+	}
+	if err == nil && !e.Any {
+		err = checkModel(of, m)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, enc.Close())
+	}
+	return enc, m, nil
+}
+
+// checkModel tells what to do about vectors of another model.
+func checkModel(of, m *storage.Model) error {
+	err := of.CheckQueries(m)
+	if err == nil {
+		return nil
+	}
+	if of.Precision != m.Precision {
+		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, m.Precision, of.Precision)
+	}
+	return fmt.Errorf("%w (--any-model overrules this)", err)
+}
+
+// ModelFile is the name of the file that says what made vectors, beside them.
+const ModelFile = "model.json"
+
+// VectorsModel adds the flag that says what made given vectors.
+func VectorsModel(f *pflag.FlagSet, p *string) {
+	f.StringVar(p, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
+}
+
+// ParseModel is the value of --vectors-model; nil for "".
+func ParseModel(s string) (*storage.Model, error) {
+	if s == "" {
+		return nil, nil
+	}
+	m := new(storage.Model)
+	if filepath.Ext(s) == ".json" {
+		b, err := os.ReadFile(s)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(b, m); err != nil {
+			return nil, fmt.Errorf("%s: not as plaid encode writes it: %w", s, err)
+		}
+		if err := m.Validate(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s, err)
+		}
+		return m, nil
+	}
+	if isFingerprint(s) {
+		m.Fingerprint = s
+	} else {
+		m.Name = s
+	}
+	if err := m.Validate(); err != nil {
+		return nil, Usagef("--vectors-model: %w", err)
+	}
+	return m, nil
+}
+
+// isFingerprint says whether a text is a SHA-256 in hexadecimal digits.
+func isFingerprint(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) == 64
+}

@@ -1,0 +1,135 @@
+package flags
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/files"
+)
+
+// Judging are the flags that say how runs are judged.
+type Judging struct {
+	Qrels    string
+	Measures []eval.Measure
+	eval.Options
+	split string
+}
+
+// Register adds the flags.
+func (e *Judging) Register(f *pflag.FlagSet) {
+	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain or gzip; or the folder of a BEIR collection")
+	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
+	f.Var(Measures(&e.Measures), "measures", "what to compute, by the names of ir_measures")
+	f.Var(Named(&e.Ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",
+		"order of hits: by score, float32 (trec) or float64 (trec10), equal ones by id from the last; or by the rank column")
+	f.Var(Named(&e.Average, eval.AverageJudged, eval.AverageEvaluated, eval.AverageRelevant), "average",
+		"mean over all judged queries, a missing one counting 0; over those also in the run; or over all with a relevant document")
+	ExcludeSelf(f, &e.ExcludeSelf)
+}
+
+// RegisterFor adds the flags of a command for which judgements are an extra that
+// adds one measure.
+func (e *Judging) RegisterFor(f *pflag.FlagSet, measure string) {
+	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements, or the folder of a BEIR collection: adds "+measure)
+	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
+	f.BoolVar(&e.ExcludeSelf, "exclude-self", false, "leave a hit whose id is that of the query out of "+measure+" (ArguAna, Quora)")
+}
+
+// ExcludeSelf adds the flag for collections whose queries are documents.
+func ExcludeSelf(f *pflag.FlagSet, p *bool) {
+	f.BoolVar(p, "exclude-self", false, "leave out a hit whose id is that of the query (ArguAna, Quora)")
+}
+
+// Load reads the judgements.
+func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
+	if e.Qrels == "" {
+		return nil, Usagef("--qrels is missing")
+	}
+	info, err := os.Stat(e.Qrels)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		split := e.split
+		if split == "" {
+			split = "test"
+		}
+		return eval.LoadQrelsOf(e.Qrels, split)
+	case e.split != "":
+		return nil, Usagef("--split goes with a folder, and %s is a file", e.Qrels)
+	}
+	return files.Parse(ctx, e.Qrels, eval.ReadQrels)
+}
+
+// LoadIfGiven is Load for commands that can do without judgements: nil then.
+func (e *Judging) LoadIfGiven(ctx context.Context) (*eval.Qrels, error) {
+	switch {
+	case e.Qrels != "":
+		return e.Load(ctx)
+	case e.split != "":
+		return nil, Usagef("--split goes with --qrels")
+	}
+	return nil, nil
+}
+
+type measuresValue struct{ p *[]eval.Measure }
+
+// Measures is a list of measures, by default the usual ones.
+func Measures(p *[]eval.Measure) pflag.Value {
+	v := &measuresValue{p}
+	if err := v.Set(eval.UsualMeasures); err != nil {
+		panic(err) // ours
+	}
+	return v
+}
+
+func (v *measuresValue) Set(s string) error {
+	list, err := eval.ParseMeasureList(s)
+	if err == nil {
+		*v.p = list
+	}
+	return err
+}
+
+func (v *measuresValue) String() string {
+	names := make([]string, len(*v.p))
+	for i, m := range *v.p {
+		names[i] = m.String()
+	}
+	return strings.Join(names, ",")
+}
+func (v *measuresValue) Type() string { return "LIST" }
+
+type namedValue[T fmt.Stringer] struct {
+	p      *T
+	values []T
+}
+
+// Named is one of the values of a type that have names. The first is the default.
+func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
+	*p = values[0]
+	return &namedValue[T]{p, values}
+}
+
+func (v *namedValue[T]) Set(s string) error {
+	for _, x := range v.values {
+		if x.String() == s {
+			*v.p = x
+			return nil
+		}
+	}
+	return fmt.Errorf("there is %s", strings.ReplaceAll(v.Type(), "|", ", "))
+}
+func (v *namedValue[T]) String() string { return (*v.p).String() }
+func (v *namedValue[T]) Type() string {
+	names := make([]string, len(v.values))
+	for i, x := range v.values {
+		names[i] = x.String()
+	}
+	return strings.Join(names, "|")
+}

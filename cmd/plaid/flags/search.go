@@ -1,0 +1,198 @@
+package flags
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Search are the flags of a search.
+type Search struct {
+	Queries Queries
+	Where   Where
+	Effort
+	// Bound is the errors of coarse scores to allow for.
+	Bound   kernels.Bound
+	Threads int
+	Device  Device
+	// Candidates is the run that --candidates names.
+	Candidates string
+
+	k            int
+	mode         string
+	filter       string
+	allowMissing bool
+	group        string
+	passages     int
+	feedback     search.Feedback
+	set          *pflag.FlagSet
+	run          *eval.Run // of mode candidates
+}
+
+// Register adds the flags.
+func (s *Search) Register(f *pflag.FlagSet) {
+	s.set = f
+	s.Queries.Register(f)
+	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
+	f.Var(Choice(&s.mode, "pruned", "pruned", "exhaustive", "candidates"), "mode", "score the documents that pruning leaves, all of them, or those of --candidates")
+	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query; implies --mode candidates")
+	s.Effort.Register(f)
+	var groups []string
+	for _, g := range search.Groupings() {
+		groups = append(groups, string(g))
+	}
+	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
+	f.Lookup("group").NoOptDefVal = groups[0]
+	f.Var(Int(&s.feedback.Docs, 0, 0), "feedback", "add to each query what this many of its best documents have in common, and search again (0: do not)")
+	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be given several times")
+	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be given several times")
+	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (0: 3)")
+	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	s.Where.Register(f, "return no other documents")
+	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
+	f.Var(Bound(&s.Bound), "bound", BoundUsage)
+	Threads(f, &s.Threads, 0)
+	s.Device.RegisterSearch(f)
+}
+
+// usualPassages is how many of a document are shown.
+const usualPassages = 3
+
+// BoundUsage describes a flag with [Bound].
+const BoundUsage = "errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be"
+
+type boundValue struct{ p *kernels.Bound }
+
+// Bound is the errors of coarse scores to allow for.
+func Bound(p *kernels.Bound) pflag.Value { return boundValue{p} }
+
+func (v boundValue) Set(s string) error {
+	var name string
+	if err := Choice(&name, "", kernels.Probable.String(), kernels.Worst.String()).Set(s); err != nil {
+		return err
+	}
+	*v.p = kernels.Probable
+	if name == kernels.Worst.String() {
+		*v.p = kernels.Worst
+	}
+	return nil
+}
+func (v boundValue) String() string { return v.p.String() }
+func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + kernels.Worst.String() }
+
+// Options reads the files that the flags name.
+func (s *Search) Options(ctx context.Context) (search.Options, error) {
+	o := search.Options{K: s.k, AllowMissing: s.allowMissing, Group: search.Grouping(s.group), Passages: s.passages}
+	if fb := s.feedback; fb.Docs+len(fb.Like)+len(fb.Unlike) > 0 {
+		o.Feedback = &fb
+	}
+	switch {
+	case s.group == "" && s.passages > 0:
+		return o, Usagef("--passages goes with --group")
+	case s.group != "" && s.passages == 0:
+		o.Passages = usualPassages
+	}
+	s.Apply(&o)
+	if s.Candidates != "" {
+		if !s.set.Changed("mode") {
+			s.mode = search.Candidates.String()
+		}
+		if s.mode != search.Candidates.String() {
+			return o, Usagef("--candidates goes with --mode candidates, not with --mode %s", s.mode)
+		}
+	}
+	var err error
+	if o.Mode, err = search.ParseMode(s.mode); err != nil {
+		return o, err
+	}
+	if o.Mode == search.Candidates {
+		if s.Candidates == "" {
+			return o, Usagef("--mode candidates needs --candidates")
+		}
+		if s.run, err = files.Parse(ctx, s.Candidates, eval.ReadRun); err != nil {
+			return o, err
+		}
+	}
+	if s.filter != "" {
+		ids, err := vectors.ReadIDList(ctx, s.filter)
+		if err != nil {
+			return o, err
+		}
+		o.Filter = &search.Filter{IDs: ids, AllowMissing: s.allowMissing}
+	}
+	c, err := s.Where.Condition()
+	if err != nil {
+		return o, err
+	}
+	if c != nil {
+		if o.Filter == nil {
+			o.Filter = &search.Filter{}
+		}
+		o.Filter.Where = c
+		o.Filter = o.Filter.Prepared()
+	}
+	return o, nil
+}
+
+// Remote are the parameters of a search that a service is asked for, as its JSON has them,
+// and the flags that mean something to it.
+func (s *Search) Remote() (body map[string]any, known []string) {
+	params := map[string]any{"top_k": s.k, "mode": s.mode}
+	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx, "n_full_scores": s.Exact} {
+		if n > 0 {
+			params[name] = n
+		}
+	}
+	body = map[string]any{"params": params}
+	if text, values := s.Where.Text(); text != "" {
+		body["filter_condition"] = text
+		if len(values) > 0 {
+			body["filter_parameters"] = values
+		}
+	}
+	if s.group != "" {
+		body["group"] = s.group
+		body["passages"] = cmp.Or(s.passages, usualPassages)
+	}
+	if f := s.feedback; f.Docs+len(f.Like)+len(f.Unlike) > 0 {
+		body["feedback"] = map[string]any{"documents": f.Docs, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
+	}
+	return body, []string{"k", "mode", "probes", "approx", "exact", "where", "param", "group", "passages", "feedback", "like", "unlike", "queries-text", "queries-format"}
+}
+
+// ForQuery completes the options for one query.
+func (s *Search) ForQuery(o search.Options, id string) search.Options {
+	if s.run != nil {
+		o.Candidates = []string{}
+		for _, h := range s.run.Hits(id) {
+			o.Candidates = append(o.Candidates, h.Doc)
+		}
+	}
+	return o
+}
+
+// PerQuery tells whether options differ from query to query.
+func (s *Search) PerQuery() bool { return s.run != nil }
+
+// WithoutCandidates counts the queries that the run of --candidates lacks, and
+// names the first of them.
+func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string) {
+	if s.run == nil {
+		return 0, ""
+	}
+	for i := range queries.Len() {
+		if id := queries.ID(i); !s.run.Has(id) {
+			if n++; n == 1 {
+				first = id
+			}
+		}
+	}
+	return n, first
+}

@@ -1,0 +1,190 @@
+package flags
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"iter"
+	"os"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+	"github.com/plaid-ir/plaid/internal/parallel"
+)
+
+// Texts are the flags that say which texts are to be encoded, and how they are
+// kept.
+type Texts struct {
+	Paths []string
+	// Spool is the file for the vectors, "": one that goes after success.
+	Spool string
+	// Drop keeps titles and texts out of the payload.
+	Drop bool
+
+	// Tokenizer is the model's, for passages by its tokens.
+	Tokenizer *tokenizer.Tokenizer
+
+	// PassedOver, where set, is told of files of folders that are not read.
+	PassedOver func(name string)
+
+	fields          encode.Fields
+	format, by      string
+	window, overlap int
+}
+
+// Register adds the flags; those of a command that takes the paths as arguments
+// have no --text.
+func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
+	if !arguments {
+		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
+	}
+	t.registerFormat(f)
+	f.Var(Int(&t.window, 0, 0), "window", "split texts into passages of at most this many words, with ids like doc#0 (0: do not)")
+	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
+	var units []string
+	for _, unit := range encode.Units() {
+		units = append(units, string(unit))
+	}
+	f.Var(Choice(&t.by, string(encode.ByWords), units...), "window-by", "what passages are made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model")
+}
+
+// RegisterDrop adds the flag for what is kept of texts.
+func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
+	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the payload: results cannot show them then")
+}
+
+// RegisterSpool adds the flag for the file that vectors wait in.
+func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
+	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same texts and model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
+}
+
+func (t *Texts) registerFormat(f *pflag.FlagSet) {
+	var words []string
+	for _, format := range encode.Formats() {
+		words = append(words, string(format))
+	}
+	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
+	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
+	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
+	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
+}
+
+// Given says whether texts were given.
+func (t *Texts) Given() bool { return len(t.Paths) > 0 }
+
+// other says whether one of the flags beside --text was given.
+func (t *Texts) other() bool {
+	return t.Spool != "" || t.format != "" || t.fields != (encode.Fields{}) || t.window > 0 || t.overlap > 0 || t.Drop
+}
+
+// Check finds flags that do not go together.
+func (t *Texts) Check() error {
+	stdin := 0
+	for _, path := range t.Paths {
+		if path == "-" {
+			stdin++
+		}
+	}
+	switch {
+	case stdin > 1:
+		return Usagef("stdin (-) can be read once")
+	case t.window == 0 && (t.overlap > 0 || t.by != "" && t.by != string(encode.ByWords)):
+		return Usagef("--overlap and --window-by go with --window")
+	case t.window > 0 && t.overlap >= t.window:
+		return Usagef("--overlap %d: passages of %d can repeat fewer", t.overlap, t.window)
+	}
+	return nil
+}
+
+// Again says whether the texts can be gone through more than once: they are files
+// and folders, none of them a pipe.
+func (t *Texts) Again() bool {
+	for _, path := range t.Paths {
+		info, err := os.Stat(path)
+		if path == "-" || err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
+// Named puts the files before an error that is about all of them.
+func (t *Texts) Named(err error) error { return named(t.Paths, err) }
+
+// Open is the texts of all files, one after another, parted and with their payload.
+func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
+	each := withPayload
+	if t.Drop {
+		each = nil
+	}
+	if t.window == 0 {
+		return t.all(ctx, stdin, each)
+	}
+	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: encode.Unit(t.by), Size: t.window, Overlap: t.overlap, Tokenizer: t.Tokenizer})
+	if each == nil {
+		return texts
+	}
+	return parallel.Map(ctx, texts, 1, nil, each)
+}
+
+func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
+		for _, path := range t.Paths {
+			texts := r.Texts(ctx, path)
+			if path == "-" {
+				texts = r.Read(ctx, files.ContextReader(ctx, stdin), "stdin")
+			}
+			for text, err := range texts {
+				if !yield(text, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// numbered gives texts without ids the numbers of their rows.
+func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		row, none := 0, false
+		for t, err := range texts {
+			if row == 0 {
+				none = t.ID == ""
+			}
+			if none && t.ID == "" {
+				t.ID = strconv.Itoa(row)
+			}
+			row++
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// withPayload keeps title and text beside a document, as a JSON object with what else the
+// file has of it.
+func withPayload(t encode.Text) (_ encode.Text, err error) {
+	t.Payload, err = payload(t)
+	return t, err
+}
+
+func payload(t encode.Text) ([]byte, error) {
+	p, err := jsontext.Plain(struct {
+		Title string `json:"title,omitempty"`
+		Text  string `json:"text"`
+	}{t.Title, t.Text})
+	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
+		p = append(append(p[:len(p)-1], ','), rest...)
+	}
+	return p, err
+}
+
+// Name is the files, for messages.
+func (t *Texts) Name() string { return namesOf(t.Paths) }

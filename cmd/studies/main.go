@@ -1,0 +1,90 @@
+// Studies measure what the documentation shows figures of, each as a table in Markdown.
+//
+//	go run ./cmd/studies STUDY [flags] ARGUMENTS
+//
+// Without arguments it lists the studies; STUDY -h lists the flags of one. VECTORS is a
+// folder with the vectors of documents and of queries, as beir.Files finds them; DATA and
+// COLLECTION are folders with qrels in BEIR's layout.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// study is one of the programs.
+type study struct {
+	name, args, about string
+	// prepare registers the flags and returns what measures, once they are parsed.
+	prepare func(f *flag.FlagSet) measuring
+}
+
+type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+
+var studies = []study{
+	{"codec", "VECTORS DATA", "what compression costs, beside the codec of ColBERTv2 (docs/lab/codec.md)", codecStudy},
+	{"encoder", "MODEL CORPUS", "the native encoder beside onnxruntime, in turns (docs/lab/benchmarks.md)", encoderStudy},
+	{"feedback", "INDEXES COLLECTIONS MODEL", "what feedback finds, and what it costs (docs/passages.md)", feedbackStudy},
+	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
+	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/collections.md)", grownStudy},
+	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
+	{"nearest", "INDEX VECTORS", "what a build loses that looks for centroids in groups (docs/lab/codec.md)", nearestStudy},
+	{"cells", "INDEX VECTORS", "rules of what is scored exactly, by documents and by cells (docs/lab/search-quality.md)", cellsStudy},
+	{"postings", "INDEX VECTORS", "what posting lists take, and would take in other forms (docs/lab/codec.md)", postingsStudy},
+	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/pictures.md)", picturesStudy},
+	{"training", "VECTORS CORPUS MODEL", "centroids trained at once, in two levels and by piece (docs/lab/codec.md)", trainingStudy},
+	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "studies:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	i := slices.IndexFunc(studies, func(s study) bool { return len(args) > 0 && s.name == args[0] })
+	if i < 0 {
+		for _, s := range studies {
+			fmt.Fprintf(stderr, "%-8s %-18s  %s\n", s.name, s.args, s.about)
+		}
+		return errors.New("want the name of a study")
+	}
+	s := &studies[i]
+	f := flag.NewFlagSet(s.name+" "+s.args, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	measure := s.prepare(f)
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	if f.NArg() != len(strings.Fields(s.args)) {
+		return fmt.Errorf("%s: want %s", s.name, s.args)
+	}
+	return measure(ctx, f.Args(), stdout, stderr)
+}
+
+// numbers is a flag of numbers, separated by commas.
+func numbers[T cmp.Ordered](f *flag.FlagSet, name string, least T, usage string, standard ...T) *[]T {
+	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, standard), func(text string) error {
+		var given []T
+		if err := json.Unmarshal([]byte("["+text+"]"), &given); err != nil || len(given) == 0 || slices.Min(given) < least {
+			return fmt.Errorf("want numbers of at least %v", least)
+		}
+		standard = given
+		return nil
+	})
+	return &standard
+}

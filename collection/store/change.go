@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Update stores documents, all of them or none. When it returns they are on the disk
+// and can be searched. What can be wrong with one document is found before the request
+// is queued; an id that is taken, and a first document of another dimension, when its
+// turn comes.
+//
+// When ctx ends before its turn, the request is withdrawn and nothing of it happens.
+// From then on it is finished, whatever ctx does: an error of ctx always means that
+// nothing was stored.
+//
+// Errors: [*collection.DocumentError], [*collection.BusyError], [storage.ErrModel], [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that
+// of ctx, and what writing fails with. After [storage.ErrOutcomeUnknown], which the disk
+// gives rarely, the documents may be stored or not.
+func (c *Collection) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+	dim, err := c.dim(ctx)
+	if err != nil {
+		return collection.Receipt{}, err
+	}
+	docs, err = collection.CheckDocuments(docs, dim, c.s.o.MaxMetadata)
+	if err != nil {
+		return collection.Receipt{}, err
+	}
+	if len(docs) == 0 {
+		return collection.Receipt{}, nil
+	}
+	if err := o.Model.Validate(); err != nil {
+		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
+	}
+	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
+	for i := range docs {
+		r.cost += costOfDocument(&docs[i])
+	}
+	if err := c.do(ctx, r); err != nil {
+		return collection.Receipt{}, err
+	}
+	return r.receipt, nil
+}
+
+// Delete deletes the documents that are chosen when its turn comes, and says how many
+// there were. It ends with ctx until they are found; of cancelling, see
+// [Collection.Update].
+//
+// Errors: [collection.ErrSelection], [*condition.Error], [collection.ErrEmpty], [*collection.BusyError],
+// [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and what writing fails with.
+func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (int, error) {
+	if err := chosen.CheckOne(); err != nil {
+		return 0, err
+	}
+	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen)}
+	if err := c.do(ctx, r); err != nil {
+		return 0, err
+	}
+	return r.count, nil
+}
+
+// UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their
+// other fields and their vectors alone. It says how many documents there were.
+//
+// Errors: [collection.ErrMetadata], and those of [Collection.Delete].
+func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
+	if err := collection.CheckFields(set, c.s.o.MaxMetadata); err != nil {
+		return 0, err
+	}
+	if err := chosen.CheckOne(); err != nil {
+		return 0, err
+	}
+	r := &request{kind: acting, cost: costOf(&chosen)}
+	r.act = func(begun context.Context) (err error) {
+		r.count, err = c.work.updateMetadata(begun, ctx, chosen, set)
+		return err
+	}
+	if err := c.do(ctx, r); err != nil {
+		return 0, err
+	}
+	return r.count, nil
+}
+
+// costOfDocument is what a document takes in the queue.
+func costOfDocument(d *collection.Document) int64 {
+	return int64(4*len(d.Vectors) + len(d.Metadata) + len(d.ID) + 64)
+}
+
+// errorOf finds the place of a fault of a source in a request; errors that name no
+// document stay as they are.
+func errorOf(err error, docs []collection.Document) error {
+	var fe *vectors.FileError
+	if errors.As(err, &fe) && fe.Doc >= 0 && fe.Doc < len(docs) {
+		return &collection.DocumentError{Document: fe.Doc, ID: docs[fe.Doc].ID, Token: fe.Token, Err: fe.Err}
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// The file of a configuration is its JSON with a checksum (CRC-32C) as its last member, of
+// all bytes before that: with one bit changed a name is not known any more, or a number is
+// another one, and either would take effect in silence.
+const (
+	checksumBegin = ",\n  \"checksum\": \"crc32c:"
+	checksumEnd   = "\"\n}\n"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func fillConfig(c collection.Config) func(w io.Writer) error {
+	return func(w io.Writer) error {
+		text, err := json.MarshalIndent(c, "", "  ")
+		if err != nil {
+			return err
+		}
+		text = bytes.TrimSuffix(text, []byte("\n}"))
+		_, err = fmt.Fprintf(w, "%s%s%08x%s", text, checksumBegin, crc32.Checksum(text, castagnoli), checksumEnd)
+		return err
+	}
+}
+
+// readConfig reads a file of a configuration. One of before there were checksums is read
+// as it is, and checked is false. The error of one that is not whole is
+// [storage.ErrCorrupt].
+func readConfig(path string) (c collection.Config, checked bool, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, false, err
+	}
+	broken := func(format string, args ...any) (collection.Config, bool, error) {
+		return collection.Config{}, false, fmt.Errorf("%s: %w: %s", path, storage.ErrCorrupt, fmt.Sprintf(format, args...))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if i := bytes.LastIndex(text, []byte(checksumBegin)); i >= 0 {
+		checked = true
+		if want := fmt.Sprintf("%s%08x%s", checksumBegin, crc32.Checksum(text[:i], castagnoli), checksumEnd); string(text[i:]) != want {
+			return broken("its checksum is not that of its bytes")
+		}
+	} else {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(&c); err != nil {
+		return broken("%v", err)
+	}
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return broken("there is more after the configuration")
+	}
+	if c, err = c.Completed(); err != nil {
+		return broken("%v", err)
+	}
+	return c, checked, nil
+}
+
+func writeConfig(ctx context.Context, path string, c collection.Config) error {
+	return files.WriteAtomic(ctx, path, fillConfig(c))
+}

@@ -1,0 +1,291 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Every byte of every small file of a data folder, changed: the collection that it is of is
+// damaged and takes nothing, and the other one goes on. (Of index files, the same is
+// tested in package index.)
+func TestFlippedSmallFiles(t *testing.T) {
+	dir := t.TempDir()
+	most := uint64(900)
+	s := openStore(t, dir, nil)
+	for _, name := range []string{"good", "bad"} {
+		require.NoError(t, update(declare(t, s, name, collection.Config{MaxDocuments: &most, Tokenizer: collection.TokenizerTrigram}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	}
+	require.NoError(t, s.Close(t.Context()))
+	var small []string
+	require.NoError(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() && info.Name() != indexFile && info.Size() > 0 && !strings.HasPrefix(path, filepath.Join(dir, "good")) {
+			small = append(small, path)
+		}
+		return err
+	}))
+	require.Equal(t, []string{filepath.Join(dir, "bad", configFile)}, small)
+	for _, path := range small {
+		sound, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for i := range sound {
+			for _, mask := range []byte{1, 0x20, 0x80} {
+				flipped := append([]byte(nil), sound...)
+				flipped[i] ^= mask
+				require.NoError(t, os.WriteFile(path, flipped, 0o666))
+				_, _, err := readConfig(path)
+				require.ErrorIs(t, err, storage.ErrCorrupt, "byte %d, %#x: %s", i, mask, flipped)
+				require.ErrorContains(t, err, path)
+				if i%16 != 0 || mask != 1 { // opening a store takes its time
+					continue
+				}
+				s, err := Open(t.Context(), dir, nil)
+				require.NoError(t, err)
+				bad, err := s.Get("bad")
+				require.NoError(t, err)
+				require.ErrorIs(t, bad.Err(), collection.ErrDamaged)
+				require.ErrorIs(t, update(bad, collection.UpdateOptions{}, randomDoc("b", 1))().err, storage.ErrCorrupt)
+				_, err = bad.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})
+				require.ErrorIs(t, err, collection.ErrDamaged)
+				_, err = bad.SetMaxDocuments(t.Context(), nil)
+				require.ErrorIs(t, err, collection.ErrDamaged)
+				good, err := s.Get("good")
+				require.NoError(t, err)
+				require.NoError(t, update(good, collection.UpdateOptions{Replace: true}, randomDoc("b", uint64(i)))().err)
+				require.NoError(t, s.Close(t.Context()))
+			}
+		}
+		require.NoError(t, os.WriteFile(path, sound, 0o666))
+	}
+}
+
+// A configuration of before there were checksums is read, and gets one.
+func TestFormerConfig(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	require.NoError(t, update(declare(t, s, "docs", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	require.NoError(t, s.Close(t.Context()))
+	path := filepath.Join(dir, "docs", configFile)
+	former := "{\n  \"nbits\": 2,\n  \"batch_size\": 50000,\n  \"seed\": null,\n  \"start_from_scratch\": 999,\n  \"max_documents\": 7,\n  \"fts_tokenizer\": \"trigram\"\n}\n"
+	require.NoError(t, os.WriteFile(path, []byte(former), 0o666))
+	for range 2 {
+		s = openStore(t, dir, nil)
+		c, err := s.Get("docs")
+		require.NoError(t, err)
+		require.NoError(t, c.Err())
+		require.Equal(t, uint64(7), *c.Config().MaxDocuments)
+		require.Equal(t, 2, c.Config().Nbits)
+		require.Equal(t, collection.TokenizerTrigram, c.Config().Tokenizer)
+		require.NoError(t, s.Close(t.Context()))
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "checksum")
+		require.True(t, json.Valid(text))
+	}
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(former, "fts_tokenizer", "fts_tokenizes", 1)), 0o666))
+	_, _, err := readConfig(path)
+	require.ErrorIs(t, err, storage.ErrCorrupt)
+}
+
+// The oldest documents go in the transaction of those that come for them, so that a stop
+// at any moment leaves no more than may stay; and what an older version has left goes when
+// the store is opened.
+func TestEvictionIsPartOfTheUpdate(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	most := uint64(5)
+	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
+	state := func() (version uint64, ids []string) {
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		defer v.Close()
+		for _, ordinal := range all(t, v) {
+			ids = append(ids, v.snap.ID(ordinal))
+		}
+		return v.snap.Version(), ids
+	}
+	put := func(ids ...string) collection.Receipt {
+		var docs []collection.Document
+		for _, id := range ids {
+			docs = append(docs, randomDoc(id, 1))
+		}
+		r := update(c, collection.UpdateOptions{Replace: true}, docs...)()
+		require.NoError(t, r.err)
+		return r.receipt
+	}
+	put("a", "b", "c", "d", "e")
+	for _, step := range []struct {
+		put, want string
+		evicted   int
+	}{
+		{"f g", "c d e f g", 2},
+		{"c h", "e f g c h", 1}, // c is replaced, and is a new document
+		{"f", "e g c h f", 0},
+		{"i j k l m", "i j k l m", 5},
+	} {
+		before, _ := state()
+		r := put(strings.Fields(step.put)...)
+		after, ids := state()
+		require.Equal(t, step.want, strings.Join(ids, " "))
+		require.Equal(t, step.evicted, r.Evicted, step.put)
+		require.Equal(t, before+1, after, "one transaction")
+	}
+	require.Equal(t, 2+5, put("n", "o", "p", "q", "r", "s", "t").Evicted) // more than may stay by themselves
+	_, ids := state()
+	require.Equal(t, "p q r s t", strings.Join(ids, " "))
+
+	most = 3
+	_, err := c.SetMaxDocuments(t.Context(), &most)
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	s = openStore(t, dir, nil)
+	c, err = s.Get("docs")
+	require.NoError(t, err)
+	_, ids = state()
+	require.Equal(t, "r s t", strings.Join(ids, " "))
+}
+
+// null removes a field, whatever the case of its name, and leaves no trace of it.
+func TestNullRemovesAField(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	c := declare(t, s, "docs", collection.Config{})
+	a, b, plain := randomDoc("a", 1), randomDoc("b", 1), randomDoc("plain", 1)
+	a.Metadata, b.Metadata, plain.Metadata = []byte(`{"year":2019,"Old":[1],"t":"x"}`), []byte(`{"old":true}`), nil
+	require.NoError(t, update(c, collection.UpdateOptions{}, a, b, plain)().err)
+	n, err := c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"a", "b", "plain"}}, map[string]json.RawMessage{"old": []byte(" null "), "new": []byte("1")})
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	v := view(t, c)
+	for i, want := range []string{`{"year":2019,"t":"x","new":1}`, `{"new":1}`, `{"new":1}`} {
+		got, err := v.snap.Payload(uint32(i))
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(got))
+	}
+	n, err = c.UpdateMetadata(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "new = ?", 1)}, map[string]json.RawMessage{"NEW": []byte("null")})
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	st, err := c.Stats(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, st.Metadata) // that of a; the others have none any more
+}
+
+// A panic in the writer's goroutine fails what was asked for, and nothing else.
+func TestPanicsOfTheWriter(t *testing.T) {
+	boom := false
+	o := Options{Committed: func(*Collection) {
+		if boom {
+			panic("a fault")
+		}
+	}, Derive: func(context.Context, string, collection.Config) (Derived, error) { panic("another fault") }}
+	s := openStore(t, t.TempDir(), &o)
+	c := declare(t, s, "docs", collection.Config{})
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	boom = true // what hears of a change has no part in it
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
+	require.EqualValues(t, 1, s.Panics())
+	boom = false
+	r := &request{kind: acting, act: func(context.Context) error { panic("a third fault") }}
+	err := c.do(t.Context(), r)
+	require.ErrorIs(t, err, storage.ErrInternal)
+	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "a third fault")
+	_, err = c.Derived(t.Context())
+	require.ErrorIs(t, err, storage.ErrInternal)
+	_, err = c.Derived(t.Context()) // tried again
+	require.ErrorIs(t, err, storage.ErrInternal)
+	require.EqualValues(t, 4, s.Panics())
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("c", 1))().err)
+	require.True(t, finds(t, c, randomDoc("c", 1)))
+}
+
+// A first update that was killed leaves nothing under the name of the index.
+func TestFirstBuildIsBeside(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	c := declare(t, s, "docs", collection.Config{})
+	seen := make(chan []byte, 1)
+	ended := make(chan struct{})
+	go func() { // the file, as it is when it is first there
+		defer close(seen)
+		for {
+			if text, err := os.ReadFile(c.indexPath()); err == nil {
+				seen <- text
+				return
+			}
+			select {
+			case <-ended:
+				return
+			default:
+			}
+		}
+	}()
+	var docs []collection.Document
+	for i := range 500 {
+		docs = append(docs, randomDoc(fmt.Sprint("d", i), 1))
+	}
+	require.NoError(t, update(c, collection.UpdateOptions{}, docs...)().err)
+	close(ended)
+	if text, ok := <-seen; ok {
+		path := filepath.Join(t.TempDir(), indexFile)
+		require.NoError(t, os.WriteFile(path, text, 0o666))
+		ix, err := index.Open(t.Context(), path, nil)
+		require.NoError(t, err, "what is under the name of the index is one")
+		require.NoError(t, ix.Close())
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "docs"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.Contains(t, []string{configFile, indexFile}, e.Name())
+	}
+}
+
+// What replaces a document of passages, or is replaced by them, makes room by that: no other
+// document goes for it.
+func TestEvictionCountsPassagesThatGo(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	most := uint64(5)
+	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
+	passages := func(of string, n int) (docs []collection.Document) {
+		for i := range n {
+			p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+			d := randomDoc(p.ID(), 1)
+			var err error
+			d.Metadata, err = p.Payload(nil)
+			require.NoError(t, err)
+			docs = append(docs, d)
+		}
+		return docs
+	}
+	put := func(evicted int, want string, docs ...collection.Document) {
+		t.Helper()
+		r := update(c, collection.UpdateOptions{Replace: true}, docs...)()
+		require.NoError(t, r.err)
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		defer v.Close()
+		var ids []string
+		for _, ordinal := range all(t, v) {
+			ids = append(ids, v.snap.ID(ordinal))
+		}
+		require.Equal(t, want, strings.Join(ids, " "))
+		require.Equal(t, evicted, r.receipt.Evicted)
+	}
+	put(0, "z", randomDoc("z", 1))
+	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
+	put(0, "z a", randomDoc("a", 1))
+	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
+	put(0, "z a#0 a#1", passages("a", 2)...)
+	put(2, "a#1 b#0 b#1 b#2 b#3", passages("b", 4)...)
+}

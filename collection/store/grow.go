@@ -1,0 +1,320 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// build makes the index file of the first documents: beside, so that one that was never
+// finished is not there under the name of the index.
+func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) (err error) {
+	c := w.c
+	o, err := c.s.o.Growth.First(src, c.Config())
+	if err != nil {
+		return err
+	}
+	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.s.o.Threads, c.s.o.Memory, c.s.o.Backend, c.log
+	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { // what stays is removed at the next start
+		if rerr := os.RemoveAll(dir); rerr != nil {
+			c.log.Warn("the remains of a build stay", "path", dir, "error", rerr)
+		}
+	}()
+	path := filepath.Join(dir, indexFile)
+	if _, err := index.Build(ctx, path, src, o); err != nil {
+		return err
+	}
+	if err := os.Rename(path, c.indexPath()); err != nil {
+		return err
+	}
+	if err := files.SyncFolder(c.dir); err != nil {
+		return errors.Join(err, os.Remove(c.indexPath()))
+	}
+	opened, err := c.openIndex(ctx)
+	if err == nil && opened == nil {
+		err = fmt.Errorf("%s: %w: what was built is not there", c.indexPath(), storage.ErrInternal)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(c.indexPath())) // nobody was told of what is in it
+	}
+	c.mu.Lock()
+	c.opened = opened
+	c.mu.Unlock()
+	return nil
+}
+
+// growthState is guarded by Collection.mu.
+type growthState struct {
+	running chan struct{} // closed when the training has ended; nil: none runs
+	cancel  context.CancelFunc
+	failed  int64 // tokens of the collection when a training failed; 0: none has
+	err     error // of that
+	advised bool
+}
+
+// aside lets something run beside the writer for long. It ends with the collection, and
+// when the file is to be opened again: the cause of within says so. done is to be called.
+func (c *Collection) aside(ctx context.Context) (within context.Context, done func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.alive.Err() != nil {
+		return nil, nil, context.Cause(c.alive)
+	}
+	c.beside.Add(1)
+	within, cancel := context.WithCancelCause(ctx)
+	var stops []func() bool
+	for _, end := range []context.Context{c.alive, c.fresh} {
+		stops = append(stops, context.AfterFunc(end, func() { cancel(context.Cause(end)) }))
+	}
+	return within, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+		c.beside.Done()
+	}, nil
+}
+
+// long does something aside; an error of its end is the cause.
+func (c *Collection) long(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, done, err := c.aside(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err = do(ctx); err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// due says whether the collection is to be trained anew because it has grown.
+func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
+	return c.s.o.Growth.Due(h, tokens, c.Config())
+}
+
+// grow begins a training beside everything else if one is due and none runs.
+func (c *Collection) grow() {
+	if c.given != nil {
+		return // when, its program decides
+	}
+	v, err := c.View(c.alive)
+	if err != nil {
+		return
+	}
+	h, tokens, drift := v.snap.Header(), int64(v.snap.State().LiveTokens), v.snap.Drift()
+	_ = v.Close()
+	_, due := c.due(&h, tokens)
+	c.mu.Lock()
+	g := &c.growth
+	advice := c.s.o.Growth.Advice(&h, drift)
+	advise := advice != "" && !g.advised
+	g.advised = advice != ""
+	if !due || g.running != nil || g.failed > 0 && tokens < g.failed+g.failed/10 {
+		due = false
+	}
+	c.mu.Unlock()
+	if advise {
+		c.log.Warn("training the collection anew would pay", "because", advice)
+	}
+	if !due {
+		return
+	}
+	ctx, done, err := c.aside(context.Background())
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	running := make(chan struct{})
+	c.mu.Lock()
+	if g.running != nil { // another was faster
+		c.mu.Unlock()
+		cancel()
+		done()
+		return
+	}
+	g.running, g.cancel = running, cancel
+	c.mu.Unlock()
+	go func() {
+		defer done()
+		var err error
+		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, RetrainOptions{}, c.due) }); fault != nil {
+			err = fault
+		}
+		c.mu.Lock()
+		g.running, g.cancel, g.failed, g.err = nil, nil, 0, nil
+		if err != nil && ctx.Err() == nil {
+			g.failed, g.err = tokens, err
+		}
+		c.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			c.log.Error("the collection was not trained anew", "tokens", tokens, "error", err)
+		}
+		ended := ctx.Err() != nil
+		cancel()
+		close(running)
+		if !ended {
+			c.grow() // it may have grown further meanwhile
+		}
+	}()
+}
+
+// stopTraining ends the training that growth has begun, and waits for that.
+func (c *Collection) stopTraining() {
+	c.mu.Lock()
+	running, cancel := c.growth.running, c.growth.cancel
+	c.mu.Unlock()
+	if running != nil {
+		cancel()
+		<-running
+	}
+}
+
+// RetrainOptions for [Collection.Retrain]. The zero value trains on what is stored.
+type RetrainOptions struct {
+	// Vectors, where set, are the original vectors, as in [index.RetrainOptions].
+	Vectors vectors.Source
+	// Progress, where set, is told how far it is.
+	Progress func(index.Progress)
+}
+
+// Retrain trains the collection anew as its size asks for, whatever it has grown by:
+// beside searches and changes, which go on. When it returns the new codec is in use; see
+// [collection.Growth.Again].
+//
+// Errors: those of [Collection.View] and of [index.Index.Retrain].
+func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.RetrainReport, error) {
+	if err := c.writable(); err != nil {
+		return nil, err
+	}
+	var r *index.RetrainReport
+	err := c.long(ctx, func(ctx context.Context) (err error) {
+		r, err = c.train(ctx, o, func(h *storage.Header, tokens int64) (collection.Training, bool) {
+			return c.s.o.Growth.Again(h, tokens, c.Config(), o.Vectors != nil), true
+		})
+		return err
+	})
+	return r, err
+}
+
+// train trains one collection of the store at a time, as choose says when its turn has
+// come.
+func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+	select {
+	case c.s.training <- struct{}{}:
+		defer func() { <-c.s.training }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	opened, done, err := c.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	v, err := c.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, tokens := v.snap.Header(), int64(v.snap.State().LiveTokens)
+	if err := v.Close(); err != nil {
+		return nil, err
+	}
+	t, ok := choose(&h, tokens)
+	if !ok {
+		return nil, nil
+	}
+	ro := &index.RetrainOptions{
+		Vectors: o.Vectors, Progress: o.Progress, Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed,
+		Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
+	}
+	if ro.Codec, err = t.Codec(h.Dim); err != nil {
+		return nil, err
+	}
+	r, err := opened.ix.Retrain(ctx, ro)
+	if errors.Is(err, storage.ErrOutcomeUnknown) { // no changes are taken until the file is opened again
+		again := &request{kind: acting}
+		again.act = func(ctx context.Context) error { return c.work.reopen(ctx) }
+		_ = c.queue.put(again) // if the queue has ended nobody needs it
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.counts.Trainings++
+	c.mu.Unlock()
+	if err := c.measure(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
+		c.log.Warn("the recall of the collection's searches was not measured", "error", err)
+	}
+	return r, nil
+}
+
+// measure stores what searches of the collection have to look at, now that its codec is
+// another one.
+func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+	if err != nil || found == nil {
+		return err
+	}
+	generation := snap.Generation()
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		o, now, err := c.work.snapshot()
+		if err != nil || o == nil {
+			return err
+		}
+		same := now.Generation() == generation
+		if err := now.Close(); err != nil || !same {
+			return err
+		}
+		return c.work.settle(ctx, o.ix.SetDefaults(found), func(*index.Snapshot) (bool, error) { return true, nil })
+	}
+	return c.queue.put(r)
+}
+
+// Deleted documents take space until segments are merged or the file is compacted. The
+// writer does that where they are more than what lives, and worth it.
+const leastGarbage = 1 << 20 // tokens
+
+func (w *worker) tidy(ctx context.Context) {
+	o, snap, err := w.snapshot()
+	if err != nil || snap == nil || w.c.given != nil {
+		return
+	}
+	st := snap.State()
+	_ = snap.Close()
+	if dead := st.Tokens - st.LiveTokens; dead < leastGarbage || dead < st.LiveTokens {
+		return
+	}
+	start := time.Now()
+	err = w.settle(ctx, o.ix.Compact(ctx, nil), func(*index.Snapshot) (bool, error) { return true, nil })
+	if err != nil {
+		w.c.log.Error("the collection was not compacted", "error", err)
+		return
+	}
+	w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens, "took", time.Since(start))
+}

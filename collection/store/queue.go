@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// request is one change that waits, or runs.
+type request struct {
+	kind    kind
+	docs    []collection.Document // of an update
+	replace bool
+	model   *storage.Model
+	chosen  collection.Selection // of a deletion
+	ctx     context.Context      // of who asks, heard until it is known what is chosen
+	act     func(context.Context) error
+	cost    int64 // bytes
+
+	// The answer.
+	receipt collection.Receipt
+	count   int
+	err     error
+	done    chan struct{} // closed when the rest stands
+}
+
+type kind uint8
+
+const (
+	updating kind = iota
+	deleting
+	acting
+)
+
+// queue holds the requests of one collection in order.
+type queue struct {
+	limits QueueLimits
+
+	mu        sync.Mutex
+	waiting   []*request
+	documents int // that wait or are being written
+	bytes     int64
+	running   int // requests
+	closed    error
+	draining  error         // no more are taken, what waits is done
+	wake      chan struct{} // capacity 1
+	// pace is the moving average of the time that a document takes.
+	pace time.Duration
+}
+
+func newQueue(limits QueueLimits) *queue {
+	return &queue{limits: limits, wake: make(chan struct{}, 1)}
+}
+
+// put queues a request; the error is a [*collection.BusyError], or why the queue has ended.
+func (q *queue) put(r *request) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed != nil:
+		return q.closed
+	case q.draining != nil:
+		return q.draining
+	}
+	r.done = make(chan struct{})
+	if len(q.waiting)+q.running > 0 && (q.documents+len(r.docs) > q.limits.Documents || q.bytes+r.cost > q.limits.Bytes || len(q.waiting) >= q.limits.Documents) {
+		return q.busy()
+	}
+	q.waiting = append(q.waiting, r)
+	q.documents += len(r.docs)
+	q.bytes += r.cost
+	q.ring()
+	return nil
+}
+
+// busy says when there will be room, about.
+func (q *queue) busy() *collection.BusyError {
+	wait := q.pace * time.Duration(q.documents) / 2
+	return &collection.BusyError{Documents: q.documents, Bytes: q.bytes, RetryAfter: min(max(wait.Round(time.Second), time.Second), time.Minute)}
+}
+
+func (q *queue) ring() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// withdraw takes a request out of the queue again; ok is false when it has begun.
+func (q *queue) withdraw(r *request) (ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, r)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.documents -= len(r.docs)
+	q.bytes -= r.cost
+	q.ring() // a drained queue may be empty now
+	return true
+}
+
+// Bounds of what one transaction takes.
+const (
+	groupDocuments = 8192
+	groupBytes     = 64 << 20
+)
+
+// take waits for requests and returns the first ones, which are of one kind and can
+// share a transaction; nil when the queue has ended.
+func (q *queue) take() []*request {
+	for {
+		q.mu.Lock()
+		if n := q.groupLen(); n > 0 {
+			group := slices.Clone(q.waiting[:n])
+			q.waiting = slices.Delete(q.waiting, 0, n)
+			q.running = n
+			q.mu.Unlock()
+			return group
+		}
+		ended := q.closed != nil || q.draining != nil
+		q.mu.Unlock()
+		if ended {
+			return nil
+		}
+		<-q.wake
+	}
+}
+
+func (q *queue) groupLen() int {
+	docs, bytes := 0, int64(0)
+	for i, r := range q.waiting {
+		docs += len(r.docs)
+		bytes += r.cost
+		if i > 0 && (r.kind != q.waiting[0].kind || r.kind == acting || docs > groupDocuments || bytes > groupBytes) {
+			return i
+		}
+	}
+	return len(q.waiting)
+}
+
+// giveBack puts requests that were taken, but not begun, before all others.
+func (q *queue) giveBack(rs []*request) {
+	if len(rs) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.Insert(q.waiting, 0, rs...)
+	q.running -= len(rs)
+	q.ring()
+}
+
+// answered ends requests that were taken, in order.
+func (q *queue) answered(rs []*request, took time.Duration) {
+	q.mu.Lock()
+	docs := 0
+	for _, r := range rs {
+		docs += len(r.docs)
+		q.bytes -= r.cost
+	}
+	q.documents -= docs
+	q.running -= len(rs)
+	if docs > 0 {
+		q.pace += (took/time.Duration(docs) - q.pace) / 8
+	}
+	q.mu.Unlock()
+	for _, r := range rs {
+		close(r.done)
+	}
+}
+
+// drain takes no more requests; those that wait are still done.
+func (q *queue) drain(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.draining == nil {
+		q.draining = why
+	}
+	q.ring()
+}
+
+// end refuses what waits and what comes.
+func (q *queue) end(why error) {
+	q.mu.Lock()
+	if q.closed == nil {
+		q.closed = why
+	}
+	rest := q.waiting
+	q.waiting = nil
+	for _, r := range rest {
+		q.documents -= len(r.docs)
+		q.bytes -= r.cost
+		r.err = q.closed
+	}
+	q.ring()
+	q.mu.Unlock()
+	for _, r := range rest {
+		close(r.done)
+	}
+}
+
+func (q *queue) stats() collection.QueueStats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return collection.QueueStats{Requests: len(q.waiting) + q.running, Documents: q.documents, Bytes: q.bytes}
+}

@@ -1,0 +1,75 @@
+package store_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// A folder that is opened for reading is not changed, may be open several times, and keeps
+// writers out; what is no index there, or cannot be read, stops nothing.
+func TestReadOnly(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := store.Open(ctx, dir, nil)
+	require.NoError(t, err)
+	c, err := s.Declare(ctx, "pets", collection.Config{})
+	require.NoError(t, err)
+	_, err = s.Declare(ctx, "empty", collection.Config{})
+	require.NoError(t, err)
+	_, err = c.Update(ctx, []collection.Document{{ID: "cat", Dim: 2, Vectors: []float32{1, 0}}, {ID: "dog", Dim: 2, Vectors: []float32{0, 1}}}, collection.UpdateOptions{})
+	require.NoError(t, err)
+
+	_, _, err = store.ReadOnly(ctx, dir, nil)
+	require.ErrorIs(t, err, storage.ErrLocked)
+	require.NoError(t, s.Close(ctx))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes"), nil, 0o666))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "broken"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", "index.plaid"), []byte("no index"), 0o666))
+	before := list(t, dir)
+	open := func() (*store.Store, func(context.Context) error) {
+		r, closeAll, err := store.ReadOnly(ctx, dir, nil)
+		require.NoError(t, err)
+		require.Equal(t, []string{"pets"}, r.Names())
+		return r, closeAll
+	}
+	one, closeOne := open()
+	_, closeTwo := open()
+	pets, err := one.Get("pets")
+	require.NoError(t, err)
+	v, err := pets.View(ctx)
+	require.NoError(t, err)
+	res, err := v.Search(ctx, []search.Query{{Vectors: []float32{0, 1}, Dim: 2}}, search.Options{K: 1})
+	require.NoError(t, err)
+	require.Equal(t, "dog", res[0].Hits[0].ID)
+	require.NoError(t, v.Close())
+	_, err = pets.Update(ctx, []collection.Document{{ID: "x", Dim: 2, Vectors: []float32{1, 0}}}, collection.UpdateOptions{})
+	require.ErrorIs(t, err, storage.ErrReadOnly)
+	_, err = one.Declare(ctx, "new", collection.Config{})
+	require.ErrorIs(t, err, collection.ErrUnsupported)
+	require.NoError(t, closeOne(ctx))
+	require.NoError(t, closeTwo(ctx))
+	require.Equal(t, before, list(t, dir))
+
+	s, err = store.Open(ctx, dir, nil) // nothing holds it any more
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	_, _, err = store.ReadOnly(ctx, filepath.Join(dir, "nowhere"), nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func list(t *testing.T, dir string) (all []string) {
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		all = append(all, path)
+		return err
+	}))
+	return all
+}

@@ -1,0 +1,314 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Times of files that others change. Whoever wants to write looks for the lock every 10 ms.
+const (
+	// sharedIdle is how long a file stays open when nothing is asked of it: the requests of
+	// one call of an agent follow each other sooner.
+	sharedIdle = 100 * time.Millisecond
+	// sharedTurn is how long it stays open at most while it is asked all the time, and
+	// sharedPause how long it is closed then, so that a writer has a turn.
+	sharedTurn  = time.Second
+	sharedPause = 50 * time.Millisecond
+	// sharedPatience is how long a request waits for a writer at least.
+	sharedPatience = 10 * time.Second
+)
+
+// Shared makes collections of index files that other processes change, by their names. Each
+// file is open, and so locked for them, only while something is asked of the collection, and
+// for a moment after. They are not changed here ([storage.ErrReadOnly]). A file that is
+// changed just now is waited for, for ten seconds or what Options.LockTimeout says if that
+// is longer; then the error is [storage.ErrLocked]. end closes all of them.
+//
+// Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], but for
+// a file that somebody has locked.
+func Shared(ctx context.Context, paths map[string]string, o *Options) (set collection.Set, end func() error, err error) {
+	checked, err := newStore("", o)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := sharedSet{}
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		if err := collection.CheckName(name); err != nil {
+			return nil, nil, errors.Join(err, all.close())
+		}
+		c := &shared{name: name, path: paths[name], o: checked.o}
+		all[name] = c
+		f, err := c.openNow(ctx, 0)
+		if errors.Is(err, storage.ErrLocked) {
+			continue
+		}
+		if err == nil {
+			err = f.close()
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, all.close())
+		}
+	}
+	return all, all.close, nil
+}
+
+type sharedSet map[string]*shared
+
+// Place implements [collection.Set].
+func (s sharedSet) Place() string { return "index files" }
+
+// Names implements [collection.Set].
+func (s sharedSet) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// Get implements [collection.Set].
+func (s sharedSet) Get(name string) (collection.Collection, error) {
+	if c := s[name]; c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+}
+
+// Declare implements [collection.Set].
+func (s sharedSet) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
+	return nil, collection.Unsupported("declaring a collection beside index files")
+}
+
+// Drop implements [collection.Set].
+func (s sharedSet) Drop(context.Context, string) (bool, error) {
+	return false, collection.Unsupported("dropping an index file")
+}
+
+func (s sharedSet) close() (err error) {
+	for _, name := range s.Names() {
+		err = errors.Join(err, s[name].end())
+	}
+	return err
+}
+
+// shared is the collection of a file that others change.
+type shared struct {
+	name, path string
+	o          Options
+
+	mu      sync.Mutex
+	file    *sharedFile   // nil: closed
+	changed chan struct{} // not nil while the file is opened, or wanted closed; closed then
+	ended   bool
+}
+
+// sharedFile is the file while it is open.
+type sharedFile struct {
+	*Collection
+	ix    *index.Index
+	store *Store
+	since time.Time
+	users int
+	idle  *time.Timer
+}
+
+func (f *sharedFile) close() error {
+	return errors.Join(f.store.Close(context.Background()), f.ix.Close())
+}
+
+// openNow opens the file.
+func (c *shared) openNow(ctx context.Context, wait time.Duration) (*sharedFile, error) {
+	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: wait, Backend: c.o.Backend, Logger: c.o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	st, err := Over(ctx, map[string]Opened{c.name: {Index: ix}}, &c.o)
+	if err != nil {
+		return nil, errors.Join(err, ix.Close())
+	}
+	own, err := st.Get(c.name)
+	if err != nil {
+		return nil, errors.Join(err, st.Close(context.Background()), ix.Close())
+	}
+	return &sharedFile{Collection: own, ix: ix, store: st, since: time.Now()}, nil
+}
+
+// use takes the file, open, until done is called.
+func (c *shared) use(ctx context.Context) (f *sharedFile, done func(), err error) {
+	for {
+		c.mu.Lock()
+		switch {
+		case c.ended:
+			c.mu.Unlock()
+			return nil, nil, collection.ErrClosed
+		case c.changed != nil: // somebody opens it, or it is a writer's turn
+			changed := c.changed
+			c.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil, nil, ctx.Err()
+			}
+			continue
+		case c.file != nil && time.Since(c.file.since) > sharedTurn:
+			c.changed = make(chan struct{})
+			if c.file.users == 0 {
+				c.shut()
+			}
+			c.mu.Unlock()
+			continue
+		case c.file != nil:
+			f = c.file
+			f.users++
+			f.idle.Stop()
+			c.mu.Unlock()
+			return f, func() { c.leave(f) }, nil
+		}
+		opening := make(chan struct{})
+		c.changed = opening
+		c.mu.Unlock()
+		f, err = c.openNow(ctx, max(c.o.LockTimeout, sharedPatience))
+		c.mu.Lock()
+		c.changed = nil
+		close(opening)
+		if err != nil {
+			c.mu.Unlock()
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) { // somebody makes it anew
+				err = fmt.Errorf("%w: %w", collection.ErrEmpty, err)
+			}
+			return nil, nil, err
+		}
+		f.idle = time.AfterFunc(time.Hour, func() { c.rest(f) })
+		f.users, c.file = 1, f
+		c.mu.Unlock()
+		return f, func() { c.leave(f) }, nil
+	}
+}
+
+// leave ends a use.
+func (c *shared) leave(f *sharedFile) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.users--; f.users > 0 {
+		return
+	}
+	if c.ended || c.changed != nil {
+		c.shut()
+		return
+	}
+	f.idle.Reset(sharedIdle)
+}
+
+// rest closes a file that nothing is asked of.
+func (c *shared) rest(f *sharedFile) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == f && f.users == 0 {
+		c.shut()
+	}
+}
+
+// shut closes the file, for who holds the mutex. Those who wait come after a pause.
+func (c *shared) shut() {
+	f := c.file
+	c.file = nil
+	f.idle.Stop()
+	if err := f.close(); err != nil {
+		c.o.Logger.Error("an index file was not closed", "path", c.path, "error", err)
+	}
+	if again := c.changed; again != nil {
+		time.AfterFunc(sharedPause, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.changed = nil
+			close(again)
+		})
+	}
+}
+
+// end closes the file for good. Views have ended.
+func (c *shared) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.file != nil && c.file.users == 0 {
+		c.shut()
+	}
+	return nil
+}
+
+// Name implements [collection.Collection].
+func (c *shared) Name() string { return c.name }
+
+// Err implements [collection.Collection]: what is wrong with the file is found out when it is
+// opened.
+func (c *shared) Err() error { return nil }
+
+// Config implements [collection.Collection].
+func (c *shared) Config() collection.Config {
+	cfg, _ := (collection.Config{}).Completed()
+	return cfg
+}
+
+// Stats implements [collection.Collection].
+func (c *shared) Stats(ctx context.Context) (collection.Stats, error) {
+	f, done, err := c.use(ctx)
+	if err != nil {
+		return collection.Stats{}, err
+	}
+	defer done()
+	return f.Stats(ctx)
+}
+
+// View implements [collection.Collection].
+func (c *shared) View(ctx context.Context) (collection.View, error) {
+	f, done, err := c.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v, err := f.View(ctx)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &sharedView{View: v, done: sync.OnceFunc(done)}, nil
+}
+
+// sharedView is a view of a file, which is open as long as the view is.
+type sharedView struct {
+	*View
+	done func()
+}
+
+// Close implements [collection.View].
+func (v *sharedView) Close() error {
+	defer v.done()
+	return v.View.Close()
+}
+
+func (c *shared) readOnly() error {
+	return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
+}
+
+// SetMaxDocuments implements [collection.Collection].
+func (c *shared) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
+	return collection.Config{}, c.readOnly()
+}
+
+// Update implements [collection.Collection].
+func (c *shared) Update(context.Context, []collection.Document, collection.UpdateOptions) (collection.Receipt, error) {
+	return collection.Receipt{}, c.readOnly()
+}
+
+// Delete implements [collection.Collection].
+func (c *shared) Delete(context.Context, collection.Selection) (int, error) { return 0, c.readOnly() }
+
+// UpdateMetadata implements [collection.Collection].
+func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (int, error) {
+	return 0, c.readOnly()
+}

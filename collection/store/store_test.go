@@ -1,0 +1,225 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+const testDim = 16
+
+// randomDoc is a document that follows from its id and version.
+func randomDoc(id string, version uint64) collection.Document {
+	rng := rand.New(rand.NewPCG(version, uint64(len(id))))
+	for _, b := range []byte(id) {
+		rng = rand.New(rand.NewPCG(rng.Uint64(), uint64(b)))
+	}
+	d := collection.Document{ID: id, Dim: testDim, Vectors: make([]float32, (1+rng.IntN(6))*testDim)}
+	for i := range d.Vectors {
+		d.Vectors[i] = float32(rng.NormFloat64())
+	}
+	d.Metadata = fmt.Appendf(nil, `{"version":%d,"even":%t}`, version, version%2 == 0)
+	return d
+}
+
+func openStore(t *testing.T, dir string, o *Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), dir, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	return s
+}
+
+func declare(t *testing.T, s *Store, name string, cfg collection.Config) *Collection {
+	t.Helper()
+	c, err := s.Declare(t.Context(), name, cfg)
+	require.NoError(t, err)
+	return c
+}
+
+func view(t *testing.T, c *Collection) *View {
+	t.Helper()
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, v.Close()) })
+	return v
+}
+
+// all are the ordinals of all documents.
+func all(t *testing.T, v *View) []uint32 {
+	t.Helper()
+	b, err := v.Select(t.Context(), collection.Selection{})
+	require.NoError(t, err)
+	return b.ToArray()
+}
+
+// finds tells whether a search for a document's own vectors finds it first.
+func finds(t *testing.T, c *Collection, d collection.Document) bool {
+	t.Helper()
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	defer v.Close()
+	rs, err := v.Search(t.Context(), []search.Query{{Vectors: d.Vectors, Dim: d.Dim}}, search.Options{K: 1})
+	require.NoError(t, err)
+	r := rs[0]
+	return len(r.Hits) == 1 && r.Hits[0].ID == d.ID && r.Hits[0].Score > .99*float32(len(d.Vectors)/d.Dim)
+}
+
+func TestFromNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	require.Empty(t, s.Names())
+	c := declare(t, s, "docs", collection.Config{})
+	_, err := c.View(t.Context())
+	require.ErrorIs(t, err, collection.ErrEmpty)
+	_, err = c.Delete(t.Context(), collection.Selection{IDs: []string{"x"}})
+	require.ErrorIs(t, err, collection.ErrEmpty)
+	_, err = s.Declare(t.Context(), "docs", collection.Config{})
+	require.ErrorIs(t, err, collection.ErrExists)
+
+	one := randomDoc("one", 1)
+	r, err := c.Update(t.Context(), []collection.Document{one}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []uint64{0}, r.Numbers)
+	require.True(t, finds(t, c, one))
+	_, err = c.Update(t.Context(), []collection.Document{one}, collection.UpdateOptions{})
+	require.ErrorIs(t, err, index.ErrDuplicateID)
+
+	unnamed := randomDoc("", 3)
+	r, err = c.Update(t.Context(), []collection.Document{unnamed, randomDoc("2", 4)}, collection.UpdateOptions{Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2"}, r.IDs)
+	r, err = c.Update(t.Context(), []collection.Document{unnamed, randomDoc("4", 4)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"3", "4"}, r.IDs)
+	r, err = c.Update(t.Context(), []collection.Document{randomDoc("6", 4), unnamed}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"6", "6-1"}, r.IDs)
+
+	n, err := c.Delete(t.Context(), collection.Selection{Numbers: []uint64{0, 99}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, s.Close(t.Context()))
+
+	s = openStore(t, dir, nil)
+	c, err = s.Get("docs")
+	require.NoError(t, err)
+	v := view(t, c)
+	require.Equal(t, 6, v.snap.Len())
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6}, all(t, v))
+	m, err := v.snap.Payload(2)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"version":4,"even":true}`, string(m))
+	require.NoError(t, c.Verify(t.Context()))
+}
+
+func TestModel(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth})
+	c := declare(t, s, "docs", collection.Config{})
+	mine, other := &storage.Model{Name: "mine"}, &storage.Model{Name: "other"}
+	require.NoError(t, update(c, collection.UpdateOptions{Model: mine}, randomDoc("a", 1))().err)
+	require.ErrorIs(t, update(c, collection.UpdateOptions{Model: other}, randomDoc("b", 1))().err, storage.ErrModel)
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
+	_, err := c.Retrain(t.Context(), RetrainOptions{})
+	require.NoError(t, err)
+	st, err := c.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, mine, st.Model)
+	require.ErrorIs(t, update(c, collection.UpdateOptions{Model: &storage.Model{}}, randomDoc("c", 1))().err, collection.ErrConfig)
+}
+
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	s := openStore(t, data, nil)
+	for _, name := range []string{"", ".", "..", "../x", "a/b", `a\b`, ".hidden", "end.", "ä", "a b", "a%2fb", "\x00", string(make([]byte, 300))} {
+		_, err := s.Declare(t.Context(), name, collection.Config{})
+		require.ErrorIs(t, err, collection.ErrName, "%q", name)
+		_, err = s.Drop(t.Context(), name)
+		require.ErrorIs(t, err, collection.ErrName, "%q", name)
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	for _, name := range []string{"a", "A-1_x.y", "0", "-"} {
+		declare(t, s, name, collection.Config{})
+	}
+	require.Equal(t, []string{"-", "0", "A-1_x.y", "a"}, s.Names())
+}
+
+func TestBadDocuments(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{MaxMetadata: 200})
+	c := declare(t, s, "docs", collection.Config{})
+	good := randomDoc("good", 1)
+	nan := randomDoc("nan", 1)
+	nan.Vectors = append([]float32(nil), nan.Vectors...)
+	nan.Vectors = append(nan.Vectors, make([]float32, testDim)...)
+	nan.Vectors[len(nan.Vectors)-3] *= float32(0)
+	nan.Vectors[len(nan.Vectors)-3] /= nan.Vectors[len(nan.Vectors)-3]
+	meta := func(m string) collection.Document { d := randomDoc("meta", 1); d.Metadata = []byte(m); return d }
+	for name, x := range map[string]struct {
+		doc  collection.Document
+		want error
+	}{
+		"nothing":    {collection.Document{ID: "x", Dim: testDim}, collection.ErrNoTokens},
+		"dimension":  {collection.Document{ID: "x", Dim: 3, Vectors: []float32{1, 2, 3}}, index.ErrDimension},
+		"dimension0": {collection.Document{ID: "x", Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"shape":      {collection.Document{ID: "x", Dim: testDim, Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
+		"nan":        {nan, vectors.ErrValue},
+		"twice":      {good, index.ErrDuplicateID},
+		"long id":    {randomDoc(string(make([]byte, 5000)), 1), vectors.ErrID},
+		"array":      {meta(`[1]`), collection.ErrMetadata},
+		"broken":     {meta(`{"a":`), collection.ErrMetadata},
+		"reserved":   {meta(`{"_subset_":1}`), collection.ErrMetadata},
+		"other id":   {meta(`{"_id":"y"}`), collection.ErrMetadata},
+		"key twice":  {meta(`{"a":1,"a":2}`), collection.ErrMetadata},
+		"large":      {meta(fmt.Sprintf(`{"a":%q}`, make([]byte, 250))), collection.ErrMetadata},
+	} {
+		_, err := c.Update(t.Context(), []collection.Document{good, x.doc}, collection.UpdateOptions{Replace: true})
+		require.ErrorIs(t, err, x.want, name)
+		var de *collection.DocumentError
+		require.ErrorAs(t, err, &de, name)
+		require.Equal(t, 1, de.Document, name)
+		if name == "nan" {
+			require.Equal(t, len(nan.Vectors)/testDim-1, de.Token)
+		}
+	}
+	_, err := c.View(t.Context())
+	require.ErrorIs(t, err, collection.ErrEmpty, "nothing of them is stored")
+	_, err = c.Update(t.Context(), []collection.Document{meta(`{ "_id" : "meta", "b": {"c":[1]}, "d":"x" }`), randomDoc("plain", 0)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	m, err := view(t, c).snap.Payload(0)
+	require.NoError(t, err)
+	require.Equal(t, `{"b":{"c":[1]},"d":"x"}`, string(m))
+}
+
+// A collection that was declared for something that failed goes, unless somebody has
+// put documents into it.
+func TestUndeclare(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	c := declare(t, s, "a", collection.Config{})
+	require.NoError(t, s.undeclare(t.Context(), c))
+	_, err := s.Get("a")
+	require.ErrorIs(t, err, collection.ErrUnknown)
+	require.NoError(t, s.undeclare(t.Context(), c), "it is gone")
+	_, err = c.Update(t.Context(), []collection.Document{randomDoc("x", 3)}, collection.UpdateOptions{})
+	require.ErrorIs(t, err, collection.ErrUnknown)
+
+	c = declare(t, s, "a", collection.Config{})
+	_, err = c.Update(t.Context(), []collection.Document{randomDoc("x", 3)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, s.undeclare(t.Context(), c), collection.ErrExists)
+	_, err = c.Update(t.Context(), []collection.Document{randomDoc("y", 3)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+}

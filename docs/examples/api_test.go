@@ -1,0 +1,140 @@
+package examples
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// pets is an index of three documents.
+func pets(ctx context.Context, path string) {
+	docs, err := vectors.FromDocuments(2, []vectors.Document{
+		{ID: "cat", Tokens: []float32{1, 0, 0.8, 0.6}, Payload: []byte(`{"year": 2019}`)},
+		{ID: "dog", Tokens: []float32{0, 1}, Payload: []byte(`{"year": 2021}`)},
+		{ID: "owl", Tokens: []float32{0.6, 0.8}, Payload: []byte(`{"year": 2024}`)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := index.Build(ctx, path, docs, nil); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func temporary(name string) (path string, remove func()) {
+	dir, err := os.MkdirTemp("", "plaid-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return filepath.Join(dir, name), func() { os.RemoveAll(dir) }
+}
+
+// A search among the documents of which a condition is true.
+func Example_condition() {
+	ctx := context.Background()
+	path, remove := temporary("pets.plaid")
+	defer remove()
+	pets(ctx, path)
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ix.Close()
+	engine, err := search.New(ctx, ix, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+
+	// docs/api.md begins
+	parsed, err := condition.Parse("year >= ?")
+	if err != nil {
+		log.Fatal(err)
+	}
+	recent, err := parsed.Bind(2020)
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, err := engine.Search(ctx, search.Query{Vectors: []float32{1, 0}},
+		search.Options{K: 10, Filter: search.Where(recent)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// docs/api.md ends
+	for _, hit := range res.Hits {
+		fmt.Printf("%s %.1f\n", hit.ID, hit.Score)
+	}
+	// Output:
+	// owl 0.6
+	// dog 0.0
+}
+
+// Documents are added and deleted.
+func Example_change() {
+	ctx := context.Background()
+	path, remove := temporary("pets.plaid")
+	defer remove()
+	pets(ctx, path)
+
+	// docs/api.md begins
+	ix, err := index.Open(ctx, path, &index.Options{Write: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ix.Close()
+	more, err := vectors.FromDocuments(2, []vectors.Document{{ID: "bird", Tokens: []float32{0.6, 0.8}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ix.Add(ctx, more, nil); err != nil {
+		log.Fatal(err)
+	}
+	deleted, missing, err := ix.Delete(ctx, []string{"dog", "fish"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// docs/api.md ends
+	fmt.Println(deleted, missing)
+	// Output:
+	// 1 [fish]
+}
+
+// Texts become vectors, and these an index.
+func Example_texts() {
+	ctx := context.Background()
+	path, remove := temporary("scifact.plaid")
+	defer remove()
+
+	// docs/api.md begins
+	model, err := encode.Open("quickstart/colbert-nano", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer model.Close()
+	texts := encode.JSONL(ctx, "quickstart/scifact-sample/corpus.jsonl")
+	docs, _, err := encode.Spool(ctx, model, texts, "", nil) // a vectors.Source, in a temporary file
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer docs.Close()
+	report, err := index.Build(ctx, path, docs, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	question, err := model.Query(ctx, "do proteins outside the cell serve as nutrients?")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// docs/api.md ends
+	fmt.Println(report.Docs, "documents,", len(question.Vectors), "numbers of a question")
+	// Output:
+	// 46 documents, 4096 numbers of a question
+}

@@ -1,0 +1,168 @@
+package metadata
+
+import (
+	"context"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+)
+
+// Builder gathers the fields of documents for a run. The zero value is ready.
+//
+// Of a field that it keeps it keeps all: a field is left out for good once there is no
+// room for it, and the documents that have it are remembered. So it is known of every
+// document and field whether the run tells of it, whatever the order of documents.
+type Builder struct {
+	docs    roaring.Bitmap
+	leftOut roaring.Bitmap // documents with fields that are not kept
+	fields  map[condition.Field]*column
+	bytes   int64
+	// formless says that of some documents the forms of values are not known.
+	formless bool
+
+	// keeps, where set, is asked in place of the limit of fields: see [Selector.Verify].
+	keeps func(f condition.Field, ordinal uint32) bool
+}
+
+// column is a field of the documents of a run.
+type column struct {
+	present roaring.Bitmap // documents that have the field, be it null
+	forms   roaring.Bitmap // documents whose value is a boolean, an array or an object
+	numbers map[string]uint32
+	entries []entry  // distinct, as they came
+	pairs   []uint32 // the entry of each pair,
+	docs    []uint32 // and its document
+}
+
+// Bytes is about the memory that the builder holds.
+func (b *Builder) Bytes() int64 { return b.bytes }
+
+// Docs are the documents that the run will cover, not to be changed.
+func (b *Builder) Docs() *roaring.Bitmap { return &b.docs }
+
+// Add covers a document. A payload that is no JSON object has no fields. The error is that
+// of the context, and then the builder is of no use.
+func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error {
+	b.docs.Add(ordinal)
+	if len(payload) == 0 {
+		return ctx.Err()
+	}
+	e := condition.NewEvaluation(ctx)
+	e.Document(payload, "", ordinal).Fields(maxDepth, func(f condition.Field, v condition.Value, form condition.Form) bool {
+		if b.keeps != nil && !b.keeps(f, ordinal) {
+			return true
+		}
+		c := b.column(f)
+		if c == nil {
+			b.leftOut.Add(ordinal)
+			return true
+		}
+		c.present.Add(ordinal)
+		if v.Kind != condition.Null {
+			e := entryOf(v)
+			b.bytes += c.add(&e, ordinal)
+		}
+		if form != condition.Plain {
+			c.forms.Add(ordinal)
+		}
+		return true
+	})
+	return e.Err()
+}
+
+// column is nil for a field that is beyond the limits.
+func (b *Builder) column(f condition.Field) *column {
+	c := b.fields[f]
+	if c == nil {
+		if b.keeps == nil && (len(b.fields) >= maxFields || len(f) > maxFieldName) {
+			return nil
+		}
+		if b.fields == nil {
+			b.fields = map[condition.Field]*column{}
+		}
+		c = &column{numbers: map[string]uint32{}}
+		b.fields[f] = c
+		b.bytes += 1024
+	}
+	return c
+}
+
+// add returns about the memory that it needs.
+func (c *column) add(e *entry, ordinal uint32) (bytes int64) {
+	var buf [64]byte
+	key := appendEntry(buf[:0], e)
+	n, there := c.numbers[string(key)]
+	if !there {
+		n = uint32(len(c.entries))
+		c.numbers[string(key)] = n
+		c.entries = append(c.entries, *e)
+		bytes = int64(len(key)+len(e.Text)) + 128
+	}
+	c.pairs, c.docs = append(c.pairs, n), append(c.docs, ordinal)
+	return bytes + 10
+}
+
+// Absorb covers what a run covers of the documents of keep, which the builder has not.
+// Of a run from which fields were left out the payloads are read again: a field that the
+// run has not may be one that the builder has, and there is nothing to tell of it.
+func (b *Builder) Absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
+	keep = roaring.And(&r.docs, keep)
+	if r.kind == wholeRun {
+		return b.absorbValues(ctx, r, keep)
+	}
+	for it := keep.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		p, err := payload(ordinal)
+		if err != nil {
+			return err
+		}
+		if err := b.Add(ctx, ordinal, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absorbValues covers documents of a run by the values that it has.
+func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap) error {
+	b.docs.Or(docs)
+	b.leftOut.Or(roaring.And(&r.leftOut, docs))
+	b.formless = b.formless || !r.tellsForms
+	for _, f := range r.names {
+		h, err := r.field(f)
+		if err != nil {
+			return err
+		}
+		present := roaring.And(&h.present, docs)
+		if present.IsEmpty() {
+			continue
+		}
+		c := b.column(f)
+		if c == nil {
+			b.leftOut.Or(present)
+			continue
+		}
+		c.present.Or(present)
+		forms, err := r.forms(h)
+		if err != nil {
+			return err
+		}
+		c.forms.Or(roaring.And(forms, docs))
+		for i := range h.blocks {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			bl, err := r.block(h, i)
+			if err != nil {
+				return err
+			}
+			bl.visit(func(e *entry, ordinal uint32) {
+				if docs.Contains(ordinal) {
+					b.bytes += c.add(e, ordinal)
+				}
+			})
+		}
+	}
+	return nil
+}

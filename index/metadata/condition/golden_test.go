@@ -1,0 +1,182 @@
+package condition_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+)
+
+type golden struct {
+	Documents []json.RawMessage
+	Cases     []goldenCase
+	documents []*condition.Document
+}
+
+type goldenCase struct {
+	Condition string
+	Params    []any
+	Truth     string
+}
+
+// bind binds the condition of a case.
+func (c *goldenCase) bind(t *testing.T) *condition.Condition {
+	t.Helper()
+	e, err := condition.ParsePlaceholders(c.Condition)
+	require.NoError(t, err, c.Condition)
+	bound, err := e.Bind(c.Params...)
+	require.NoError(t, err, c.Condition)
+	return bound
+}
+
+func readGolden(t *testing.T) *golden {
+	t.Helper()
+	text, err := os.ReadFile("testdata/golden.json")
+	require.NoError(t, err)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var g golden
+	require.NoError(t, d.Decode(&g))
+	require.NotEmpty(t, g.Cases)
+	if testing.Short() {
+		g.Cases = g.Cases[:len(g.Cases)/6]
+	}
+	for i, payload := range g.Documents {
+		g.documents = append(g.documents, condition.NewDocument(payload, fmt.Sprint("doc", i), uint32(i)))
+	}
+	return &g
+}
+
+var truths = map[condition.Truth]byte{condition.True: '1', condition.False: '0', condition.Unknown: 'n'}
+
+func (g *golden) truth(c *condition.Condition) string {
+	var b strings.Builder
+	for _, d := range g.documents {
+		b.WriteByte(truths[c.Truth(d)])
+	}
+	return b.String()
+}
+
+// literal writes a parameter as a literal.
+func literal(p any) string {
+	switch p := p.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		return "'" + strings.ReplaceAll(p, "'", "''") + "'"
+	}
+	return fmt.Sprint(p)
+}
+
+// Conditions have the truth that SQLite gives them; with literals as with parameters.
+func TestTruthIsThatOfSQLite(t *testing.T) {
+	g := readGolden(t)
+	for _, c := range g.Cases {
+		if got := g.truth(c.bind(t)); got != c.Truth {
+			t.Fatalf("%s with %v:\n%s, SQLite says\n%s", c.Condition, c.Params, got, c.Truth)
+		}
+		text := c.Condition
+		var b strings.Builder
+		for _, p := range c.Params {
+			before, after, _ := strings.Cut(text, "?")
+			b.WriteString(before + literal(p))
+			text = after
+		}
+		e, err := condition.Parse(b.String() + text)
+		require.NoError(t, err)
+		bound, err := e.Bind()
+		require.NoError(t, err)
+		require.Equal(t, c.Truth, g.truth(bound), e)
+	}
+}
+
+// ordinals are sets for Select in which each test is asked of each document.
+type ordinals struct{ documents []*condition.Document }
+
+func (o ordinals) filter(keep func(i int) bool) map[int]bool {
+	set := map[int]bool{}
+	for i := range o.documents {
+		if keep(i) {
+			set[i] = true
+		}
+	}
+	return set
+}
+
+func (o ordinals) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
+	return o.filter(func(i int) bool { return t.Truth(o.documents[i].Value(t.Field)) == is }), nil
+}
+
+func (o ordinals) All() map[int]bool  { return o.filter(func(int) bool { return true }) }
+func (o ordinals) None() map[int]bool { return map[int]bool{} }
+
+func (o ordinals) And(a, b map[int]bool) map[int]bool {
+	return o.filter(func(i int) bool { return a[i] && b[i] })
+}
+
+func (o ordinals) Or(a, b map[int]bool) map[int]bool {
+	return o.filter(func(i int) bool { return a[i] || b[i] })
+}
+
+// bySpans answers tests by the spans of their values, where they have any.
+type bySpans struct{ ordinals }
+
+func (o bySpans) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
+	if numbers, texts, never, ok := t.Points(); ok {
+		return o.filter(func(i int) bool {
+			v := o.documents[i].Value(t.Field)
+			if v.Kind == condition.Null {
+				return t.Truth(v) == is
+			}
+			points := texts
+			if v.IsNumber() {
+				points = numbers
+			}
+			there := slices.ContainsFunc(points, func(p condition.Value) bool { return p.Compare(v) == 0 })
+			return there == (is == condition.True) && (there || !never)
+		}), nil
+	}
+	numbers, texts, ok := t.Spans(is)
+	if !ok {
+		return o.ordinals.Test(t, is)
+	}
+	return o.filter(func(i int) bool {
+		v := o.documents[i].Value(t.Field)
+		spans := texts
+		switch {
+		case v.Kind == condition.Null:
+			return t.Truth(v) == is
+		case v.IsNumber():
+			spans = numbers
+		}
+		n := 0
+		for _, s := range spans {
+			if !s.Above(v) && !s.Below(v) {
+				n++
+			}
+		}
+		return n == 1 // they are disjoint
+	}), nil
+}
+
+// Sets put together by Select are the documents that match, also where tests are
+// answered by the spans of their values.
+func TestSelectIsMatch(t *testing.T) {
+	g := readGolden(t)
+	o := ordinals{g.documents}
+	for _, c := range g.Cases {
+		bound := c.bind(t)
+		for _, sets := range []condition.Sets[map[int]bool]{o, bySpans{o}} {
+			got, err := condition.Select(t.Context(), bound, sets)
+			require.NoError(t, err)
+			require.Equal(t, o.filter(func(i int) bool { return c.Truth[i] == '1' }), got, c.Condition)
+		}
+	}
+}

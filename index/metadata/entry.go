@@ -1,0 +1,172 @@
+package metadata
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"strings"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+)
+
+// entry is a value as it is kept: whole, or cut to its beginning and a hash.
+type entry struct {
+	condition.Value        // of a text that was cut, the beginning
+	cut             bool   // the text is longer
+	hash            uint64 // of all of it
+}
+
+func entryOf(v condition.Value) entry {
+	if v.Kind != condition.Text || len(v.Text) <= maxText {
+		return entry{Value: v}
+	}
+	h := fnv.New64a()
+	h.Write([]byte(v.Text))
+	v.Text = strings.Clone(v.Text[:textPrefix])
+	return entry{Value: v, cut: true, hash: h.Sum64()}
+}
+
+// compare is the order of entries in a run, which is total: equal numbers of two kinds,
+// and texts with one beginning, are told apart.
+func (e *entry) compare(o *entry) int {
+	if c := e.Value.Compare(o.Value); c != 0 {
+		return c
+	}
+	switch {
+	case e.Kind != o.Kind:
+		return int(e.Kind) - int(o.Kind)
+	case e.cut != o.cut && e.cut:
+		return 1
+	case e.cut != o.cut:
+		return -1
+	case e.hash < o.hash:
+		return -1
+	case e.hash > o.hash:
+		return 1
+	}
+	return 0
+}
+
+// Kinds of encoded entries.
+const (
+	tagInteger = 1
+	tagReal    = 2
+	tagText    = 3
+	tagCut     = 4
+)
+
+// appendEntry encodes: a tag, then i64, f64, or the length (u8) and bytes of a text; of
+// one that was cut, the beginning and the hash (u64). Little-endian.
+func appendEntry(dst []byte, e *entry) []byte {
+	le := binary.LittleEndian
+	switch {
+	case e.Kind == condition.Integer:
+		return le.AppendUint64(append(dst, tagInteger), uint64(e.Int))
+	case e.Kind == condition.Real:
+		return le.AppendUint64(append(dst, tagReal), math.Float64bits(e.Real))
+	case e.cut:
+		return le.AppendUint64(append(append(dst, tagCut), e.Text...), e.hash)
+	}
+	return append(append(dst, tagText, byte(len(e.Text))), e.Text...)
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(b))), b...)
+}
+
+func appendBitmap(dst []byte, bm *roaring.Bitmap) ([]byte, error) {
+	bm = bm.Clone()
+	bm.RunOptimize()
+	b, err := bm.ToBytes()
+	return appendBytes(dst, b), err
+}
+
+// reader reads values from their bytes; after a fault it goes on with zeros.
+type reader struct {
+	b      []byte
+	text   string // where set, ends with what b has, so that texts need no copies
+	failed bool
+}
+
+func (r *reader) next(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.failed, r.b = true, nil
+		return make([]byte, max(min(n, 8), 0))
+	}
+	out := r.b[:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *reader) u8() byte    { return r.next(1)[0] }
+func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.next(4)) }
+func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.next(8)) }
+
+// string is text of so many bytes.
+func (r *reader) string(n int) string {
+	if r.text == "" || n > len(r.b) {
+		return string(r.next(n))
+	}
+	begin := len(r.text) - len(r.b)
+	r.next(n)
+	return r.text[begin : begin+n]
+}
+
+// bytes are preceded by their number.
+func (r *reader) bytes() []byte {
+	n := int(r.u32())
+	if n > len(r.b) {
+		r.failed, r.b = true, nil
+		return nil
+	}
+	return r.next(n)
+}
+
+func (r *reader) bitmap(bm *roaring.Bitmap) {
+	b := r.bytes()
+	if r.failed {
+		return
+	}
+	// Into memory of its own: the file may be closed while the bitmap is in use.
+	if err := bm.UnmarshalBinary(b); err != nil || bm.Validate() != nil {
+		r.failed = true
+		bm.Clear()
+	}
+}
+
+// entry reads one. Zero has lost its sign, which former programs kept.
+func (r *reader) entry() entry {
+	switch tag := r.u8(); tag {
+	case tagInteger:
+		return entry{Value: condition.Value{Kind: condition.Integer, Int: int64(r.u64())}}
+	case tagReal:
+		f := math.Float64frombits(r.u64())
+		r.failed = r.failed || math.IsNaN(f)
+		if f == 0 {
+			f = 0
+		}
+		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
+	case tagText:
+		n := int(r.u8())
+		if n > maxText {
+			break
+		}
+		return entry{Value: condition.Value{Kind: condition.Text, Text: r.string(n)}}
+	case tagCut:
+		text := r.string(textPrefix)
+		return entry{Value: condition.Value{Kind: condition.Text, Text: text}, cut: true, hash: r.u64()}
+	}
+	r.failed, r.b = true, nil
+	return entry{}
+}
+
+// end is an error if something was missing or is left.
+func (r *reader) end(what string) error {
+	if r.failed || len(r.b) > 0 {
+		return fmt.Errorf("%w: %s", ErrFormat, what)
+	}
+	return nil
+}

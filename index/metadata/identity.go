@@ -1,0 +1,104 @@
+package metadata
+
+import (
+	"context"
+	"math"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+)
+
+// Ids and ordinals are fields of every document that are in no payload.
+
+// ids looks single ids up, and otherwise asks each.
+func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
+	_, ids, never, ok := t.Points()
+	if !ok {
+		return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
+			return condition.Value{Kind: condition.Text, Text: s.docs.ID(ordinal)}
+		})
+	}
+	found := roaring.New()
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return found, err
+		}
+		ordinal, ok, err := s.docs.Ordinal(id.Text)
+		if err != nil {
+			return found, err
+		}
+		if ok {
+			found.Add(ordinal)
+		}
+	}
+	return s.among(found, is, never), nil
+}
+
+// ordinals finds ordinals by their order.
+func (s *Selector) ordinals(ctx context.Context, t *condition.Test, is condition.Truth) (*roaring.Bitmap, error) {
+	found := roaring.New()
+	if points, _, never, ok := t.Points(); ok {
+		for _, p := range points {
+			found.AddRange(ordinalRange(&condition.Span{Low: p, High: p}))
+		}
+		return s.among(found, is, never), nil
+	}
+	if spans, _, ok := t.Spans(is); ok {
+		for i := range spans {
+			found.AddRange(ordinalRange(&spans[i]))
+		}
+		return s.among(found, condition.True, false), nil
+	}
+	return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
+		return condition.Value{Kind: condition.Integer, Int: int64(ordinal)}
+	})
+}
+
+// among are the live documents of those that a test was found true of, or, where it is to
+// be false, the others; it is false of none if never is set.
+func (s *Selector) among(found *roaring.Bitmap, is condition.Truth, never bool) *roaring.Bitmap {
+	switch {
+	case is == condition.True:
+		return roaring.And(s.live, found)
+	case never:
+		return roaring.New()
+	}
+	return roaring.AndNot(s.live, found)
+}
+
+// asked asks a test of each live document.
+func (s *Selector) asked(ctx context.Context, t *condition.Test, is condition.Truth, value func(uint32) condition.Value) (*roaring.Bitmap, error) {
+	found, evaluation := roaring.New(), condition.NewEvaluation(ctx)
+	for it := s.live.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		truth, err := evaluation.Truth(t, value(ordinal))
+		if err != nil {
+			return found, err
+		}
+		if truth == is {
+			found.Add(ordinal)
+		}
+	}
+	return found, nil
+}
+
+// ordinalRange are the ordinals of a span of numbers, from first to before end.
+func ordinalRange(s *condition.Span) (first, end uint64) {
+	above := func(o uint64) bool { return !s.Above(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
+	below := func(o uint64) bool { return s.Below(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
+	return firstThat(above), firstThat(below)
+}
+
+// firstThat is the first ordinal for which something holds that goes on to hold.
+func firstThat(holds func(uint64) bool) uint64 {
+	lo, hi := uint64(0), uint64(math.MaxUint32)
+	for lo < hi {
+		if mid := (lo + hi) / 2; holds(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}

@@ -1,0 +1,287 @@
+package metadata_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
+	"github.com/plaid-ir/plaid/internal/testing/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+var bind = conditiontest.Bind
+
+// document has one token, so that searches may return it.
+func document(id, payload string) vectors.Document {
+	return vectors.Document{ID: id, Tokens: []float32{1, 0, 0, 0}, Payload: []byte(payload)}
+}
+
+// wide is an object of so many fields, and of others.
+func wide(fields int, more string) string {
+	object := map[string]int{}
+	for i := range fields {
+		object[fmt.Sprintf("f%04d", i)] = i
+	}
+	b, err := json.Marshal(object)
+	if err != nil {
+		panic(err)
+	}
+	return string(b[:len(b)-1]) + "," + more + "}"
+}
+
+// found are the ids of the documents that a condition is true of, by Select and, of those
+// that have tokens, by a filter.
+func found(t testing.TB, ix *index.Index, text string) []string {
+	t.Helper()
+	snap := searchtest.Snapshot(t, ix)
+	selected, err := snap.Select(context.Background(), bind(t, text))
+	require.NoError(t, err)
+	filtered, err := search.Where(bind(t, text)).Ordinals(context.Background(), snap)
+	require.NoError(t, err)
+	live, _ := snap.LiveSet()
+	require.Equal(t, roaring.And(selected, roaring.FromDense(live, true)).ToArray(), filtered.ToArray(), text)
+	ids := []string{}
+	for _, ordinal := range selected.ToArray() {
+		ids = append(ids, snap.ID(ordinal))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A run from which fields were left out goes into a newer one that has them: what it
+// does not say of its documents is not said by the newer one either.
+func TestFieldsBeyondTheLimitSurviveMerges(t *testing.T) {
+	ctx := context.Background()
+	ix := searchtest.Build(t, 4, []vectors.Document{
+		document("wide", wide(1000, `"a": 1`)), // z and owner are beyond the limit
+		document("old", `{"z": 1, "owner": "ann"}`),
+	}, nil)
+	_, err := ix.Add(ctx, searchtest.Source(t, 4, []vectors.Document{
+		document("new", `{"z": 2, "owner": "bob"}`), document("newer", `{"owner": null}`),
+	}), nil)
+	require.NoError(t, err)
+	for range 2 {
+		require.Equal(t, []string{"old"}, found(t, ix, "z = 1"))
+		require.Equal(t, []string{"newer", "wide"}, found(t, ix, "z IS NULL"))
+		require.Equal(t, []string{"new", "old"}, found(t, ix, "owner IS NOT NULL"))
+		require.NoError(t, ix.Verify(ctx))
+		n, err := ix.UpdatePayload(ctx, bind(t, "owner = 'ann'"), condition.Fields{"seen": json.RawMessage("true")})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, []string{"old"}, found(t, ix, "seen = TRUE"))
+	}
+	n, err := ix.DeleteWhere(ctx, bind(t, "owner IS NULL"))
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []string{"new", "old"}, found(t, ix, "1=1"))
+	require.NoError(t, ix.Verify(ctx))
+}
+
+// formerly opens an index that a former version has written.
+func formerly(t testing.TB, name string) (ix *index.Index, log *bytes.Buffer) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name+".plaid.gz"))
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	b, err := io.ReadAll(z)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), name+".plaid")
+	require.NoError(t, os.WriteFile(path, b, 0o666))
+	log = &bytes.Buffer{}
+	ix, err = index.Open(context.Background(), path, &index.Options{Write: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ix.Close()) })
+	return ix, log
+}
+
+// A file in which a former version has merged runs that lack fields answers by payloads,
+// and says so until it is compacted.
+func TestFormerMergesAreNotBelieved(t *testing.T) {
+	ctx := context.Background()
+	ix, log := formerly(t, "former-merged")
+	answers := func() {
+		t.Helper()
+		require.Equal(t, []string{"old"}, found(t, ix, "z = 1"))
+		require.Equal(t, []string{"new"}, found(t, ix, "z = 2"))
+		require.Equal(t, []string{"newer", "wide"}, found(t, ix, "z IS NULL"))
+		require.Equal(t, []string{"newer", "wide"}, found(t, ix, "owner IS NULL"))
+		require.Equal(t, []string{"old"}, found(t, ix, "NOT owner >= 'b'"))
+		require.Equal(t, []string{"wide"}, found(t, ix, "f0998 = 998"))
+		require.NoError(t, ix.Verify(ctx))
+	}
+	lost := func() []condition.Field {
+		t.Helper()
+		fields, docs, err := searchtest.Snapshot(t, ix).LostFields(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, min(1, len(fields)), docs)
+		return fields
+	}
+	answers()
+	require.Contains(t, log.String(), "compact makes them fast again")
+	require.Contains(t, log.String(), "documents=4")
+	require.Equal(t, []condition.Field{"owner", "z"}, lost())
+	in, err := ix.Info(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, in.FormerFieldDocs)
+
+	// What takes such a run in derives it anew.
+	_, err = ix.Add(ctx, searchtest.Source(t, 4, []vectors.Document{document("a", `{}`), document("b", `{}`), document("c", `{}`)}), nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "c", "newer", "wide"}, found(t, ix, "z IS NULL"))
+	require.Empty(t, lost())
+	_, _, err = ix.Delete(ctx, []string{"a", "b", "c"})
+	require.NoError(t, err)
+	answers()
+
+	ix, _ = formerly(t, "former-merged")
+	require.NoError(t, ix.Compact(ctx, nil))
+	require.Empty(t, lost())
+	answers()
+	in, err = ix.Info(ctx)
+	require.NoError(t, err)
+	require.Zero(t, in.FormerFieldDocs)
+
+	ix, _ = formerly(t, "former-merged")
+	n, err := ix.DeleteWhere(ctx, bind(t, "owner IS NULL"))
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []string{"new", "old"}, found(t, ix, "1=1"))
+}
+
+// A file that has 0.0 and -0.0 in one field was called corrupt by the version that wrote
+// it; its backup is sound, too.
+func TestFormerZerosAreSound(t *testing.T) {
+	ctx := context.Background()
+	ix, log := formerly(t, "former-zeros")
+	require.Empty(t, log.String())
+	require.NoError(t, ix.Verify(ctx))
+	zeros := found(t, ix, "n = 0")
+	require.Len(t, zeros, 26)
+	require.Equal(t, zeros, found(t, ix, "n = -0.0"))
+	require.Equal(t, zeros, found(t, ix, "n BETWEEN -0.0 AND 0"))
+	require.Empty(t, found(t, ix, "n > -0.0 AND n < 0.5"))
+	copied := filepath.Join(t.TempDir(), "copy.plaid")
+	_, err := ix.BackupTo(ctx, copied, nil)
+	require.NoError(t, err)
+	require.NoError(t, searchtest.Open(t, copied).Verify(ctx))
+	_, err = ix.UpdatePayload(ctx, bind(t, "n < 7 AND n > -7"), condition.Fields{"n": json.RawMessage("-0.0")})
+	require.NoError(t, err)
+	require.NoError(t, ix.Verify(ctx))
+	require.Len(t, found(t, ix, "n = 0"), len(found(t, ix, "n > -7 AND n < 7")))
+	require.NoError(t, ix.Compact(ctx, nil))
+	require.NoError(t, ix.Verify(ctx))
+}
+
+// Conditions that would take hours end soon after their context, whether they are
+// answered by runs, ids or payloads.
+func TestConditionsEndWithTheirContext(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
+	letters := strings.Repeat("a", 1<<18)
+	var docs []vectors.Document
+	for i := range 50 {
+		d := document(strings.Repeat("a", 500)+fmt.Sprint(i), fmt.Sprintf(`{"text": "%s", "short": "%s"}`, letters, letters[:30+i%10]))
+		docs = append(docs, d)
+	}
+	ix := searchtest.Build(t, 4, docs, nil)
+	snap := searchtest.Snapshot(t, ix)
+	slow := strings.Repeat("(a?){50}", 100) + "b"
+	for _, c := range []*condition.Condition{
+		bind(t, "text LIKE ?", "%"+strings.Repeat("a_", 24000)+"b"),
+		bind(t, "text REGEXP ?", slow),
+		bind(t, "NOT text = 'x'"+strings.Repeat(" AND NOT text LIKE '%a%b%c%d%e%zzz'", condition.MaxTests-1)),
+		bind(t, "short = 'x'"+strings.Repeat(" OR short LIKE '%a%a%a%a%zzz'", condition.MaxTests-1)),
+		bind(t, "short REGEXP ?"+strings.Repeat(" OR short REGEXP 'b'", 9000), slow),
+		bind(t, "_id REGEXP ?"+strings.Repeat(" OR _id LIKE '%a%a%a%a%zzz'", condition.MaxTests-1), slow),
+		bind(t, "_subset_ LIKE '1%'"+strings.Repeat(" OR _subset_ LIKE '%a%a%a%a%zzz'", condition.MaxTests-1)),
+	} {
+		ctx := countdown.New(100)
+		_, err := snap.Select(ctx, c)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Greater(t, ctx.Left(), -100, "it is asked by each goroutine that works")
+	}
+}
+
+// One payload of many megabytes is not read to its end, when conditions read it, when
+// facets do, when fields are looked for, and when runs are made.
+func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
+	race.SkipBrief(t, "one goroutine")
+	const size = 8 << 20
+	long := `{"a": {"b": {"c": {"d": {"e": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}`
+	ix := indexOf(t, long)
+	snap := searchtest.Snapshot(t, ix)
+	for name, read := range map[string]func(ctx context.Context) error{
+		"condition": func(ctx context.Context) error {
+			_, err := snap.Select(ctx, bind(t, "a.b.c.d.e IS NOT NULL"))
+			return err
+		},
+		"unknown field": func(ctx context.Context) error {
+			_, err := snap.Select(ctx, bind(t, "a.b.c.d.f = 1"))
+			if errors.Is(err, condition.ErrUnknownField) {
+				err = nil
+			}
+			return err
+		},
+		"facet": func(ctx context.Context) error {
+			_, err := snap.Facet(ctx, "a.b.c.d.e", nil, nil)
+			return err
+		},
+		"update": func(ctx context.Context) error {
+			_, _, err := ix.SetPayload(ctx, map[string][]byte{"d0": []byte(long)})
+			return err
+		},
+	} {
+		ctx := countdown.New(math.MaxInt)
+		require.NoError(t, read(ctx), name)
+		looks := math.MaxInt - ctx.Left()
+		require.Greater(t, looks, size>>17, name)
+		require.ErrorIs(t, read(countdown.New(looks/2)), context.Canceled, name)
+	}
+}
+
+// Thousands of equalities of one field are one look at its values.
+func TestManyEqualitiesAreCheap(t *testing.T) {
+	var docs []vectors.Document
+	var titles []any
+	for i := range 3000 {
+		title := fmt.Sprintf("a title of which the first thirty-two bytes are those of others, %d", i)
+		docs = append(docs, vectors.Document{ID: fmt.Sprint(i), Payload: fmt.Appendf(nil, `{"title": "%s"}`, title)})
+		if i%2 == 0 {
+			titles = append(titles, title)
+		}
+	}
+	docs[0].Tokens = []float32{1, 0, 0, 0}
+	snap := searchtest.Snapshot(t, searchtest.Build(t, 4, docs, nil))
+	for _, text := range []string{"title = ?" + strings.Repeat(" OR title = ?", len(titles)-1), "NOT (title <> ?" + strings.Repeat(" AND title <> ?", len(titles)-1) + ")"} {
+		c := bind(t, text, titles...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		selected, err := snap.Select(context.Background(), c)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		require.EqualValues(t, len(titles), selected.GetCardinality())
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(30<<20))
+	}
+}

@@ -1,0 +1,349 @@
+// Package atomicfile writes files and folders that appear when they are
+// complete. Until then they have a name of their own beside the place that they
+// are for, and whatever is there stays.
+//
+// What is in the making is NAME.plaid-partial-XXXXXXXXXXXXXXXX, and locked as
+// long as its writer lives. What a writer that was killed left is removed by the
+// next one for the same NAME, where there are locks: on Windows, of files only.
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unicode/utf8"
+)
+
+// Errors; test with errors.Is.
+var (
+	// ErrFolder: a folder in the place of a file.
+	ErrFolder = errors.New("is a folder")
+	// ErrSame: the file to write is one that must not be written.
+	ErrSame = errors.New("is a file that is being read")
+	// ErrOutcomeUnknown: what was written is in its place, and it is not known
+	// whether it would be there after a power failure.
+	ErrOutcomeUnknown = errors.New("outcome unknown: it is there, but may be gone after a power failure")
+)
+
+// AtomicFile is a file in the making. It is for one goroutine.
+type AtomicFile struct {
+	f      *os.File
+	target string // "": written in place
+	stop   func() bool
+	ended  bool
+}
+
+// CreateAtomic begins a file. Close without Commit removes it. What is at path is
+// replaced by Commit, keeping its mode, and its owner where that is allowed; a
+// symbolic link stays, and what it points to is replaced. A device or pipe, and
+// what has no name to replace, such as an open file of /dev/fd, is written in
+// place; the context ends waiting for the other end of a pipe.
+//
+// A path that is a folder is [ErrFolder], one that names the same file as one of
+// keep [ErrSame].
+func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile, error) {
+	there, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, k := range keep {
+		if info, err := os.Stat(k); there != nil && err == nil && os.SameFile(there, info) {
+			return nil, fault(path, fmt.Errorf("%w: %s", ErrSame, k))
+		}
+	}
+	if there != nil && there.IsDir() {
+		return nil, fault(path, ErrFolder)
+	}
+	target, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil {
+		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() || !os.SameFile(there, info) {
+			return inPlace(ctx, path)
+		}
+	}
+	f, err := claim(target, func(name string) (*os.File, error) {
+		return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	})
+	if err != nil {
+		return nil, folderFault(path, err)
+	}
+	if there != nil {
+		keepOwner(f, there)
+		if err := f.Chmod(there.Mode().Perm()); err != nil && runtime.GOOS != "windows" {
+			return nil, errors.Join(fault(path, err), f.Close(), os.Remove(f.Name()))
+		}
+	}
+	return &AtomicFile{f: f, target: target}, nil
+}
+
+func fault(path string, err error) error {
+	return &fs.PathError{Op: "write", Path: path, Err: err}
+}
+
+// folderFault is an error of the folder that a file or folder is to be in, whatever name
+// beside it the system has spoken of.
+func folderFault(path string, err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return fault(path, fmt.Errorf("folder %s: %w", filepath.Dir(path), err))
+}
+
+// inPlace opens what is no regular file.
+func inPlace(ctx context.Context, path string) (*AtomicFile, error) {
+	f, err := OpenPipe(ctx, path, os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	// A full pipe waits for its reader; closing it ends a write.
+	return &AtomicFile{f: f, stop: context.AfterFunc(ctx, func() { f.Close() })}, nil
+}
+
+// WriteAtomic appends to the file.
+func (f *AtomicFile) Write(p []byte) (int, error) { return f.f.Write(p) }
+
+// Commit makes the content durable and gives the file its name. The file is
+// closed, whatever the outcome. After an error nothing has changed, unless it is
+// [ErrOutcomeUnknown].
+func (f *AtomicFile) Commit() error {
+	if f.ended {
+		return os.ErrClosed
+	}
+	f.ended = true
+	if f.target == "" {
+		f.stop()
+		return f.f.Close()
+	}
+	err := f.f.Sync()
+	if runtime.GOOS == "windows" { // which renames no open file
+		err = errors.Join(err, f.f.Close())
+	}
+	if err == nil {
+		err = os.Rename(f.f.Name(), f.target)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.f.Name()))
+	}
+	if runtime.GOOS != "windows" { // closed now, for the lock ends with it
+		err = errors.Join(err, f.f.Close())
+	}
+	if err != nil {
+		return fault(f.target, err)
+	}
+	return settle(f.target)
+}
+
+// settle makes the name of what is in its place durable.
+func settle(target string) error {
+	if err := SyncFolder(filepath.Dir(target)); err != nil {
+		return fault(target, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err))
+	}
+	return nil
+}
+
+// Close gives the file up unless it is committed. It may be called twice.
+func (f *AtomicFile) Close() error {
+	if f.ended {
+		return nil
+	}
+	f.ended = true
+	if f.target == "" {
+		f.stop()
+		return f.f.Close()
+	}
+	if runtime.GOOS == "windows" {
+		return errors.Join(f.f.Close(), os.Remove(f.f.Name()))
+	}
+	return errors.Join(os.Remove(f.f.Name()), f.f.Close())
+}
+
+// WriteAtomic writes a file by [CreateAtomic]; after an error of fill nothing has changed. What
+// earlier calls left that were killed is removed.
+func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, keep ...string) error {
+	f, err := CreateAtomic(ctx, path, keep...)
+	if err != nil {
+		return err
+	}
+	if f.target != "" {
+		sweep(f.target)
+	}
+	if err := fill(f); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return errors.Join(err, f.Close())
+	}
+	return f.Commit()
+}
+
+// CanCreate is why [CreateAtomic] could put no file at path: a folder that is not there, or
+// takes no files. It is for programs that have much work to do before they write.
+func CanCreate(path string) error {
+	there, err := os.Stat(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && there.IsDir():
+		return fault(path, ErrFolder)
+	case err == nil && !there.Mode().IsRegular():
+		return nil
+	}
+	target, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), ".plaid-*")
+	if err != nil {
+		return folderFault(path, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// resolve follows symbolic links to the name that is none, of what is there or
+// of what is to be, in a folder of which the path has none either.
+func resolve(path string) (string, error) {
+	name := path
+	for range 40 {
+		dir, base := filepath.Split(name)
+		if dir == "" {
+			dir = "."
+		}
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return "", folderFault(path, err)
+		}
+		name = filepath.Join(dir, base)
+		info, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
+			return name, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		link, err := os.Readlink(name)
+		if err != nil {
+			return "", err
+		}
+		if filepath.IsAbs(link) {
+			name = link
+		} else {
+			name = dir + string(filepath.Separator) + link // not cleaned: its own links come before ".."
+		}
+	}
+	return "", fault(path, errors.New("too many symbolic links"))
+}
+
+const partial = ".plaid-partial-"
+
+// What an attempt to lock comes to.
+const (
+	held    = iota
+	busy    // somebody else has the lock
+	unknown // there are no locks on this system or file system
+)
+
+// lock takes the lock of an open file or folder, until it is closed.
+func lock(f *os.File) int {
+	switch err := LockExclusive(f); {
+	case err == nil:
+		return held
+	case errors.Is(err, ErrLocked):
+		return busy
+	}
+	return unknown
+}
+
+// TryLock takes the lock of an open file, until it is closed. It is false if somebody
+// else has it. Where there are no locks it is true.
+func TryLock(f *os.File) bool { return lock(f) != busy }
+
+// prefix is what the names of target's beginnings begin with.
+func prefix(target string) string {
+	base := filepath.Base(target)
+	const most = 255 - len(partial) - 16 // of a name, on nearly every system
+	if len(base) > most {
+		base = base[:most]
+		for len(base) > 0 && !utf8.ValidString(base) {
+			base = base[:len(base)-1]
+		}
+	}
+	return base + partial
+}
+
+// claim makes a new file or folder beside target and locks it, so that no sweep
+// takes it for a leftover.
+func claim(target string, create func(name string) (*os.File, error)) (*os.File, error) {
+	dir, pre := filepath.Dir(target), prefix(target)
+	for range 100 {
+		f, err := create(filepath.Join(dir, fmt.Sprintf("%s%016x", pre, rand.Uint64())))
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		// A sweep may have been faster: it has the lock, or has removed the thing.
+		if lock(f) != busy && same(f, f.Name()) {
+			return f, nil
+		}
+		f.Close()
+	}
+	return nil, fmt.Errorf("no name for a temporary beside it: %w", fs.ErrExist)
+}
+
+// same says whether name still is the open file.
+func same(f *os.File, name string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(name)
+	return err == nil && os.SameFile(a, b)
+}
+
+// sweep removes what writers for target left that were killed. It is no fault if
+// that cannot be done.
+func sweep(target string) {
+	dir, pre := filepath.Dir(target), prefix(target)
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, name := range names {
+			if rest, ok := strings.CutPrefix(name, pre); ok && len(rest) == 16 && strings.Trim(rest, "0123456789abcdef") == "" {
+				sweepOne(filepath.Join(dir, name))
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func sweepOne(path string) {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+		return
+	}
+	f, err := OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if lock(f) == held && same(f, path) {
+		_ = os.RemoveAll(path)
+	}
+}

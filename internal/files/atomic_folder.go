@@ -1,0 +1,186 @@
+package files
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+// AtomicFolder is a folder in the making. It is for one goroutine.
+type AtomicFolder struct {
+	lock   *os.File // on Path
+	path   string
+	target string
+	given  string
+	mode   fs.FileMode // of the folder that is replaced; 0: there is none
+	ended  bool
+}
+
+// CreateAtomicFolder begins a folder, which must not exist or be empty (the error wraps
+// fs.ErrExist). An empty one is replaced by Commit, keeping its mode; a symbolic
+// link to one stays. Close without Commit removes what was begun.
+func CreateAtomicFolder(path string) (*AtomicFolder, error) {
+	if err := vacant(path); err != nil {
+		return nil, err
+	}
+	switch base := filepath.Base(path); base {
+	case ".", "..", string(filepath.Separator):
+		return nil, fault(path, errors.New("is no name that a new folder could take: give the folder by its name"))
+	}
+	target, err := resolve(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Stat(target)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	sweep(target)
+	lock, err := claim(target, func(name string) (*os.File, error) {
+		if err := os.Mkdir(name, 0o777); err != nil {
+			return nil, err
+		}
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) { // a sweep was faster
+			return nil, fs.ErrExist
+		} else if err != nil {
+			return nil, errors.Join(err, os.Remove(name))
+		}
+		return f, nil
+	})
+	if err != nil {
+		return nil, folderFault(path, err)
+	}
+	d := &AtomicFolder{lock: lock, path: lock.Name(), target: target, given: path}
+	if there != nil {
+		d.mode = there.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
+		keepOwner(lock, there)
+		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on nobody sees more than of the old one
+			return nil, errors.Join(fault(path, err), d.Close())
+		}
+	}
+	return d, nil
+}
+
+// vacant says whether a folder may be made at path.
+func vacant(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() { // not opened: a pipe would wait
+		return fault(path, fmt.Errorf("a file of that name: %w", fs.ErrExist))
+	}
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	switch _, err := d.Readdirnames(1); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil:
+		return fault(path, fmt.Errorf("the folder is not empty: %w", fs.ErrExist))
+	default:
+		return err
+	}
+}
+
+// Path is where the folder is until it is committed.
+func (d *AtomicFolder) Path() string { return d.path }
+
+// WriteAtomic makes a file of the folder, durable when it returns.
+func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
+	f, err := d.Create(name)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := errors.Join(fill(w), w.Flush()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return CloseSynced(f)
+}
+
+// CreateAtomic makes a file of the folder, which the caller closes by [CloseSynced].
+func (d *AtomicFolder) Create(name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(d.path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+// CloseSynced makes a file durable and closes it.
+func CloseSynced(f *os.File) error { return errors.Join(f.Sync(), f.Close()) }
+
+// Commit gives the folder its name; its files must be durable. After an error
+// only Close is of use, which takes the folder away unless that is
+// [ErrOutcomeUnknown].
+func (d *AtomicFolder) Commit() error {
+	if d.ended {
+		return os.ErrClosed
+	}
+	if d.mode != 0 {
+		if err := os.Chmod(d.path, d.mode); err != nil {
+			return fault(d.given, err)
+		}
+	}
+	if err := SyncFolder(d.path); err != nil {
+		return err
+	}
+	if err := vacant(d.target); err != nil {
+		return err
+	}
+	// Not every system renames over an empty folder.
+	if err := os.Remove(d.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault(d.given, err)
+	}
+	if runtime.GOOS == "windows" { // which renames nothing that is open
+		d.lock.Close()
+	}
+	if err := os.Rename(d.path, d.target); err != nil {
+		return fault(d.given, err)
+	}
+	d.ended = true
+	d.lock.Close() // of a folder that was only read
+	return settle(d.target)
+}
+
+// Close gives the folder up unless it is committed. It may be called twice.
+func (d *AtomicFolder) Close() error {
+	if d.ended {
+		return nil
+	}
+	d.ended = true
+	if runtime.GOOS == "windows" { // which removes no folder that is open
+		d.lock.Close()
+	}
+	err := os.RemoveAll(d.path)
+	d.lock.Close()
+	return err
+}
+
+// SyncFolder makes the entries of a folder durable where the system can do that.
+func SyncFolder(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(path)
+	if errors.Is(err, fs.ErrPermission) { // it may be written to and not read
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) { // some file systems
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}

@@ -1,0 +1,150 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func writeInput(t *testing.T, path, s string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(s), 0o644))
+}
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	writeInput(t, path, "abc")
+	f, info, err := OpenInput(path)
+	require.NoError(t, err)
+	require.Equal(t, int64(3), info.Size())
+	require.NoError(t, f.Close())
+	_, _, err = OpenInput(dir)
+	require.ErrorIs(t, err, ErrNotRegular)
+	require.ErrorContains(t, err, "is a folder")
+	_, err = Stream(t.Context(), dir)
+	require.ErrorIs(t, err, ErrNotRegular)
+	for _, missing := range []func(string) error{
+		func(p string) error { _, _, err := OpenInput(p); return err },
+		func(p string) error { _, err := Stream(t.Context(), p); return err },
+	} {
+		require.ErrorIs(t, missing(filepath.Join(dir, "none")), fs.ErrNotExist)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := Stream(ctx, path)
+	require.NoError(t, err)
+	b, err := io.ReadAll(s)
+	require.NoError(t, err)
+	require.Equal(t, "abc", string(b))
+	cancel()
+	_, err = s.Read(make([]byte, 1))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, s.Close())
+}
+
+// Each kind of change is seen, and a file that only was read has none.
+func TestWatch(t *testing.T) {
+	_, missing := os.Stat(filepath.Join(t.TempDir(), "none"))
+	noSuchFile := errors.Unwrap(missing).Error() // as the system says it
+	for name, change := range map[string]func(path string) error{
+		"":                         func(path string) error { _, err := os.ReadFile(path); return err },
+		"it had 3 bytes, it has 2": func(path string) error { return os.Truncate(path, 2) },
+		"it was written at 2001": func(path string) error {
+			return os.Chtimes(path, time.Time{}, time.Date(2001, 2, 3, 4, 5, 6, 0, time.Local))
+		},
+		"another file took its place": func(path string) error {
+			return errors.Join(os.WriteFile(path+"2", []byte("abc"), 0o644), os.Rename(path+"2", path))
+		},
+		noSuchFile: os.Remove,
+	} {
+		path := filepath.Join(t.TempDir(), "f")
+		writeInput(t, path, "abc")
+		var w Watch
+		f, size, err := w.Open(path)
+		require.NoError(t, err)
+		require.Equal(t, int64(3), size)
+		require.NoError(t, f.Close())
+		require.NoError(t, w.Unchanged())
+		require.NoError(t, change(path))
+		g, _, err := w.Open(path) // a second look does not count
+		if err == nil {
+			require.NoError(t, g.Close())
+		}
+		err = w.Unchanged()
+		var changed *ChangedError
+		if name == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorAs(t, err, &changed)
+		require.Equal(t, path, changed.Path)
+		require.ErrorContains(t, err, name)
+		require.NotErrorIs(t, err, fs.ErrNotExist, "it was there")
+	}
+}
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	writeInput(t, path, "abc")
+	fault := errors.New("fault")
+	for _, read := range []func(func(io.Reader) error) error{
+		func(use func(io.Reader) error) error { return Read(t.Context(), path, use) },
+		func(use func(io.Reader) error) error { return ReadRegular(path, use) },
+	} {
+		require.NoError(t, read(func(r io.Reader) error {
+			b, err := io.ReadAll(r)
+			require.Equal(t, "abc", string(b))
+			return err
+		}))
+		require.ErrorIs(t, read(func(io.Reader) error { return fault }), fault)
+		var changed *ChangedError
+		require.ErrorAs(t, read(func(io.Reader) error {
+			writeInput(t, path, "abcd")
+			return fault
+		}), &changed)
+		writeInput(t, path, "abc")
+	}
+}
+
+type blocked struct{ begun chan struct{} }
+
+func (b blocked) Read([]byte) (int, error) {
+	close(b.begun)
+	select {}
+}
+
+func TestReader(t *testing.T) {
+	r, w := io.Pipe()
+	go func() {
+		_, _ = w.Write([]byte("abc"))
+		_, _ = w.Write([]byte("defg"))
+		w.CloseWithError(io.ErrUnexpectedEOF)
+	}()
+	p := ContextReader(t.Context(), r)
+	var got []byte
+	for {
+		b := make([]byte, 2)
+		n, err := p.Read(b)
+		got = append(got, b[:n]...)
+		if err != nil {
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			_, err = p.Read(b)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			break
+		}
+	}
+	require.Equal(t, "abcdefg", string(got))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan struct{})
+	go func() { <-begun; cancel() }()
+	_, err := ContextReader(ctx, blocked{begun}).Read(make([]byte, 1))
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -1,0 +1,368 @@
+// Package collectiontest is the suite that every [collection.Set] has to pass.
+package collectiontest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Name is that of the collection that the suite declares and drops.
+const Name = "suite"
+
+const dim = 4
+
+// suite is a collection with documents a to e, and their numbers by id.
+type suite struct {
+	*testing.T
+	set     collection.Set
+	c       collection.Collection
+	numbers map[string]uint64
+}
+
+// Run runs the suite over a set that has no collection called [Name].
+func Run(t *testing.T, set collection.Set) {
+	s := &suite{T: t, set: set, numbers: map[string]uint64{}}
+	s.declare()
+	s.update()
+	s.read()
+	s.find()
+	s.count()
+	s.words()
+	s.whole()
+	s.change()
+	s.passages()
+	s.limit()
+	existed, err := set.Drop(t.Context(), Name)
+	require.NoError(t, err)
+	require.True(t, existed)
+	_, err = set.Get(Name)
+	require.ErrorIs(t, err, collection.ErrUnknown)
+	require.NotContains(t, set.Names(), Name)
+}
+
+// having counts the documents that an id stands for.
+func (s *suite) having(id string) (n int) {
+	s.view(func(v collection.View) {
+		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
+		require.NoError(s, err)
+		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}}, search.Options{K: 100, Mode: search.Exhaustive, Filter: filter})
+		require.NoError(s, err)
+		n = len(r[0].Hits)
+	})
+	return n
+}
+
+func (s *suite) declare() {
+	existed, err := s.set.Drop(s.Context(), Name)
+	require.NoError(s, err, "a name that is not there is no error")
+	require.False(s, existed)
+	_, err = s.set.Get(Name)
+	require.ErrorIs(s, err, collection.ErrUnknown)
+	_, err = s.set.Declare(s.Context(), ".bad", collection.Config{})
+	require.ErrorIs(s, err, collection.ErrName)
+	_, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 3})
+	require.ErrorIs(s, err, collection.ErrConfig)
+	s.c, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 2})
+	require.NoError(s, err)
+	require.Equal(s, Name, s.c.Name())
+	require.Equal(s, 2, s.c.Config().Nbits)
+	require.NoError(s, s.c.Err())
+	_, err = s.set.Declare(s.Context(), Name, collection.Config{})
+	require.ErrorIs(s, err, collection.ErrExists)
+	require.Contains(s, s.set.Names(), Name)
+	_, err = s.c.View(s.Context())
+	require.ErrorIs(s, err, collection.ErrEmpty)
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.Zero(s, st.Documents)
+	require.Equal(s, collection.StageEmpty, st.Growth.Stage)
+}
+
+// document points along an axis, and has its place as metadata.
+func document(id string, place int) collection.Document {
+	d := collection.Document{ID: id, Dim: dim, Vectors: make([]float32, dim), Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
+	d.Vectors[place%dim] = 1
+	return d
+}
+
+func (s *suite) update() {
+	docs := []collection.Document{document("a", 0), document("b", 1), document("c", 2), document("d", 3), document("e", 0)}
+	bad := slices.Clone(docs)
+	bad[3].Vectors, bad[3].Dim = []float32{1, 0}, 2
+	_, err := s.c.Update(s.Context(), bad, collection.UpdateOptions{})
+	var of *collection.DocumentError
+	require.ErrorAs(s, err, &of)
+	require.Equal(s, 3, of.Document)
+	require.ErrorIs(s, err, index.ErrDimension)
+	bad = slices.Clone(docs)
+	bad[1].Metadata = []byte(`{"_subset_":1}`)
+	_, err = s.c.Update(s.Context(), bad, collection.UpdateOptions{})
+	require.ErrorIs(s, err, collection.ErrMetadata)
+	_, err = s.c.View(s.Context())
+	require.ErrorIs(s, err, collection.ErrEmpty, "all or nothing")
+
+	r, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Len(s, r.Numbers, len(docs))
+	for i, d := range docs {
+		require.Equal(s, d.ID, r.IDs[i])
+		s.numbers[d.ID] = r.Numbers[i]
+	}
+	require.Len(s, s.numbers, len(docs))
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.EqualValues(s, len(docs), st.Documents)
+	require.EqualValues(s, len(docs), st.Metadata)
+	require.Equal(s, dim, st.Dim)
+}
+
+// view calls use with the newest state.
+func (s *suite) view(use func(v collection.View)) {
+	s.Helper()
+	v, err := s.c.View(s.Context())
+	require.NoError(s, err)
+	defer func() { require.NoError(s, v.Close()) }()
+	use(v)
+}
+
+// ids are those of the documents of a selection, as they come.
+func (s *suite) ids(v collection.View, chosen collection.Selection, o collection.ReadOptions) []string {
+	s.Helper()
+	ids := []string{}
+	for d, err := range v.Documents(s.Context(), chosen, o) {
+		require.NoError(s, err)
+		require.Equal(s, s.numbers[d.ID], d.Number)
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func (s *suite) read() {
+	s.view(func(v collection.View) {
+		require.Equal(s, dim, v.Dim())
+		require.GreaterOrEqual(s, v.Most(), 5)
+		d, err := v.Describe(s.Context())
+		require.NoError(s, err)
+		require.EqualValues(s, 5, d.Docs)
+		of := func(ids ...string) (numbers []uint64) {
+			for _, id := range ids {
+				numbers = append(numbers, s.numbers[id])
+			}
+			return numbers
+		}
+		const none = 1<<31 - 1
+		for name, c := range map[string]struct {
+			chosen collection.Selection
+			want   []string
+		}{
+			"ids":             {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
+			"numbers":         {collection.Selection{Numbers: append(of("e", "b"), none, 99<<32)}, []string{"e", "b"}},
+			"a condition":     {collection.Selection{Where: conditiontest.Bind(s, "n >= 3")}, []string{"d"}},
+			"no ids":          {collection.Selection{IDs: []string{}}, []string{}},
+			"no numbers":      {collection.Selection{Numbers: []uint64{}}, []string{}},
+			"a false one":     {collection.Selection{Where: conditiontest.Bind(s, "n > 3")}, []string{}},
+			"several of them": {collection.Selection{Where: conditiontest.Bind(s, "n = 0 OR n = 2")}, nil},
+		} {
+			got := s.ids(v, c.chosen, collection.ReadOptions{})
+			if c.want == nil { // in the order of the numbers
+				require.ElementsMatch(s, []string{"a", "c", "e"}, got, name)
+				require.True(s, slices.IsSortedFunc(got, func(a, b string) int { return int(int64(s.numbers[a]) - int64(s.numbers[b])) }), name)
+				continue
+			}
+			require.Equal(s, c.want, got, name)
+		}
+		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+		require.Len(s, s.ids(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
+		require.Equal(s, []string{"c"}, s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
+		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+			require.NoError(s, err)
+			require.JSONEq(s, `{"n":1}`, string(d.Metadata))
+			require.InDeltaSlice(s, []float32{0, 1, 0, 0}, d.Vectors, .05)
+		}
+		fails := func(want error, chosen collection.Selection) {
+			s.Helper()
+			var failed error
+			for _, err := range v.Documents(s.Context(), chosen, collection.ReadOptions{}) {
+				failed = errors.Join(failed, err)
+			}
+			require.ErrorIs(s, failed, want)
+		}
+		fails(collection.ErrSelection, collection.Selection{IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")})
+		fails(condition.ErrUnknownField, collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
+		ctx, cancel := context.WithCancel(s.Context())
+		cancel()
+		for _, err := range v.Documents(ctx, collection.Selection{}, collection.ReadOptions{}) {
+			require.ErrorIs(s, err, context.Canceled)
+		}
+	})
+}
+
+// whole looks at what is done with all documents at a time: they are checked, trained on,
+// written to a file, and come back from it.
+func (s *suite) whole() {
+	checks, ok := s.c.(collection.Verifier)
+	require.True(s, ok, "a check")
+	require.NoError(s, checks.Verify(s.Context()))
+	trains, ok := s.c.(collection.Retrainer)
+	require.True(s, ok, "training anew")
+	r, err := trains.Retrain(s.Context())
+	require.NoError(s, err)
+	require.Equal(s, 5, r.Docs)
+	writes, ok := s.c.(collection.Backuper)
+	require.True(s, ok, "a backup")
+	var file bytes.Buffer
+	b, err := writes.Backup(s.Context(), &file)
+	require.NoError(s, err)
+	require.Equal(s, 5, b.Docs)
+	require.EqualValues(s, file.Len(), b.Size)
+	reads, ok := s.set.(collection.Restorer)
+	require.True(s, ok, "a restored backup")
+	require.ErrorIs(s, reads.Restore(s.Context(), Name, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	const copied = Name + "-copy"
+	require.Error(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes()[:file.Len()/2])))
+	_, err = s.set.Get(copied)
+	require.ErrorIs(s, err, collection.ErrUnknown, "nothing is left behind")
+	require.NoError(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())))
+	require.ErrorIs(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	c, err := s.set.Get(copied)
+	require.NoError(s, err)
+	contents := func(c collection.Collection) map[string]string {
+		v, err := c.View(s.Context())
+		require.NoError(s, err)
+		all := map[string]string{}
+		for d, err := range v.Documents(s.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+			require.NoError(s, err)
+			all[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
+		}
+		require.NoError(s, v.Close())
+		return all
+	}
+	require.Len(s, contents(s.c), 5)
+	require.Equal(s, contents(s.c), contents(c))
+	_, err = c.Update(s.Context(), []collection.Document{document("f", 1)}, collection.UpdateOptions{})
+	require.NoError(s, err)
+	require.Len(s, contents(c), 6)
+	_, err = s.set.Drop(s.Context(), copied)
+	require.NoError(s, err)
+}
+
+func (s *suite) change() {
+	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}}, {IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
+		_, err := s.c.Delete(s.Context(), no)
+		require.ErrorIs(s, err, collection.ErrSelection)
+		_, err = s.c.UpdateMetadata(s.Context(), no, map[string]json.RawMessage{"x": []byte("1")})
+		require.ErrorIs(s, err, collection.ErrSelection)
+	}
+	_, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
+	require.ErrorIs(s, err, condition.ErrUnknownField)
+	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"_Subset_": []byte("1")})
+	require.ErrorIs(s, err, collection.ErrMetadata)
+	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
+	require.NoError(s, err)
+	require.Equal(s, 2, n)
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
+	})
+	for _, c := range []struct {
+		chosen collection.Selection
+		want   int
+	}{
+		{collection.Selection{IDs: []string{"b", "nobody", "b", "d"}}, 2},
+		{collection.Selection{Numbers: []uint64{s.numbers["c"], 99 << 32}}, 1},
+		{collection.Selection{IDs: []string{}}, 0},
+	} {
+		n, err := s.c.UpdateMetadata(s.Context(), c.chosen, map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
+		require.NoError(s, err)
+		require.Equal(s, c.want, n)
+	}
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"b", "c", "d"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
+	})
+	for _, c := range []struct {
+		chosen collection.Selection
+		want   int
+	}{
+		{collection.Selection{IDs: []string{"a", "nobody"}}, 1},
+		{collection.Selection{Numbers: []uint64{s.numbers["b"], s.numbers["a"]}}, 1}, // a is gone
+		{collection.Selection{Numbers: []uint64{}}, 0},
+		{collection.Selection{Where: conditiontest.Bind(s, "n = 2")}, 1},
+	} {
+		n, err := s.c.Delete(s.Context(), c.chosen)
+		require.NoError(s, err)
+		require.Equal(s, c.want, n)
+	}
+	s.view(func(v collection.View) {
+		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+	})
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.EqualValues(s, 2, st.Documents)
+	r, err := s.c.Update(s.Context(), []collection.Document{document("d", 1)}, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
+}
+
+// passages of a document are found, replaced and deleted as documents, also where they come in
+// several files or shards.
+func (s *suite) passages() {
+	var docs []collection.Document
+	for n := range 3 {
+		d := document(fmt.Sprintf("long#%d", n), n)
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"long","n":%d,"start":%d,"end":%d}}`, n, n, n+1)
+		docs = append(docs, d)
+	}
+	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	s.view(func(v collection.View) {
+		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
+		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
+		require.NoError(s, err)
+		var ids []string
+		for _, h := range r[0].Hits {
+			ids = append(ids, h.ID)
+			if h.ID == "long" {
+				require.Len(s, h.Passages, 2)
+				require.Equal(s, "long#1", h.Passages[0].ID)
+				require.Equal(s, h.Score, h.Passages[0].Score)
+			}
+		}
+		require.ElementsMatch(s, []string{"d", "e", "long"}, ids)
+		liked, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Matches: true, Feedback: &search.Feedback{Docs: 1, Like: []string{"long"}, Unlike: []string{"d"}}})
+		require.NoError(s, err)
+		require.Len(s, liked[0].Hits, 5)
+		require.Len(s, liked[0].Hits[0].Matches, len(docs[1].Vectors)/dim)
+		_, err = v.Search(s.Context(), []search.Query{q}, search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
+		require.ErrorIs(s, err, search.ErrUnknownID)
+	})
+	var other []collection.Document // so many that they are anywhere
+	for n := range 8 {
+		d := document(fmt.Sprintf("o%d#0", n), n)
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"o%d","n":0,"start":0,"end":1}}`, n)
+		other = append(other, d)
+	}
+	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
+	_, err = s.c.Update(s.Context(), []collection.Document{document("long", 1)}, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+	require.Equal(s, 1, s.having("long"))
+	require.Equal(s, 1, s.having("o3"))
+	n, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
+	require.NoError(s, err)
+	require.Equal(s, 9, n)
+	_, err = s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
+	require.NoError(s, err)
+}

@@ -1,0 +1,45 @@
+// Package testenv is what tests of several rooms stand on: the test binary as a program of
+// its own, which can be killed, and folders in memory.
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/files"
+)
+
+// Children are what the test binary does when a test runs it as a process of its own, by
+// the name that ChildVariable has.
+var Children = map[string]func() error{}
+
+// ChildVariable is that of the environment.
+const ChildVariable = "PLAID_TEST_CHILD"
+
+// Main is TestMain of a package that has children, or changes index files.
+func Main(m *testing.M) {
+	files.HooksFromEnvironment()
+	if name := os.Getenv(ChildVariable); name != "" {
+		if err := Children[name](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// RAMDir is a folder for tests that commit often and do not depend on the disk: in memory,
+// where there is such a place.
+func RAMDir(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "plaid-test-")
+	if err != nil || runtime.GOOS == "windows" { // where it may be something else
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
