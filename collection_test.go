@@ -22,7 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 const testDim = 8
@@ -237,7 +237,7 @@ func TestConcurrentUse(t *testing.T) {
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {
-			for i := range race.Cases(2, 5, 50) {
+			for i := range effort.Cases(2, 50) {
 				id := fmt.Sprintf("w%d-%d", w, i)
 				if _, err := c.Add(ctx, plaid.Document{ID: id, Text: "The number " + id}); err != nil {
 					t.Error(err)

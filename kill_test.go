@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 const killedVariable = "PLAID_TEST_KILLED" // the index that a child changes until it is killed
@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	want := map[string]bool{}
-	for range race.Cases(2, 6, 100) {
+	for range effort.Cases(2, 100) {
 		child := exec.CommandContext(ctx, os.Args[0])
 		child.Env = append(os.Environ(), killedVariable+"="+path)
 		child.Stderr = os.Stderr

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -93,7 +93,7 @@ func TestDecodeWithScales(t *testing.T) {
 }
 
 func TestEncodeFixedGivesTheFactorsOfEncode(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	ctx := context.Background()
 	for _, dim := range []int{1, 7, 16, 130} {
 		for _, nbits := range []int{1, 2, 4, 8} {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -306,7 +306,7 @@ func residuals(c *Quantizer, x []float32, b *Block) []float32 {
 }
 
 func TestBeatsQuantilesOnRealVectors(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	x, dim := readNPY(t, 0, 6000, "cranfield", "vectors", "docs.npy")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // block is a fenced block of a page.
@@ -45,7 +47,7 @@ func blocksOf(t *testing.T, page string) []block {
 // Every command of these pages runs, in their order, in a folder that holds the examples and
 // nothing else. A block without a language is what the commands before it print.
 func TestCommandsOfPages(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("not -short: half a minute")
 	}
 	if runtime.GOOS == "windows" {
@@ -78,7 +80,7 @@ func writeProgram(t *testing.T, dir, name, text string) {
 
 func runPage(t *testing.T, page, root, bin string) {
 	dir := t.TempDir()
-	for _, name := range []string{"examples", "index"} {
+	for _, name := range []string{"docs", "index"} {
 		require.NoError(t, os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)))
 	}
 	// The service listens on a socket of its own, and curl finds it there, so that no port is needed.
@@ -140,7 +142,7 @@ func runPage(t *testing.T, page, root, bin string) {
 // where Python and NumPy are there ($PLAID_PYTHON, or python3); otherwise the files are written here,
 // as what follows needs them.
 func writePython(t *testing.T, tools, dir string, number int, text string) {
-	sample := filepath.Join("examples", "quickstart", "scifact-sample", "vectors")
+	sample := filepath.Join("docs", "examples", "quickstart", "scifact-sample", "vectors")
 	python := os.Getenv("PLAID_PYTHON")
 	if python == "" {
 		python = "python3"

@@ -18,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/remote"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -40,7 +41,7 @@ func TestONNXRuntimeStored(t *testing.T) {
 		reference, _ := stored(t, name)
 		e := open(t, mini(t), &Options{Backend: ONNXRuntime})
 		require.Equal(t, ONNXRuntime, e.Config().Backend)
-		if testing.Short() {
+		if !effort.Long() {
 			c.docs, reference.docs = c.docs[:40], reference.docs[:40]
 			c.queries, reference.queries = c.queries[:10], reference.queries[:10]
 		}

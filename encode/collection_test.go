@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -21,7 +21,7 @@ func again(docs []Text) func(context.Context) iter.Seq2[Text, error] {
 
 // A collection gives what a spool of the same texts has, to the bit, in any part.
 func TestCollectionIsItsSpool(t *testing.T) {
-	race.SkipBrief(t, "TestSameBytes has its goroutines")
+	effort.SkipBrief(t, "TestSameBytes has its goroutines")
 	e := open(t, nano(t), &Options{Threads: 2})
 	named := append(load(t, "scifact-sample").docs[:20:20], Text{ID: "empty", Payload: []byte("{}")}, Text{ID: "last", Text: "cells, divide!"})
 	unnamed := slices.Clone(named)

@@ -20,7 +20,7 @@ import (
 // the test is skipped.
 func shared(t testing.TB, elem ...string) string {
 	t.Helper()
-	inside := filepath.Join(append([]string{"..", "examples", "quickstart"}, elem[1:]...)...)
+	inside := filepath.Join(append([]string{"..", "docs", "examples", "quickstart"}, elem[1:]...)...)
 	if _, err := os.Stat(inside); err == nil {
 		return inside
 	}

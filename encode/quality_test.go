@@ -11,7 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/weights"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -80,7 +80,7 @@ func collections() []string {
 // TestStored: text to vectors with the ONNX model, against onnxruntime; lengths
 // of all texts, components, rankings.
 func TestStored(t *testing.T) {
-	race.SkipBrief(t, "TestSameBytes has its goroutines")
+	effort.SkipBrief(t, "TestSameBytes has its goroutines")
 	want := map[string]float64{"scifact-sample": 0.8731, "lotte-500": 0.9687, "cranfield": 0.5470}
 	for _, name := range collections() {
 		c := load(t, name)
@@ -97,7 +97,7 @@ func TestStored(t *testing.T) {
 		t.Logf("%s: %d vectors, nDCG@10 %.4f", name, n, ndcg)
 		require.InDelta(t, want[name], ndcg, 2e-4)
 
-		if testing.Short() {
+		if !effort.Long() {
 			continue
 		}
 		rough := encodeAll(t, open(t, mini(t), &Options{Precision: Int8}), c)
@@ -125,7 +125,7 @@ func TestStored(t *testing.T) {
 
 // TestNanoRanks: the small model's own figure, of its README.
 func TestNanoRanks(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	c := load(t, "scifact-sample")
@@ -152,13 +152,13 @@ func cosines(want, got [][]float32, dim int) (least, mean float64) {
 
 // TestMutants: mistakes that rankings hardly notice, vectors do.
 func TestMutants(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	c := load(t, "scifact-sample")
 	reference, _ := stored(t, "scifact-sample")
 	c.docs, reference.docs = c.docs[:6], reference.docs[:6]
-	if testing.Short() {
+	if !effort.Long() {
 		c.queries, reference.queries = c.queries[:8], reference.queries[:8]
 	}
 	no, long, prompt := false, 48, "[unused0] "

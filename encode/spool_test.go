@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -42,7 +42,7 @@ func TestSpoolChild(t *testing.T) {
 // TestSpoolKilled: what was encoded before a kill is not encoded again, and the
 // file is then as if nothing had happened; also where the vectors are in another file.
 func TestSpoolKilled(t *testing.T) {
-	race.SkipBrief(t, "processes are killed")
+	effort.SkipBrief(t, "processes are killed")
 	docs := load(t, "scifact-sample").docs
 	e := open(t, nano(t), nil)
 	for _, apart := range []bool{false, true} {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
 
@@ -70,7 +70,7 @@ func backupChild() error {
 // A process is killed while it makes backups: the copy is the one before or the
 // new one, and the next backup removes what is left.
 func TestBackupKilled(t *testing.T) {
-	kills := race.Cases(12, 20, 60)
+	kills := effort.Cases(12, 60)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir := testenv.RAMDir(t)

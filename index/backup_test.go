@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -95,7 +95,7 @@ func TestBackupBesideTheWriter(t *testing.T) {
 		return errors.Join(s.Verify(ctx), s.Close())
 	})
 	rng := rand.New(rand.NewPCG(3, 3))
-	rounds := race.Cases(40, 40, 120)
+	rounds := effort.Cases(40, 120)
 	enough := func() bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -62,7 +62,7 @@ func TestBuildOptionsGiveOneContent(t *testing.T) {
 	for _, threads := range []int{1, 2, 7} {
 		require.Equal(t, want, digest(func(o *BuildOptions) { o.Threads = threads }), "%d threads", threads)
 	}
-	if race.Brief() {
+	if effort.Brief() {
 		return
 	}
 	require.NotEqual(t, want, digest(func(o *BuildOptions) { o.Seed = 10 }))

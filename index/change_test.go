@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -219,7 +219,7 @@ func requireFewSegments(t tb, s *Snapshot) {
 
 // Random changes against the model.
 func TestChangesLikeTheModel(t *testing.T) {
-	defer setFlag(t, "rapid.checks", strconv.Itoa(race.Cases(20, 100, 400)))()
+	defer setFlag(t, "rapid.checks", strconv.Itoa(effort.Cases(20, 400)))()
 	small(t)
 	dir := testenv.RAMDir(t)
 	n := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -301,7 +301,7 @@ func splitChild() error {
 
 // A process is killed while it splits and merges: what has its name is complete.
 func TestSplitKilled(t *testing.T) {
-	kills := race.Cases(3, 4, 10)
+	kills := effort.Cases(3, 10)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	small(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -140,13 +140,13 @@ func requireOurs(t *testing.T, err error, what string) {
 }
 
 func TestFlippedBytes(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	path := livedIn(t)
 	want, err := readAll(path)
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	steps := race.Cases(100, 300, 1200)
+	steps := effort.Cases(100, 1200)
 	bad := filepath.Join(testenv.RAMDir(t), "bad.plaid")
 	noticed := 0
 	for i := range steps {

@@ -22,7 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -286,7 +286,7 @@ type crashState struct {
 // holds all changes that were acknowledged, and the one that was not either
 // wholly or not at all.
 func TestKilledAtAnyMoment(t *testing.T) {
-	kills := race.Cases(20, 60, 200)
+	kills := effort.Cases(20, 200)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -307,7 +307,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		requireNothingBeside(t, path, !st.built, kill)
 	}
 	t.Logf("acknowledged %v; killed during %v, of which %d were committed", st.ops, st.cut, st.landed)
-	if testing.Short() { // too few kills to hit every kind of operation, on a slow machine at least
+	if !effort.Long() { // too few kills to hit every kind of operation, on a slow machine at least
 		require.NotEmpty(t, st.ops)
 		require.NotEmpty(t, st.cut)
 		return

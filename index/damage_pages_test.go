@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // damagedPages visits copies of a file in which one page is not what it was.
@@ -100,13 +100,13 @@ func TestDamagedPages(t *testing.T) {
 
 // damageDocs is how many documents an index to be damaged page by page has.
 func damageDocs() int {
-	return race.Cases(40, 60, 160)
+	return effort.Cases(40, 160)
 }
 
 func TestSwappedPages(t *testing.T) {
 	sp := newSpecimen(t, damageDocs())
 	var n tally
-	one := race.Cases(29, 13, 4)
+	one := effort.Cases(29, 4)
 	if *everyByte {
 		one = 1
 	}
@@ -159,7 +159,7 @@ func TestCutFiles(t *testing.T) {
 func TestLostWrites(t *testing.T) {
 	sp := newSpecimen(t, damageDocs())
 	var n tally
-	back := race.Cases(1, 1, 3)
+	back := effort.Cases(1, 3)
 	for v := 1; v < len(sp.versions); v++ {
 		sp.use(t, sp.versions[v])
 		for b := 1; b <= min(back, v); b++ {

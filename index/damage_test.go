@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
@@ -395,12 +395,12 @@ func bytesInUse(t *testing.T, data []byte) []bool {
 
 // One bit of a byte is changed, of byte after byte.
 func TestFlippedBits(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	sp := newSpecimen(t, 160)
 	used := bytesInUse(t, sp.data)
-	step, less := race.Cases(331, 211, 53), 7 // of bytes that mean nothing, fewer are tried
+	step, less := effort.Cases(331, 53), 7 // of bytes that mean nothing, fewer are tried
 	if *everyByte {
 		step = 1
 	}

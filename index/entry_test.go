@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -252,7 +252,7 @@ func entryDocs(n uint64) []vectors.Document {
 // A process is killed while it follows a log: the number says exactly which entries
 // the file has.
 func TestEntriesKilled(t *testing.T) {
-	kills := race.Cases(4, 5, 12)
+	kills := effort.Cases(4, 12)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	path := newPath(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -68,7 +68,7 @@ func smallSpecimens(t *testing.T) map[string]*specimen {
 // damaged: to read, to verify, to open for writing, and for who asks whether there is an
 // index at all, as the service does, which takes one that was never finished for none.
 func TestEveryBit(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	specimens := smallSpecimens(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -110,7 +110,7 @@ func TestFollowBackups(t *testing.T) {
 			})
 		}
 	}
-	rounds := race.Cases(20, 30, 60)
+	rounds := effort.Cases(20, 60)
 	for i := range rounds {
 		add(t, ix, 8, corpusUpTo(uint32(11 + i))[10+i:]...)
 		_, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: i%2 == 0}) // in place if nobody is there yet

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -311,7 +311,7 @@ func TestUnreadableFile(t *testing.T) {
 }
 
 func TestLittleAddressSpace(t *testing.T) {
-	if race.Enabled {
+	if effort.RaceDetector {
 		t.Skip("the race detector needs address space without limit")
 	}
 	if files.AsOnWindows {

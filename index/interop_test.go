@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index/interop"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -99,7 +99,7 @@ func TestImport(t *testing.T) {
 		t.Run(fmt.Sprint(c.engine, " ", c.docs), func(t *testing.T) {
 			dir := filepath.Join("interop", "testdata", "real", c.engine)
 			if c.dir != nil {
-				if race.Brief() {
+				if effort.Brief() {
 					t.Skip("the small ones are read in the same way")
 				}
 				dir = realdata.Path(t, c.dir...)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -102,7 +102,7 @@ func measured(src vectors.Source, o *BuildOptions) error {
 
 func memoryChild() error {
 	docs := 2000
-	if race.Long() {
+	if effort.Long() {
 		docs = 4000
 	}
 	return measured(newMadeUp(docs, 100, 128, 0), &BuildOptions{Centroids: 256, Iterations: 2})
@@ -110,7 +110,7 @@ func memoryChild() error {
 
 func payloadMemoryChild() error {
 	docs := 15_000
-	if race.Long() {
+	if effort.Long() {
 		docs = 40_000
 	}
 	return measured(newMadeUp(docs, 1, 8, 10_000), &BuildOptions{Centroids: 256, Iterations: 2})
@@ -121,7 +121,7 @@ func payloadMemoryChild() error {
 // count, above what a process of this binary holds before it begins (10 to 20
 // MiB: program text, runtime, libraries).
 func TestMemoryOfABuild(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("builds indexes of 200,000 tokens and of 150 MB payload")
 	}
 	for _, name := range []string{"memory", "payload memory"} {
@@ -141,7 +141,7 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 // Postings beyond a share of the budget end a segment: here, of a build.
 func TestBuildOfSeveralSegments(t *testing.T) {
-	docs := race.Cases(9_000, 90_000, 200_000)
+	docs := effort.Cases(9_000, 200_000)
 	segment, share := minSegmentBytes, segmentShare
 	t.Cleanup(func() { minSegmentBytes, segmentShare = segment, share })
 	minSegmentBytes, segmentShare = segment*int64(docs)/900_000, 1<<40

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -264,7 +265,7 @@ func (m *payloadModel) open(t *testing.T) {
 func TestPayloadModel(t *testing.T) {
 	small(t)
 	steps := 300
-	if testing.Short() {
+	if !effort.Long() {
 		steps = 80
 	}
 	if *payloadSteps > 0 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -33,7 +33,7 @@ func pagesWritten(before, after []byte) (written int) {
 }
 
 func TestFirstPayloadsWriteNoChunks(t *testing.T) {
-	race.SkipBrief(t, "one goroutine, 150,000 tokens")
+	effort.SkipBrief(t, "one goroutine, 150,000 tokens")
 	ctx := context.Background()
 	const dim, docs, tokens = 128, 1500, 100
 	path := filepath.Join(testenv.RAMDir(t), "large.plaid")

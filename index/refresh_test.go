@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -101,7 +101,7 @@ func TestSnapshotsShare(t *testing.T) {
 func TestLiveSetsFollowChanges(t *testing.T) {
 	small(t)
 	const dim = 8
-	rounds := race.Cases(60, 100, 300)
+	rounds := effort.Cases(60, 300)
 	rng := rand.New(rand.NewPCG(5, 5))
 	path := newPath(t)
 	docs := corpus(4000, 3, dim, 8) // a fourth of them is empty
@@ -278,8 +278,8 @@ func TestChangeThatCannotBeShown(t *testing.T) {
 // Thousands of changes leave neither memory nor transactions behind.
 func TestRefreshesLeaveNothing(t *testing.T) {
 	const dim = 8
-	rounds := race.Cases(800, 2000, 8000)
-	if race.Enabled {
+	rounds := effort.Cases(800, 8000)
+	if effort.RaceDetector {
 		rounds = 800
 	}
 	path := newPath(t)

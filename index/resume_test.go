@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -193,7 +194,7 @@ func TestResumeKilled(t *testing.T) {
 	build(t, whole, 8, resumeDocs(400), &BuildOptions{Seed: 3, Memory: 32 << 20})
 	want := digestOf(t, whole)
 	rounds := 6
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 2
 	}
 	resumed := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 )
@@ -185,11 +185,11 @@ func TestSalvageOfDamagedPages(t *testing.T) {
 }
 
 func TestSalvageOfOtherDamage(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	s := newSalvager(t, damageDocs())
-	stride, one := race.Cases(997, 499, 193), race.Cases(37, 37, 13)
+	stride, one := effort.Cases(997, 193), effort.Cases(37, 13)
 	run := func(name string, each func(try func(data []byte, what string))) {
 		*s = salvager{sp: s.sp, want: s.want, before: s.before, newest: s.newest, out: s.out, reasons: map[string]int{}}
 		each(func(data []byte, what string) { s.try(t, data, what) })

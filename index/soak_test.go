@@ -22,6 +22,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -341,7 +342,7 @@ func TestSoak(t *testing.T) {
 	span := *soakTime
 	if span == 0 {
 		span = 4 * time.Second
-		if testing.Short() {
+		if !effort.Long() {
 			span = 1500 * time.Millisecond
 		}
 	}

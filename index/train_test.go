@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -36,7 +36,7 @@ func TestSampleRegardsTokens(t *testing.T) {
 	} {
 		src := fromDocs(t, dim, heavyTail(dim, rows...))
 		for seed := range uint64(4) {
-			if race.Brief() && seed > 0 {
+			if effort.Brief() && seed > 0 {
 				break
 			}
 			o := &BuildOptions{Centroids: 16, Seed: seed, Threads: 2}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
@@ -14,7 +15,7 @@ import (
 // The adapters to frameworks pass the tests that these have for all, and type checks; the
 // blocks of docs/frameworks.md run.
 func TestFrameworks(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs Python packages")
 	}
 	sources.Watch(t, "..")

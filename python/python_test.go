@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
@@ -20,7 +21,7 @@ import (
 // PLAID_ENCODERS is a Python that has pylate 1.6.0 or sentence-transformers from 6 on:
 // then the index is tried with their classes, too.
 func TestPython(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("builds a wheel and installs Python packages")
 	}
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
@@ -58,7 +59,7 @@ func TestPython(t *testing.T) {
 
 // A clone is installed by pip where there is Go; where there is none, pip says what to do.
 func TestInstall(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("compiles the program")
 	}
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {

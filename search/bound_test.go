@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/internal/topk"
@@ -23,11 +23,11 @@ import (
 // half of the probable bound, and a search finds with it what it finds with the
 // worst one. The bundled sample is always there.
 func TestRealBoundShare(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
-	dirs := map[string]string{"scifact-sample": filepath.Join("..", "examples", "quickstart", "scifact-sample", "vectors")}
-	if race.Long() && !testing.Short() {
+	dirs := map[string]string{"scifact-sample": filepath.Join("..", "docs", "examples", "quickstart", "scifact-sample", "vectors")}
+	if effort.Long() {
 		dirs["lotte-500"], dirs["cranfield"] = "", "" // beside the checkout
 		if dir := os.Getenv("PLAID_DATA"); dir != "" {
 			dirs[dir] = dir
@@ -41,11 +41,11 @@ func TestRealBoundShare(t *testing.T) {
 			queries := searchtest.Load(t, vectors.Files{Vectors: filepath.Join(dir, "queries.npy")})
 			files := vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}
 			bits := []int{1, 2, 4, 8}
-			if len(queries) > 30 || testing.Short() {
+			if len(queries) > 30 || !effort.Long() {
 				bits = bits[1:3]
 			}
 			switch {
-			case testing.Short():
+			case !effort.Long():
 				queries = queries[:min(len(queries), 8)]
 			case os.Getenv("PLAID_DATA") != dir:
 				queries = queries[:min(len(queries), 30)]
@@ -64,7 +64,7 @@ func boundShares(t *testing.T, nbits int, path string, queries []vectors.Documen
 	report, err := cpu.Describe("")
 	require.NoError(t, err)
 	for i, tier := range report.Tiers {
-		if i < len(report.Tiers)-1 && (tier == "avx2" || testing.Short()) {
+		if i < len(report.Tiers)-1 && (tier == "avx2" || !effort.Long()) {
 			continue // level Fast of avx2 has the bits of generic
 		}
 		ix, err := index.Open(t.Context(), path, &index.Options{Backend: tier})

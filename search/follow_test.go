@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -71,7 +72,7 @@ func TestEngineFollows(t *testing.T) {
 		})
 	}
 	rounds := 12
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 6
 	}
 	for i := range rounds {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -49,7 +49,7 @@ func TestMultiIsOneIndex(t *testing.T) {
 	}
 	for _, n := range []int{1, 2, 3, 7, 16} {
 		for _, byHash := range []bool{false, true} {
-			if testing.Short() && n > 3 && byHash || race.Brief() && n != 3 && n != 16 {
+			if !effort.Long() && n > 3 && byHash || effort.Brief() && n != 3 && n != 16 {
 				continue
 			}
 			s := multi(t, sharded(t, one, docs, n, byHash), 2)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
@@ -88,7 +88,7 @@ func TestPrunedStages(t *testing.T) {
 // the cut is chosen by score: of the best documents that probing reaches most
 // stay, not just the share that is kept.
 func TestCutByScore(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	m := newMaker(11, 32, 40)
@@ -173,7 +173,7 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	for threads := 1; threads <= 8; threads++ {
-		if race.Brief() && threads != 2 && threads != 5 {
+		if effort.Brief() && threads != 2 && threads != 5 {
 			continue
 		}
 		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) { same(t, on(t, ix, threads)) })
@@ -183,7 +183,7 @@ func TestDeterminism(t *testing.T) {
 			e := on(t, ix, threads)
 			for oi, o := range options {
 				for size := 0; size <= len(queries); size++ {
-					if race.Brief() && size%4 != 1 {
+					if effort.Brief() && size%4 != 1 {
 						continue
 					}
 					results, err := e.SearchBatch(ctx, queries[:size], o)

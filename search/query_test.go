@@ -12,7 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -92,7 +92,7 @@ func TestLongQueries(t *testing.T) {
 	o := newOracle(t, searchtest.Snapshot(t, ix))
 	q := Query{}
 	tokens := 10_000
-	if race.Brief() {
+	if effort.Brief() {
 		tokens = 3000
 	}
 	for len(q.Vectors) < tokens*dim {

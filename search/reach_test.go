@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -17,7 +17,7 @@ import (
 // What probing knows of a document is compared with what its codes say.
 func TestReached(t *testing.T) {
 	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
-	if !race.Brief() { // one goroutine, and many documents
+	if !effort.Brief() { // one goroutine, and many documents
 		t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
@@ -24,7 +24,7 @@ import (
 // longForm leaves a test of whole collections to the long form.
 func longForm(t testing.TB) {
 	t.Helper()
-	if !race.Long() || testing.Short() {
+	if !effort.Long() {
 		t.Skip("takes long: PLAID_LONG is not set")
 	}
 }
@@ -58,7 +58,7 @@ func TestRealColBERTIndex(t *testing.T) {
 	const k, tol = 50, 2e-3
 	worst, swaps, recall50, recall10, seen := 0.0, 0, 0.0, 0.0, 0.0
 	for i, q := range queries {
-		if race.Brief() && i%9 != 0 {
+		if effort.Brief() && i%9 != 0 {
 			continue
 		}
 		seen++

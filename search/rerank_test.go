@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/stretchr/testify/require"
 
@@ -60,7 +60,7 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	differ := map[int64]bool{}
 	times := 20
-	if race.Brief() {
+	if effort.Brief() {
 		times = 7
 	}
 	for range times {

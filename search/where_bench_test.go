@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -58,7 +59,7 @@ func (m million) Docs(_ context.Context, from, to int) iter.Seq2[vectors.Documen
 func BenchmarkWhereMillion(b *testing.B) {
 	ctx := context.Background()
 	m := million{docs: 1 << 20, tokens: 16, dim: 16}
-	if testing.Short() {
+	if !effort.Long() {
 		m.docs = 20000
 	}
 	path := filepath.Join(b.TempDir(), "million.plaid")

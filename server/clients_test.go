@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/server"
 )
@@ -19,7 +20,7 @@ import (
 // (both classes and the command line), langchain-plaid, those of OpenAI and Cohere, and one of
 // Jina's service. A validator of OpenAPI reads the description.
 func TestRealClients(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs Python packages")
 	}
 	python := pyenv.Python(t, "testdata/clients/requirements.txt")

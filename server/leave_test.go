@@ -16,6 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -92,7 +93,7 @@ func longRequests(t testing.TB) []leaving {
 // A client that leaves ends its request, wherever that is: nothing goes on for nobody. Most of
 // these take many seconds as a whole; how soon they end is logged.
 func TestLeavers(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("a hundred long requests")
 	}
 	s := longService(t, nil)
@@ -118,7 +119,7 @@ func TestLeavers(t *testing.T) {
 
 // What takes minutes as a whole ends when its time is over, and says so.
 func TestDeadlines(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("long requests")
 	}
 	s := &service{Server: longService(t, &server.Options{Limits: server.Limits{Quick: 300 * time.Millisecond, Work: 300 * time.Millisecond}})}
@@ -200,7 +201,7 @@ func leave(t *testing.T, s *server.Server, l *leaving, after time.Duration) (too
 }
 
 func realEncoder(t testing.TB) *encode.Encoder {
-	e, err := encode.Open(filepath.Join("..", "examples", "quickstart", "colbert-nano"), nil)
+	e, err := encode.Open(filepath.Join("..", "docs", "examples", "quickstart", "colbert-nano"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -32,7 +32,7 @@ func TestMemoryOfRequests(t *testing.T) {
 		worstRequests(t)
 		return
 	}
-	if testing.Short() || race.Enabled { // which takes memory of its own
+	if !effort.Long() || effort.RaceDetector { // which takes memory of its own
 		t.Skip("a thousand large requests")
 	}
 	c := exec.Command(os.Args[0], "-test.run=^TestMemoryOfRequests$", "-test.v")

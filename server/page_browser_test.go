@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -64,7 +65,7 @@ func (p *tab) ids() (ids []string) {
 }
 
 func TestPage(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -337,7 +338,7 @@ func (p *tab) contrast(front, back string) float64 {
 }
 
 func TestPageAsksForAToken(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -380,7 +381,7 @@ func (p *tab) value(selector string) string {
 
 // Without a model similar documents are found, and tokens have numbers.
 func TestPageWithoutAModel(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // documentsOf is what the page makes of a file: the documents of each group, as JSON.
@@ -41,7 +43,7 @@ func (p *tab) documentsOf(path, text string) (groups [][]struct {
 // Ids, titles, texts and the names of fields are stored as they are in files, and numbers
 // with all their digits.
 func TestPageReadsFiles(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -148,7 +150,7 @@ func TestPageReadsFiles(t *testing.T) {
 
 // Folders are chosen, or dropped, with all that is in them.
 func TestPageTakesFolders(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)

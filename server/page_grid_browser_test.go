@@ -16,13 +16,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server"
 )
 
 // A page of pictures is a thumbnail beside its hit, and a heat map of its cells.
 func TestPageHeatMapOfPicture(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -69,7 +70,7 @@ func TestPageHeatMapOfPicture(t *testing.T) {
 
 // The page that plaid explain --html writes shows pages of very many cells, too.
 func TestHeatMapFileOfManyCells(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // addBooks adds documents of three passages each, all of which have the word owls.
@@ -29,7 +31,7 @@ func (s *service) addBooks(t *testing.T, n int) {
 
 // Whatever is searched by, pages count documents and not their passages.
 func TestPageCountsDocuments(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -62,7 +64,7 @@ func TestPageCountsDocuments(t *testing.T) {
 
 // A document of passages is a query as a whole.
 func TestPageSimilarToPassages(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -87,7 +89,7 @@ func TestPageSimilarToPassages(t *testing.T) {
 // What one types is searched for from the second letter on, and from the first character
 // where words have one.
 func TestPageOneCharacter(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -120,7 +122,7 @@ func TestPageOneCharacter(t *testing.T) {
 // Words are marked as searches by words compare them, and parts of words as those of trigrams
 // do.
 func TestPageMarksWords(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)

@@ -20,7 +20,7 @@ func TestPagePictures(t *testing.T) {
 		t.Skip("PLAID_UPDATE_PICTURES is not set")
 	}
 	b := startBrowser(t)
-	sample := filepath.Join("..", "examples", "quickstart")
+	sample := filepath.Join("..", "docs", "examples", "quickstart")
 	e, err := encode.Open(filepath.Join(sample, "colbert-nano"), nil)
 	require.NoError(t, err)
 	defer e.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -47,11 +48,11 @@ const hostileField = `_x"]<img src=x onerror=alert(1)>`
 // Where nothing is there yet the page says what to do, and does it: the sample, files, and
 // folders of them.
 func TestPageFromNothing(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
-	e, err := encode.Open(filepath.Join("..", "examples", "quickstart", "colbert-nano"), nil)
+	e, err := encode.Open(filepath.Join("..", "docs", "examples", "quickstart", "colbert-nano"), nil)
 	require.NoError(t, err)
 	defer e.Close()
 	s, origin, url := pageOf(t, e, nil)
@@ -161,7 +162,7 @@ func TestPageFromNothing(t *testing.T) {
 
 // A value of lists is found however the JSON that brought it has written it.
 func TestPageFiltersLists(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -189,7 +190,7 @@ func TestPageFiltersLists(t *testing.T) {
 // Names, values, texts and ids are hostile everywhere, screens small, and the keyboard is
 // all there is.
 func TestPageViews(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)
@@ -266,7 +267,7 @@ func TestPageViews(t *testing.T) {
 
 // What the page gives as code runs, with whatever is in it, and finds the same.
 func TestPageCode(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts a browser")
 	}
 	b := startBrowser(t)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
@@ -30,7 +30,7 @@ func TestAnyByteFlipped(t *testing.T) {
 
 	flipped := filepath.Join(t.TempDir(), "flipped.plaid")
 	noticed := 0
-	step := race.Cases(37, 7, 1)
+	step := effort.Cases(37, 1)
 	for i := 0; i < len(data); i += step {
 		if data[i] == 0 && i%16 != 5 { // most of the file is zero padding: a sample of it
 			continue

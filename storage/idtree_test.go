@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // writeManyIDs makes an index whose ids take pages on two levels, in several
@@ -85,7 +85,7 @@ func TestFlippedIDs(t *testing.T) {
 	data := versions[len(versions)-1]
 	require.False(t, requireIDs(t, path, ids, "sound"))
 	sample := ids
-	if !race.Long() {
+	if !effort.Long() {
 		sample = ids[:len(ids):len(ids)][200:]
 	}
 	noticed := 0

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 )
@@ -179,7 +180,7 @@ func (g *growing) release(rng *rand.Rand) {
 func TestFilesGrowBelowTheirViews(t *testing.T) {
 	asOnWindows(t)
 	steps := 1500
-	if testing.Short() {
+	if !effort.Long() {
 		steps = 300
 	}
 	for seed := range uint64(3) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
@@ -87,7 +88,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 	then, err := contents(held)
 	require.NoError(t, err)
 	rounds := 400
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 60
 	}
 	mappings := 1

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // member is one entry of a hand-made archive, whose claims may lie.
@@ -333,7 +335,7 @@ func TestPickArrays(t *testing.T) {
 
 // A gigabyte of zeros in a small archive is read with little memory.
 func TestHonestLargeArchive(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("inflates 256 MiB")
 	}
 	m, total := zeros(t, []int{1 << 18, 256}, 1<<28)

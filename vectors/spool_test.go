@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // anyDocuments draws documents of dimension dim whose components a float16 holds.
@@ -166,7 +166,7 @@ func TestSpoolResumesNoDamage(t *testing.T) {
 			require.NoError(t, os.WriteFile(o.Path, content, 0o600))
 			return NewSpool(dim, o)
 		}
-		step := int64(race.Cases(29, 7, 1))
+		step := int64(effort.Cases(29, 1))
 		for bit := begin * 8; bit < int64(len(whole))*8; bit += step {
 			content := append([]byte(nil), whole...)
 			content[bit/8] ^= 1 << (bit % 8)

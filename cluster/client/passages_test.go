@@ -17,7 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -57,7 +57,7 @@ func TestPassages(t *testing.T) {
 	defer func() { require.NoError(t, engine.Close()) }()
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func() string { return fmt.Sprint("d", random.IntN(33)) }
-	for step := range race.Cases(15, 50, 400) {
+	for step := range effort.Cases(15, 400) {
 		switch n := random.IntN(10); {
 		case n < 5:
 			var add []vectors.Document

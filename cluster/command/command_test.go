@@ -19,6 +19,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/command"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -138,7 +139,7 @@ func get(t *testing.T, url string, v any) int {
 // A node that is a front too, a front in a process of its own, and the usual commands with
 // --cluster.
 func TestServe(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
@@ -240,7 +241,7 @@ func send(t *testing.T, status int, method, url, body string) (answered string) 
 // Collections come and go, by commands and over HTTP, at a node and at a front that is
 // told of the object store.
 func TestLife(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
@@ -305,7 +306,7 @@ func TestLife(t *testing.T) {
 }
 
 func TestBadSettings(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()

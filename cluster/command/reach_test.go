@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/internal/freeports"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // A node may be started before the server that it is to use; it says what it waits for.
 func TestNodeBeforeServer(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
@@ -33,7 +34,7 @@ func TestNodeBeforeServer(t *testing.T) {
 // Commands may come before the servers too: they say what they wait for, as long as --timeout
 // says, and go on when it is there.
 func TestCommandsBeforeServer(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
@@ -75,7 +76,7 @@ func TestCommandsBeforeServer(t *testing.T) {
 
 // Without a quorum of servers, commands say so in words, and a service waits.
 func TestCommandsWithoutQuorum(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cluster/internal/freeports"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -36,7 +37,7 @@ func page(t *testing.T, url string) (status int, text string) {
 // A node shows what it is about from its beginning: what it waits for, then that it
 // answers, and its figures; and it sends spans to where the environment says.
 func TestNodeIsWatched(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	var spans sync.Map // by name
@@ -108,7 +109,7 @@ func TestNodeIsWatched(t *testing.T) {
 
 // A log of a node in JSON has nothing else in it.
 func TestNodeLogsJSON(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()
@@ -140,7 +141,7 @@ func args(flags []string, command ...string) []string { return append(command, f
 // The status is calm when all is well, says in words what is not, and with --watch says so
 // when it changes.
 func TestStatusInWords(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("starts processes")
 	}
 	dir := t.TempDir()

@@ -17,12 +17,13 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // server opens stores at a real S3 server: with faults of the network, and without.
 func server(t *testing.T) (network *objectstest.Faulty, s, direct Store) {
 	t.Helper()
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("builds and starts an S3 server")
 	}
 	network, address, plain := objectstest.OpenServer(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -141,7 +142,7 @@ func (v *rival) check(ctx context.Context) error {
 // 412. Operations may fail; what a map names is there at any time, and when the network is
 // well again all collections are brought to an end.
 func TestFaultyStore(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("builds and starts an S3 server")
 	}
 	network, address, direct := objectstest.OpenServer(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -185,7 +186,7 @@ func TestFullDisk(t *testing.T) {
 // The disk of a server is full: what the log cannot keep is not said to be made, searches
 // go on, and when there is room everything that was acknowledged is there.
 func TestFullLog(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("a quarter of a minute")
 	}
 	p := start(t, 1, true)

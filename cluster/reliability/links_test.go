@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -60,7 +61,7 @@ func TestSlowLink(t *testing.T) {
 func TestLossyLink(t *testing.T) {
 	p, l, f, maker := behind(t, 11)
 	rounds := 8
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 3
 	}
 	for range rounds {

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/objects/objectstest"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 var (
@@ -45,7 +46,7 @@ type counts struct {
 func TestModel(t *testing.T) {
 	n := *kills
 	if n == 0 {
-		if n = 12; testing.Short() {
+		if n = 12; !effort.Long() {
 			n = 3
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/vectors"
@@ -88,7 +89,7 @@ func (words) Tokenize(_ encode.Role, text string) ([]encode.Token, error) {
 // test: next-plaid-client (both classes and the command line), langchain-plaid, those of OpenAI
 // and Cohere. Collections are of one shard, so that documents have the numbers of a file.
 func TestRealClients(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs Python packages")
 	}
 	python := pyenv.Python(t, clients+"/requirements.txt")
@@ -133,7 +134,7 @@ func serveClients(t *testing.T, c *clustertest.Cluster, e server.Encoder, o *ser
 
 // The same clients use collections of three shards, whose documents have other numbers.
 func TestRealClientsOfShards(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs Python packages")
 	}
 	python := pyenv.Python(t, clients+"/requirements.txt")

@@ -9,6 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -20,7 +21,7 @@ func TestDeleteBesideReplace(t *testing.T) {
 	c.Collection("wiki", operate.CreateOptions{Replicas: 2}, dim, maker.Docs("d", 20, 4))
 	one, other := serve(t, c, client.Config{}), serve(t, c, client.Config{})
 	rounds := 25
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 5
 	}
 	at := uint64(0)

@@ -16,13 +16,14 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
 // Every route that the service describes works over a cluster whose front has the object store,
 // with the body that the description has for an example: none is not supported.
 func TestEveryRouteIsSupported(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("trains many collections")
 	}
 	url := serveClients(t, clustertest.New(t, 3), words{}, &server.Options{}, operate.CreateOptions{Shards: 2, Replicas: 2})

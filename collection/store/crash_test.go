@@ -26,6 +26,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 const (
@@ -258,7 +259,7 @@ func differsDoc(v *View, id string, ordinal uint32, want crashDoc) error {
 // was answered is there; what was not is there wholly or not at all.
 func TestKilledWhileClientsWrite(t *testing.T) {
 	kills := 15
-	if testing.Short() {
+	if !effort.Long() {
 		kills = 4
 	}
 	if text := os.Getenv(killsVariable); text != "" {

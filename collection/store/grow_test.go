@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -152,7 +153,7 @@ func TestTrainingsMeasureRecall(t *testing.T) {
 // was answered.
 func TestChangesWhileGrowing(t *testing.T) {
 	n := 150
-	if testing.Short() {
+	if !effort.Long() {
 		n = 25
 	}
 	s := openStore(t, t.TempDir(), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})

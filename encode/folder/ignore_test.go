@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // What .gitignore files leave out is what git leaves out.
@@ -47,7 +47,7 @@ func TestIgnoresAsGit(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(p)), 0o777))
 		require.NoError(t, os.WriteFile(filepath.Join(root, p), []byte("x"), 0o666))
 	}
-	cases := race.Cases(20, 60, 400)
+	cases := effort.Cases(20, 400)
 	for i := range cases {
 		rules := map[string]string{
 			".gitignore": lines.Example(4*i + 1), "a/.gitignore": lines.Example(4*i + 2), "a/b/.gitignore": lines.Example(4*i + 3),
@@ -98,7 +98,7 @@ func TestPatternsAsGit(t *testing.T) {
 		patterns = append(patterns, "z[[:"+class+":]].md", "[![:"+class+":]a].md")
 	}
 	set := rapid.StringMatching(`[a*]?\[[ab\]!^\\:\[-]{1,6}[*?\]]{1,2}(\.md)?`)
-	for i := range race.Cases(20, 100, 2000) {
+	for i := range effort.Cases(20, 2000) {
 		patterns = append(patterns, set.Example(i))
 	}
 	for _, pattern := range patterns {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -86,7 +87,7 @@ func TestNano(t *testing.T) {
 	c, w := nano(t)
 	b, want := nanoTexts(t)
 	for _, tier := range Tiers() {
-		if testing.Short() && tier == "generic" {
+		if !effort.Long() && tier == "generic" {
 			continue
 		}
 		d := difference(t, want, encode(t, newModel(t, c, w, Options{Tier: tier}), b))

@@ -14,7 +14,7 @@ import (
 
 // nanoFile is the path of a file of the small model in the repository.
 func nanoFile(name string) string {
-	return filepath.Join("..", "..", "examples", "quickstart", "colbert-nano", name)
+	return filepath.Join("..", "..", "docs", "examples", "quickstart", "colbert-nano", name)
 }
 
 // arrays is a file of named arrays.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -65,7 +66,7 @@ func TestSameBits(t *testing.T) {
 				layers := 3
 				w := random(&c, layers, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
-				if !testing.Short() {
+				if effort.Long() {
 					lengths = append(lengths, 600, 331, 16)
 				}
 				texts, attended := mixed(rng, 90, lengths...)

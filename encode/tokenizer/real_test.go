@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 )
 
@@ -43,7 +43,7 @@ func beside(t testing.TB, file string) *Tokenizer {
 // The tokenizer of the model of the quickstart, on the lines of the fixtures and the
 // texts of the quickstart.
 func TestQuickstartGolden(t *testing.T) {
-	quickstart := filepath.Join("..", "..", "examples", "quickstart")
+	quickstart := filepath.Join("..", "..", "docs", "examples", "quickstart")
 	tok, err := Read(filepath.Join(quickstart, "colbert-nano", "tokenizer.json"))
 	require.NoError(t, err)
 	lines := loadFixtures(t).lines
@@ -72,7 +72,7 @@ func TestRealGolden(t *testing.T) {
 			n := 0
 			for set, texts := range lines {
 				n += len(texts)
-				if race.Brief() {
+				if effort.Brief() {
 					texts = texts[:len(texts)/20]
 				}
 				compare(t, tok, set, texts, golden[set][:len(texts)])

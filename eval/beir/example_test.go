@@ -12,7 +12,7 @@ import (
 // A test collection from vectors to measures. The sample of the repository has 46
 // documents of SciFact.
 func ExampleRun() {
-	dir := filepath.Join("..", "..", "examples", "quickstart", "scifact-sample")
+	dir := filepath.Join("..", "..", "docs", "examples", "quickstart", "scifact-sample")
 	in, err := beir.Folder(filepath.Join(dir, "vectors"))
 	if err != nil {
 		log.Fatal(err)

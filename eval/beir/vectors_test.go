@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // vectors.sh makes of a folder of texts what Run and the other engines' programs read, and goes on
 // with what is there. (Fetching a collection is not tried: tests need no network.)
 func TestVectorsScript(t *testing.T) {
-	if testing.Short() || runtime.GOOS == "windows" {
+	if !effort.Long() || runtime.GOOS == "windows" {
 		t.Skip("not -short, and not on Windows: encodes texts, in a shell of POSIX")
 	}
 	dir := t.TempDir()
@@ -23,7 +25,7 @@ func TestVectorsScript(t *testing.T) {
 	text, err := exec.Command("go", "build", "-o", plaid, "../../cmd/plaid").CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	make := func(collection string) (string, error) {
-		cmd := exec.Command("bash", "vectors.sh", collection, filepath.Join("..", "..", "examples", "quickstart", "colbert-nano"), out, "--precision", "int8")
+		cmd := exec.Command("bash", "vectors.sh", collection, filepath.Join("..", "..", "docs", "examples", "quickstart", "colbert-nano"), out, "--precision", "int8")
 		cmd.Env = append(os.Environ(), "PLAID="+plaid)
 		text, err := cmd.CombinedOutput()
 		return string(text), err
@@ -59,7 +61,7 @@ func TestVectorsScript(t *testing.T) {
 // msmarco.sh makes of texts in MS MARCO's format an index, runs and a table, and goes on with what
 // is there. (The texts themselves are their owners' to give.)
 func TestMSMARCOScript(t *testing.T) {
-	if testing.Short() || runtime.GOOS == "windows" {
+	if !effort.Long() || runtime.GOOS == "windows" {
 		t.Skip("not -short, and not on Windows: encodes texts, in a shell of POSIX")
 	}
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -71,7 +73,7 @@ func TestMSMARCOScript(t *testing.T) {
 	require.NoError(t, err, "%s", text)
 	nbits := "2"
 	run := func(env ...string) (string, error) {
-		cmd := exec.Command("bash", "msmarco.sh", filepath.Join("..", "..", "examples", "quickstart", "colbert-nano"), work, "--precision", "int8", "--nbits", nbits)
+		cmd := exec.Command("bash", "msmarco.sh", filepath.Join("..", "..", "docs", "examples", "quickstart", "colbert-nano"), work, "--precision", "int8", "--nbits", nbits)
 		cmd.Env = append(append(os.Environ(), "PLAID="+plaid), env...)
 		text, err := cmd.CombinedOutput()
 		return string(text), err

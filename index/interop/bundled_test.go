@@ -15,7 +15,7 @@ import (
 // are read, held against their own lists, and written anew without a loss.
 func TestBundled(t *testing.T) {
 	ctx := context.Background()
-	queries, perQuery := readQueries(t, filepath.Join("..", "..", "examples", "quickstart", "scifact-sample", "vectors", "queries.npy"))
+	queries, perQuery := readQueries(t, filepath.Join("..", "..", "docs", "examples", "quickstart", "scifact-sample", "vectors", "queries.npy"))
 	for _, c := range []struct {
 		engine string
 		slack  float64

@@ -37,7 +37,7 @@ func payloadsOf(t *testing.T, x *Index) (all []string) {
 // TestBundledPayloads reads what the programs themselves keep beside the documents of
 // testdata/real, as make.py made it up.
 func TestBundledPayloads(t *testing.T) {
-	corpus, err := os.ReadFile(filepath.Join("..", "..", "examples", "quickstart", "scifact-sample", "corpus.jsonl"))
+	corpus, err := os.ReadFile(filepath.Join("..", "..", "docs", "examples", "quickstart", "scifact-sample", "corpus.jsonl"))
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(corpus)), "\n")
 	for _, engine := range []string{EngineFastPlaid, EngineNextPlaid} {

@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -134,7 +134,7 @@ func TestFacetsAreBounded(t *testing.T) {
 // Facets end with their context: in the blocks of runs, in payloads, in a long array, and
 // among very many values.
 func TestFacetsEndWithTheirContext(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	var payloads []string
 	for i := range 9_000 {
 		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "yes": %v}`, i, i%2 == 0))

@@ -24,7 +24,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -198,7 +198,7 @@ func TestFormerZerosAreSound(t *testing.T) {
 // Conditions that would take hours end soon after their context, whether they are
 // answered by runs, ids or payloads.
 func TestConditionsEndWithTheirContext(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	letters := strings.Repeat("a", 1<<18)
 	var docs []vectors.Document
 	for i := range 50 {
@@ -227,7 +227,7 @@ func TestConditionsEndWithTheirContext(t *testing.T) {
 // One payload of many megabytes is not read to its end, when conditions read it, when
 // facets do, when fields are looked for, and when runs are made.
 func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	const size = 8 << 20
 	long := `{"a": {"b": {"c": {"d": {"e": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}`
 	ix := indexOf(t, long)

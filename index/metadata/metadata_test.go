@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // values is a run in memory.
@@ -148,7 +149,7 @@ func TestRunAgreesWithPayloads(t *testing.T) {
 // Without long texts nothing is in doubt, however many values and documents there are.
 func TestManyValues(t *testing.T) {
 	n := 20000
-	if testing.Short() {
+	if !effort.Long() {
 		n = 9000
 	}
 	var b Builder

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // exactFMA is a·b + c by arithmetic of any precision.
@@ -30,7 +32,7 @@ func TestFMA(t *testing.T) {
 	}
 	once := 0
 	cases := 300_000
-	if testing.Short() {
+	if !effort.Long() {
 		cases = 10_000
 	}
 	for range cases {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 )
@@ -61,7 +61,7 @@ func TestShortfallOfTokensThatShareComponents(t *testing.T) {
 	most := 0.0
 	for _, dim := range []int{32, 128} {
 		for _, nbits := range []int{1, 2, 4} {
-			if race.Brief() && nbits != 2 {
+			if effort.Brief() && nbits != 2 {
 				continue
 			}
 			c := kerneltest.New(kerneltest.Config{Dim: dim, Nbits: nbits, K: 40, Lengths: lengths, Seed: 5})

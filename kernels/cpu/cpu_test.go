@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 )
@@ -25,7 +25,7 @@ func TestGeneric(t *testing.T) { kerneltest.Run(t, generic(t)) }
 // TestTop compares the best centroids of each query token with sorting.
 func TestTop(t *testing.T) {
 	for _, k := range []int{1, 7, 300, 1000} {
-		if race.Brief() && k > 300 {
+		if effort.Brief() && k > 300 {
 			continue
 		}
 		c := kerneltest.New(kerneltest.Config{K: k, Lengths: []int{3}})

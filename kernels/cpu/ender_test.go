@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 )
@@ -15,7 +15,7 @@ import (
 // Whatever is made of a query as a whole ends when the query is given up, at the latest 64
 // tokens later; and nothing of that is left in the next query.
 func TestQueriesThatAreGivenUp(t *testing.T) {
-	race.SkipBrief(t, "one goroutine")
+	effort.SkipBrief(t, "one goroutine")
 	backends := []kernels.Backend{anyDim{cpu.TilesInGo(1)}}
 	for _, name := range kernels.Backends() {
 		b, err := kernels.Select(name)

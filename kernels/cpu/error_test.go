@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 )
@@ -22,7 +22,7 @@ func TestErrors(t *testing.T) {
 	const k, queries = 512, 2
 	for _, nbits := range []int{1, 2, 4, 8} {
 		lengths := make([]int, 60)
-		if race.Brief() {
+		if effort.Brief() {
 			lengths = lengths[:10]
 		}
 		rng := rand.New(rand.NewPCG(uint64(nbits), 5))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -76,7 +76,7 @@ func clustered(t testing.TB, x []float32, k, dim, rounds int) []float32 {
 // TestNearestRealVectors: on real vectors, too, leaving products out changes
 // no bit.
 func TestNearestRealVectors(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("long, and of one goroutine")
 	}
 	const dim, k = 128, 1024

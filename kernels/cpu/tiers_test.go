@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
 )
@@ -116,7 +116,7 @@ func TestTiersSameBits(t *testing.T) {
 	queries := []int{1, 7, 16, 31, 32, 33, 64, 128, 300}
 	rng := rand.New(rand.NewPCG(8, 8))
 	for i := range 72 {
-		if race.Brief() && i%5 != 0 {
+		if effort.Brief() && i%5 != 0 {
 			continue
 		}
 		cfg := kerneltest.Config{
@@ -155,7 +155,7 @@ func TestTiersSameBits(t *testing.T) {
 	}
 	t.Run("long", func(t *testing.T) {
 		k := 3000
-		if race.Brief() {
+		if effort.Brief() {
 			k = 100
 		}
 		c := kerneltest.New(kerneltest.Config{Lengths: []int{9, 5000, 0, 4096, 4097, 3}, K: k})
@@ -197,7 +197,7 @@ func TestTiersSameBitsOfCancellingWeights(t *testing.T) {
 func TestTiersSameNearest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	dims, ks := []int{1, 3, 16, 63, 100, 128, 256}, []int{1, 5, 70, 600, 1031}
-	if race.Brief() {
+	if effort.Brief() {
 		dims, ks = []int{1, 63, 128}, []int{1, 70, 600}
 	}
 	for _, b := range otherTiers(t) {
@@ -238,7 +238,7 @@ func TestNearestScales(t *testing.T) {
 	} {
 		for _, shape := range [][2]int{{8, 600}, {64, 100}} {
 			dim, k := shape[0], shape[1]
-			if race.Brief() && dim > 8 {
+			if effort.Brief() && dim > 8 {
 				continue
 			}
 			rng := rand.New(rand.NewPCG(9, uint64(exps[0]+100)))
@@ -316,7 +316,7 @@ func TestTiersStress(t *testing.T) {
 	centroids := kerneltest.UnitVectors(rand.New(rand.NewPCG(2, 9)), 600, c.Dim)
 	vectors := c.Query(33)
 	rounds := 6
-	if race.Brief() {
+	if effort.Brief() {
 		rounds = 2
 	}
 	for _, b := range otherTiers(t) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -30,7 +31,7 @@ func TestFineTilesInGo(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		for _, dim := range []int{64, 65, 100, 128, 200} {
 			for _, lq := range []int{1, 16, 17, 32, 40} {
-				if testing.Short() && rng.IntN(4) > 0 {
+				if !effort.Long() && rng.IntN(4) > 0 {
 					continue
 				}
 				c := kerneltest.New(kerneltest.Config{

@@ -106,7 +106,7 @@ func BenchmarkGPUQuestion(b *testing.B) {
 // processor finds: one question at a time, and many at once.
 func TestQuestions(t *testing.T) {
 	ctx := t.Context()
-	examples := filepath.Join("..", "..", "examples", "quickstart")
+	examples := filepath.Join("..", "..", "docs", "examples", "quickstart")
 	model, questions := filepath.Join(examples, "colbert-nano"), filepath.Join(examples, "scifact-sample", "queries.jsonl")
 	d := new(nativetest.Device)
 	enc, err := encode.OpenContext(ctx, model, &encode.Options{On: d})

@@ -132,7 +132,7 @@ class Documentation(unittest.TestCase):
             path = [str(tools), os.path.dirname(sys.executable), os.environ["PATH"]]
             shell = {**os.environ, "PATH": os.pathsep.join(path), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             foreign_index(Path(folder))
-            os.symlink(ROOT / "examples", Path(folder) / "examples")
+            os.symlink(ROOT / "docs", Path(folder) / "docs")
             os.chdir(folder)
             sys.modules.update(fakes)
             try:
@@ -224,7 +224,7 @@ class Examples(unittest.TestCase):
         ran = 0
         before = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
-            os.symlink(ROOT / "examples", Path(folder) / "examples")
+            os.symlink(ROOT / "docs", Path(folder) / "docs")
             os.chdir(folder)
             try:
                 for name in ("_index", "_hits", "_documents", "_files", "_metadata", "_search", "_explanation", "mteb"):

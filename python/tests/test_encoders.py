@@ -16,7 +16,7 @@ from plaid_ir import Index
 
 from .common import ranking
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "quickstart" / "colbert-nano"
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 DOCUMENTS = {
     "cats": "Cats sleep for most of the day.",
     "dogs": "Dogs bark at night when strangers pass.",

@@ -23,7 +23,7 @@ from plaid_ir import _service
 
 from .common import collection
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "quickstart" / "colbert-nano"
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 
 
 class Sharing(unittest.TestCase):

@@ -20,7 +20,7 @@ from plaid_ir._hits import Hits, Results
 
 from .common import maxsim
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "quickstart" / "colbert-nano"
+MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 TEXTS = {
     "cats": "Größe: cats sleep for most of the day.",
     "dogs": "Dogs bark at night when strangers pass.",

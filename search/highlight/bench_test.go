@@ -17,7 +17,7 @@ import (
 // What a hit of some 200 tokens and a question of 32 takes beside its matches: to find its text
 // again, and to make words of the matches.
 func BenchmarkFind(b *testing.B) {
-	quick := filepath.Join("..", "..", "examples", "quickstart")
+	quick := filepath.Join("..", "..", "docs", "examples", "quickstart")
 	e, err := encode.Open(filepath.Join(quick, "colbert-nano"), nil)
 	require.NoError(b, err)
 	defer e.Close()

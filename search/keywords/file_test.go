@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -173,7 +174,7 @@ func TestDamage(t *testing.T) {
 	queries := []Query{{Text: "common"}, {Text: "w1 w2 w3"}, {Text: `"common w3" w1*`, Mode: Expression}}
 	want, good := shut(t, kw, queries)
 	rounds := 60
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 15
 	}
 	for round := range rounds {

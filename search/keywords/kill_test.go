@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
 
@@ -64,7 +65,7 @@ func TestKilled(t *testing.T) {
 	ix := build(t, path, words(500)...)
 	docs := 500
 	rounds := 12
-	if testing.Short() {
+	if !effort.Long() {
 		rounds = 4
 	}
 	killed, ended := 0, 0

@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -227,7 +228,7 @@ func TestRandomChanges(t *testing.T) {
 	n := 0
 	met := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		if n++; n > 20 && testing.Short() {
+		if n++; n > 20 && !effort.Long() {
 			return
 		}
 		w := &world{t: t, path: filepath.Join(dir, fmt.Sprintf("%d.plaid", n)), settings: Settings{Tokenizer: Unicode61}}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
 
 // The program that the image has, built as the Dockerfile says.
 func TestStartsInAnEmptyRoot(t *testing.T) {
 	switch {
-	case testing.Short():
+	case !effort.Long():
 		t.Skip("builds the program")
 	case os.Geteuid() != 0:
 		t.Skip("changing the root needs root")

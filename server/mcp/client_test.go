@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/server"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 // The official client for Python takes every tool, by HTTP and by pipes, and finds that
 // answers are what the tools say.
 func TestOfficialClient(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs Python packages")
 	}
 	python := pyenv.Python(t, "testdata/agents/requirements.txt")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/pyenv"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/mcp"
@@ -76,7 +77,7 @@ func validator(t *testing.T) (program string) {
 // The protocol's own validator finds that the tools by HTTP are as it says; what they do not
 // have is in expected.yml.
 func TestConformance(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("installs packages of Node")
 	}
 	program := validator(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -314,7 +315,7 @@ func TestDamagedWords(t *testing.T) {
 		arrowFile(t, false, []arrow.RecordBatch{r}, ipc.WithZstd()),
 		arrowFile(t, true, []arrow.RecordBatch{recordOf(struct2)}),
 	}
-	if !testing.Short() {
+	if effort.Long() {
 		half, err := os.ReadFile("testdata/half.arrow")
 		require.NoError(t, err)
 		files = append(files, half)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -156,7 +157,7 @@ func TestDamage(t *testing.T) {
 	}
 	require.NoError(t, look(data))
 	step := 1
-	if testing.Short() {
+	if !effort.Long() {
 		step = 13
 	}
 	for i := 0; i < len(data); i += step {

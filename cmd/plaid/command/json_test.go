@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // documented are the sections of docs/json.md, by type.
@@ -27,7 +29,7 @@ func documented(t *testing.T) map[string]string {
 
 // Every line of JSON has a type, and every field of it is documented.
 func TestJSONIsDocumented(t *testing.T) {
-	if testing.Short() {
+	if !effort.Long() {
 		t.Skip("runs most commands")
 	}
 	dir := t.TempDir()

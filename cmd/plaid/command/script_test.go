@@ -23,7 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)
 	}
-	if race.Brief() { // those of commands that do several things at once
+	if effort.Brief() { // those of commands that do several things at once
 		files = slices.DeleteFunc(files, func(name string) bool {
 			return !slices.Contains(scriptsOfSeveral, strings.TrimSuffix(filepath.Base(name), ".txt"))
 		})
@@ -70,7 +70,7 @@ func TestScripts(t *testing.T) {
 			case "root":
 				return os.Geteuid() == 0, nil
 			case "brief":
-				return race.Brief(), nil
+				return effort.Brief(), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},

@@ -20,7 +20,7 @@ func TestSearchService(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "docs.plaid")
 	docs, err := plaid.Create(ctx, path, &plaid.Options{
-		Model: filepath.Join("..", "..", "..", "examples", "quickstart", "colbert-nano"), Passages: &encode.Parting{By: encode.ByWords, Size: 5},
+		Model: filepath.Join("..", "..", "..", "docs", "examples", "quickstart", "colbert-nano"), Passages: &encode.Parting{By: encode.ByWords, Size: 5},
 	})
 	require.NoError(t, err)
 	_, err = docs.Add(ctx,
@@ -107,7 +107,7 @@ func TestWhyThereAreNoWords(t *testing.T) {
 	dir := t.TempDir()
 	texts, path := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "pooled.plaid")
 	require.NoError(t, os.WriteFile(texts, []byte(`{"_id": "owl", "text": "Owls hunt at night and sleep by day."}`+"\n"), 0o644))
-	model := filepath.Join("..", "..", "..", "examples", "quickstart", "colbert-nano")
+	model := filepath.Join("..", "..", "..", "docs", "examples", "quickstart", "colbert-nano")
 	code, _, stderr := try(t, "index", path, "--text", texts, "--model", model, "--pool", "2", "--centroids", "2")
 	require.Equal(t, exitOK, code, stderr)
 	docs, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true, Model: model})

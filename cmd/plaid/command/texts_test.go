@@ -17,7 +17,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -55,7 +55,7 @@ func digest(t *testing.T, path string) string {
 // What was encoded before Ctrl-C, or before a kill, is not encoded again, and the
 // index is the same as without either.
 func TestTextsGoOn(t *testing.T) {
-	race.SkipBrief(t, "processes are killed")
+	effort.SkipBrief(t, "processes are killed")
 	dir := t.TempDir()
 	lines, err := os.ReadFile(corpus)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestTextsGoOn(t *testing.T) {
 // After a kill or an interrupt, which says so, the same command goes on; the index is that of
 // a spool.
 func TestTextsOnDeviceGoOn(t *testing.T) {
-	race.SkipBrief(t, "processes are killed")
+	effort.SkipBrief(t, "processes are killed")
 	plaid, err := exec.LookPath("plaid") // which is this test
 	require.NoError(t, err)
 	dir := t.TempDir()

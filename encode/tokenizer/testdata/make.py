@@ -134,7 +134,7 @@ def main():
     print(len(ls), "lines,", nasty, "nasty;", {k: os.path.getsize(os.path.join(here, k)) for k in ("small.json.gz", "lines.json.gz", "golden.json.gz")})
 
 def nano():
-    quickstart = os.path.join(top, "examples", "quickstart")
+    quickstart = os.path.join(top, "docs", "examples", "quickstart")
     ls = json.load(gzip.open(os.path.join(here, "lines.json.gz")))
     for f in ("corpus.jsonl", "queries.jsonl"): ls += [json.loads(l)["text"] for l in open(os.path.join(quickstart, "scifact-sample", f), encoding="utf8")]
     t = Tokenizer.from_file(os.path.join(quickstart, "colbert-nano", "tokenizer.json")); t.no_truncation(); t.no_padding()

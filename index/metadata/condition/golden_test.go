@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 type golden struct {
@@ -45,7 +46,7 @@ func readGolden(t *testing.T) *golden {
 	var g golden
 	require.NoError(t, d.Decode(&g))
 	require.NotEmpty(t, g.Cases)
-	if testing.Short() {
+	if !effort.Long() {
 		g.Cases = g.Cases[:len(g.Cases)/6]
 	}
 	for i, payload := range g.Documents {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -162,7 +162,7 @@ func testNearest(t *testing.T, b kernels.Backend) {
 		{0, 5, 8}, {1, 1, 1}, {3, 7, 1}, {5, 2, 7}, {17, 33, 64}, {33, 100, 96}, {64, 129, 128}, {9, 65, 130},
 		{130, 30, 200}, {65, 600, 33}, {100, 1111, 128}, {40, 512, 768}, {3, 600, 128}, {20, 515, 4096},
 	} {
-		if race.Brief() && shape.rows*shape.k*shape.dim > 3e6 {
+		if effort.Brief() && shape.rows*shape.k*shape.dim > 3e6 {
 			continue
 		}
 		centroids, x := UnitVectors(rng, shape.k, shape.dim), UnitVectors(rng, shape.rows, shape.dim)

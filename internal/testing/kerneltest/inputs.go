@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -35,10 +35,10 @@ func testShapes(t *testing.T, b kernels.Backend) {
 					lq = min(lq, 33)
 				}
 				every := 4
-				if race.Brief() {
+				if effort.Brief() {
 					every = 11
 				}
-				if i++; testing.Short() && i%every != dim%every {
+				if i++; !effort.Long() && i%every != dim%every {
 					continue
 				}
 				t.Run(fmt.Sprintf("d=%d/n=%d/table=%v/Lq=%d", dim, nbits, table, lq), func(t *testing.T) {
@@ -60,7 +60,7 @@ func testLengths(t *testing.T, b kernels.Backend) {
 	for l := range 71 {
 		lengths = append(lengths, l)
 	}
-	if race.Brief() {
+	if effort.Brief() {
 		lengths = []int{0, 1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 64, 65}
 	}
 	lengths = append(lengths, 127, 128, 129, 200)
@@ -72,7 +72,7 @@ func testLengths(t *testing.T, b kernels.Backend) {
 			})
 		}
 	}
-	if testing.Short() {
+	if !effort.Long() {
 		return
 	}
 	t.Run("all", func(t *testing.T) {
@@ -154,7 +154,7 @@ func testFactors(t *testing.T, b kernels.Backend) {
 
 func testWeights(t *testing.T, b kernels.Backend) {
 	cfg, some := Config{Lengths: []int{0, 1, 5, 30, 64, 70}, K: 500}, []int{1, 7, 32, 40}
-	if race.Brief() {
+	if effort.Brief() {
 		cfg.K, some = 100, []int{7, 40}
 	}
 	c := New(cfg)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -24,7 +24,7 @@ func testScreen(t *testing.T, b kernels.Backend) {
 		{Dim: 30, Nbits: 4, Type: kernels.F32},
 		{Dim: 16, Nbits: 8, Table: true, Type: kernels.F16},
 	} {
-		if race.Brief() && cfg.Dim > 60 {
+		if effort.Brief() && cfg.Dim > 60 {
 			cfg.Dim = 24
 		}
 		cfg.K, cfg.Lengths = k, lengths

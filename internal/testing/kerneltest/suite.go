@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -36,7 +36,7 @@ func Run(t *testing.T, b kernels.Backend) {
 		{"BadInput", testBadInput, false},
 		{"Nearest", testNearest, false},
 	} {
-		if x.several || !race.Brief() { // there is no race where one works
+		if x.several || !effort.Brief() { // there is no race where one works
 			t.Run(x.name, func(t *testing.T) { x.test(t, b) })
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -82,7 +83,7 @@ type suite struct {
 }
 
 // short says that a few cases of each kind are enough.
-func (s *suite) short() bool { return s.o.Brief || testing.Short() }
+func (s *suite) short() bool { return s.o.Brief || !effort.Long() }
 
 func ctx() context.Context { return context.Background() }
 

@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
 
@@ -42,8 +42,8 @@ func TestSeries(t *testing.T) {
 	worlds := &worlds{dir: testenv.RAMDir(t)}
 	for _, s := range series {
 		t.Run(s.name, func(t *testing.T) {
-			wanted := race.Cases(s.short/4, s.short/2, s.short)
-			if race.Brief() {
+			wanted := effort.Cases(s.short/4, s.short)
+			if effort.Brief() {
 				wanted /= 3
 			}
 			if *full {

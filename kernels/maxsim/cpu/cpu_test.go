@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
-	"github.com/plaid-ir/plaid/internal/testing/race"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu"
 )
@@ -21,7 +21,7 @@ func TestTiers(t *testing.T) {
 		b, err := maxsim.Select(name)
 		require.NoError(t, err)
 		t.Run(name, func(t *testing.T) {
-			maxsimtest.Run(t, b, maxsimtest.Options{Brief: name != fastest.Name() && !race.Long()})
+			maxsimtest.Run(t, b, maxsimtest.Options{Brief: name != fastest.Name() && !effort.Long()})
 		})
 	}
 }

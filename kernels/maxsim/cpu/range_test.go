@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -20,7 +21,7 @@ func TestRowsApartSameBits(t *testing.T) {
 	ctx := context.Background()
 	const dim = 128
 	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
-		if testing.Short() && i > 0 {
+		if !effort.Long() && i > 0 {
 			continue
 		}
 		rng := maxsimtest.Rand(uint64(i))
@@ -35,7 +36,7 @@ func TestRowsApartSameBits(t *testing.T) {
 			b, err := maxsim.Select(name)
 			require.NoError(t, err)
 			for _, threads := range []int{1, 3} {
-				if testing.Short() && threads == 1 {
+				if !effort.Long() && threads == 1 {
 					continue
 				}
 				terms := maxsim.Terms{Normalize: true, Threads: threads}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -23,7 +24,7 @@ func TestTiersSameBits(t *testing.T) {
 	require.NoError(t, err)
 	for i, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
 		for _, normalize := range []bool{false, true} {
-			if testing.Short() && normalize == (i%2 == 0) {
+			if !effort.Long() && normalize == (i%2 == 0) {
 				continue
 			}
 			rng := maxsimtest.Rand(uint64(i))
@@ -71,7 +72,7 @@ func TestScreenedSameBits(t *testing.T) {
 	} {
 		for j, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8, maxsim.F32, maxsim.BF16} {
 			rng := maxsimtest.Rand(uint64(i))
-			if testing.Short() && (i+j)%4 > 0 && j < 4 {
+			if !effort.Long() && (i+j)%4 > 0 && j < 4 {
 				continue
 			}
 			dim := []int{128, 31, 96, 1000, 64}[j]
@@ -239,7 +240,7 @@ func TestSegmentsSameBits(t *testing.T) {
 		"few":    {Type: maxsim.BF16, Lengths: []int{3000, 2500}, Masked: 0.9985},
 		"none":   {Lengths: []int{3000}, Masked: 1.1},
 	} {
-		if testing.Short() && name != "some" && name != "few" {
+		if !effort.Long() && name != "some" && name != "few" {
 			continue
 		}
 		q := maxsimtest.Side{Lengths: []int{70, 40, 0, 33}}.SmallBatch(rng, dim) // small: there are ties
@@ -259,7 +260,7 @@ func TestSegmentsSameBits(t *testing.T) {
 			require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
 			wantHead := append([]float32(nil), head.Scores...)
 			for _, threads := range []int{2, 7} {
-				if testing.Short() && (threads == 7) == (kind == "all") {
+				if !effort.Long() && (threads == 7) == (kind == "all") {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", name, kind, threads), func(t *testing.T) {
@@ -321,7 +322,7 @@ func TestGradientPiecesSameBits(t *testing.T) {
 	d := maxsimtest.Side{Type: maxsim.BF16, Lengths: []int{9000, 0, 8500, 70}, Masked: 0.1}.SmallBatch(rng, dim)
 	for _, normalize := range []bool{false, true} {
 		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
-			if testing.Short() && normalize == (kind == maxsim.F32) {
+			if !effort.Long() && normalize == (kind == maxsim.F32) {
 				continue
 			}
 			terms := maxsim.Terms{Normalize: normalize, Threads: 1, Weights: maxsimtest.Normal(rng, q.Tokens.Rows())}

@@ -73,7 +73,7 @@ def blocks(page: Path) -> list[tuple[int, str]]:
 
 def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "frameworks.md"
-    os.symlink(ROOT / "examples", tmp_path / "examples")
+    os.symlink(ROOT / "docs", tmp_path / "docs")
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {"__name__": "page"}
     ran = 0

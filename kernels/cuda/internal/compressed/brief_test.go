@@ -5,13 +5,13 @@ import (
 	"os"
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // A short run under the race detector draws fewer cases of each property.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if race.Brief() {
+	if effort.Brief() {
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}

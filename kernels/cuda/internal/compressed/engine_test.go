@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/nearest"
@@ -42,7 +43,7 @@ func (a attaching) Builder(cpu kernels.Backend) kernels.Builder {
 // of the index.
 func TestEngineOnDeviceFollowsTheIndex(t *testing.T) {
 	steps := 250
-	if testing.Short() {
+	if !effort.Long() {
 		steps = 60
 	}
 	for seed := range uint64(2) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -22,7 +23,7 @@ var ctx = context.Background()
 // The host's part against the oracle, with kernels in Go.
 func TestSuiteWithoutADevice(t *testing.T) {
 	o := maxsimtest.Options{MaxDim: 64}
-	if testing.Short() {
+	if !effort.Long() {
 		o.MaxDim = 17
 	}
 	maxsimtest.Run(t, New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))), o)
@@ -38,7 +39,7 @@ func TestSuiteInPieces(t *testing.T) {
 		{docs: 1 << 20, projected: 1 << 20, out: 1 << 20, part: 1 << 20, segment: 4},
 		{docs: 2000, projected: 2000, out: 3000, part: 1000, segment: 2},
 	} {
-		if testing.Short() && l.segment != 2 {
+		if !effort.Long() && l.segment != 2 {
 			continue
 		}
 		b.limits = l

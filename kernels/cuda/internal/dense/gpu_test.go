@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -128,7 +129,7 @@ func TestGPUKernels(t *testing.T) {
 	docs := []int{0, 1, 63, 64, 65, 16, 17, 129, 5, 200}
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
 		for _, dim := range []int{20, 32, 48, 64, 96, 128, 160, 192, 256, 384, 768, 1024} {
-			if testing.Short() && dim > 256 {
+			if !effort.Long() && dim > 256 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/d=%d", kind, dim), func(t *testing.T) {

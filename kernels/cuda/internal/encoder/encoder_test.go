@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
@@ -25,7 +25,7 @@ import (
 func TestAgainstProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := kinds()
-	if race.Brief() {
+	if effort.Brief() {
 		all = all[:1]
 	}
 	for _, k := range all {
@@ -56,7 +56,7 @@ func keys(m map[string]int) (all []string) {
 
 // TestWidest: the largest rows that the kernels take.
 func TestWidest(t *testing.T) {
-	if race.Brief() {
+	if effort.Brief() {
 		t.Skip("arithmetic of one goroutine")
 	}
 	for _, k := range []kind{kinds()[0], kinds()[3]} {
@@ -103,7 +103,7 @@ func TestSameBits(t *testing.T) {
 			texts[i] = textOf(r, []int{0, 1, 5, 32, 33, 64, 65, 100, longest}[i])
 			alone[i] = encodeOn(t, small, batchOf(texts[i]))
 		}
-		for range race.Cases(6, 15, 100) {
+		for range effort.Cases(6, 100) {
 			m := []*opened{large, small}[r.IntN(2)]
 			var batch [][]int32
 			want := []float32{}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -70,7 +70,7 @@ func TestGolden(t *testing.T) {
 	var texts struct{ Queries, Documents []string }
 	require.NoError(t, json.Unmarshal(b, &texts))
 	folders := []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert", "xlmr", "xlmr-rotary"}
-	if race.Brief() {
+	if effort.Brief() {
 		folders = folders[:1]
 	}
 	for _, folder := range folders {
@@ -102,7 +102,7 @@ func TestGolden(t *testing.T) {
 
 // TestNano: a real model, on a device, against PyTorch in float32.
 func TestNano(t *testing.T) {
-	dir := filepath.Join("..", "..", "..", "..", "examples", "quickstart", "colbert-nano")
+	dir := filepath.Join("..", "..", "..", "..", "docs", "examples", "quickstart", "colbert-nano")
 	b, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	require.NoError(t, err)
 	var texts []string

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
@@ -163,7 +163,7 @@ func real(size int) kind {
 // host, of the sizes that models in use have. It asserts nothing, and is of use alone on
 // a machine: PLAID_LONG=1 go test -run GPUSpeed -v.
 func TestGPUSpeed(t *testing.T) {
-	if !race.Long() {
+	if !effort.Long() {
 		t.Skip("measures; PLAID_LONG=1 runs it")
 	}
 	d := runtimetest.OpenGPU(t)

@@ -18,7 +18,7 @@ import (
 // colbert-mini beside the checkout, and what PLAID_GPU_MODELS names, folders with colons
 // between them.
 func encoders(t testing.TB) map[string]string {
-	all := map[string]string{"colbert-nano": filepath.Join("..", "..", "..", "..", "examples", "quickstart", "colbert-nano")}
+	all := map[string]string{"colbert-nano": filepath.Join("..", "..", "..", "..", "docs", "examples", "quickstart", "colbert-nano")}
 	if names := os.Getenv("PLAID_GPU_MODELS"); names != "" {
 		for _, dir := range filepath.SplitList(names) {
 			all[filepath.Base(dir)] = dir
@@ -34,7 +34,7 @@ func encoders(t testing.TB) map[string]string {
 func realTexts(t testing.TB) (docs []encode.Text, queries []string) {
 	dir := os.Getenv("PLAID_GPU_TEXTS")
 	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "..", "examples", "quickstart", "scifact-sample")
+		dir = filepath.Join("..", "..", "..", "..", "docs", "examples", "quickstart", "scifact-sample")
 	}
 	for text, err := range encode.JSONL(t.Context(), filepath.Join(dir, "corpus.jsonl")) {
 		require.NoError(t, err)

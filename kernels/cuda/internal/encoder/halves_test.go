@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/race"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -41,7 +41,7 @@ func keptOf(r *rand.Rand, n int, share float64) []int32 {
 func TestHalves(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	all := []kind{kinds()[0], kinds()[1], kinds()[2], kinds()[4]}
-	if race.Brief() {
+	if effort.Brief() {
 		all = all[:1]
 	}
 	for _, k := range all {
