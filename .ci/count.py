@@ -43,9 +43,8 @@ for line in sys.stdin:
             del said[key]
 
 packages.sort(reverse=True)
-slow = ", ".join(f"{name.removeprefix('github.com/plaid-ir/plaid/')} {seconds:.0f} s" for seconds, name in packages[:5] if seconds >= 1)
-if slow:
-    print(f"slowest: {slow}")
+slow = [f"{name.removeprefix('github.com/plaid-ir/plaid/')} {seconds:.0f} s" for seconds, name in packages[:5]]
+print(f"slowest: {', '.join(slow)}")
 print(f"{sum(tests.values())} tests with {parts} parts in {len(packages)} packages: "
       f"{tests['pass']} passed, {tests['skip']} skipped, {tests['fail']} failed")
 if not tests:
