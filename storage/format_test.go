@@ -140,7 +140,6 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 			field(n, "%s: documents %v", what, docs.ToArray())
 		}
 		if key == "r" {
-			field(1, "beyond the limits: %t", v[at] == 1)
 			bitmap("covered")
 			n := u32(0)
 			field(4, "%d fields", n)
@@ -148,6 +147,8 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 				field(4, "a name of %d bytes follows", u32(0))
 				field(int(le.Uint32(v[at-4:])), "field %d", 0)
 			}
+			bitmap("with fields that are left out")
+			field(4, "%d bytes follow: fields with booleans, arrays or objects", u32(0))
 			break
 		}
 		bitmap("with the field")

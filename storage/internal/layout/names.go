@@ -41,8 +41,8 @@ var (
 	BucketIDs          = []byte("ids")
 	BucketPayload      = []byte("payload")
 	BucketPostings     = []byte("postings")
-	BucketFields       = []byte("fields") // optional
-	GenerationBuckets  = [][]byte{BucketCodec, BucketChunks, BucketIDs, BucketPayload, BucketPostings}
+	BucketFields       = []byte("fields")
+	GenerationBuckets  = [][]byte{BucketCodec, BucketChunks, BucketIDs, BucketPayload, BucketPostings, BucketFields}
 	GenerationKeys     = [][]byte{KeyHeader, KeyState, KeyTombstones, KeyPayloadDocs}
 	CodecKeys          = [][]byte{KeyCentroids, KeyCutoffs, KeyDimScale, KeyCentroidScale}
 	generationPrefix   = []byte("g")
