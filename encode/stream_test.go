@@ -102,7 +102,7 @@ func TestClosedWhileUsed(t *testing.T) {
 	for _, o := range backends {
 		dir := nano(t)
 		if o.Backend == ONNXRuntime {
-			dir = mini(t)
+			dir = miniGraph(t)
 		}
 		e, err := Open(dir, o)
 		require.NoError(t, err)

@@ -23,8 +23,8 @@ var (
 	ErrTokenizer = errors.New("unusable tokenizer")
 	// ErrWeights: a tensor is missing, too many, of another shape or not finite.
 	ErrWeights = errors.New("unusable weights")
-	// ErrGraph: an ONNX graph has a part that is not recognised.
-	ErrGraph = errors.New("graph is not recognised")
+	// ErrGraph: onnxruntime cannot use the ONNX graph.
+	ErrGraph = errors.New("graph cannot be run")
 )
 
 // ModelError names the place of a fault of a model folder.

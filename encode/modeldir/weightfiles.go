@@ -6,11 +6,6 @@ import (
 	"strings"
 )
 
-// IsONNX says whether the weights are those of a graph.
-func (c *Config) IsONNX() bool {
-	return len(c.Weights) > 0 && strings.EqualFold(filepath.Ext(c.Weights[0]), ".onnx")
-}
-
 // graphFiles finds the graph and the file beside it that may have its tensors,
 // or says what is missing.
 func (r *reader) graphFiles() (missing []string, err error) {
@@ -23,7 +18,7 @@ func (r *reader) graphFiles() (missing []string, err error) {
 		if !exists(path) {
 			continue
 		}
-		r.c.Weights = []string{path}
+		r.c.Weights, r.c.graph = []string{path}, true
 		for _, end := range []string{"_data", ".data"} {
 			if exists(path + end) {
 				r.c.Weights = append(r.c.Weights, path+end)

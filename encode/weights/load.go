@@ -13,13 +13,7 @@ import (
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	n := nativeConfig(c)
-	var w *native.Weights
-	var err error
-	if c.IsONNX() {
-		w, err = loadONNX(c)
-	} else {
-		w, err = loadSafetensors(c)
-	}
+	w, err := loadSafetensors(c)
 	if err != nil {
 		return n, nil, err
 	}

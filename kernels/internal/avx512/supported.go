@@ -4,12 +4,9 @@ package avx512
 
 import "golang.org/x/sys/cpu"
 
-// Supported reports whether the processor and the operating system have what
-// the functions of this package need.
+// Supported reports whether the processor and the operating system have what the
+// functions of this package need.
 func Supported() bool {
 	x := &cpu.X86
-	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX2 && x.HasFMA
+	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasAVX2 && x.HasFMA
 }
-
-// SupportedBytes reports whether the processor also has VNNI, for [Filter].
-func SupportedBytes() bool { return Supported() && cpu.X86.HasAVX512VNNI }

@@ -36,15 +36,13 @@ func avx2MaxBytes(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, co
 	}
 }
 
+// avx512Tokens is avx2Tokens but for what wider registers and VNNI make faster. Tables,
+// of imported weights, and rows of 32 bytes are looked up as there.
 func avx512Tokens() Tokens {
-	t := portableTokens
-	t.Uses = everywhere("avx512")
-	t.Accumulate = avx512.Accumulate
-	t.Compose = avx512.Compose
-	t.MaxFast = avx512.MaxFast
-	t.MaxFine = avx512.MaxFine
-	t.MaxBytes = avx2MaxBytes // a row is 32 bytes, so wider registers bring nothing
-	t.Uses[StageApprox] = "avx2"
+	t := avx2Tokens()
+	t.Uses = everywhere("avx512 (VNNI)")
+	t.Uses[StageScores], t.Uses[StageApprox] = "avx512", "avx2"
+	t.MaxLevels = avx512.MaxLevels
 	t.CentroidScores = func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte) {
 		next, step := (*byte)(unsafe.Pointer(unsafe.SliceData(rows))), 0
 		if len(ahead) > 0 {
@@ -61,15 +59,8 @@ func avx512Tokens() Tokens {
 	t.WidenF16 = avx512.WidenF16
 	t.Bytes = avx512.Bytes
 	t.Words = avx512.Words
-	t.Above = avx2.Above // as fast as memory
-	t.Screen = avx2.Screen
-	if avx512.SupportedBytes() {
-		t.Uses[StageNearest] = "avx512 (VNNI)"
-		t.Uses[StageFast], t.Uses[StageFine] = "avx512 (VNNI)", "avx512 (VNNI)"
-		t.MaxLevels = avx512.MaxLevels
-		t.Screen = avx512Screen
-		t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
-	}
+	t.Screen = avx512Screen
+	t.Filter = &Filter{Top: 255, Range: avx512.Range, Levels: avx512.Levels, Pack: avx512.Pack, Filter: avx512.Filter}
 	return t
 }
 

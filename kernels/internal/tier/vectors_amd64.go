@@ -14,12 +14,9 @@ func avx2Vectors() Vectors {
 }
 
 func avx512Vectors() Vectors {
-	v := Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares,
-		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8}
-	if avx512.SupportedBytes() {
-		v.Screen = &Screen{Rows: avx512.ScreenRows, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}
-	}
-	return v
+	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares,
+		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8,
+		Screen: &Screen{Rows: avx512.ScreenRows, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
 }
 
 // amxVectors screens bfloat16 as it is, by matrix products.

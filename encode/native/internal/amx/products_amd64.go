@@ -12,7 +12,7 @@ const MaxByteVectors = 2
 
 // Supported reports whether the processor and the operating system have what
 // [ByteProducts] needs.
-func Supported() bool { return avx512.SupportedBytes() && floats.AMXAllowed() }
+func Supported() bool { return avx512.Supported() && floats.AMXAllowed() }
 
 //go:noescape
 func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)

@@ -17,8 +17,8 @@ const (
 //go:noescape
 func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 
-// ByteProducts computes tiles of 8 rows. It needs VNNI, and bytes of a with 128
-// added to them, which starts takes off again.
+// ByteProducts computes tiles of 8 rows. It needs bytes of a with 128 added to them,
+// which starts takes off again.
 //
 //go:noescape
 func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
