@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -530,11 +531,10 @@ class Addresses(unittest.TestCase):
             self.assertEqual(len(index), 40)
 
     def test_a_connection_that_was_closed_is_made_again(self) -> None:
-        url = self.serve("--idle-timeout", "10ms")
-        with Index(url=url) as index:
+        with Index(url=self.serve()) as index:
             for i in range(3):
                 index.add_documents([str(i)], [np.eye(4)])
-                time.sleep(0.05)
+                index._client._connection()[0].sock.shutdown(socket.SHUT_RDWR)  # as the service does after some minutes
             self.assertEqual(len(index), 3)
 
 
