@@ -11,7 +11,7 @@ import (
 type Info struct {
 	Path           string         `json:"path"`            // of the file
 	FormatVersion  int            `json:"format_version"`  // which programs must know to read it
-	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/format.md
+	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/formats.md
 	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
 	Built          *Built         `json:"built,omitempty"` // nil in files of the first programs
 	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect

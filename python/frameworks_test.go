@@ -13,7 +13,7 @@ import (
 )
 
 // The adapters to frameworks pass the tests that these have for all, and type checks; the
-// blocks of docs/frameworks.md run.
+// blocks of docs/python.md run.
 func TestFrameworks(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("installs Python packages")

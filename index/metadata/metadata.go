@@ -10,7 +10,7 @@
 //
 // A run is what one change of an index has written about some documents. Where two runs
 // cover a document the newer one counts. Runs are small sets of keys and values;
-// docs/format.md has their bytes.
+// docs/formats.md has their bytes.
 //
 // What is kept of a field is bounded. Text of more than 40 bytes is kept as its first 32
 // and a hash, so that it is found by equality, and by order up to what the beginning

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures the search on this machine's first GPU: what docs/lab/gpu.md says
+# Checks and measures the search on this machine's first GPU: what docs/lab/kernels.md says
 # comes from one run of it. It takes about eight minutes, most of them to build an
 # index of 50 million tokens.
 #

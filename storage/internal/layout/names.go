@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of buckets and keys; docs/format.md draws them.
+// Names of buckets and keys; docs/formats.md draws them.
 var (
 	RootBucket = []byte("plaid")
 

@@ -92,7 +92,7 @@ const mostSide = 4
 
 // sideBySide is how many groups of a scan of all documents share the decoding of
 // tokens: as many as take the least time, measured with 1.3 to 600 million tokens
-// (docs/lab/gpu.md), if there is room for whole sets of them.
+// (docs/lab/kernels.md), if there is room for whole sets of them.
 func (s *shape) sideBySide(groups, room int) int {
 	if s.mode <= halfMode {
 		return 1
