@@ -64,7 +64,7 @@ func TestSeveralDevices(t *testing.T) {
 	w := &Weights{Words: make([]float32, 32), Positions: make([]float32, 8*16), Norm: norm}
 	a := &listed{name: "a:0", begun: make(chan struct{}), going: make(chan struct{})}
 	b := &listed{name: "b:0"}
-	m, err := On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	m, err := On(t.Context(), kernels.Several(a, b), c, w, Options{})
 	require.NoError(t, err)
 	require.Equal(t, "a:0,b:0", m.About().Device.Name)
 	done := make(chan error)
@@ -80,7 +80,7 @@ func TestSeveralDevices(t *testing.T) {
 	require.True(t, a.closed && b.closed)
 
 	a.closed, b.full = false, errors.New("full")
-	_, err = On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	_, err = On(t.Context(), kernels.Several(a, b), c, w, Options{})
 	require.ErrorIs(t, err, b.full)
 	require.True(t, a.closed)
 	c.Heads = 3

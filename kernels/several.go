@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"time"
 )
 
-// Spread makes one device of several, each of which holds a share of the
-// documents. Every search asks all of them and merges what they find, which is
-// what one device with all documents would find; a search with probes that finds
-// too few documents on one device has that device search all of its share. Memory
-// in [AttachOptions] is that of each. Builds use the first. Closing it closes them.
-func Spread(devices ...Device) Device { return &several{devices: devices} }
+// Several makes one device of several. Each holds the whole of an index, and the queries
+// of a call are dealt out to them evenly. Memory in [AttachOptions] is that of each.
+// Builds use the first. Closing it closes them.
+func Several(devices ...Device) Device { return &several{devices: devices} }
 
 // Parts are the devices that one of several is made of; of others it is the device.
 func Parts(d Device) []Device {
@@ -27,15 +24,8 @@ func Parts(d Device) []Device {
 	return []Device{d}
 }
 
-// several is devices that are used as one. Copies each hold the whole of an index:
-// searches are dealt out to them, the queries of a call evenly.
-type several struct {
-	devices []Device
-	copies  bool
-}
-
-// copiesPrefix begins the names of devices that each hold the whole.
-const copiesPrefix = "copies:"
+// several is devices that are used as one.
+type several struct{ devices []Device }
 
 func (s *several) Info() DeviceInfo {
 	infos := make([]DeviceInfo, len(s.devices))
@@ -55,9 +45,6 @@ func (s *several) Info() DeviceInfo {
 		Name: join(func(i *DeviceInfo) string { return i.Name }), Model: join(func(i *DeviceInfo) string { return i.Model }),
 		Capability: join(func(i *DeviceInfo) string { return i.Capability }), PCI: join(func(i *DeviceInfo) string { return i.PCI }),
 		Driver: join(func(i *DeviceInfo) string { return i.Driver }), Unusable: join(func(i *DeviceInfo) string { return i.Unusable }),
-	}
-	if s.copies {
-		sum.Name = copiesPrefix + sum.Name
 	}
 	for _, i := range infos {
 		sum.Memory += i.Memory
@@ -89,14 +76,13 @@ func onEach(n int, fn func(i int) error) error {
 	return errors.Join(failed...)
 }
 
-// Attach uploads an index to all devices at once, its share or all of it.
+// Attach uploads an index to all devices at once.
 func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attachment, error) {
-	a := &attachments{name: s.Info().Name, parts: make([]Attachment, len(s.devices)), shares: make([]*shares, len(s.devices)), copies: s.copies}
+	a := &attachments{name: s.Info().Name, parts: make([]Attachment, len(s.devices))}
 	progress := o.Progress
 	var mu sync.Mutex
 	done, total := make([]int64, len(a.parts)), make([]int64, len(a.parts))
 	err := onEach(len(a.parts), func(i int) (err error) {
-		a.shares[i] = &shares{number: i, of: len(a.parts)}
 		o := o
 		if progress != nil {
 			o.Progress = func(n, of int64) {
@@ -111,7 +97,7 @@ func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attach
 				progress(sum[0], sum[1])
 			}
 		}
-		a.parts[i], err = s.devices[i].Attach(ctx, a.corpus(i, c), o)
+		a.parts[i], err = s.devices[i].Attach(ctx, c, o)
 		return err
 	})
 	if err != nil {
@@ -122,19 +108,9 @@ func (s *several) Attach(ctx context.Context, c Corpus, o AttachOptions) (Attach
 
 // attachments is an index on several devices.
 type attachments struct {
-	name   string
-	parts  []Attachment // nil: not attached
-	shares []*shares
-	copies bool
-	next   atomic.Int64 // of copies: the device whose turn it is
-}
-
-// corpus is what part i has of a snapshot.
-func (a *attachments) corpus(i int, c Corpus) Corpus {
-	if a.copies {
-		return c
-	}
-	return a.shares[i].shareFor(c)
+	name  string
+	parts []Attachment // nil: not attached
+	next  atomic.Int64 // the device whose turn it is
 }
 
 // Plan adds up the plans.
@@ -168,26 +144,12 @@ func (a *attachments) Close() error {
 	return all
 }
 
-// Search implements [Attachment].
+// Search implements [Attachment]: it deals queries out, a run of them to each device.
 func (a *attachments) Search(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error) {
 	if len(qs) == 0 {
 		return []DeviceAnswer{}, nil
 	}
 	start := time.Now()
-	search := a.everywhere
-	if a.copies {
-		search = a.anywhere
-	}
-	answers, err := search(ctx, c, qs)
-	for i := range answers {
-		answers[i].Stats.Device = a.name
-		answers[i].Stats.Times.Total = time.Since(start) / time.Duration(len(qs))
-	}
-	return answers, err
-}
-
-// anywhere deals queries out to copies, a run of them to each.
-func (a *attachments) anywhere(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error) {
 	answers := make([]DeviceAnswer, len(qs))
 	n := min(len(a.parts), len(qs))
 	first := int(a.next.Add(int64(n)) - int64(n))
@@ -200,94 +162,17 @@ func (a *attachments) anywhere(ctx context.Context, c Corpus, qs []DeviceQuery) 
 	if err != nil {
 		return nil, err
 	}
-	return answers, nil
-}
-
-// everywhere asks all devices, and merges.
-func (a *attachments) everywhere(ctx context.Context, c Corpus, qs []DeviceQuery) ([]DeviceAnswer, error) {
-	found := make([][]DeviceAnswer, len(a.parts))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	err := onEach(len(a.parts), func(i int) (err error) {
-		// One restriction for several queries stays one, so that they share launches.
-		masked, listed := map[*uint64][]uint64{}, map[*uint32][]uint32{}
-		mine := slices.Clone(qs)
-		for j := range mine {
-			q := &mine[j]
-			if len(q.Allowed) > 0 {
-				key := &q.Allowed[0]
-				if masked[key] == nil {
-					masked[key] = a.shares[i].mask(q.Allowed)
-				}
-				q.Allowed = masked[key]
-			}
-			if len(q.Docs) > 0 {
-				key := &q.Docs[0]
-				if listed[key] == nil {
-					listed[key] = a.shares[i].docs(q.Docs)
-				}
-				q.Docs = listed[key]
-			}
-		}
-		if found[i], err = a.parts[i].Search(ctx, a.corpus(i, c), mine); err != nil {
-			cancel() // the others need not go on
-		}
-		return err
-	})
-	if err != nil {
-		return nil, firstCause(err)
-	}
-	answers := make([]DeviceAnswer, len(qs))
-	for j := range qs {
-		answers[j] = merge(found, j, qs[j].K)
+	for i := range answers {
+		answers[i].Stats.Device = a.name
+		answers[i].Stats.Times.Total = time.Since(start) / time.Duration(len(qs))
 	}
 	return answers, nil
-}
-
-// firstCause is the first of joined errors that is not the end of a context, which
-// one that failed has brought upon the others.
-func firstCause(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	for _, e := range joined.Unwrap() {
-		if !errors.Is(e, context.Canceled) {
-			return e
-		}
-	}
-	return err
-}
-
-// merge is the answer to query j of what each device has found.
-func merge(found [][]DeviceAnswer, j, k int) (out DeviceAnswer) {
-	type hit struct {
-		doc   uint32
-		score float32
-	}
-	var hits []hit
-	for i := range found {
-		x := &found[i][j]
-		for n, doc := range x.Docs {
-			hits = append(hits, hit{doc, x.Scores[n]})
-		}
-		out.Stats.Add(x.Stats)
-	}
-	slices.SortFunc(hits, func(x, y hit) int { return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.doc, y.doc)) })
-	hits = hits[:min(k, len(hits))]
-	out.Docs, out.Scores = make([]uint32, len(hits)), make([]float32, len(hits))
-	for i, h := range hits {
-		out.Docs[i], out.Scores[i] = h.doc, h.score
-	}
-	out.Stats.Searches = 1
-	return out
 }
 
 // openSeveral opens the devices of a list of names, or all of a kind.
 func openSeveral(ctx context.Context, list, from string) (Device, error) {
-	rest, copies := strings.CutPrefix(list, copiesPrefix)
 	var names []string
-	for _, name := range strings.Split(rest, ",") {
+	for _, name := range strings.Split(list, ",") {
 		if kind, ok := strings.CutSuffix(name, ":all"); ok {
 			all, err := ofKind(kind, from)
 			if err != nil {
@@ -298,7 +183,7 @@ func openSeveral(ctx context.Context, list, from string) (Device, error) {
 		}
 		names = append(names, name)
 	}
-	s := &several{copies: copies}
+	s := &several{}
 	for i, name := range names {
 		var d Device
 		err := error(nil)

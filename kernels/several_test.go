@@ -61,14 +61,13 @@ func lengths(rng *rand.Rand, n int) []int {
 	return l
 }
 
-// Devices that share an index find what one finds that has all of it, and so does
-// each of several that have copies.
+// Several devices find what one finds.
 func TestSeveralDevicesFindWhatOneFinds(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		rng := rand.New(rand.NewPCG(seed, 1))
-		docs := rapid.SampledFrom([]int{1, 255, 256, 257, 700, 1500}).Draw(t, "docs")
+		docs := rapid.SampledFrom([]int{1, 255, 700}).Draw(t, "docs")
 		cs := kerneltest.New(kerneltest.Config{Dim: 16, K: 8, CodeBytes: 2, Lengths: lengths(rng, docs), Seed: seed})
 		c := newMemory(cs, rng.IntN(docs+1))
 		for range docs / 5 {
@@ -79,10 +78,7 @@ func TestSeveralDevicesFindWhatOneFinds(t *testing.T) {
 		for range rapid.IntRange(2, 4).Draw(t, "devices") {
 			parts = append(parts, &kerneltest.Device{})
 		}
-		several := kernels.Spread(parts...)
-		if rapid.Bool().Draw(t, "copies") {
-			several = kernels.Copies(parts...)
-		}
+		several := kernels.Several(parts...)
 		one, err := (&kerneltest.Device{}).Attach(ctx, c, kernels.AttachOptions{})
 		require.NoError(t, err)
 		all, err := several.Attach(ctx, c, kernels.AttachOptions{})
@@ -130,25 +126,18 @@ func TestOneOfSeveralDevicesFails(t *testing.T) {
 	c := newMemory(cs)
 	broken := errors.New("broken")
 	bad := &kerneltest.Device{}
-	for _, d := range []kernels.Device{kernels.Spread(&kerneltest.Device{}, bad), kernels.Copies(&kerneltest.Device{}, bad)} {
-		bad.Fail = nil
-		a, err := d.Attach(ctx, c, kernels.AttachOptions{})
-		require.NoError(t, err)
-		bad.Fail = func() error { return broken }
-		_, err = a.Search(ctx, c, []kernels.DeviceQuery{{Vectors: cs.Query(2), K: 3}, {Vectors: cs.Query(2), K: 3}})
-		require.ErrorIs(t, err, broken)
-		_, err = d.Attach(ctx, c, kernels.AttachOptions{})
-		require.ErrorIs(t, err, broken)
-		require.NoError(t, a.Close())
-	}
-	none, err := func() ([]kernels.DeviceAnswer, error) {
-		bad.Fail = nil
-		a, err := kernels.Spread(&kerneltest.Device{}, bad).Attach(ctx, c, kernels.AttachOptions{})
-		require.NoError(t, err)
-		return a.Search(ctx, c, nil)
-	}()
+	d := kernels.Several(&kerneltest.Device{}, bad)
+	a, err := d.Attach(ctx, c, kernels.AttachOptions{})
+	require.NoError(t, err)
+	none, err := a.Search(ctx, c, nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
+	bad.Fail = func() error { return broken }
+	_, err = a.Search(ctx, c, []kernels.DeviceQuery{{Vectors: cs.Query(2), K: 3}, {Vectors: cs.Query(2), K: 3}})
+	require.ErrorIs(t, err, broken)
+	_, err = d.Attach(ctx, c, kernels.AttachOptions{})
+	require.ErrorIs(t, err, broken)
+	require.NoError(t, a.Close())
 }
 
 // numbered is a kind of device, of which two are there.
@@ -183,7 +172,7 @@ func TestNamesOfSeveralDevices(t *testing.T) {
 	kernels.RegisterDevices(numbered{&opened, &closed})
 	for name, want := range map[string]string{
 		"numbered:1": "numbered:1", "numbered:0,numbered:1": "numbered:0,numbered:1", "numbered:all": "numbered:0,numbered:1",
-		"numbered:1,numbered:0": "numbered:1,numbered:0", "copies:numbered:all": "copies:numbered:0,numbered:1", "copies:numbered:1": "numbered:1",
+		"numbered:1,numbered:0": "numbered:1,numbered:0",
 	} {
 		opened, closed = nil, nil
 		d, _, err := kernels.OpenDevice(ctx, name)
@@ -194,7 +183,7 @@ func TestNamesOfSeveralDevices(t *testing.T) {
 		require.ElementsMatch(t, opened, closed)
 	}
 	for _, name := range []string{
-		"numbered:0,numbered:2", "numbered:0,numbered:0", "numbered:0,", ",", "nothing:all", "copies:", "numbered:0,cpu", "numbered:all,numbered:1", "numbered:0,nothing:0",
+		"numbered:0,numbered:2", "numbered:0,numbered:0", "numbered:0,", ",", "nothing:all", "numbered:0,cpu", "numbered:all,numbered:1", "numbered:0,nothing:0",
 	} {
 		opened, closed = nil, nil
 		_, _, err := kernels.OpenDevice(ctx, name)
