@@ -3,6 +3,7 @@ package transformer
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,4 +89,14 @@ func TestSeveralDevices(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 	_, err = On(t.Context(), struct{ kernels.Device }{a}, Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8}, w, Options{})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
+}
+
+// TestSincos: to more digits than a table has, as far as texts reach.
+func TestSincos(t *testing.T) {
+	for x := 0.0; x < 9000; x += 0.317 {
+		sin, cos := sincos(x)
+		wantSin, wantCos := math.Sincos(x)
+		require.InDelta(t, wantSin, sin, 1e-11)
+		require.InDelta(t, wantCos, cos, 1e-11)
+	}
 }

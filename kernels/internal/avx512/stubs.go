@@ -1,6 +1,20 @@
 //go:build amd64 && !purego
 
+// Package avx512 holds the inner loops of package tier for processors with
+// AVX-512 F, BW, VL, DQ and VNNI. Lengths are not checked: package cpu does that.
+// Call nothing here unless Supported.
 package avx512
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor and the operating system have what the
+// functions of this package need.
+func Supported() bool {
+	x := &cpu.X86
+	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasAVX2 && x.HasFMA
+}
 
 // MaxLevels raises best[i] to the largest products, over the tokens of
 // ranges[i], of the factor and S + a·(mid + unit·Σ q·b), with b the levels 0 to

@@ -1,6 +1,20 @@
 //go:build amd64 && !purego
 
+// Package avx512 holds the inner loops of package native in AVX-512. The assembler
+// is written by package gen. Lengths are not checked: package native does that.
+// Call nothing here unless Supported.
 package avx512
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor and the operating system have what the
+// functions of this package need.
+func Supported() bool {
+	x := &cpu.X86
+	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasAVX2 && x.HasFMA
+}
 
 // The functions do what those of package plain do, to the bit.
 
