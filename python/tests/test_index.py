@@ -174,7 +174,7 @@ class Results(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         self.assertEqual(self.index(self.queries[:1]), want)
         self.index.add_documents(["new"], self.queries[:1]).remove_documents(["new"])
-        self.assertTrue(os.path.exists(self.index._service.folder))
+        self.assertTrue(os.path.exists(self.index._connection.service.folder))
 
 
 class Tensor:
@@ -247,10 +247,10 @@ class Changes(unittest.TestCase):
 
     def test_indexes_of_a_folder_share_a_service(self) -> None:
         one, two = self.open("one"), self.open("two")
-        self.assertIs(one._service, two._service)
+        self.assertIs(one._connection.service, two._connection.service)
         one.add_documents(["a"], self.docs[:1])
         two.add_documents(["b", "c"], self.docs[1:3])
-        process = one._service.process
+        process = one._connection.service.process
         one.close()
         self.assertEqual(len(two), 2)
         two.close()
@@ -262,7 +262,7 @@ class Changes(unittest.TestCase):
 
     def test_forgotten_indexes_end_their_service(self) -> None:
         index = Index(None)
-        process, folder = index._service.process, index._service.folder
+        process, folder = index._connection.service.process, index._connection.service.folder
         del index
         gc.collect()
         self.assertIsNotNone(process.returncode)
@@ -436,13 +436,13 @@ class Processes(unittest.TestCase):
             import sys, numpy as np
             from plaid_ir import Index
             index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
-            print(index._service.process.pid, flush=True)
+            print(index._connection.service.process.pid, flush=True)
             sys.stdin.read()
         """)
         with program:
             pid = int(program.stdout.readline())
             with Index(self.folder) as index:  # by the service of the other process
-                self.assertIsNone(index._service.process)
+                self.assertIsNone(index._connection.service.process)
                 self.assertEqual(len(index), 1)
                 index.add_documents(["b"], [np.eye(4)])
             self.assertTrue(alive(pid))
@@ -456,7 +456,7 @@ class Processes(unittest.TestCase):
             import sys, numpy as np
             from plaid_ir import Index
             index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
-            print(index._service.process.pid, flush=True)
+            print(index._connection.service.process.pid, flush=True)
         """)
         with program:
             pid = int(program.stdout.readline())

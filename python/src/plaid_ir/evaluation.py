@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import ir_measures
     import ranx  # pyright: ignore[reportMissingTypeStubs]
 
-    from ._hits import Hit
+    from ._results import Hit
 
 
 def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:

@@ -13,7 +13,7 @@ from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._errors import EmptyIndexError
 from ._index import Index
-from ._values import quoted
+from ._metadata import quoted
 
 _ORDER = (">", ">=", "<", "<=")
 

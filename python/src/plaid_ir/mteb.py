@@ -115,7 +115,7 @@ class PlaidSearchIndex:
     def clear(self) -> None:
         """Removes all documents. mteb calls it after each search."""
         if self._index is not None:
-            self._index._change("DELETE", self._index._path)
+            self._index._connection.change("DELETE", self._index._connection.path)
             self._index.close()
             self._index = None
         self._ids = []
