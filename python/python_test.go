@@ -108,7 +108,7 @@ func TestFrameworks(t *testing.T) {
 func fromSources(t *testing.T) []string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "plaid")
-	out, err := exec.Command("go", "build", "-o", binary, "../cmd/plaid").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", binary, "../cmd/plaid").CombinedOutput()
 	require.NoError(t, err, string(out))
 	return []string{"PLAID_BINARY=" + binary, "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}
 }

@@ -44,7 +44,7 @@ def encode_all(texts: object) -> object:
 
 
 class ColBERT:
-    """What the page needs of pylate.models.ColBERT."""
+    """The part of pylate.models.ColBERT that the page uses."""
 
     def __init__(self, model_name_or_path: str) -> None:
         self.name = model_name_or_path
@@ -65,7 +65,7 @@ class Retriever:
 
 
 class MultiVectorEncoder:
-    """What the page needs of sentence_transformers.MultiVectorEncoder."""
+    """The part of sentence_transformers.MultiVectorEncoder that the page uses."""
 
     def __init__(self, model_name_or_path: str) -> None:
         self.name = model_name_or_path
@@ -116,7 +116,7 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
 
 
 def expected(code: str) -> list[str]:
-    """What the prints of a block say that they print."""
+    """The output of a block according to the comments of its prints."""
     return [m[1] for m in re.finditer(r"^ *print\(.*\) +# (.*)$", code, re.MULTILINE)]
 
 
@@ -164,7 +164,7 @@ class Documentation(unittest.TestCase):
                         sys.modules[m] = module
 
 
-#: What has docstrings for users.
+#: Names with docstrings for users.
 DOCUMENTED = [
     ("plaid_ir", "Index"), ("plaid_ir", "Hits"), ("plaid_ir", "Results"), ("plaid_ir", "Explanation"),
     ("plaid_ir", "PlaidError"), ("plaid_ir.mteb", "PlaidSearchIndex"), ("plaid_ir.mteb", "with_index"),
@@ -197,7 +197,7 @@ def callables(of: object) -> list[tuple[str, object, str]]:
 
 class Docstrings(unittest.TestCase):
     def test_parameters_and_returns(self) -> None:
-        """Every parameter is described, and no other; and what is returned."""
+        """Docstrings describe every parameter and no other, and the result unless it is the index."""
         seen = 0
         for module, name in DOCUMENTED:
             properties = [v.fget for v in vars(getattr(importlib.import_module(module), name)).values() if isinstance(v, property)]
@@ -209,7 +209,7 @@ class Docstrings(unittest.TestCase):
                 with self.subTest(where):
                     self.assertEqual(sorted(described), sorted(kinds.values()))
                     if signature.return_annotation not in ("None", "Index", inspect.Signature.empty) and f not in properties:
-                        self.assertRegex(section(text, "Returns"), r"\A\S.*\n    \S", "what is returned")
+                        self.assertRegex(section(text, "Returns"), r"\A\S.*\n    \S", "the section Returns")
                     seen += 1
         self.assertGreater(seen, 35)
 
@@ -223,6 +223,7 @@ class Docstrings(unittest.TestCase):
 
 
 class Examples(unittest.TestCase):
+    @long_form
     def test_those_of_docstrings(self) -> None:
         ran = 0
         before = os.getcwd()

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from .common import DIM, collection, maxsim, ranking, unit
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs: one that nobody has waited for does not."""
+    """Reports whether a process runs. A zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             return f.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -52,7 +53,7 @@ class Results(unittest.TestCase):
         cls.index.close()
 
     def agree(self, hits: list, query: np.ndarray, k: int, among: dict | None = None) -> None:
-        """The hits are the k best, but for what 8 bits a component move."""
+        """The hits are the k best, up to the error of 8 bits a component."""
         best = ranking(query, self.by_id if among is None else among)
         self.assertEqual(len(hits), min(k, len(best)))
         self.assertEqual([h["score"] for h in hits], sorted((h["score"] for h in hits), reverse=True))
@@ -178,7 +179,7 @@ class Results(unittest.TestCase):
 
 
 class Tensor:
-    """What this package asks of a torch tensor."""
+    """The part of a torch tensor that this package uses."""
 
     def __init__(self, values: np.ndarray, dtype: str = "torch.float32") -> None:
         self.values, self.dtype, self.ndim = values, dtype, values.ndim
@@ -258,7 +259,7 @@ class Changes(unittest.TestCase):
         self.open("one", threads=1)
         with self.assertRaisesRegex(ValueError, "threads is 2 here.*has threads 1"):
             self.open("two", threads=2)
-        self.assertEqual(len(self.open("two")), 2)  # what is left out is the same
+        self.assertEqual(len(self.open("two")), 2)  # an option that is left out cannot differ
 
     def test_forgotten_indexes_end_their_service(self) -> None:
         index = Index(None)
@@ -476,7 +477,7 @@ class Processes(unittest.TestCase):
 
 
 class Addresses(unittest.TestCase):
-    """A service that somebody else runs."""
+    """A service that was not started by the package."""
 
     def serve(self, *options: str, **environment: str) -> str:
         from plaid_ir._binary import find_binary
@@ -530,11 +531,11 @@ class Addresses(unittest.TestCase):
             self.assertEqual(len(index), 40)
 
     def test_a_connection_that_was_closed_is_made_again(self) -> None:
-        url = self.serve("--idle-timeout", "10ms")
-        with Index(url=url) as index:
+        with Index(url=self.serve()) as index:
             for i in range(3):
                 index.add_documents([str(i)], [np.eye(4)])
-                time.sleep(0.05)
+                # As the service does when a connection has been idle for some minutes.
+                index._connection.client._connection()[0].sock.shutdown(socket.SHUT_RDWR)
             self.assertEqual(len(index), 3)
 
 

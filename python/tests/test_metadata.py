@@ -1,4 +1,4 @@
-"""What is stored beside documents, big builds, batches, and keywords of other libraries."""
+"""Metadata, big builds, batches, and keywords of other libraries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, PlaidError, RequestError, ServiceError
-from plaid_ir import _build, _reader
+from plaid_ir import Index, PlaidError, RequestError, ServiceError, _build, _reader
 from plaid_ir._binary import find_binary
 from plaid_ir._connection import device_names
 from plaid_ir._metadata import condition, to_json_value
@@ -121,7 +120,7 @@ class Metadata(unittest.TestCase):
         self.assertIsNone(index.explain("b", pages[0][1:2]).cells)
         with self.assertRaisesRegex(RequestError, "3 × 3 cells"):
             index.add_documents(["c"], pages[:1], [{"image": "c.png", "grid": [3, 3]}])
-        # What described the vectors of before is none of the new ones.
+        # Text and grid described the old vectors, and are not kept.
         with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid \(1\): 'a'"):
             index.add_documents(["a"], [pages[0][:3]])
         self.assertEqual(index.get("a"), [{"image": "a.png"}])

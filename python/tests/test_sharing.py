@@ -16,10 +16,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-
-from plaid_ir import Index, ServiceError
+from plaid_ir import Index, ServiceError, _service
 from plaid_ir._locks import temporary_build_folder
-from plaid_ir import _service
 
 from .common import collection, long_form
 
@@ -185,15 +183,16 @@ class Sharing(unittest.TestCase):
         with self.open() as first:
             self.assertIn("runs without model", self.joined(f"model={str(MODEL)!r}").stdout.readline())
             self.assertEqual(len(first), 0)
-        # Nobody is left who has asked for the model.
+        # No process is left that has asked for the other model.
         with self.open(model=other) as first:
             first.add_texts(["cats"], ["a"])
 
+    @long_form
     def test_options_of_one_process(self) -> None:
         with self.open() as first:
             first.add_documents(["1"], self.docs[:1])
             process = first._connection.service.process
-            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # nobody else uses it: it starts anew
+            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # no other process uses it: it is restarted
             self.assertIsNot(first._connection.service.process, process)
             self.assertEqual(len(first), 1)
             self.assertEqual(self.open(index_name="other").search("cats")[0]["id"], "a")
@@ -222,7 +221,7 @@ class Sharing(unittest.TestCase):
             """)
             left = program.stdout.readline().strip()
             with temporary_build_folder(place):
-                self.assertTrue(os.path.isdir(left))  # somebody uses it
+                self.assertTrue(os.path.isdir(left))  # another process uses it
                 program.kill()
                 program.wait()
         self.assertTrue(os.path.isdir(left))
@@ -287,7 +286,7 @@ class Sharing(unittest.TestCase):
 
     def test_marks_of_addresses_in_a_path(self) -> None:
         self.folder += " a?b#c%41"
-        self.assertEqual(len(self.open(start_timeout=20).add_documents(self.ids, self.docs)), 10)
+        self.assertEqual(len(self.open(timeout=20).add_documents(self.ids, self.docs)), 10)
 
     def test_read_only(self) -> None:
         index = self.open().add_documents(self.ids, self.docs, [{"n": i} for i in range(10)])
@@ -333,9 +332,10 @@ class Sharing(unittest.TestCase):
                 self.assertEqual(sorted(glob.glob(self.folder + "/**", recursive=True)), before)
             self.assertEqual(os.listdir(temporary), [])
 
+    @long_form
     def test_long_paths(self) -> None:
         self.folder = os.path.join(self.folder, "x" * 120)
-        index = self.open(start_timeout=20).add_documents(self.ids, self.docs)
+        index = self.open(timeout=20).add_documents(self.ids, self.docs)
         program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._connection.service.process)")
         self.assertEqual(program.stdout.readline(), "10 None\n")
         index._connection.service.process.kill()

@@ -14,8 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, RequestError, ServiceError
-from plaid_ir import _build
+from plaid_ir import Index, RequestError, ServiceError, _build
 from plaid_ir._results import Hits, Results
 
 from .common import long_form, maxsim

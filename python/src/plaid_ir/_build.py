@@ -21,6 +21,8 @@ from ._errors import PlaidError, RequestError, ServiceError
 MIN_TOKENS = 1 << 19
 #: Tokens at which a spool is full: 4 GiB of float32 of dimension 128.
 MAX_TOKENS = 1 << 23
+#: The flag of `plaid index` for a file of metadata.
+_METADATA_FLAG = "--payload"
 #: Bytes of the header of a file of vectors.
 _HEADER_SIZE = 128
 
@@ -113,15 +115,15 @@ class Spool:
         for f in self._files:
             f.flush(self._dim)
         flags: list[str] = []
-        payload = any(f.payload.tell() for f in self._files)
+        has_metadata = any(f.payload.tell() for f in self._files)
         for f in self._files:
             np.save(f.paths["lengths"], np.array(f.lengths, dtype=np.int64))
             with open(f.paths["ids"], "w", encoding="utf-8", newline="\n") as lines:
                 lines.writelines(i + "\n" for i in f.ids)
             for what in ("vectors", "lengths", "ids"):
                 flags += ["--" + what, f.paths[what]]
-            if payload:
-                flags += ["--payload", f.paths["payload"] if f.payload.tell() else ""]
+            if has_metadata:
+                flags += [_METADATA_FLAG, f.paths["payload"] if f.payload.tell() else ""]
         return flags
 
     def build(

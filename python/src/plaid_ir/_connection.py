@@ -6,7 +6,6 @@ import operator
 import os
 import re
 import shutil
-import ssl
 import tempfile
 import weakref
 from typing import Any, Callable, Mapping, Sequence, TypeVar, cast
@@ -44,9 +43,7 @@ class Connection:
         device: str | Sequence[str] | None,
         threads: int | None,
         timeout: float,
-        start_timeout: float,
         binary: str | os.PathLike[str] | None,
-        ssl_context: ssl.SSLContext | None,
     ) -> None:
         if id_type not in (str, int):
             raise TypeError(f"id_type is {id_type!r}; want str or int")
@@ -75,7 +72,7 @@ class Connection:
         self.closed = False
         #: Whether the service knows the index.
         self.declared = False
-        self._token, self._timeout, self._ssl_context = token, timeout, ssl_context
+        self._token, self._timeout = token, timeout
         temporary: str | None = None
         address = url
         if address is None:
@@ -89,7 +86,7 @@ class Connection:
             flags = {name: str(value) for name, value in options.items() if value is not None}
             try:
                 self.service = Service.acquire(
-                    index_folder, binary, flags, start_timeout, temporary is not None, read_only
+                    index_folder, binary, flags, timeout, temporary is not None, read_only
                 )
             except BaseException:
                 _release(None, temporary, os.getpid())
@@ -97,7 +94,7 @@ class Connection:
             address, self._token = self.service.url, self.service.token
         self.index_folder = None if temporary or self.service is None else os.fspath(cast("str", index_folder))
         self._release = weakref.finalize(self, _release, self.service, temporary, os.getpid())
-        self.client = Client(address, self._token, timeout, ssl_context)
+        self.client = Client(address, self._token, timeout)
         try:
             self._open(override)
         except BaseException:
@@ -215,7 +212,7 @@ class Connection:
                 if attempts == 0:
                     raise ServiceError(f"{self.service.exit_reason()} ({e})") from e
                 self.service.revive()
-                self.client = Client(self.service.url, self.service.token, self._timeout, self._ssl_context)
+                self.client = Client(self.service.url, self.service.token, self._timeout)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -142,8 +142,8 @@ def with_stored_metadata(
     stacklevel: int,
 ) -> list[dict[str, Any]]:
     """Adds the stored metadata of documents that are given again without any. Unless ``keep`` is True, ``text`` and
-    ``grid`` are not added, since they described the old vectors; ``text_field`` is in ``fields`` already. A warning names the
-    documents to the caller at ``stacklevel``."""
+    ``grid`` are not added, since they described the old vectors; ``text_field`` is in ``fields`` already. A warning
+    names the documents to the caller at ``stacklevel``."""
     if keep is False or not connection.count():
         return fields
     names = [f["_id"] for f in fields]

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import socket
-import ssl
 import threading
 import time
 from typing import IO, Any, Iterable, Iterator, Mapping, NamedTuple, cast
@@ -147,12 +146,9 @@ class Client:
     """Sends requests to one service. Any number of threads may share it: each has a connection of its own. A forked
     child makes new ones."""
 
-    def __init__(
-        self, url: str, token: str | None, timeout: float, context: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
         self.url = url
         self._timeout = timeout
-        self._context = context
         self._local = threading.local()
         self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         self._host: str | None = None
@@ -173,7 +169,7 @@ class Client:
             return _UnixConnection(self._path, self._timeout)
         assert self._host is not None
         if self._scheme == "https":
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout)
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import ssl
 from html import escape
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
@@ -75,12 +74,10 @@ class Index(IndexReader):
     device, threads
         For the service that is started: the devices that search (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a list of
         several; default the processor), and the number of threads of one search.
-    timeout, start_timeout
+    timeout
         The longest time of a request, and of the start of the service, in seconds.
     binary
         The program plaid; default: that of ``$PLAID_BINARY``, or the one in this package.
-    ssl_context
-        For an ``https://`` address.
     **ignored
         Keywords of PyLate's PLAID that have no counterpart, such as ``use_triton``. A warning says once that they do
         nothing.
@@ -118,9 +115,7 @@ class Index(IndexReader):
         device: str | Sequence[str] | None = None,
         threads: int | None = None,
         timeout: float = 300.0,
-        start_timeout: float = 300.0,
         binary: str | os.PathLike[str] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
@@ -129,8 +124,7 @@ class Index(IndexReader):
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
         self._connection = Connection(
             index_folder, index_name, override=override, config=config, id_type=id_type, model=model,
-            read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout,
-            start_timeout=start_timeout, binary=binary, ssl_context=ssl_context,
+            read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout, binary=binary,
         )  # fmt: skip
         self.index_folder = self._connection.index_folder
         self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
