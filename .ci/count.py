@@ -35,17 +35,17 @@ for line in sys.stdin:
         text = said.pop((package, None), [])
         packages.append((event.get("Elapsed", 0), package))
         if action == "fail":  # a test that was running when the process ended has no end of its own
-            for key in [k for k in said if k[0] == package]:
-                text += said.pop(key)
-            print("".join(text), end="", flush=True)
+            running = [said.pop(key) for key in list(said) if key[0] == package]
+            print("".join(sum(running, []) + text), end="", flush=True)
         elif text and not text[-1].startswith("?"):  # without tests
             print(text[-1], end="", flush=True)
         for key in [k for k in said if k[0] == package]:
             del said[key]
 
 packages.sort(reverse=True)
-slow = ", ".join(f"{name.removeprefix('github.com/plaid-ir/plaid/')} {seconds:.0f} s" for seconds, name in packages[:5] if seconds >= 1)
-if slow:
-    print(f"slowest: {slow}")
+slow = [f"{name.removeprefix('github.com/plaid-ir/plaid/')} {seconds:.0f} s" for seconds, name in packages[:5]]
+print(f"slowest: {', '.join(slow)}")
 print(f"{sum(tests.values())} tests with {parts} parts in {len(packages)} packages: "
       f"{tests['pass']} passed, {tests['skip']} skipped, {tests['fail']} failed")
+if not tests:
+    sys.exit("no test ran")

@@ -28,6 +28,7 @@ var (
 // change, so changes and searches go on; nothing is wrong or lost, and the replicas are alike in
 // the end.
 func TestSlowDisk(t *testing.T) {
+	long(t)
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not there")

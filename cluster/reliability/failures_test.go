@@ -21,7 +21,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -65,6 +64,7 @@ func isOneOf(err error, targets ...error) bool {
 
 // A node that hangs: the others answer in its place.
 func TestHung(t *testing.T) {
+	long(t)
 	p := start(t, 3, false)
 	docs, maker := documents(1, 60)
 	p.collection("wiki", operate.CreateOptions{Shards: 4, Replicas: 2, Acks: 1}, docs)
@@ -80,6 +80,7 @@ func TestHung(t *testing.T) {
 
 // Without a quorum of replicas there are no changes, and it is said so; searches go on.
 func TestQuorumLost(t *testing.T) {
+	long(t)
 	p := start(t, 3, false)
 	docs, maker := documents(2, 70)
 	p.collection("wiki", operate.CreateOptions{Shards: 2, Replicas: 3, Acks: 2}, docs[:60])
@@ -106,6 +107,7 @@ func TestQuorumLost(t *testing.T) {
 // A worker that is killed in the middle of a build costs one redelivery, and the files are
 // the same.
 func TestBuildKilled(t *testing.T) {
+	long(t)
 	p := start(t, 2, false)
 	maker := searchtest.New(3, dim, 6)
 	docs := maker.Docs("d", 3000, 20)
@@ -144,6 +146,7 @@ func TestBuildKilled(t *testing.T) {
 // A disk that is full: the replica fails and says so, others go on, and when there is
 // room it catches up.
 func TestFullDisk(t *testing.T) {
+	long(t)
 	p := start(t, 2, false)
 	docs, maker := documents(5, 400)
 	p.collection("wiki", operate.CreateOptions{Shards: 1, Replicas: 2, Acks: 1}, docs[:60])
@@ -186,9 +189,7 @@ func TestFullDisk(t *testing.T) {
 // The disk of a server is full: what the log cannot keep is not said to be made, searches
 // go on, and when there is room everything that was acknowledged is there.
 func TestFullLog(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("a quarter of a minute")
-	}
+	long(t)
 	p := start(t, 1, true)
 	docs, maker := documents(6, 60)
 	p.collection("wiki", operate.CreateOptions{Shards: 1}, docs)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
 // behind is a cluster of two nodes, n1 behind a link, with a collection of which each
 // has all shards, and changes that count when one has them.
 func behind(t *testing.T, seed uint64) (p *processes, l *link, f *client.Client, maker *searchtest.Maker) {
+	long(t)
 	l = newLink(t)
 	p = startSet(t, 2, false, setup{links: map[string]*link{"n1": l}})
 	docs, maker := documents(seed, 60)
@@ -60,11 +60,7 @@ func TestSlowLink(t *testing.T) {
 // acknowledgements, costs time only.
 func TestLossyLink(t *testing.T) {
 	p, l, f, maker := behind(t, 11)
-	rounds := 8
-	if !effort.Long() {
-		rounds = 3
-	}
-	for range rounds {
+	for range 8 {
 		done := make(chan bool)
 		go func() {
 			defer close(done)

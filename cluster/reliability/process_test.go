@@ -31,6 +31,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/topology"
 	plaid "github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -99,6 +100,14 @@ type setup struct {
 	programs map[string]string
 	// store is the address of the object store; "": in a folder.
 	store string
+}
+
+// long skips tests of nodes that hang, disks that fill up and links that break in the short form.
+func long(t testing.TB) {
+	t.Helper()
+	if !effort.Long() {
+		t.Skip("a test of failures: PLAID_LONG=1")
+	}
 }
 
 func startSet(t testing.TB, nodes int, own bool, o setup, more ...string) *processes {

@@ -9,6 +9,7 @@ import (
 
 // Nodes whose clocks are minutes off are like others: nothing compares their times.
 func TestClocks(t *testing.T) {
+	long(t)
 	p := startSet(t, 3, false, setup{clocks: map[string]time.Duration{"n0": -7 * time.Minute, "n1": 6 * time.Minute}})
 	runModel(t, p, 2, 0)
 }
