@@ -92,7 +92,7 @@ with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a
 }
 
 // The adapters to frameworks pass the tests that these have for all adapters, and type checks; the
-// blocks of docs/frameworks.md run.
+// blocks of docs/python.md run.
 func TestFrameworks(t *testing.T) {
 	skipUnlessLong(t)
 	sources.Watch(t, "..")
