@@ -7,56 +7,51 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/plaid-ir/plaid/"
+const module = "github.com/plaid-ir/plaid"
 
-// room is a row of the table of architecture.md.
-type room struct {
-	floor   int
-	imports []string
-}
+// ofTests is the floor of the rooms that hold tests and what only they need.
+const ofTests = -1
 
-var quoted = regexp.MustCompile("`([^`]+)`")
+var (
+	floorRow = regexp.MustCompile("^\\| (\\d+|tests) \\| `([^`]+)` \\|")
+	step     = regexp.MustCompile("`([a-z][a-z0-9/]*/\\w+\\.go):(\\w+)`")
+	place    = regexp.MustCompile("`((?:[a-z][a-z0-9_]*/)+[a-z0-9_]*(?:\\.go)?)`")
+)
 
-// readRooms reads the table: | floor | `room` | what | `import`, `import` |.
-func readRooms(t *testing.T) map[string]room {
+// readFloors reads the table of architecture.md: the floor of each room.
+func readFloors(t *testing.T) map[string]int {
 	text, err := os.ReadFile("architecture.md")
 	require.NoError(t, err)
-	rooms := map[string]room{}
+	floors := map[string]int{}
 	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 4 {
-			continue
-		}
-		floor, err := strconv.Atoi(strings.TrimSpace(cells[0]))
-		if err != nil {
-			continue
-		}
-		var r room
-		r.floor = floor
-		for _, m := range quoted.FindAllStringSubmatch(cells[3], -1) {
-			r.imports = append(r.imports, m[1])
-		}
-		slices.Sort(r.imports)
-		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
-			rooms[m[1]] = r
+		if m := floorRow.FindStringSubmatch(line); m != nil {
+			floor, err := strconv.Atoi(m[1])
+			if err != nil {
+				floor = ofTests
+			}
+			require.NotContains(t, floors, m[2])
+			floors[m[2]] = floor
 		}
 	}
-	return rooms
+	require.Greater(t, len(floors), 10)
+	return floors
 }
 
-// roomOf is the room of a package: the one with the longest name that it begins with.
-func roomOf(rooms map[string]room, path string) string {
+// roomOf is the room of a package: the one with the longest name that the path begins with. The
+// package at the root is "plaid".
+func roomOf(floors map[string]int, path string) string {
 	best := ""
-	for name := range rooms {
+	for name := range floors {
 		if (path == name || strings.HasPrefix(path, name+"/")) && len(name) > len(best) {
 			best = name
 		}
@@ -64,16 +59,24 @@ func roomOf(rooms map[string]room, path string) string {
 	return best
 }
 
-// The table names every room with what it imports, and imports go down.
-func TestRoomsAreAsDescribed(t *testing.T) {
-	rooms := readRooms(t)
-	require.NotEmpty(t, rooms)
+// suite reports whether a package beside what it tests is for tests: kernels/internal/tiletest.
+func suite(path string) bool { return strings.HasSuffix(path, "test") }
+
+// The table has every package, and imports stay in a room or go to a lower floor.
+func TestImportsGoDown(t *testing.T) {
+	floors := readFloors(t)
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
 	cmd.Dir = ".."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	found := map[string]map[string]bool{}
+	inside := func(path string) (string, bool) {
+		if path == module {
+			return "plaid", true
+		}
+		return strings.CutPrefix(path, module+"/")
+	}
+	used := map[string]bool{}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
 			ImportPath string
@@ -84,51 +87,46 @@ func TestRoomsAreAsDescribed(t *testing.T) {
 		} else {
 			require.NoError(t, err)
 		}
-		path := strings.TrimPrefix(p.ImportPath, module)
-		if path == "docs" {
+		path, _ := inside(p.ImportPath)
+		from := roomOf(floors, path)
+		if !assert.NotEmpty(t, from, "package %s is in no room of architecture.md", path) {
 			continue
 		}
-		from := roomOf(rooms, path)
-		if !assertRoom(t, from, path) {
+		used[from] = true
+		if floors[from] == ofTests || suite(path) {
 			continue
-		}
-		if found[from] == nil {
-			found[from] = map[string]bool{}
 		}
 		for _, imported := range p.Imports {
-			inside, ok := strings.CutPrefix(imported, module)
-			if !ok {
-				continue
-			}
-			to := roomOf(rooms, inside)
-			if to == from || to == "" {
-				continue
-			}
-			found[from][to] = true
-			if rooms[to].floor >= rooms[from].floor {
-				t.Errorf("%s (%s, floor %d) imports %s (%s, floor %d): imports go down", path, from, rooms[from].floor, inside, to, rooms[to].floor)
+			imported, ok := inside(imported)
+			if to := roomOf(floors, imported); ok && to != from {
+				if floors[to] == ofTests || suite(imported) {
+					t.Errorf("%s imports %s, which is for tests", path, imported)
+				} else if floors[to] >= floors[from] {
+					t.Errorf("%s (%s, floor %d) imports %s (%s, floor %d): imports go down", path, from, floors[from], imported, to, floors[to])
+				}
 			}
 		}
 	}
-	for name, r := range rooms {
-		if found[name] == nil {
-			t.Errorf("room %s of the table is not there", name)
-			continue
-		}
-		var real []string
-		for to := range found[name] {
-			real = append(real, to)
-		}
-		slices.Sort(real)
-		if !slices.Equal(real, r.imports) {
-			t.Errorf("room %s imports %v, the table says %v", name, real, r.imports)
-		}
+	for name := range floors {
+		assert.True(t, used[name], "room %s of architecture.md has no package", name)
 	}
 }
 
-func assertRoom(t *testing.T, room, path string) bool {
-	if room == "" {
-		t.Errorf("package %s is in no room of the table", path)
+// Files, folders and functions that the map names are there.
+func TestMapNamesWhatIsThere(t *testing.T) {
+	text, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	steps := step.FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(steps), 30)
+	for _, m := range steps {
+		source, err := os.ReadFile(filepath.Join("..", m[1]))
+		if assert.NoError(t, err) {
+			assert.Regexp(t, `(?m)^func (\([^)]*\) )?`+m[2]+`\b`, string(source), "%s has no function %s", m[1], m[2])
+		}
 	}
-	return room != ""
+	for _, m := range place.FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
+			t.Errorf("architecture.md names %s, which is not there", m[1])
+		}
+	}
 }

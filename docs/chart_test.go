@@ -21,7 +21,7 @@ type bar struct {
 }
 
 // The chart of the benchmarks shows the table of searches on SciFact in lab/peers.md: all of one run.
-// Where PLAID_UPDATE_PICTURES is set it is drawn anew.
+// PLAID_UPDATE_PICTURES draws it again.
 func TestChartShowsTheTable(t *testing.T) {
 	text, err := os.ReadFile("lab/peers.md")
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestChartShowsTheTable(t *testing.T) {
 		p50, _, _ := strings.Cut(cells[3], " ")
 		ms, err := strconv.ParseFloat(p50, 64)
 		if err != nil {
-			continue // the head, the line below it, and exact MaxSim, which nobody timed
+			continue // the head, the line below it, and exact MaxSim, which was not timed
 		}
 		setting, _, _ := strings.Cut(cells[2], " (")
 		bars = append(bars, bar{cells[0], cells[1], setting, ms, cells[6]})

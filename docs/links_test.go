@@ -200,9 +200,6 @@ func TestLinesAreShort(t *testing.T) {
 			}
 			switch long := utf8.RuneCountInString(l.text) > width; {
 			case !l.code && strings.HasPrefix(text, "|"):
-				if page == "docs/architecture.md" { // the rooms import what they import
-					continue
-				}
 				for _, c := range strings.Split(text, "|") {
 					assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(c)), cell, "%s:%d: a cell of more than %d characters", page, l.number, cell)
 				}

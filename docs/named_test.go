@@ -90,5 +90,5 @@ func TestNamedTestsAreThere(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, checked, 60)
+	assert.Greater(t, checked, 40)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was measured; sizing.md says with which commands.
+// What was measured; scale.md says with which commands.
 const (
 	docTokens     = 130.0   // tokens a document: an assumption, passages of a hundred words
 	dim           = 128.0   // components a token
@@ -83,9 +83,9 @@ func hours(seconds float64) string {
 	return significant(seconds/3600, 2) + " hours"
 }
 
-// The table of sizing.md follows from what was measured.
+// The table of scale.md follows from what was measured.
 func TestSizing(t *testing.T) {
-	page, err := os.ReadFile("sizing.md")
+	page, err := os.ReadFile("scale.md")
 	require.NoError(t, err)
 	sizes := []size{{1e6, 1}, {10e6, 8}, {100e6, 64}}
 	for _, row := range []struct {

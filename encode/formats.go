@@ -93,7 +93,7 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 	}
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
-		return r.each(ctx, folder(ctx, name, nil, r.PassedOver))
+		return r.each(ctx, folder(ctx, name, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {

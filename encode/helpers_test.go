@@ -27,9 +27,10 @@ func shared(t testing.TB, elem ...string) string {
 	return realdata.Path(t, elem...)
 }
 
-// nano and mini are the folders of the two test models.
-func nano(t testing.TB) string { return shared(t, "models", "colbert-nano") }
-func mini(t testing.TB) string { return shared(t, "models", "colbert-mini") }
+// nano and mini are the folders of the two test models, miniGraph the second one as a graph.
+func nano(t testing.TB) string      { return shared(t, "models", "colbert-nano") }
+func mini(t testing.TB) string      { return realdata.Mini(t) }
+func miniGraph(t testing.TB) string { return realdata.Path(t, "models", "colbert-mini") }
 
 func open(t testing.TB, dir string, o *Options) *Encoder {
 	t.Helper()

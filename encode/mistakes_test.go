@@ -127,7 +127,7 @@ func TestPages(t *testing.T) {
 	require.NoError(t, err)
 	want := Text{ID: "a.html", Title: "A & B", Text: "Owls\nhunt at night.\none\ntwo <3"}
 	require.Equal(t, []Text{want}, got)
-	got, err = all(Folder(t.Context(), dir))
+	got, err = all((&Reader{}).Texts(t.Context(), dir))
 	require.NoError(t, err)
 	require.Equal(t, []Text{want}, got)
 }

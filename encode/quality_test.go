@@ -77,7 +77,7 @@ func collections() []string {
 	return []string{"scifact-sample"}
 }
 
-// TestStored: text to vectors with the ONNX model, against onnxruntime; lengths
+// TestStored: text to vectors, against onnxruntime with the same weights; lengths
 // of all texts, components, rankings.
 func TestStored(t *testing.T) {
 	effort.SkipBrief(t, "TestSameBytes has its goroutines")
@@ -85,7 +85,8 @@ func TestStored(t *testing.T) {
 	for _, name := range collections() {
 		c := load(t, name)
 		reference, kept := stored(t, name)
-		exact := encodeAll(t, open(t, mini(t), nil), c)
+		dir := mini(t)
+		exact := encodeAll(t, open(t, dir, nil), c)
 		require.Empty(t, fault(reference.docs, exact.docs))
 		require.Empty(t, fault(reference.queries, exact.queries))
 		n := 0
@@ -100,7 +101,7 @@ func TestStored(t *testing.T) {
 		if !effort.Long() {
 			continue
 		}
-		rough := encodeAll(t, open(t, mini(t), &Options{Precision: Int8}), c)
+		rough := encodeAll(t, open(t, dir, &Options{Precision: Int8}), c)
 		top, ndcg := rank(c, rough)
 		same, all := 0, 0
 		for i := range best {
@@ -163,6 +164,7 @@ func TestMutants(t *testing.T) {
 	}
 	no, long, prompt := false, 48, "[unused0] "
 	noMarker := func(l *local) { l.config.Query.Marker, l.config.Document.Marker = -1, -1 }
+	dir := mini(t)
 	for name, m := range map[string]struct {
 		o       Options
 		queries bool         // else documents
@@ -186,7 +188,7 @@ func TestMutants(t *testing.T) {
 		}},
 		"no marker, either": {Options{}, false, noMarker},
 	} {
-		e := open(t, mini(t), &m.o)
+		e := open(t, dir, &m.o)
 		c, reference := *c, reference
 		if name == "end cut off" { // as a cut without room for it does to texts that are too long
 			docs, vectors := c.docs, reference.docs

@@ -374,18 +374,11 @@ func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err er
 	return t, err
 }
 
-// Folder reads the text files below a folder, in the order of their names: those
-// whose names end in one of the suffixes, or in .txt or .md where none is given.
+// folder reads the files of texts and pages below a folder, in the order of their names.
 // Ids are paths within the folder, with slashes. Links in it and files whose names
 // begin with a dot are passed over.
-func Folder(ctx context.Context, dir string, suffixes ...string) iter.Seq2[Text, error] {
-	return folder(ctx, dir, suffixes, nil)
-}
-
-func folder(ctx context.Context, dir string, suffixes []string, passedOver func(string)) iter.Seq2[Text, error] {
-	if len(suffixes) == 0 {
-		suffixes = []string{".txt", ".md", ".html", ".htm"}
-	}
+func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[Text, error] {
+	suffixes := []string{".txt", ".md", ".html", ".htm"}
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
 		read, others, advice := 0, 0, ""

@@ -106,25 +106,22 @@ func TestFolder(t *testing.T) {
 	} {
 		write(t, dir, name, content)
 	}
-	got, err := all(Folder(t.Context(), dir))
+	got, err := all((&Reader{}).Texts(t.Context(), dir))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{ID: "a/x.MD", Text: "ex"}, {ID: "b.txt", Text: "bee"}, {ID: "z.txt", Text: "zed"}}, got)
 	link := filepath.Join(t.TempDir(), "link")
 	if os.Symlink(dir, link) == nil {
-		linked, err := all(Folder(t.Context(), link))
+		linked, err := all((&Reader{}).Texts(t.Context(), link))
 		require.NoError(t, err)
 		require.Equal(t, got, linked)
 	}
-	got, err = all(Folder(t.Context(), dir, ".bin"))
-	require.NoError(t, err)
-	require.Len(t, got, 1)
-	for range Folder(t.Context(), dir) { // may be left early
+	for range (&Reader{}).Texts(t.Context(), dir) { // may be left early
 		break
 	}
 	write(t, dir, "b.txt", "\xff")
-	got, err = all(Folder(t.Context(), dir))
+	got, err = all((&Reader{}).Texts(t.Context(), dir))
 	require.Len(t, got, 1)
 	require.ErrorContains(t, err, "b.txt: is not valid UTF-8")
-	_, err = all(Folder(t.Context(), filepath.Join(dir, "none")))
+	_, err = all((&Reader{}).Texts(t.Context(), filepath.Join(dir, "none")))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -1,10 +1,16 @@
 package encode
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -78,4 +84,86 @@ func valid(s string) error {
 		}
 	}
 	return nil
+}
+
+// TextFormat is a kind of file with texts that another package reads, such as Parquet.
+type TextFormat struct {
+	// Suffixes of its files, in small letters, with the dot.
+	Suffixes []string
+	// Folder, where set, tells whether a folder is of the format.
+	Folder func(path string) bool
+	// Texts reads a file or a folder, each time that the sequence is gone through. Errors
+	// name the file; one without the field of the text wraps [ErrNoTextField].
+	Texts func(ctx context.Context, path string, fields Fields) iter.Seq2[Text, error]
+}
+
+var registered struct {
+	sync.RWMutex
+	formats []TextFormat
+}
+
+// RegisterFormat lets [Reader.Texts] read files of a format by their names; it is for the
+// start of a program. Suffixes that are taken already panic.
+func RegisterFormat(f TextFormat) {
+	registered.Lock()
+	defer registered.Unlock()
+	for _, suffix := range f.Suffixes {
+		if formatOf("x"+suffix) != "" || slices.ContainsFunc(registered.formats, func(g TextFormat) bool { return slices.Contains(g.Suffixes, suffix) }) {
+			panic(fmt.Sprintf("encode: suffix %s is read already", suffix))
+		}
+	}
+	registered.formats = append(registered.formats, f)
+}
+
+// registeredFormat is that of a file or folder.
+func registeredFormat(path string) (TextFormat, bool) {
+	registered.RLock()
+	defer registered.RUnlock()
+	if len(registered.formats) == 0 {
+		return TextFormat{}, false
+	}
+	suffix := strings.ToLower(filepath.Ext(path))
+	info, err := os.Stat(path)
+	folder := err == nil && info.IsDir()
+	for _, f := range registered.formats {
+		if folder && f.Folder != nil && f.Folder(path) || !folder && slices.Contains(f.Suffixes, suffix) {
+			return f, true
+		}
+	}
+	return TextFormat{}, false
+}
+
+func registeredSuffixes() (all []string) {
+	registered.RLock()
+	defer registered.RUnlock()
+	for _, f := range registered.formats {
+		all = append(all, f.Suffixes...)
+	}
+	return all
+}
+
+// checkedTexts refuses what no reader of this package gives: titles and texts that are not
+// UTF-8, or longer than a line may be.
+func checkedTexts(texts iter.Seq2[Text, error], name string) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		row := 0
+		for t, err := range texts {
+			if err != nil {
+				yield(Text{}, err)
+				return
+			}
+			err = errors.Join(valid(t.Title), valid(t.Text))
+			if len(t.Title)+len(t.Text) > maxTextLine {
+				err = fmt.Errorf("has more than %d bytes", maxTextLine)
+			}
+			if err != nil {
+				yield(Text{}, &TextError{Path: name, Row: row, ID: t.ID, Err: err})
+				return
+			}
+			if !yield(t, nil) {
+				return
+			}
+			row++
+		}
+	}
 }

@@ -225,7 +225,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 	require.NoError(t, ix.Close())
 }
 
-// putFormat writes the format record as docs/format.md has it.
+// putFormat writes the format record as docs/formats.md has it.
 func putFormat(t *testing.T, path string, format, feature uint16) {
 	db, err := bolt.Open(path, 0o600, nil)
 	require.NoError(t, err)

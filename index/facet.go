@@ -45,8 +45,8 @@ func (s *Snapshot) Facet(ctx context.Context, f condition.Field, docs *roaring.B
 // sets all documents count, and with a set that is nil all of its index.
 //
 // Counts are exact. They come from what is kept beside the payloads, and from the payloads
-// where that does not tell: long texts, arrays and objects, fields beyond the limits of
-// docs/conditions.md, and in files of former versions also booleans, 0 and 1, and arrays.
+// where that does not tell: long texts, arrays and objects, and fields beyond the limits of
+// docs/conditions.md.
 //
 // Errors: [condition.ErrUnknownField], [ErrTooManyValues], [ErrOption] for
 // options that are negative and for the id and the ordinal, of which every document has its

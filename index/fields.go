@@ -9,7 +9,6 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/index/metadata"
-	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -45,7 +44,7 @@ func liveDocs(v *storage.View) *roaring.Bitmap {
 func storedRuns(s *storage.State) []metadata.Stored {
 	runs := make([]metadata.Stored, len(s.FieldRuns))
 	for i, r := range s.FieldRuns {
-		runs[i] = metadata.Stored{ID: r.ID, Docs: r.Docs, Forms: metadata.Forms(r.Forms)}
+		runs[i] = metadata.Stored{ID: r.ID, Docs: r.Docs}
 	}
 	return runs
 }
@@ -75,6 +74,9 @@ func runFault(path string, err error) error {
 	if errors.As(err, &bad) {
 		return &storage.CorruptError{Path: path, What: fmt.Sprintf("field run %d", bad.Run), Err: bad.Err}
 	}
+	if errors.Is(err, metadata.ErrFormat) {
+		return &storage.CorruptError{Path: path, What: "field runs", Err: err}
+	}
 	return err
 }
 
@@ -101,7 +103,7 @@ func endRun(g *metadata.Gatherer, state *storage.State) (*fieldRun, error) {
 	values, err := g.Run()
 	run := &fieldRun{values, state.NextFieldRun}
 	state.NextFieldRun++
-	state.FieldRuns = append(slices.Clone(state.FieldRuns), storage.FieldRun{ID: run.id, Docs: values.Docs, Values: len(values.Keys), Forms: uint8(values.Forms)})
+	state.FieldRuns = append(slices.Clone(state.FieldRuns), storage.FieldRun{ID: run.id, Docs: values.Docs, Values: len(values.Keys)})
 	return run, err
 }
 
@@ -133,33 +135,4 @@ func verifyView(ctx context.Context, v *storage.View) error {
 		return err
 	}
 	return runFault(v.Path(), documents{v}.Guard(func() error { return selector.Verify(ctx) }))
-}
-
-// FormerDocs is how many documents have had their fields derived by a former version in
-// runs of more than 1,000 fields. Those beyond it left out, and when it merged such runs it
-// took what it had left out for NULL. So nothing is believed that such a run does not say:
-// conditions read the payloads of these documents. They are right, but slow;
-// [Index.Compact] makes them fast again.
-func (s *Snapshot) FormerDocs() (docs uint64, err error) {
-	err = s.withSelector(func(m *metadata.Selector) error { docs = m.Former(); return nil })
-	return docs, err
-}
-
-func (ix *Index) formerDocs() (docs uint64, err error) {
-	s, err := ix.Snapshot()
-	if err != nil {
-		return 0, err
-	}
-	docs, err = s.FormerDocs()
-	return docs, errors.Join(err, s.Close())
-}
-
-// LostFields are the fields that such runs have lost of documents, and of how many; it
-// reads the payloads of all that are in them.
-func (s *Snapshot) LostFields(ctx context.Context) (fields []condition.Field, docs uint64, err error) {
-	err = s.withSelector(func(m *metadata.Selector) (err error) {
-		fields, docs, err = m.Lost(ctx)
-		return err
-	})
-	return fields, docs, err
 }

@@ -39,7 +39,7 @@ func selected(t tb, ix *Index, text string) (ids []string, scanned uint64) {
 	}
 	rest, state := liveDocs(s.view).Clone(), s.State()
 	for _, r := range storedRuns(&state) {
-		run, err := metadata.Open(documents{s.view}.FieldRun(r.ID), r.Forms)
+		run, err := metadata.Open(documents{s.view}.FieldRun(r.ID))
 		require.NoError(t, err)
 		rest.AndNot(run.Docs())
 	}
@@ -62,45 +62,6 @@ func changeState(t tb, ix *Index, fn func(*storage.Generation, *storage.State) e
 		}
 		return g.PutState(state)
 	})))
-}
-
-// An index whose maker knew nothing of runs is read by its payloads, and compaction
-// makes them; so do additions for what they add.
-func TestIndexWithoutRuns(t *testing.T) {
-	ctx := context.Background()
-	path := newPath(t)
-	docs := yearly("d", 40)
-	build(t, path, 4, docs, nil)
-	ix := writing(t, path)
-	want, scanned := selected(t, ix, "year < 1992")
-	require.Equal(t, []string{"d0", "d1", "d30", "d31"}, want)
-	require.Zero(t, scanned)
-	changeState(t, ix, func(_ *storage.Generation, s *storage.State) error { // as an older program writes it
-		s.FieldRuns, s.NextFieldRun = nil, 0
-		return nil
-	})
-	got, scanned := selected(t, ix, "year < 1992")
-	require.Equal(t, want, got)
-	require.EqualValues(t, 40, scanned)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
-	requireIndex(t, s, docs)
-	require.NoError(t, s.Close())
-
-	more := yearly("e", 2)
-	add(t, ix, 4, more...) // its run has the number of one that is left over
-	got, scanned = selected(t, ix, "year < 1992")
-	require.Equal(t, append(want, "e0", "e1"), got)
-	require.EqualValues(t, 40, scanned)
-	_, _, err = ix.SetPayload(ctx, map[string][]byte{"d7": []byte(`{"year": 1990}`)})
-	require.NoError(t, err)
-	got, scanned = selected(t, ix, "year = 1990")
-	require.Equal(t, []string{"d0", "d7", "d30", "e0"}, got)
-	require.EqualValues(t, 39, scanned)
-	require.NoError(t, ix.Compact(ctx, nil))
-	got, scanned = selected(t, ix, "year = 1990")
-	require.Equal(t, []string{"d0", "d7", "d30", "e0"}, got)
-	require.Zero(t, scanned)
 }
 
 // Changes of single documents leave few runs.
@@ -214,6 +175,24 @@ func TestVerifyFindsWrongRuns(t *testing.T) {
 			require.NoError(t, s.Close())
 		}
 	}
+}
+
+// A document that no run covers is a fault, and so is a run that the state does not name.
+func TestDocumentsWithoutRun(t *testing.T) {
+	path := newPath(t)
+	build(t, path, 4, yearly("d", 10), nil)
+	ix := writing(t, path)
+	changeState(t, ix, func(_ *storage.Generation, s *storage.State) error {
+		s.FieldRuns = nil
+		return nil
+	})
+	s, err := ix.Snapshot()
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.Select(context.Background(), where(t, "year = 1990"))
+	require.ErrorIs(t, err, storage.ErrCorrupt)
+	require.ErrorContains(t, err, "10 documents are in no run")
+	require.ErrorContains(t, s.Verify(context.Background()), "field run 0 is not one of the state")
 }
 
 // A failed addition leaves no run.

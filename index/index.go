@@ -125,10 +125,6 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if err := ix.load(ctx); err != nil { // what cannot be read is an error here, not at the first search
 		return nil, errors.Join(err, ix.Close())
 	}
-	if n, err := ix.formerDocs(); err == nil && n > 0 { // what is damaged there, searches for it tell
-		ix.log.Warn("conditions read the payloads of documents whose fields a former version has derived, and not all of them; compact makes them fast again",
-			"index", path, "documents", n)
-	}
 	if o.Follow > 0 {
 		ix.follower = ix.follow(o.Follow)
 	}

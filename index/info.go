@@ -11,7 +11,7 @@ import (
 type Info struct {
 	Path           string         `json:"path"`            // of the file
 	FormatVersion  int            `json:"format_version"`  // which programs must know to read it
-	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/format.md
+	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/formats.md
 	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
 	Built          *Built         `json:"built,omitempty"` // nil in files of the first programs
 	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect
@@ -36,8 +36,6 @@ type Info struct {
 	BytesPerToken float64 `json:"bytes_per_token"`
 	// Defaults are the stored search parameters, nil without any.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	// FormerFieldDocs is what [Snapshot.FormerDocs] returns.
-	FormerFieldDocs uint64 `json:"former_field_docs,omitempty"`
 	// Applied is the last entry of a log that was done to the index; see [Entry].
 	Applied uint64 `json:"applied,omitempty"`
 }
@@ -81,9 +79,6 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 		in.Built = &built
 	}
 	if in.Defaults, err = s.Defaults(); err != nil {
-		return nil, err
-	}
-	if in.FormerFieldDocs, err = s.FormerDocs(); err != nil {
 		return nil, err
 	}
 	applied, err := s.Applied()

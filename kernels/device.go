@@ -357,10 +357,9 @@ func Devices() (devices []DeviceInfo, why []error) {
 // OpenDevice opens a device by name: "cuda:0" and the like, "cpu" for none, or
 // "auto" for the first that can be opened, and none where there is none. ""
 // stands for what [EnvDevice] names, or else for "cpu". Several names with commas
-// between them, or "cuda:all" for all that there are, make a [Spread]; with
-// "copies:" in front each holds the whole of an index, and searches are dealt out to
-// them. note says what "auto" picked and why. A device asked for by name that cannot be
-// used is an error that wraps [ErrUnavailable] and the cause; there is no fallback.
+// between them, or "cuda:all" for all that there are, make one of [Several]. note says
+// what "auto" picked and why. A device asked for by name that cannot be used is an error
+// that wraps [ErrUnavailable] and the cause; there is no fallback.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
 	from := ""
 	if name == "" {
@@ -374,7 +373,7 @@ func OpenDevice(ctx context.Context, name string) (d Device, note string, err er
 	case AutoDevice:
 		return openAny(ctx)
 	}
-	if strings.ContainsAny(name, ",") || strings.HasPrefix(name, copiesPrefix) || strings.HasSuffix(name, ":all") {
+	if strings.ContainsAny(name, ",") || strings.HasSuffix(name, ":all") {
 		d, err = openSeveral(ctx, name, from)
 	} else {
 		d, err = openOne(ctx, name, from)

@@ -1,8 +1,9 @@
-// Package python_test builds the Python package, installs it, and runs its tests.
+// Package python_test runs the tests of the Python package, and builds and installs it.
 package python_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,37 +16,49 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/sources"
 )
 
-// The wheel for this machine is installed as a user would, and its tests pass: the index
-// against exact scores, the blocks of the pages for Python users, and the types.
+// unittests are arguments of Python that run the tests of the package.
+var unittests = []string{
+	"-W", "error::ResourceWarning", "-m", "unittest", "discover",
+	"--start-directory", "tests", "--top-level-directory", ".",
+}
+
+// pip are arguments of Python that install without a package index.
+var pip = []string{"-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"}
+
+// The tests of the package pass, which compare the index with exact scores, share it between
+// processes and kill its service. The short form runs them on the sources, and needs only numpy.
+func TestPackage(t *testing.T) {
+	if effort.Long() {
+		t.Skip("TestWheel runs these tests, and more, on the wheel")
+	}
+	skipUnlessUnix(t)
+	sources.Watch(t, "..")
+	python := pyenv.Python(t, "tests/requirements-brief.txt")
+	must(t, fromSources(t), python, unittests...)
+}
+
+// The wheel for this machine is installed as a user would, all tests pass, the blocks of the pages
+// for Python users run, and the types are sound.
 //
-// PLAID_ENCODERS is a Python that has pylate 1.6.0 or sentence-transformers from 6 on:
-// then the index is tried with their classes, too.
-func TestPython(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("builds a wheel and installs Python packages")
-	}
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
-		t.Skip("there is no wheel for this system")
-	}
+// PLAID_ENCODERS is a Python that has pylate 1.6.0 or sentence-transformers from 6 on: then the
+// index is tried with their classes, too.
+func TestWheel(t *testing.T) {
+	skipUnlessLong(t)
+	skipUnlessUnix(t)
 	sources.Watch(t, "..")
 	base := pyenv.Python(t, "tests/requirements.txt")
-	must := func(environ []string, name string, args ...string) {
-		t.Helper()
-		out, err := pyenv.Run(environ, name, args...)
-		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
-		t.Log(out)
-	}
 	dist := t.TempDir()
-	must(nil, base, "build.py", "--out", dist)
+	must(t, nil, base, "build.py", "--out", dist)
 	wheels, err := filepath.Glob(filepath.Join(dist, "*.whl"))
 	require.NoError(t, err)
 	require.Len(t, wheels, 1)
 	python := pyenv.Fresh(t, base)
-	must(nil, base, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheels[0])
-	must(nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
-	must(nil, python, "-m", "pyright", "--pythonpath", python)
-	tests := []string{"-W", "error::ResourceWarning", "-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."}
-	must([]string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}, python, tests...)
+	must(t, []string{"PIP_PYTHON=" + python}, base, append(pip, wheels[0])...)
+	must(t, nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
+	must(t, nil, python, "-m", "pyright", "--pythonpath", python)
+	installed := []string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}
+	must(t, installed, python, unittests...)
+	must(t, installed, python, "tests/overhead.py", "--rounds", "1", "--passes", "1")
 
 	encoders := os.Getenv("PLAID_ENCODERS")
 	if encoders == "" {
@@ -53,31 +66,72 @@ func TestPython(t *testing.T) {
 		return
 	}
 	target := t.TempDir()
-	must(nil, encoders, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps", "--target", target, wheels[0])
-	must([]string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, encoders, "-m", "unittest", "-v", "tests.test_encoders")
+	must(t, nil, encoders, append(pip, "--target", target, wheels[0])...)
+	must(t, append(installed, "PYTHONPATH="+target), encoders, "-m", "unittest", "-v", "tests.test_encoders")
 }
 
 // A clone is installed by pip where there is Go; where there is none, pip says what to do.
 func TestInstall(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("compiles the program")
-	}
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
-		t.Skip("there is no wheel for this system")
-	}
+	skipUnlessLong(t)
+	skipUnlessUnix(t)
 	sources.Watch(t, "..")
 	base := pyenv.Python(t, "tests/requirements.txt")
-	target := t.TempDir()
 	// The build backend is that of the environment, so that no package index is asked.
-	install := []string{"-m", "pip", "--disable-pip-version-check", "install", "--no-index", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--target"}
-	out, err := pyenv.Run(nil, base, append(install, target, ".")...)
-	require.NoError(t, err, out)
-	said, err := pyenv.Run([]string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, base, "-c",
-		"import numpy as np, plaid_ir\nwith plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a'], [np.eye(4)])))")
-	require.NoError(t, err, said)
+	clone := append(pip, "--no-build-isolation", "--no-cache-dir", "--target")
+	target := t.TempDir()
+	must(t, nil, base, append(clone, target, ".")...)
+	said := must(t, []string{"PLAID_BINARY=", "PYTHONPATH=" + target, "PYTHONDONTWRITEBYTECODE=1"}, base, "-c",
+		`import numpy as np, plaid_ir
+with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a'], [np.eye(4)])))`)
 	require.Contains(t, said, filepath.Join(target, "plaid_ir", "__init__.py")+" 1")
 
-	out, err = pyenv.Run([]string{"PATH=" + t.TempDir()}, base, append(install, t.TempDir(), ".")...)
+	out, err := pyenv.Run([]string{"PATH=" + t.TempDir()}, base, append(clone, t.TempDir(), ".")...)
 	require.Error(t, err, out)
-	require.Contains(t, out, "there is no go on the PATH: install Go (see go.mod for the version), or install a wheel that has the program (pip install plaid-ir)")
+	require.Contains(t, out, "there is no go on the PATH: install Go (see go.mod for the version), "+
+		"or install a wheel that has the program (pip install plaid-ir)")
+}
+
+// The adapters to frameworks pass the tests that these have for all adapters, and type checks; the
+// blocks of docs/python.md run.
+func TestFrameworks(t *testing.T) {
+	skipUnlessLong(t)
+	sources.Watch(t, "..")
+	python := pyenv.Python(t, "tests/frameworks/requirements.txt")
+	must(t, fromSources(t), python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+		"-o", "asyncio_mode=auto", "tests/frameworks")
+	checker := pyenv.Python(t, "tests/requirements.txt")
+	must(t, nil, checker, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)
+}
+
+// fromSources is an environment in which Python imports the sources, and these run a program that
+// is compiled for the test.
+func fromSources(t *testing.T) []string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "plaid")
+	out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", binary, "../cmd/plaid").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return []string{"PLAID_BINARY=" + binary, "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}
+}
+
+// must runs a program and returns what it says.
+func must(t *testing.T, environ []string, name string, args ...string) string {
+	t.Helper()
+	out, err := pyenv.Run(environ, name, args...)
+	require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	t.Log(out)
+	return out
+}
+
+func skipUnlessLong(t *testing.T) {
+	t.Helper()
+	if !effort.Long() {
+		t.Skip("the long form (PLAID_LONG=1): it builds and installs Python packages")
+	}
+}
+
+func skipUnlessUnix(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("the tests need fork and Unix sockets")
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 // What a device takes, in nanoseconds: to score a token in order, or one of a
 // document that probing has found; to read a token's centroid; to rank a centroid
-// for a query token; and to start what probing needs (an H200, docs/lab/gpu.md).
+// for a query token; and to start what probing needs (an H200, docs/lab/kernels.md).
 // Others are slower in about the same proportions. A variable, so that tests see
 // small collections probed.
 var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.017, 0.0052, 0.01, 60e3}

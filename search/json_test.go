@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// The names and forms that docs/json.md promises.
+// The names and forms that docs/formats.md promises.
 func TestJSONForms(t *testing.T) {
 	for want, v := range map[string]any{
 		`{"vectors":[[1,0.5],[0,-1]],"mask":[true,false],"weights":[1,2]}`: Query{Vectors: []float32{1, 0.5, 0, -1}, Dim: 2, Mask: []bool{true, false}, Weights: []float32{1, 2}},

@@ -19,7 +19,7 @@
 // order of insertion, and do not depend on threads or on other queries of a
 // batch. How good they are is measured by package quality.
 //
-// Query, Options, Result and Description have a JSON form, which docs/json.md
+// Query, Options, Result and Description have a JSON form, which docs/formats.md
 // describes.
 package search
 

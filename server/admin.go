@@ -217,7 +217,7 @@ func importIndex(q *request) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	folder, err := unpack(q.ctx, q.Body, dir, q.s.o.Limits.Upload)
+	folder, err := unpack(q.ctx, q.Body, dir)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 func (q *request) spend(bytes int) error {
 	n, most := int64(bytes), q.s.o.Limits.Answer
 	if n > most-q.answered {
-		return problem(CodeTooLarge, "the answer has more than %d bytes (max-answer): ask for less at a time", most)
+		return problem(CodeTooLarge, "the answer has more than %d bytes (max-memory): ask for less at a time", most)
 	}
 	q.answered += n
 	return q.memory.take(q.ctx, asTextToo*n)
@@ -161,7 +161,7 @@ func (r *recorder) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
-var errSlow = errors.New("the client takes its answer too slowly (min-transfer)")
+var errSlow = errors.New("the client takes its answer too slowly")
 
 // pieceBytes is how much of an answer a client has to take within the time for stalls.
 const pieceBytes = 64 << 10

@@ -63,7 +63,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	for range 3 {
 		all.ok(t, 200, "POST", "/indices/a/metadata/get", ids(2), nil)
 		p := all.refused(t, 413, server.CodeTooLarge, "POST", "/indices/a/metadata/get", ids(4)) // no wait would help
-		require.Contains(t, p.Message, "max-answers")
+		require.Contains(t, p.Message, "for answers (max-memory)")
 	}
 }
 

@@ -57,7 +57,7 @@ func (b *body) hold(n int64) error {
 		return err
 	}
 	if most := b.q.s.o.Limits.Decoded; b.memory.taken+n > most {
-		return problem(CodeTooLarge, "the body takes more than %d bytes of memory when it is read (max-decoded): send less at a time", most)
+		return problem(CodeTooLarge, "the body takes more than %d bytes of memory when it is read (max-memory): send less at a time", most)
 	}
 	return b.memory.take(b.q.ctx, n)
 }

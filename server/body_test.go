@@ -112,7 +112,7 @@ func TestBodiesAreCountedAsTheyAreRead(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		p := s.refused(t, 413, server.CodeTooLarge, "POST", path, body)
 		runtime.ReadMemStats(&after)
-		require.Contains(t, p.Message, "max-decoded", path)
+		require.Contains(t, p.Message, "max-memory", path)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), path) // the body itself, and its growth
 	}
 	// Tensors, too: a byte can stand for a document.
@@ -120,7 +120,7 @@ func TestBodiesAreCountedAsTheyAreRead(t *testing.T) {
 	head := fmt.Sprintf(`{"vectors":{"dtype":"F16","shape":[%d,1],"data_offsets":[0,%d]},"lengths":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}`, n, 2*n, n, 2*n, 3*n)
 	file := string([]byte{byte(len(head)), byte(len(head) >> 8), 0, 0, 0, 0, 0, 0}) + head + strings.Repeat("\x00", 2*n) + strings.Repeat("\x01", n)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/update", file, "Content-Type: application/octet-stream")
-	require.Contains(t, p.Message, "max-decoded")
+	require.Contains(t, p.Message, "max-memory")
 	// A list in the place of a parameter is counted as a row of a vector, and stays its text.
 	nested := `{"condition": "year = ?", "parameters": [[` + strings.Repeat("10,", 4<<20) + `10]]}`
 	var before, after runtime.MemStats
@@ -171,7 +171,7 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	hasty := start(t, words{}, &server.Options{Limits: server.Limits{Wait: time.Millisecond}})
 	defer server.HoldBodies(hasty.Server)()
 	p := hasty.refused(t, 503, server.CodeBusy, "POST", "/indices", object{"name": "x"})
-	require.Contains(t, p.Message, "max-bodies")
+	require.Contains(t, p.Message, "for bodies (max-memory)")
 	require.Positive(t, p.RetryAfter)
 }
 

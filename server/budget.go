@@ -13,7 +13,7 @@ import (
 // part of the budget is kept back for one request at a time: the first of those that wait
 // may go into it, up to what one request may take at most, and has it until it ends.
 type budget struct {
-	setting string // that says how much it is
+	purpose string
 	most    int64
 	back    int64         // of it, that is kept back
 	longest time.Duration // that one may be expected to wait
@@ -40,8 +40,8 @@ type claim struct {
 }
 
 // newBudget makes a budget of which one request takes so much at most.
-func newBudget(setting string, most, one int64, longest time.Duration) *budget {
-	return &budget{setting: setting, most: most, back: min(one, most/2), longest: longest, left: most}
+func newBudget(purpose string, most, one int64, longest time.Duration) *budget {
+	return &budget{purpose: purpose, most: most, back: min(one, most/2), longest: longest, left: most}
 }
 
 func (b *budget) account() account { return account{b: b} }
@@ -54,7 +54,7 @@ func (a *account) take(ctx context.Context, n int64) error {
 		return nil
 	}
 	if n > b.most-a.taken {
-		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for all (%s)", b.most, b.setting)
+		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s (max-memory)", b.most, b.purpose)
 	}
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.fits(a, n) || b.first == a && n <= b.left {
@@ -88,7 +88,7 @@ func (a *account) take(ctx context.Context, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return problem(CodeBusy, "other requests take the memory that there is for them (%s)", b.setting).after(max(wait, b.wait()))
+	return problem(CodeBusy, "other requests take the memory that there is for %s (max-memory)", b.purpose).after(max(wait, b.wait()))
 }
 
 // owe takes bytes at once, also where others have them: for what cannot be refused any more.

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,13 +17,13 @@ import (
 // BenchmarkEncodeClients: texts of a few words at /encode, one a request, of one client and
 // of many that ask again when they have an answer.
 func BenchmarkEncodeClients(b *testing.B) {
-	for _, model := range []string{"colbert-nano", "colbert-mini"} {
-		e, err := encode.Open(realdata.Path(b, "models", model), nil)
+	for model, dir := range map[string]string{"colbert-nano": realdata.Path(b, "models", "colbert-nano"), "colbert-mini": realdata.Mini(b)} {
+		e, err := encode.Open(dir, nil)
 		require.NoError(b, err)
 		b.Cleanup(func() { require.NoError(b, e.Close()) })
 		s := start(b, e, nil)
 		for _, clients := range []int{1, 32} {
-			b.Run(fmt.Sprintf("%s/%d", filepath.Base(model), clients), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/%d", model, clients), func(b *testing.B) {
 				timed(b, clients, func(i int) {
 					r := s.send(b, "POST", "/encode", fmt.Sprintf(`{"texts": ["how long do cats sleep on day %d?"], "input_type": "query"}`, i))
 					if r.status != 200 {

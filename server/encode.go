@@ -94,7 +94,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 		case text == "":
 			return bad("text %d is empty", i).at(whereOf(role, i))
 		case int64(len(text)) > most:
-			return problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-text)", i, len(text), most).at(whereOf(role, i))
+			return problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-body)", i, len(text), most).at(whereOf(role, i))
 		case !utf8.ValidString(text):
 			return bad("text %d is not UTF-8", i).at(whereOf(role, i))
 		}

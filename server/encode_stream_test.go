@@ -145,14 +145,14 @@ func TestLongTexts(t *testing.T) {
 		s.send(t, "POST", "/indices", object{"name": "x"})
 		s.send(t, "POST", "/indices/x/update_with_encoding", object{"documents": list{"a"}})
 		p := s.refused(t, 413, server.CodeTooLarge, "POST", path, body)
-		require.Contains(t, p.Message, "text 1 has 1200 bytes; 1000 are the most (max-text)")
+		require.Contains(t, p.Message, "text 1 has 1200 bytes; 1000 are the most (max-body)")
 	}
 	var texts list
 	for range 100 {
 		texts = append(texts, strings.Repeat("a ", 400))
 	}
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/x/update_with_encoding", object{"documents": texts})
-	require.Contains(t, p.Message, "max-decoded")
+	require.Contains(t, p.Message, "max-memory")
 	s.refused(t, 413, server.CodeTooLarge, "POST", "/rerank_with_encoding", object{"query": "a", "documents": texts})
 }
 
@@ -164,7 +164,7 @@ func TestVectorsOfLongTextsAreCounted(t *testing.T) {
 		"/v1/embeddings": `{"is_query": false, "input": "` + strings.Repeat("cats ", 50_000) + `"}`,
 	} {
 		p := s.refused(t, 413, server.CodeTooLarge, "POST", path, body)
-		require.Contains(t, p.Message, "max-answers")
+		require.Contains(t, p.Message, "for answers (max-memory)")
 	}
 	bodies, answers := server.Held(s.Server)
 	require.Zero(t, bodies)

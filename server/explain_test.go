@@ -96,5 +96,5 @@ func TestSimilaritiesAreCounted(t *testing.T) {
 	}
 	s.ok(t, 200, "POST", "/indices/long/explain", explained(10), nil)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/long/explain", explained(200))
-	require.Contains(t, p.Message, "max-answer")
+	require.Contains(t, p.Message, "max-memory")
 }

@@ -18,7 +18,7 @@ import (
 // defaults, negative ones for no limit.
 type Limits struct {
 	// Body is the largest body of a request in bytes; default 100 MiB. It does not
-	// hold for uploads of backups and of other engines' indexes.
+	// hold for uploads of backups and of other engines' indexes, which the disk limits.
 	Body int64
 	// Decoded is how much memory the body of a request may take when it is read, about;
 	// default 512 MiB. Bodies is how much of that is held at a time, with what searches by
@@ -49,9 +49,6 @@ type Limits struct {
 	// route is.
 	Rate  float64
 	Burst int
-	// Upload is the largest upload of a backup or of another engine's index in
-	// bytes; default: no limit but the disk.
-	Upload int64
 }
 
 func orDefault[T int | int64 | time.Duration](v *T, def, unlimited T) {
@@ -81,7 +78,6 @@ func (l *Limits) setDefaults() {
 	orDefault(&l.Transfer, 4<<10, 0)
 	orDefault(&l.Concurrent, 100, 1<<30)
 	orDefault(&l.Wait, 3*time.Second, longTime)
-	orDefault(&l.Upload, manyBytes, manyBytes)
 	if l.Burst <= 0 {
 		l.Burst = max(1, int(2*l.Rate))
 	}
@@ -128,15 +124,15 @@ func (g *gate) enter(ctx context.Context) *Problem {
 	n := g.waiting.Add(1)
 	switch wait := g.wait(n); {
 	case n > g.queue:
-		return problem(CodeBusy, "%d requests wait already (concurrency)", g.queue).after(wait)
+		return problem(CodeBusy, "%d requests wait already", g.queue).after(wait)
 	case wait > g.longest:
-		return problem(CodeBusy, "a turn would come in %.1f s, and %.1f s are the most that is waited (max-wait)", wait.Seconds(), g.longest.Seconds()).after(wait)
+		return problem(CodeBusy, "a turn would come in %.1f s, and a request waits at most %.1f s", wait.Seconds(), g.longest.Seconds()).after(wait)
 	}
 	select {
 	case g.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return problem(CodeBusy, "no turn came in time: too many requests run (concurrency)").after(g.wait(g.waiting.Load()))
+		return problem(CodeBusy, "no turn came in time: too many requests run").after(g.wait(g.waiting.Load()))
 	}
 }
 

@@ -14,10 +14,9 @@ import (
 type ServeOptions struct {
 	// TLS, where set, makes it HTTPS.
 	TLS *tls.Config
-	// Header is how long the headers of a request may take, Idle how long a
-	// connection may wait for the next one, Drain how long requests that run may go on
-	// when the server ends; defaults 10 s, 120 s and 30 s.
-	Header, Idle, Drain time.Duration
+	// Header is how long the headers of a request may take, and Drain how long requests that
+	// run may go on when the server ends; defaults 10 s and 30 s.
+	Header, Drain time.Duration
 	// Unready is how long the server still takes requests when it ends, and says on
 	// /readyz that it does: until whoever sends them here has seen it; default 0.
 	Unready time.Duration
@@ -25,6 +24,9 @@ type ServeOptions struct {
 	// path.
 	Handler http.Handler
 }
+
+// idleConnection is how long a connection may wait for its next request.
+const idleConnection = 2 * time.Minute
 
 // Serve answers the connections of a listener until ctx ends. Then no more are taken,
 // requests that run are finished, and what has not ended after the time for it is cut
@@ -36,14 +38,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 		opts = *o
 	}
 	orDefault(&opts.Header, 10*time.Second, longTime)
-	orDefault(&opts.Idle, 120*time.Second, longTime)
 	orDefault(&opts.Drain, 30*time.Second, longTime)
 	handler := opts.Handler
 	if handler == nil {
 		handler = s
 	}
 	h := &http.Server{
-		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: opts.Idle, MaxHeaderBytes: 64 << 10,
+		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: idleConnection, MaxHeaderBytes: 64 << 10,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { boundUnsent(c); return ctx },
 	}

@@ -154,7 +154,7 @@ func TestBodyLimits(t *testing.T) {
 
 	all := start(t, nil, &server.Options{Limits: server.Limits{Bodies: 1000}})
 	p := all.refused(t, 413, server.CodeTooLarge, "POST", "/indices", large) // no wait would help
-	require.Contains(t, p.Message, "max-bodies")
+	require.Contains(t, p.Message, "for bodies (max-memory)")
 	require.Equal(t, 200, all.send(t, "POST", "/indices", object{"name": "x"}).status) // given back
 }
 

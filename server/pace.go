@@ -39,7 +39,7 @@ func (p *pace) passed(bytes int, since time.Time) bool {
 func (s *Server) lateBody() *Problem {
 	l := &s.o.Limits
 	if l.Transfer == 0 {
-		return problem(CodeTimeout, "the body did not come: nothing was sent for %v (stall-timeout)", l.Stall)
+		return problem(CodeTimeout, "the body did not come: nothing was sent for %v", l.Stall)
 	}
-	return problem(CodeTimeout, "the body did not come, or too slowly: %d bytes a second are the least, after %v (min-transfer, stall-timeout)", l.Transfer, l.Stall)
+	return problem(CodeTimeout, "the body did not come, or too slowly: %d bytes a second are the least, after %v", l.Transfer, l.Stall)
 }

@@ -124,7 +124,7 @@ func TestDribblingClientsAreCut(t *testing.T) {
 		s.ServeHTTP(w, r)
 		if w.Code == http.StatusRequestTimeout {
 			require.Contains(t, w.Body.String(), "100 bytes a second")
-			require.Contains(t, w.Body.String(), "min-transfer")
+			require.Contains(t, w.Body.String(), "are the least")
 		}
 		require.EqualValues(t, 1<<20, s.bodies.left, "what it held is given back")
 		return w.Code, reads

@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 )
 
-// The pictures of docs/page.md are made anew where PLAID_UPDATE_PICTURES is set.
+// The pictures of docs/service.md are made anew where PLAID_UPDATE_PICTURES is set.
 func TestPagePictures(t *testing.T) {
 	if os.Getenv("PLAID_UPDATE_PICTURES") == "" {
 		t.Skip("PLAID_UPDATE_PICTURES is not set")

@@ -190,10 +190,10 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	b, size := q.body, s.o.Limits.Body
 	b.until = ends
 	if q.route.stream && q.route.inType != mediaJSON {
-		size = s.o.Limits.Upload
+		size = manyBytes
 	}
 	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; %d are the most (max-body, max-upload)", q.ContentLength, size)
+		return problem(CodeTooLarge, "the body has %d bytes; %d are the most (max-body)", q.ContentLength, size)
 	}
 	if q.route.in == nil && q.route.inType == "" {
 		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, noBody))

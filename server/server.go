@@ -134,8 +134,8 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		s.o.Tracing = noop.NewTracerProvider()
 	}
 	s.tracer = s.o.Tracing.Tracer("github.com/plaid-ir/plaid/server")
-	s.bodies = newBudget("max-bodies", s.o.Limits.Bodies, s.o.Limits.Decoded, s.o.Limits.Wait)
-	s.answers = newBudget("max-answers", s.o.Limits.Answers, asTextToo*min(s.o.Limits.Answer, manyBytes/asTextToo), s.o.Limits.Wait)
+	s.bodies = newBudget("bodies", s.o.Limits.Bodies, s.o.Limits.Decoded, s.o.Limits.Wait)
+	s.answers = newBudget("answers", s.o.Limits.Answers, asTextToo*min(s.o.Limits.Answer, manyBytes/asTextToo), s.o.Limits.Wait)
 	s.gates = map[group]*gate{}
 	for _, g := range []group{looking, searching, writing, transferring} {
 		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)

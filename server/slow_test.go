@@ -192,7 +192,7 @@ func TestQueuesAreBoundedByTheirWait(t *testing.T) {
 	go hold(statuses)
 	<-b.entered
 	p := s.refused(t, 503, server.CodeBusy, "POST", "/encode", encoding)
-	require.Contains(t, p.Message, "max-wait")
+	require.Contains(t, p.Message, "a request waits at most")
 	require.GreaterOrEqual(t, p.RetryAfter, 2)
 	b.free <- struct{}{}
 	require.Equal(t, 200, <-statuses)

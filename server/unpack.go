@@ -21,11 +21,10 @@ const maxMembers = 1 << 20
 
 // unpack writes the files of a tar archive below dir and returns the folder that they
 // are in: dir, or the one folder that all of them are in. Only regular files and
-// folders are taken, under names that stay below dir; at most limit bytes of them, since
-// sparse members are larger than the archive.
-func unpack(ctx context.Context, r io.Reader, dir string, limit int64) (string, error) {
+// folders are taken, under names that stay below dir. Sparse files are not, so that the files
+// take no more space than the archive.
+func unpack(ctx context.Context, r io.Reader, dir string) (string, error) {
 	archive := tar.NewReader(r)
-	var size int64
 	for members := 0; ; members++ {
 		h, err := archive.Next()
 		if err == io.EOF {
@@ -52,10 +51,9 @@ func unpack(ctx context.Context, r io.Reader, dir string, limit int64) (string, 
 			continue
 		case h.Typeflag != tar.TypeReg:
 			return "", bad("%q in the archive is no regular file", h.Name)
-		case h.Size > limit-size:
-			return "", problem(CodeTooLarge, "the files of the archive have more than %d bytes", limit)
+		case isSparse(h):
+			return "", bad("%q in the archive is a sparse file: pack it without --sparse", h.Name)
 		}
-		size += h.Size
 		if err := unpackFile(archive, filepath.Join(dir, name)); err != nil {
 			return "", taken(err, h.Name)
 		}
@@ -71,6 +69,16 @@ func unpack(ctx context.Context, r io.Reader, dir string, limit int64) (string, 
 		return filepath.Join(dir, entries[0].Name()), nil
 	}
 	return dir, nil
+}
+
+// isSparse reports whether a file has holes that the archive does not hold.
+func isSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func unpackFile(r io.Reader, path string) error {

@@ -6,19 +6,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// NewFieldRun makes an empty run of derived data. It takes the place of one of the same
-// number, which only a program can have left that does not know of runs.
+// NewFieldRun makes an empty run of derived data.
 func (g *Generation) NewFieldRun(id uint32) error {
-	fields, err := g.bucket.CreateBucketIfNotExists(layout.BucketFields)
-	if err != nil {
-		return err
-	}
-	if fields.Bucket(layout.NumberKey(id)) != nil {
-		if err := fields.DeleteBucket(layout.NumberKey(id)); err != nil {
-			return err
-		}
-	}
-	_, err = fields.CreateBucket(layout.NumberKey(id))
+	_, err := g.bucket.Bucket(layout.BucketFields).CreateBucket(layout.NumberKey(id))
 	return err
 }
 
@@ -29,11 +19,7 @@ func (g *Generation) PutField(run uint32, key, value []byte) error {
 
 // DeleteFieldRun removes a run.
 func (g *Generation) DeleteFieldRun(id uint32) error {
-	fields := g.bucket.Bucket(layout.BucketFields)
-	if fields == nil || fields.Bucket(layout.NumberKey(id)) == nil {
-		return nil
-	}
-	return fields.DeleteBucket(layout.NumberKey(id))
+	return g.bucket.Bucket(layout.BucketFields).DeleteBucket(layout.NumberKey(id))
 }
 
 // FieldRun returns a function that reads the values of a run of the state, where they
@@ -41,10 +27,9 @@ func (g *Generation) DeleteFieldRun(id uint32) error {
 func (v *View) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 	find := sync.OnceValues(func() (run *lookups, err error) {
 		defer Guard(v.file.path, &err)()
-		if fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields); fields != nil {
-			if b := fields.Bucket(layout.NumberKey(id)); b != nil {
-				return &lookups{Bucket: b}, nil
-			}
+		fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields)
+		if b := fields.Bucket(layout.NumberKey(id)); b != nil {
+			return &lookups{Bucket: b}, nil
 		}
 		return nil, v.corrupt(nil, "field run %d is missing", id)
 	})

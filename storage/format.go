@@ -38,16 +38,6 @@ func readVersions(root *bolt.Bucket, path string) (n versions, err error) {
 	return versions{le.Uint16(v[len(layout.Magic):]), le.Uint16(v[len(layout.Magic)+2:])}, nil
 }
 
-// raiseVersions keeps programs that do not know of what is written now from reading it
-// wrong.
-func raiseVersions(root *bolt.Bucket, path string) error {
-	n, err := readVersions(root, path)
-	if err != nil || n.format >= FormatVersion {
-		return err
-	}
-	return putVersions(root, versions{FormatVersion, max(n.feature, FeatureVersion)})
-}
-
 func checkFormat(tx *bolt.Tx, path string) error {
 	root := tx.Bucket(layout.RootBucket)
 	if root == nil {

@@ -11,20 +11,11 @@ import (
 
 // FormatVersion says which bytes are in the file. A program refuses a file of
 // a newer version.
-//
-//	1: first version; the tables of chunks say which documents have a payload
-//	2: a bitmap of the generation says it
-//
-// Files of version 1 are read; the first change of one makes it version 2.
-const FormatVersion = 2
+const FormatVersion = 1
 
 // FeatureVersion grows when the bytes stay readable but a rebuild is worth
 // while.
-//
-//	1: first version
-//	2: runs of what is derived from the fields of payloads
-//	3: no flags in the tables of chunks
-const FeatureVersion = 3
+const FeatureVersion = 1
 
 // Header is what does not change over the life of a generation: the codec and
 // how it was made.
@@ -99,16 +90,13 @@ type State struct {
 	NextChunk      uint32    `json:"next_chunk"`
 	NextSegment    uint32    `json:"next_segment"`
 	Segments       []Segment `json:"segments"`
-	// FieldRuns are what is derived from the fields of payloads, older ones first.
-	// Documents that are in none have to be looked at, as have all those that a program
-	// has added which does not know of runs.
+	// FieldRuns are what is derived from the fields of payloads, older ones first. Each
+	// live document is in one at least.
 	FieldRuns    []FieldRun `json:"field_runs,omitempty"`
 	NextFieldRun uint32     `json:"next_field_run,omitempty"`
-	// PayloadBitmap: a bitmap says which documents have a payload; false in a file of
-	// format 1. PayloadDocs is how many live documents it has, so that a lost one is
-	// noticed. [Generation.PutDocSets] sets both.
-	PayloadBitmap bool   `json:"payload_bitmap,omitempty"`
-	PayloadDocs   uint32 `json:"payload_docs,omitempty"`
+	// PayloadDocs is how many live documents have a payload, so that a lost bitmap of them
+	// is noticed. [Generation.PutDocSets] sets it.
+	PayloadDocs uint32 `json:"payload_docs,omitempty"`
 }
 
 // FieldRun is a run of derived data, which package metadata reads and writes.
@@ -118,9 +106,6 @@ type FieldRun struct {
 	Docs uint32 `json:"docs"`
 	// Values is how many it has, so that a lost one is noticed.
 	Values int `json:"values"`
-	// Forms says what it tells of booleans, arrays and objects: 0, as former programs,
-	// nothing; 1: there are none; 2: where they are.
-	Forms uint8 `json:"forms,omitempty"`
 }
 
 // Limits of one index.

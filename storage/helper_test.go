@@ -164,7 +164,7 @@ func putTestRun(g *Generation) error {
 	if err != nil {
 		return err
 	}
-	run := FieldRun{Docs: uint32(len(testDocs)), Forms: 1}
+	run := FieldRun{Docs: uint32(len(testDocs))}
 	err = b.Write(func(key, value []byte) error {
 		run.Values++
 		return g.PutField(0, key, value)

@@ -219,6 +219,10 @@ func (v *View) verifyKeys(ctx context.Context) error {
 			chunks[c] = true
 		}
 	}
+	runs := map[uint32]bool{}
+	for _, r := range v.state.FieldRuns {
+		runs[r.ID] = true
+	}
 	payloads := uint32(0)
 	faults := []error{
 		v.verifyNumbers(ctx, gen, layout.BucketChunks, func(n uint32) error {
@@ -247,9 +251,12 @@ func (v *View) verifyKeys(ctx context.Context) error {
 			return nil
 		}),
 		v.verifyFieldRuns(gen),
-	}
-	if gen.Bucket(layout.BucketFields) != nil { // older programs may have left runs there
-		faults = append(faults, v.verifyNumbers(ctx, gen, layout.BucketFields, func(uint32) error { return nil }))
+		v.verifyNumbers(ctx, gen, layout.BucketFields, func(n uint32) error {
+			if !runs[n] && !(staging && n >= v.state.NextFieldRun) {
+				return v.corrupt(nil, "field run %d is not one of the state", n)
+			}
+			return nil
+		}),
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -276,14 +283,10 @@ func (v *View) verifyNumbers(ctx context.Context, gen *bolt.Bucket, bucket []byt
 	})
 }
 
-// verifyFieldRuns looks for values of runs that are lost. Runs of which the state does
-// not know are left over by a program that did not know of them.
+// verifyFieldRuns looks for values of runs that are lost.
 func (v *View) verifyFieldRuns(gen *bolt.Bucket) error {
 	for _, r := range v.state.FieldRuns {
-		var b *bolt.Bucket
-		if fields := gen.Bucket(layout.BucketFields); fields != nil {
-			b = fields.Bucket(layout.NumberKey(r.ID))
-		}
+		b := gen.Bucket(layout.BucketFields).Bucket(layout.NumberKey(r.ID))
 		if b == nil || b.Inspect().KeyN != r.Values {
 			return v.corrupt(nil, "field run %d has not the %d values that it should have", r.ID, r.Values)
 		}

@@ -29,7 +29,7 @@ func (g *Generation) PutDocSets(s *State, sets DocSets) error {
 	if err := putBitmap(g.bucket, layout.KeyTombstones, sets.Deleted); err != nil {
 		return err
 	}
-	s.PayloadBitmap, s.PayloadDocs = true, uint32(sets.Payload.GetCardinality())
+	s.PayloadDocs = uint32(sets.Payload.GetCardinality())
 	return putBitmap(g.bucket, layout.KeyPayloadDocs, sets.Payload)
 }
 
@@ -77,15 +77,10 @@ func (v *View) loadTombstones(sealed []byte, older *View) (err error) {
 	return nil
 }
 
-// loadPayloadDocs reads which documents have a payload: from their tables, where a file
-// of format 1 has not been changed since.
+// loadPayloadDocs reads which documents have a payload.
 func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
-	if !v.state.PayloadBitmap {
-		v.payloadDocs = v.flaggedDocs()
-		return nil
-	}
 	v.payloadSealed = sealed
-	if older != nil && older.state.PayloadBitmap && bytes.Equal(sealed, older.payloadSealed) {
+	if older != nil && bytes.Equal(sealed, older.payloadSealed) {
 		v.payloadDocs = older.payloadDocs
 	} else if v.payloadDocs, err = readBitmap(layout.KeyPayloadDocs, sealed); err != nil {
 		return v.corrupt(err, "bitmap of the documents with payload")
@@ -95,16 +90,6 @@ func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
 		return v.corrupt(nil, "the bitmap of the documents with payload has %d, which are not %d live ones", n, v.state.PayloadDocs)
 	}
 	return nil
-}
-
-// flaggedDocs are the live documents that have a payload by their tables.
-func (v *View) flaggedDocs() *roaring.Bitmap {
-	docs := roaring.New()
-	for _, c := range v.chunks {
-		c.docs.AddPayloadFlagged(docs)
-	}
-	docs.AndNot(v.tombstones)
-	return docs
 }
 
 // StagedPayloads are the documents of a generation that nobody sees yet that have a

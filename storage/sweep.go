@@ -66,9 +66,6 @@ func (g *Generation) sweepBeyond(s State) error {
 		from uint32
 	}{{g.chunks, s.NextChunk}, {g.postings, s.NextSegment}, {g.payload, s.Docs}, {g.bucket.Bucket(layout.BucketFields), s.NextFieldRun}}
 	for _, b := range buckets {
-		if b.Bucket == nil {
-			continue
-		}
 		if err := deleteFrom(b.Bucket, b.from); err != nil {
 			return corrupt(g.tx.path, err, "what an interrupted writer left")
 		}

@@ -236,8 +236,7 @@ func (v *View) checkNames(gen *bolt.Bucket) error {
 	return gen.ForEach(func(k, value []byte) error {
 		known := slices.ContainsFunc(layout.GenerationKeys, func(name []byte) bool { return string(name) == string(k) })
 		if value == nil {
-			known = string(k) == string(layout.BucketFields) ||
-				slices.ContainsFunc(layout.GenerationBuckets, func(name []byte) bool { return string(name) == string(k) })
+			known = slices.ContainsFunc(layout.GenerationBuckets, func(name []byte) bool { return string(name) == string(k) })
 		}
 		if !known {
 			return v.corrupt(nil, "there is a name %q in generation %d, which has no meaning", k, v.generation)

@@ -234,12 +234,6 @@ func (g *Generation) PutState(s State) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if !s.PayloadBitmap {
-		return fmt.Errorf("%w: a state that does not say which documents have a payload", ErrInternal)
-	}
-	if err := raiseVersions(g.tx.root, g.tx.path); err != nil {
-		return err
-	}
 	b, err := encodeJSON(layout.KeyState, s)
 	if err != nil {
 		return err

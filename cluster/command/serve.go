@@ -89,7 +89,7 @@ func (s *serving) Open(ctx context.Context, c *daemon.Config, log *slog.Logger) 
 	if c.WorkTimeout == 0 { // no limit
 		s.c.WriteDeadline = 24 * time.Hour
 	}
-	cfg := service.Config{Client: s.c, Place: place, Create: s.create, Backend: c.Backend, Threads: c.Threads, Dir: c.UploadDir}
+	cfg := service.Config{Client: s.c, Place: place, Create: s.create, Backend: c.Backend, Threads: c.Threads}
 	if s.store != "" {
 		var err error
 		if cfg.Store, err = objects.Open(s.store); err != nil {

@@ -3,7 +3,7 @@
 // Command measure compares one shard called directly and through NATS. With -apart it has a
 // front search nodes that are processes of their own. With -writers it counts changes of one
 // document, with -idle what a cluster costs that nobody asks anything; earlier.sh builds these two
-// of an earlier commit. docs/scale.md and docs/lab/cluster.md have what it found.
+// of an earlier commit. docs/scale.md and docs/cluster.md have what it found.
 package main
 
 import (

@@ -46,8 +46,6 @@ type Options struct {
 	// Device and Attach as in [search.EngineOptions].
 	Device kernels.Device
 	Attach kernels.AttachOptions
-	// Bound as in [search.EngineOptions].
-	Bound kernels.Bound
 	// Scheduler decides when searches run; nil: that of the process.
 	Scheduler *search.Scheduler
 	// Backend names the kernels; "": the best there is.

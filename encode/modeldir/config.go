@@ -48,8 +48,9 @@ type Config struct {
 	// KeepSpace says that white space around a text stays, as in sentence-transformers 6.
 	KeepSpace bool `json:"keep_space,omitempty"`
 
-	// Weights are the files with the tensors: .safetensors, or one .onnx.
+	// Weights are the files with the tensors: .safetensors, or the graph of [ReadGraph].
 	Weights []string `json:"weights"`
+	graph   bool
 	// Origin tells for each value which file it comes from, or that it is a default.
 	Origin   map[string]string `json:"origin"`
 	Warnings []string          `json:"warnings,omitempty"`
@@ -169,7 +170,7 @@ func (c *Config) Fingerprint(precision string) (string, error) {
 func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	same := *c // without what does not change vectors
 	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
-	if c.IsONNX() {
+	if c.graph {
 		same.Backbone = Backbone{} // a graph has it all, whoever runs it
 	}
 	same.Dense = slices.Clone(c.Dense)

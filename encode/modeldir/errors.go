@@ -1,3 +1,13 @@
+// Package modeldir reads the settings of a late-interaction model from the
+// folder that it was published in.
+//
+// Three kinds of folders are read, and mixtures of them: those of PyLate and of
+// sentence-transformers (config_sentence_transformers.json, modules.json), those
+// of Stanford's ColBERT (artifact.metadata, or a section "colbert" in
+// config.json), and exports to ONNX (onnx_config.json). [Read] takes the files in
+// this order; a later one fills gaps. Where two of them say different things
+// that would give different vectors, that is an error which names both, unless
+// an [Override] decides. [Config.Origin] tells where each value comes from.
 package modeldir
 
 import (
@@ -23,8 +33,8 @@ var (
 	ErrTokenizer = errors.New("unusable tokenizer")
 	// ErrWeights: a tensor is missing, too many, of another shape or not finite.
 	ErrWeights = errors.New("unusable weights")
-	// ErrGraph: an ONNX graph has a part that is not recognised.
-	ErrGraph = errors.New("graph is not recognised")
+	// ErrGraph: onnxruntime cannot use the ONNX graph.
+	ErrGraph = errors.New("graph cannot be run")
 )
 
 // ModelError names the place of a fault of a model folder.

@@ -141,14 +141,10 @@ func (r *reader) files() error {
 		}
 		r.c.Weights = shards
 	default:
-		for _, name := range []string{"model.onnx", "onnx/model.onnx"} {
-			if path := r.find(name); exists(path) && r.c.Weights == nil {
-				r.c.Weights = []string{path}
-			}
+		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
+			one += " (the folder has a graph, which the backend onnxruntime runs)"
 		}
-		if r.c.Weights == nil {
-			missing = append(missing, one+" or model.onnx")
-		}
+		missing = append(missing, one)
 	}
 	if missing != nil {
 		return incomplete(r.dir, missing)

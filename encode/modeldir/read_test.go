@@ -133,8 +133,15 @@ func TestMultiVector(t *testing.T) {
 
 func TestExport(t *testing.T) {
 	dir := export(t)
+	_, err := modeldir.Read(dir, nil)
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.ErrorContains(t, err, "no model.safetensors (the folder has a graph, which the backend onnxruntime runs)")
+	read := func(t *testing.T, dir string, o *modeldir.Override) *modeldir.Config {
+		c, err := modeldir.ReadGraph(dir, []string{"model.onnx"}, o)
+		require.NoError(t, err)
+		return c
+	}
 	c := read(t, dir, nil)
-	require.True(t, c.IsONNX())
 	require.Equal(t, modeldir.Role{Marker: 5, Length: 20}, c.Query)
 	require.False(t, c.Expand.On)
 	require.Len(t, c.Warnings, 1)
@@ -157,7 +164,7 @@ func TestMissing(t *testing.T) {
 	_, err := modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.EqualError(t, err, dir+": model folder is incomplete: there is no tokenizer.json, no 1_Dense/model.safetensors, "+
-		"no 3_Dense/model.safetensors, no model.safetensors or model.onnx")
+		"no 3_Dense/model.safetensors, no model.safetensors")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.ErrorContains(t, err, "no config.json, no tokenizer.json, no config_sentence_transformers.json or artifact.metadata or onnx_config.json")

@@ -1,3 +1,15 @@
+// Package native runs text encoders of the BERT and ModernBERT families: token
+// ids in, unit vectors out, in pure Go and assembler.
+//
+// Texts are packed one after the other, without padding, and each attends only
+// within itself. One call of [Model.Encode] is the work of one goroutine; a
+// program that wants more cores calls it from as many goroutines, over texts of
+// its own. The vectors of a text have the same bits whatever its company in a
+// batch, the number of goroutines, and the instruction set: every element of a
+// product is one chain of fused multiply-adds (or, in precision [Int8], one exact
+// integer sum), and sums over a row are kept in 16 lanes everywhere.
+//
+// The package knows nothing of files and tokenizers.
 package native
 
 import (
@@ -7,7 +19,63 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
+
+//go:generate go run ./internal/gen
+
+// Errors that New and Encode wrap.
+var (
+	// ErrConfig: sizes that contradict each other or that cannot be computed here.
+	ErrConfig = transformer.ErrConfig
+	// ErrWeights: a tensor of another size than the config says, or not finite.
+	ErrWeights = transformer.ErrWeights
+)
+
+// What a model is: the contract of package transformer.
+type (
+	// Config has the sizes of a model.
+	Config = transformer.Config
+	// Weights are its tensors.
+	Weights = transformer.Weights
+	// Family is an architecture.
+	Family = transformer.Family
+	// Linear is a linear map.
+	Linear = transformer.Linear
+	// Norm is a layer norm.
+	Norm = transformer.Norm
+	// Layer has the weights of one layer.
+	Layer = transformer.Layer
+	// Dense is a head.
+	Dense = transformer.Dense
+	// Activation is that of a head.
+	Activation = transformer.Activation
+	// Precision is how products with weights are computed.
+	Precision = transformer.Precision
+)
+
+// The families, activations, and the precisions that the processor has.
+const (
+	BERT       = transformer.BERT
+	ModernBERT = transformer.ModernBERT
+
+	Identity = transformer.Identity
+	ReLU     = transformer.ReLU
+	GELU     = transformer.GELU
+	SiLU     = transformer.SiLU
+	Tanh     = transformer.Tanh
+
+	F32  = transformer.F32
+	Int8 = transformer.Int8
+)
+
+// Options say how a model is run.
+type Options struct {
+	Precision Precision
+	// Tier names the instruction set: generic, avx2, avx512 or neon. "" stands for
+	// what PLAID_CPU names, or else for the best one. See [Tiers].
+	Tier string
+}
 
 // loops are the inner loops of a tier; package plain says what they compute.
 // Everything else is the same Go code on every processor.

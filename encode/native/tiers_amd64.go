@@ -9,22 +9,20 @@ import (
 )
 
 func simdTiers() (tiers []*loops) {
-	bytes := byteLoops{avx2.Columns, avx2.MaxByteVectors, 0, avx2.ByteProducts}
 	if avx2.Supported() {
 		tiers = append(tiers, &loops{
 			name: "avx2", columns: avx2.Columns, vectors: avx2.MaxVectors,
 			products: avx2.Products, softmax: avx2.Softmax, gelu: avx2.GELU, geglu: avx2.GeGLU, rotate: avx2.Rotate,
-			norm: avx2.Norm, addNorm: avx2.AddNorm, quantize: avx2.Quantize, bytes: bytes,
+			norm: avx2.Norm, addNorm: avx2.AddNorm, quantize: avx2.Quantize,
+			bytes: byteLoops{avx2.Columns, avx2.MaxByteVectors, 0, avx2.ByteProducts},
 		})
 	}
 	if avx512.Supported() {
-		if avx512.SupportedBytes() {
-			bytes = byteLoops{avx512.Columns, avx512.MaxByteVectors, 128, avx512.ByteProducts}
-		}
 		tiers = append(tiers, &loops{
 			name: "avx512", columns: avx512.Columns, vectors: avx512.MaxVectors,
 			products: avx512.Products, softmax: avx512.Softmax, gelu: avx512.GELU, geglu: avx512.GeGLU, rotate: avx512.Rotate,
-			norm: avx512.Norm, addNorm: avx512.AddNorm, quantize: avx512.Quantize, bytes: bytes,
+			norm: avx512.Norm, addNorm: avx512.AddNorm, quantize: avx512.Quantize,
+			bytes: byteLoops{avx512.Columns, avx512.MaxByteVectors, 128, avx512.ByteProducts},
 		})
 	}
 	if amx.Supported() {

@@ -1,3 +1,9 @@
+// Package weights reads the tensors of a model from its folder: from safetensors, in
+// one file or sharded. Numbers of half precision become float32.
+//
+// Every tensor must have the name and shape that the settings ask for, and be
+// finite; a tensor that is not asked for is an error too, because a model that
+// has one is another model.
 package weights
 
 import (
@@ -13,13 +19,7 @@ import (
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	n := nativeConfig(c)
-	var w *native.Weights
-	var err error
-	if c.IsONNX() {
-		w, err = loadONNX(c)
-	} else {
-		w, err = loadSafetensors(c)
-	}
+	w, err := loadSafetensors(c)
 	if err != nil {
 		return n, nil, err
 	}

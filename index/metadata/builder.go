@@ -18,8 +18,6 @@ type Builder struct {
 	leftOut roaring.Bitmap // documents with fields that are not kept
 	fields  map[condition.Field]*column
 	bytes   int64
-	// formless says that of some documents the forms of values are not known.
-	formless bool
 
 	// keeps, where set, is asked in place of the limit of fields: see [Selector.Verify].
 	keeps func(f condition.Field, ordinal uint32) bool
@@ -108,7 +106,7 @@ func (c *column) add(e *entry, ordinal uint32) (bytes int64) {
 // run has not may be one that the builder has, and there is nothing to tell of it.
 func (b *Builder) Absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
 	keep = roaring.And(&r.docs, keep)
-	if r.kind == wholeRun {
+	if r.leftOut.IsEmpty() {
 		return b.absorbValues(ctx, r, keep)
 	}
 	for it := keep.Iterator(); it.HasNext(); {
@@ -128,7 +126,6 @@ func (b *Builder) Absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payl
 func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap) error {
 	b.docs.Or(docs)
 	b.leftOut.Or(roaring.And(&r.leftOut, docs))
-	b.formless = b.formless || !r.tellsForms
 	for _, f := range r.names {
 		h, err := r.field(f)
 		if err != nil {

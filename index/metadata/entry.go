@@ -137,7 +137,7 @@ func (r *reader) bitmap(bm *roaring.Bitmap) {
 	}
 }
 
-// entry reads one. Zero has lost its sign, which former programs kept.
+// entry reads one.
 func (r *reader) entry() entry {
 	switch tag := r.u8(); tag {
 	case tagInteger:
@@ -145,9 +145,6 @@ func (r *reader) entry() entry {
 	case tagReal:
 		f := math.Float64frombits(r.u64())
 		r.failed = r.failed || math.IsNaN(f)
-		if f == 0 {
-			f = 0
-		}
 		return entry{Value: condition.Value{Kind: condition.Real, Real: f}}
 	case tagText:
 		n := int(r.u8())

@@ -231,13 +231,10 @@ var payloadsPerBlock uint64 = 16
 
 // Count counts the values that some live documents have; nil: all.
 func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) error {
-	read := s.rest // whose payloads are read
 	if docs == nil {
-		docs, read = s.live, read.Clone()
-	} else {
-		docs = roaring.And(s.live, docs)
-		read = roaring.And(docs, read)
+		docs = s.live
 	}
+	read := roaring.New() // whose payloads are read
 	for i := range s.runs {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -292,7 +289,7 @@ func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap
 		if err != nil {
 			return nil, err
 		}
-		if err := c.countBlock(r, bl, known, forms, open); err != nil {
+		if err := c.countBlock(bl, known, forms, open); err != nil {
 			return nil, err
 		}
 	}
@@ -308,12 +305,12 @@ func (c *Counter) countRun(ctx context.Context, r *counted, docs *roaring.Bitmap
 
 // countBlock counts those of some documents that a block has, and opens those of which it
 // does not tell all.
-func (c *Counter) countBlock(r *counted, bl *block, docs, forms, open *roaring.Bitmap) error {
+func (c *Counter) countBlock(bl *block, docs, forms, open *roaring.Bitmap) error {
 	counts := make([]struct{ plain, formed uint64 }, len(bl.entries))
 	var untold []uint32
 	if len(bl.entries) == 1 {
 		here := roaring.And(&bl.docs, docs)
-		if !r.tells(&bl.entries[0]) {
+		if bl.entries[0].cut {
 			open.Or(here)
 			return nil
 		}
@@ -323,7 +320,7 @@ func (c *Counter) countBlock(r *counted, bl *block, docs, forms, open *roaring.B
 		bl.visitNumbers(func(n int, ordinal uint32) {
 			switch e := &bl.entries[n]; {
 			case !docs.Contains(ordinal):
-			case !r.tells(e):
+			case e.cut:
 				untold = append(untold, ordinal)
 			case e.mayBeFormed() && forms.Contains(ordinal):
 				counts[n].formed++
@@ -376,9 +373,6 @@ func (c *Counter) addEntry(e *entry, form condition.Form, docs uint64) error {
 	}
 	return nil
 }
-
-// tells reports whether the run has all of the value that an entry stands for.
-func (r *Run) tells(e *entry) bool { return !e.cut && (r.tellsForms || !e.mayBeFormed()) }
 
 // mayBeFormed reports whether the value may be a boolean, an array or an object.
 func (e *entry) mayBeFormed() bool {

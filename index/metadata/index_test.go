@@ -1,17 +1,11 @@
 package metadata_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -95,103 +89,6 @@ func TestFieldsBeyondTheLimitSurviveMerges(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, []string{"new", "old"}, found(t, ix, "1=1"))
-	require.NoError(t, ix.Verify(ctx))
-}
-
-// formerly opens an index that a former version has written.
-func formerly(t testing.TB, name string) (ix *index.Index, log *bytes.Buffer) {
-	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name+".plaid.gz"))
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	b, err := io.ReadAll(z)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), name+".plaid")
-	require.NoError(t, os.WriteFile(path, b, 0o666))
-	log = &bytes.Buffer{}
-	ix, err = index.Open(context.Background(), path, &index.Options{Write: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ix.Close()) })
-	return ix, log
-}
-
-// A file in which a former version has merged runs that lack fields answers by payloads,
-// and says so until it is compacted.
-func TestFormerMergesAreNotBelieved(t *testing.T) {
-	ctx := context.Background()
-	ix, log := formerly(t, "former-merged")
-	answers := func() {
-		t.Helper()
-		require.Equal(t, []string{"old"}, found(t, ix, "z = 1"))
-		require.Equal(t, []string{"new"}, found(t, ix, "z = 2"))
-		require.Equal(t, []string{"newer", "wide"}, found(t, ix, "z IS NULL"))
-		require.Equal(t, []string{"newer", "wide"}, found(t, ix, "owner IS NULL"))
-		require.Equal(t, []string{"old"}, found(t, ix, "NOT owner >= 'b'"))
-		require.Equal(t, []string{"wide"}, found(t, ix, "f0998 = 998"))
-		require.NoError(t, ix.Verify(ctx))
-	}
-	lost := func() []condition.Field {
-		t.Helper()
-		fields, docs, err := searchtest.Snapshot(t, ix).LostFields(ctx)
-		require.NoError(t, err)
-		require.EqualValues(t, min(1, len(fields)), docs)
-		return fields
-	}
-	answers()
-	require.Contains(t, log.String(), "compact makes them fast again")
-	require.Contains(t, log.String(), "documents=4")
-	require.Equal(t, []condition.Field{"owner", "z"}, lost())
-	in, err := ix.Info(ctx)
-	require.NoError(t, err)
-	require.EqualValues(t, 4, in.FormerFieldDocs)
-
-	// What takes such a run in derives it anew.
-	_, err = ix.Add(ctx, searchtest.Source(t, 4, []vectors.Document{document("a", `{}`), document("b", `{}`), document("c", `{}`)}), nil)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b", "c", "newer", "wide"}, found(t, ix, "z IS NULL"))
-	require.Empty(t, lost())
-	_, _, err = ix.Delete(ctx, []string{"a", "b", "c"})
-	require.NoError(t, err)
-	answers()
-
-	ix, _ = formerly(t, "former-merged")
-	require.NoError(t, ix.Compact(ctx, nil))
-	require.Empty(t, lost())
-	answers()
-	in, err = ix.Info(ctx)
-	require.NoError(t, err)
-	require.Zero(t, in.FormerFieldDocs)
-
-	ix, _ = formerly(t, "former-merged")
-	n, err := ix.DeleteWhere(ctx, bind(t, "owner IS NULL"))
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	require.Equal(t, []string{"new", "old"}, found(t, ix, "1=1"))
-}
-
-// A file that has 0.0 and -0.0 in one field was called corrupt by the version that wrote
-// it; its backup is sound, too.
-func TestFormerZerosAreSound(t *testing.T) {
-	ctx := context.Background()
-	ix, log := formerly(t, "former-zeros")
-	require.Empty(t, log.String())
-	require.NoError(t, ix.Verify(ctx))
-	zeros := found(t, ix, "n = 0")
-	require.Len(t, zeros, 26)
-	require.Equal(t, zeros, found(t, ix, "n = -0.0"))
-	require.Equal(t, zeros, found(t, ix, "n BETWEEN -0.0 AND 0"))
-	require.Empty(t, found(t, ix, "n > -0.0 AND n < 0.5"))
-	copied := filepath.Join(t.TempDir(), "copy.plaid")
-	_, err := ix.BackupTo(ctx, copied, nil)
-	require.NoError(t, err)
-	require.NoError(t, searchtest.Open(t, copied).Verify(ctx))
-	_, err = ix.UpdatePayload(ctx, bind(t, "n < 7 AND n > -7"), condition.Fields{"n": json.RawMessage("-0.0")})
-	require.NoError(t, err)
-	require.NoError(t, ix.Verify(ctx))
-	require.Len(t, found(t, ix, "n = 0"), len(found(t, ix, "n > -7 AND n < 7")))
-	require.NoError(t, ix.Compact(ctx, nil))
 	require.NoError(t, ix.Verify(ctx))
 }
 

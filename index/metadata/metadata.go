@@ -10,7 +10,7 @@
 //
 // A run is what one change of an index has written about some documents. Where two runs
 // cover a document the newer one counts. Runs are small sets of keys and values;
-// docs/format.md has their bytes.
+// docs/formats.md has their bytes.
 //
 // What is kept of a field is bounded. Text of more than 40 bytes is kept as its first 32
 // and a hash, so that it is found by equality, and by order up to what the beginning
@@ -21,7 +21,6 @@ package metadata
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
@@ -47,25 +46,12 @@ var (
 var ErrFormat = errors.New("malformed field data")
 
 // Keys of the values of a run.
-var (
-	keyHead  = []byte("r")
-	keyForms = []byte("j")
-)
+var keyHead = []byte("r")
 
 func fieldKey(f condition.Field) []byte { return append([]byte("f"), f...) }
 
-func formsKey(f condition.Field) []byte { return append(slices.Clone(keyForms), f...) }
+func formsKey(f condition.Field) []byte { return append([]byte("j"), f...) }
 
 func blockKey(field, block uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("b"), field), block)
 }
-
-// What a run says of itself, in the first byte of its head.
-const (
-	wholeRun = 0 // all fields within the limit of depth are there
-	// formerRun: fields were left out, by a program that did not say of which documents,
-	// and that took what was left out for NULL when it merged runs. What such a run has is
-	// right, and of what it has not nothing is known.
-	formerRun = 1
-	partRun   = 2 // fields were left out; the head says of which documents
-)

@@ -31,15 +31,8 @@ func (v values) put(key, value []byte) error {
 	return nil
 }
 
-func (v values) forms() Forms {
-	if v["j"] == nil {
-		return allPlain
-	}
-	return formsKept
-}
-
 func (v values) open(t require.TestingT) *Run {
-	r, err := Open(v.get, v.forms())
+	r, err := Open(v.get)
 	require.NoError(t, err)
 	return r
 }
@@ -295,8 +288,8 @@ func nilled(b *roaring.Bitmap) []uint32 {
 // Damaged values are errors, or give wrong documents; they never do harm.
 func FuzzRun(f *testing.F) {
 	v := built(f, map[uint32]string{0: `{"a": 1, "b": "x"}`, 1: `{"a": 2.5}`, 2: `{"a": "y"}`, 3: `{"a": "` + strings.Repeat("m", 50) + `"}`, 4: `{"a": ["x", null]}`, 5: `{"a": true}`})
-	f.Add(v["r"], v["fa"], []byte{}, v["j"], v["ja"])
-	f.Fuzz(func(t *testing.T, head, field, block, formed, forms []byte) {
+	f.Add(v["r"], v["fa"], []byte{}, v["ja"])
+	f.Fuzz(func(t *testing.T, head, field, block, forms []byte) {
 		get := func(key []byte) ([]byte, error) {
 			switch key[0] {
 			case 'r':
@@ -304,14 +297,11 @@ func FuzzRun(f *testing.F) {
 			case 'f':
 				return field, nil
 			case 'j':
-				if len(key) > 1 {
-					return forms, nil
-				}
-				return formed, nil
+				return forms, nil
 			}
 			return block, nil
 		}
-		run, err := Open(get, formsKept)
+		run, err := Open(get)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFormat)
 			return

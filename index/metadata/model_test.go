@@ -84,7 +84,6 @@ var steps = []struct {
 	{8, "delete", (*model).delete}, {6, "delete where", (*model).deleteWhere}, {3, "compact", (*model).compact},
 	{2, "open", (*model).reopen}, {2, "backup", (*model).restore}, {1, "retrain", (*model).retrain},
 	{1, "split and merge", (*model).splitAndMerge}, {1, "build", (*model).build},
-	{5, "former runs", (*model).formerRuns}, {2, "no runs", (*model).noRuns},
 }
 
 func (m *model) step() {

@@ -11,10 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search/keywords"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -219,64 +217,4 @@ func (m *model) splitAndMerge() {
 	require.NoError(m.t, snap.Close())
 	m.open(path)
 	require.NoError(m.t, os.RemoveAll(dir))
-}
-
-// rewrite changes the state of the file behind the back of the index.
-func (m *model) rewrite(change func(g *storage.Generation, s *storage.State) error) {
-	require.NoError(m.t, m.ix.Close())
-	m.ix = nil
-	f, err := storage.Open(context.Background(), m.path, storage.Options{Write: true})
-	require.NoError(m.t, err)
-	require.NoError(m.t, f.Update(func(tx *storage.Tx) error {
-		n, err := tx.Current()
-		require.NoError(m.t, err)
-		g, err := tx.Generation(n)
-		require.NoError(m.t, err)
-		s, err := g.State()
-		require.NoError(m.t, err)
-		return errors.Join(change(g, &s), g.PutState(s))
-	}))
-	require.NoError(m.t, f.Close())
-	m.open(m.path)
-}
-
-// formerRuns puts a run of a former version behind those that are there, of documents
-// that it has merged.
-func (m *model) formerRuns() {
-	var older, newer = map[uint32][]byte{}, map[uint32][]byte{}
-	snap, err := m.ix.Snapshot()
-	require.NoError(m.t, err)
-	for _, id := range slices.Sorted(maps.Keys(m.docs)) {
-		ordinal, _, err := snap.Ordinal(id)
-		require.NoError(m.t, err)
-		switch m.rng.IntN(3) {
-		case 0:
-			older[ordinal] = m.docs[id]
-		case 1:
-			newer[ordinal] = m.docs[id]
-		}
-	}
-	require.NoError(m.t, snap.Close())
-	v := metadata.FormerRun(m.t, older, newer)
-	if v.Docs == 0 {
-		return
-	}
-	m.rewrite(func(g *storage.Generation, s *storage.State) error {
-		id := s.NextFieldRun
-		s.NextFieldRun++
-		s.FieldRuns = append(s.FieldRuns, storage.FieldRun{ID: id, Docs: v.Docs, Values: len(v.Keys)})
-		err := g.NewFieldRun(id)
-		for i, key := range v.Keys {
-			err = errors.Join(err, g.PutField(id, key, v.Values[i]))
-		}
-		return err
-	})
-}
-
-// noRuns is what a program does that knows nothing of runs.
-func (m *model) noRuns() {
-	m.rewrite(func(_ *storage.Generation, s *storage.State) error {
-		s.FieldRuns, s.NextFieldRun = nil, 0
-		return nil
-	})
 }

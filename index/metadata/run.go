@@ -12,13 +12,10 @@ import (
 // Run is a run as it is read. It is safe for concurrent use if its values can be read so.
 type Run struct {
 	get     func(key []byte) ([]byte, error)
-	kind    byte // wholeRun, formerRun or partRun
 	docs    roaring.Bitmap
 	names   []condition.Field // in order
 	leftOut roaring.Bitmap    // documents with fields that are not among them
-
-	tellsForms bool     // former programs did not say
-	formed     []uint32 // numbers of the fields that have values of other forms than plain ones
+	formed  []uint32          // numbers of the fields that have values of other forms than plain ones
 }
 
 // fieldHead is a field of a run.
@@ -34,14 +31,12 @@ type blockEnds struct{ first, last entry }
 
 // Open reads the head of a run. get returns a value by its key, nil if there is none;
 // the value must stay as it is while the run is in use.
-func Open(get func(key []byte) ([]byte, error), forms Forms) (*Run, error) {
+func Open(get func(key []byte) ([]byte, error)) (*Run, error) {
 	b, err := get(keyHead)
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{get: get, tellsForms: forms == allPlain || forms == formsKept}
-	in := reader{b: b}
-	r.kind = in.u8()
+	r, in := &Run{get: get}, reader{b: b}
 	in.bitmap(&r.docs)
 	n := in.u32()
 	for range n {
@@ -50,34 +45,16 @@ func Open(get func(key []byte) ([]byte, error), forms Forms) (*Run, error) {
 		}
 		r.names = append(r.names, condition.Field(in.bytes()))
 	}
-	switch r.kind {
-	case wholeRun:
-	case formerRun:
-		r.leftOut = *r.docs.Clone()
-	case partRun:
-		in.bitmap(&r.leftOut)
-	default:
-		in.failed = true
-	}
+	in.bitmap(&r.leftOut)
+	r.readFormed(&in)
 	if !slices.IsSorted(r.names) || len(slices.Compact(slices.Clone(r.names))) != len(r.names) {
 		in.failed = true
 	}
-	if err := in.end("head of a run"); err != nil {
-		return r, err
-	}
-	if forms == formsKept {
-		return r, r.readFormed()
-	}
-	return r, nil
+	return r, in.end("head of a run")
 }
 
 // readFormed reads which fields have booleans, arrays or objects.
-func (r *Run) readFormed() error {
-	b, err := r.get(keyForms)
-	if err != nil {
-		return err
-	}
-	in := reader{b: b}
+func (r *Run) readFormed(in *reader) {
 	numbers := reader{b: in.bytes()}
 	for len(numbers.b) > 0 {
 		n := numbers.u32()
@@ -85,11 +62,9 @@ func (r *Run) readFormed() error {
 		r.formed = append(r.formed, n)
 	}
 	in.failed = in.failed || numbers.failed
-	return in.end("forms of a run")
 }
 
-// forms are the documents whose value in a field is a boolean, an array or an object, where
-// the run tells.
+// forms are the documents whose value in a field is a boolean, an array or an object.
 func (r *Run) forms(h *fieldHead) (*roaring.Bitmap, error) {
 	docs := roaring.New()
 	if _, ok := slices.BinarySearch(r.formed, h.number); !ok {
@@ -162,8 +137,6 @@ func (r *Run) unknown(f condition.Field, h *fieldHead) *roaring.Bitmap {
 		return &r.docs
 	case h == nil:
 		return &r.leftOut
-	case r.kind == formerRun:
-		return roaring.AndNot(&r.docs, &h.present)
 	}
 	return roaring.New()
 }

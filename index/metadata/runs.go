@@ -25,20 +25,9 @@ type Documents interface {
 
 // Stored names a run of an index. Indexes have theirs in order, older ones first.
 type Stored struct {
-	ID    uint32
-	Docs  uint32 // that it covers, deleted ones included
-	Forms Forms
+	ID   uint32
+	Docs uint32 // that it covers, deleted ones included
 }
-
-// Forms says whether a run tells booleans, arrays and objects from numbers and texts.
-type Forms uint8
-
-// Former programs did not tell.
-const (
-	formsUnknown Forms = iota
-	allPlain           // there are none
-	formsKept          // the run has a value for each field that has some
-)
 
 // RunError is damage of a run: values that are malformed ([ErrFormat]), or that do not
 // follow from the payloads.
@@ -61,7 +50,7 @@ func ofRun(id uint32, err error) error {
 }
 
 func openRun(docs Documents, s Stored) (*Run, error) {
-	run, err := Open(docs.FieldRun(s.ID), s.Forms)
+	run, err := Open(docs.FieldRun(s.ID))
 	return run, ofRun(s.ID, err)
 }
 
@@ -113,14 +102,13 @@ func (g *Gatherer) Absorb(ctx context.Context, docs Documents, live *roaring.Bit
 // Values are those of a run on its way into an index.
 type Values struct {
 	Docs         uint32 // that it covers
-	Forms        Forms
 	Keys, Values [][]byte
 	Bytes        int // of all of them
 }
 
 // Run returns the values of a run of what has been gathered, and begins anew.
 func (g *Gatherer) Run() (*Values, error) {
-	v := &Values{Docs: uint32(g.builder.docs.GetCardinality()), Forms: g.builder.tells()}
+	v := &Values{Docs: uint32(g.builder.docs.GetCardinality())}
 	err := g.builder.Write(func(key, value []byte) error {
 		v.Keys, v.Values = append(v.Keys, key), append(v.Values, value)
 		v.Bytes += len(key) + len(value)

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -17,8 +18,7 @@ import (
 type Selector struct {
 	docs Documents
 	live *roaring.Bitmap
-	runs []counted       // newer ones first
-	rest *roaring.Bitmap // live documents that are in no run
+	runs []counted // newer ones first
 }
 
 // counted is a run with the live documents for which it counts: those that no newer one
@@ -30,34 +30,25 @@ type counted struct {
 	all    bool // it covers no others
 }
 
-// NewSelector opens the runs of an index, of which the live documents are given.
+// NewSelector opens the runs of an index, which cover its live documents.
 func NewSelector(docs Documents, live *roaring.Bitmap, runs []Stored) (*Selector, error) {
-	s := &Selector{docs: docs, live: live, rest: live.Clone()}
+	s, rest := &Selector{docs: docs, live: live}, live.Clone()
 	for i := range runs {
 		stored := runs[len(runs)-1-i]
 		run, err := openRun(docs, stored)
 		if err != nil {
 			return nil, err
 		}
-		counts := roaring.And(run.Docs(), s.rest)
-		s.rest.AndNot(run.Docs())
+		counts := roaring.And(run.Docs(), rest)
+		rest.AndNot(run.Docs())
 		if !counts.IsEmpty() {
 			s.runs = append(s.runs, counted{run, stored.ID, counts, counts.GetCardinality() == run.Docs().GetCardinality()})
 		}
 	}
-	return s, nil
-}
-
-// Former is how many live documents are in runs of a former version that has left out
-// fields and did not say of which documents. Where such a run tells no value of a field,
-// conditions read the payloads.
-func (s *Selector) Former() (docs uint64) {
-	for _, r := range s.runs {
-		if r.kind == formerRun {
-			docs += r.counts.GetCardinality()
-		}
+	if n := rest.GetCardinality(); n > 0 {
+		return nil, fmt.Errorf("%w: %d documents are in no run", ErrFormat, n)
 	}
-	return docs
+	return s, nil
 }
 
 // Select are the documents that a condition is true of. Errors are [*RunError], that of
@@ -113,7 +104,7 @@ func (s sets) Test(t *condition.Test, is condition.Truth) (between, error) {
 		docs, err := s.ids(s.ctx, t, is)
 		return exactly(docs), err
 	}
-	all := between{roaring.New(), s.rest.Clone()}
+	all := between{roaring.New(), roaring.New()}
 	for _, r := range s.runs {
 		if err := s.ctx.Err(); err != nil {
 			return all, err
@@ -185,7 +176,7 @@ func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition
 
 // Having are the documents that have a field, be it null.
 func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitmap, error) {
-	all, look := roaring.New(), s.rest.Clone()
+	all, look := roaring.New(), roaring.New()
 	for _, r := range s.runs {
 		docs, open, err := r.present(f)
 		if err != nil {
@@ -200,8 +191,7 @@ func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitm
 	return all, err
 }
 
-// fieldsLooked bounds the fields of a run, and the documents that are in none, that Fields
-// looks at.
+// fieldsLooked bounds the fields of a run that Fields looks at.
 const fieldsLooked = 1000
 
 // Fields are the fields that documents have, in order, to tell who has named another one;
@@ -222,20 +212,6 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 			}
 		}
 	}
-	evaluation := condition.NewEvaluation(ctx)
-	for it, n := s.rest.Iterator(), 0; it.HasNext() && n < fieldsLooked; n++ {
-		d, err := s.document(evaluation, it.Next())
-		if err != nil {
-			return nil, err
-		}
-		d.Fields(maxDepth, func(f condition.Field, _ condition.Value, _ condition.Form) bool {
-			have[f] = true
-			return len(have) < fieldsLooked
-		})
-	}
-	if err := evaluation.Err(); err != nil {
-		return nil, err
-	}
 	return slices.Sorted(maps.Keys(have)), nil
 }
 
@@ -243,7 +219,7 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 // not known yet, and marks them known.
 func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, known map[condition.Field]bool) error {
 	var missing []condition.Field
-	look := s.rest.Clone()
+	look := roaring.New()
 	for _, f := range fields {
 		unknown := roaring.New()
 		for _, r := range s.runs {

@@ -16,89 +16,44 @@ import (
 // of Select.
 func (s *Selector) Verify(ctx context.Context) error {
 	for i := range s.runs {
-		if _, err := s.verifyRun(ctx, &s.runs[i]); err != nil {
+		if err := s.verifyRun(ctx, &s.runs[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Lost are the fields, in order, of which a former version has lost documents when it
-// merged runs ([Selector.Former]), and how many documents that is.
-func (s *Selector) Lost(ctx context.Context) (fields []condition.Field, docs uint64, err error) {
-	found := map[condition.Field]bool{}
-	for i := range s.runs {
-		if s.runs[i].kind != formerRun {
-			continue
-		}
-		lost, err := s.verifyRun(ctx, &s.runs[i])
-		if err != nil {
-			return nil, 0, err
-		}
-		all := roaring.New()
-		for f, of := range lost {
-			found[f] = true
-			all.Or(of)
-		}
-		docs += all.GetCardinality()
-	}
-	return slices.Sorted(maps.Keys(found)), docs, nil
-}
-
 // verifyRun compares a run with one that is made of the payloads, and has no limits but
-// keeps the same fields. Of a run of a former version it compares what the run has, and
-// returns the documents that it lacks of the fields that it has.
-func (s *Selector) verifyRun(ctx context.Context, r *counted) (lost map[condition.Field]*roaring.Bitmap, err error) {
-	present := map[condition.Field]*roaring.Bitmap{}
-	if r.kind == formerRun {
-		for _, f := range r.names {
-			docs, _, err := r.present(f)
-			if err != nil {
-				return nil, ofRun(r.id, err)
-			}
-			present[f] = docs
-		}
-	}
-	lost = map[condition.Field]*roaring.Bitmap{}
+// keeps the same fields.
+func (s *Selector) verifyRun(ctx context.Context, r *counted) error {
 	stored := Builder{keeps: func(condition.Field, uint32) bool { return true }}
 	derived, leftOut := Builder{}, roaring.New()
 	derived.keeps = func(f condition.Field, ordinal uint32) bool {
-		if _, kept := slices.BinarySearch(r.names, f); !kept {
+		_, kept := slices.BinarySearch(r.names, f)
+		if !kept {
 			leftOut.Add(ordinal)
-			return false
 		}
-		if r.kind != formerRun || present[f].Contains(ordinal) {
-			return true
-		}
-		if lost[f] == nil {
-			lost[f] = roaring.New()
-		}
-		lost[f].Add(ordinal)
-		return false
+		return kept
 	}
 	if err := stored.absorbValues(ctx, r.Run, r.counts); err != nil {
-		return nil, ofRun(r.id, err)
+		return ofRun(r.id, err)
 	}
 	for it := r.counts.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
 		payload, err := s.docs.Payload(ordinal)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := derived.Add(ctx, ordinal, payload); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if r.kind == formerRun {
-		leftOut = &stored.leftOut // it does not say
-	}
 	derived.leftOut.Or(leftOut)
-	derived.formless = stored.formless
 	what, err := differ(&stored, &derived)
 	if err == nil && what != "" {
 		err = &RunError{r.id, fmt.Errorf("%s does not follow from the payloads", what)}
 	}
-	return lost, err
+	return err
 }
 
 // differ says in what two runs differ.
@@ -126,7 +81,7 @@ func differ(stored, derived *Builder) (what string, err error) {
 				return "", err
 			}
 		}
-		if !slices.EqualFunc(values[0], values[1], bytes.Equal) || !stored.formless && !stored.fields[f].forms.Equals(&derived.fields[f].forms) {
+		if !slices.EqualFunc(values[0], values[1], bytes.Equal) || !stored.fields[f].forms.Equals(&derived.fields[f].forms) {
 			return fmt.Sprintf("field %s", f), nil
 		}
 	}

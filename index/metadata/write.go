@@ -16,11 +16,7 @@ import (
 // documents came.
 func (b *Builder) Write(put func(key, value []byte) error) error {
 	names := slices.Sorted(maps.Keys(b.fields))
-	head := []byte{wholeRun}
-	if !b.leftOut.IsEmpty() {
-		head[0] = partRun
-	}
-	head, err := appendBitmap(head, &b.docs)
+	head, err := appendBitmap(nil, &b.docs)
 	if err != nil {
 		return err
 	}
@@ -28,12 +24,14 @@ func (b *Builder) Write(put func(key, value []byte) error) error {
 	for _, f := range names {
 		head = appendBytes(head, []byte(f))
 	}
-	if head[0] == partRun {
-		if head, err = appendBitmap(head, &b.leftOut); err != nil {
-			return err
-		}
+	if head, err = appendBitmap(head, &b.leftOut); err != nil {
+		return err
 	}
-	if err := put(slices.Clone(keyHead), head); err != nil {
+	formed, err := b.writeForms(names, put)
+	if err != nil {
+		return err
+	}
+	if err := put(slices.Clone(keyHead), appendBytes(head, formed)); err != nil {
 		return err
 	}
 	for i, f := range names {
@@ -41,29 +39,12 @@ func (b *Builder) Write(put func(key, value []byte) error) error {
 			return err
 		}
 	}
-	return b.writeForms(names, put)
+	return nil
 }
 
-// tells is what the run tells of the forms of values.
-func (b *Builder) tells() Forms {
-	if b.formless {
-		return formsUnknown
-	}
-	for _, c := range b.fields {
-		if !c.forms.IsEmpty() {
-			return formsKept
-		}
-	}
-	return allPlain
-}
-
-// writeForms gives out which documents have values whose kind does not tell what they are
-// in JSON: which fields have such, and the documents of each of these.
-func (b *Builder) writeForms(names []condition.Field, put func(key, value []byte) error) error {
-	if b.tells() != formsKept {
-		return nil
-	}
-	var formed []byte
+// writeForms gives out, by field, the documents with values whose kind does not tell their
+// form in JSON, and returns the numbers of the fields that have some.
+func (b *Builder) writeForms(names []condition.Field, put func(key, value []byte) error) (formed []byte, err error) {
 	for i, f := range names {
 		forms := &b.fields[f].forms
 		if forms.IsEmpty() {
@@ -72,13 +53,13 @@ func (b *Builder) writeForms(names []condition.Field, put func(key, value []byte
 		formed = binary.LittleEndian.AppendUint32(formed, uint32(i))
 		value, err := appendBitmap(nil, forms)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := put(formsKey(f), value); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return put(slices.Clone(keyForms), appendBytes(nil, formed))
+	return formed, nil
 }
 
 // write gives out the field: its head, and blocks unless they are so small that they

@@ -107,7 +107,7 @@ func (q *query) buildTiles() {
 	q.convert(rowWords{f.scores, f.mul, f.low, 65536.5, scales})
 }
 
-// tileColumn is the half and the column of a lane: tiles.Lane backwards.
+// tileColumn is the half and the column of a lane: tiletest.Lane backwards.
 func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
 
 // fillTiles writes the values of a query token to its column.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+	"github.com/plaid-ir/plaid/kernels/internal/tiletest"
 )
 
 func TestSplitValue(t *testing.T) {
@@ -23,6 +24,6 @@ func TestSplitValue(t *testing.T) {
 
 func TestTileColumn(t *testing.T) {
 	for lane := range 32 {
-		require.Equal(t, lane, tiles.Lane(tileColumn(lane)))
+		require.Equal(t, lane, tiletest.Lane(tileColumn(lane)))
 	}
 }

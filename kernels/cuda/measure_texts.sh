@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and measures the way from texts to an index and from questions to hits on this
-# machine's first GPU: what docs/lab/benchmarks.md says of it comes from one run.
+# machine's first GPU: what docs/benchmarks.md says of it comes from one run.
 #
 #   kernels/cuda/measure_texts.sh prepare [SHARED]   # where Go is: makes .card, which git ignores
 #   kernels/cuda/measure_texts.sh run OUT            # where the GPU is: it needs .card, python3 and numpy

@@ -3,6 +3,7 @@ package transformer
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,7 +65,7 @@ func TestSeveralDevices(t *testing.T) {
 	w := &Weights{Words: make([]float32, 32), Positions: make([]float32, 8*16), Norm: norm}
 	a := &listed{name: "a:0", begun: make(chan struct{}), going: make(chan struct{})}
 	b := &listed{name: "b:0"}
-	m, err := On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	m, err := On(t.Context(), kernels.Several(a, b), c, w, Options{})
 	require.NoError(t, err)
 	require.Equal(t, "a:0,b:0", m.About().Device.Name)
 	done := make(chan error)
@@ -80,7 +81,7 @@ func TestSeveralDevices(t *testing.T) {
 	require.True(t, a.closed && b.closed)
 
 	a.closed, b.full = false, errors.New("full")
-	_, err = On(t.Context(), kernels.Spread(a, b), c, w, Options{})
+	_, err = On(t.Context(), kernels.Several(a, b), c, w, Options{})
 	require.ErrorIs(t, err, b.full)
 	require.True(t, a.closed)
 	c.Heads = 3
@@ -88,4 +89,14 @@ func TestSeveralDevices(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 	_, err = On(t.Context(), struct{ kernels.Device }{a}, Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8}, w, Options{})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
+}
+
+// TestSincos: to more digits than a table has, as far as texts reach.
+func TestSincos(t *testing.T) {
+	for x := 0.0; x < 9000; x += 0.317 {
+		sin, cos := sincos(x)
+		wantSin, wantCos := math.Sincos(x)
+		require.InDelta(t, wantSin, sin, 1e-11)
+		require.InDelta(t, wantCos, cos, 1e-11)
+	}
 }

@@ -1,6 +1,6 @@
-"""What 5,000 documents of 200 vectors cost to add, by each way: python tests/build_cost.py
+"""The cost of adding 5,000 documents of 200 vectors, by each method: python tests/build_cost.py
 
-It prints the time, the size of the index file, and the most memory that a program of plaid took.
+It prints the time, the size of the index file, and the peak memory of a program of plaid.
 """
 
 from __future__ import annotations

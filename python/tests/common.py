@@ -1,8 +1,14 @@
-"""Documents, queries, and exact scores in numpy."""
+"""Documents, queries, exact scores in numpy, and the two forms of the tests."""
 
 from __future__ import annotations
 
+import os
+import unittest
+
 import numpy as np
+
+#: Leaves a test to the long form.
+long_form = unittest.skipUnless(os.environ.get("PLAID_LONG"), "the long form (PLAID_LONG=1)")
 
 DIM = 32
 

@@ -69,7 +69,8 @@ if __name__ == "__main__":
                 index.search(q, 10)
                 found.append((time.perf_counter() - begin) * 1e3)
                 begin = time.perf_counter()
-                answer = index._request("POST", index._path + "/search", tensors=tensors_body(to_matrices(q, "query"), REQUEST))
+                body = tensors_body(to_matrices(q, "query"), REQUEST)
+                answer = index._connection.request("POST", index._connection.path + "/search", body)
                 took = (time.perf_counter() - begin) * 1e3
                 beyond.append(took - answer["results"][0]["stats"]["times"]["total_ns"] / 1e6)
     here, there = statistics.median(found), statistics.median(engine)

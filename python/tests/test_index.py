@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from .common import DIM, collection, maxsim, ranking, unit
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs: one that nobody has waited for does not."""
+    """Reports whether a process runs. A zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             return f.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -52,7 +53,7 @@ class Results(unittest.TestCase):
         cls.index.close()
 
     def agree(self, hits: list, query: np.ndarray, k: int, among: dict | None = None) -> None:
-        """The hits are the k best, but for what 8 bits a component move."""
+        """The hits are the k best, up to the error of 8 bits a component."""
         best = ranking(query, self.by_id if among is None else among)
         self.assertEqual(len(hits), min(k, len(best)))
         self.assertEqual([h["score"] for h in hits], sorted((h["score"] for h in hits), reverse=True))
@@ -174,11 +175,11 @@ class Results(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         self.assertEqual(self.index(self.queries[:1]), want)
         self.index.add_documents(["new"], self.queries[:1]).remove_documents(["new"])
-        self.assertTrue(os.path.exists(self.index._service.folder))
+        self.assertTrue(os.path.exists(self.index._connection.service.folder))
 
 
 class Tensor:
-    """What this package asks of a torch tensor."""
+    """The part of a torch tensor that this package uses."""
 
     def __init__(self, values: np.ndarray, dtype: str = "torch.float32") -> None:
         self.values, self.dtype, self.ndim = values, dtype, values.ndim
@@ -247,10 +248,10 @@ class Changes(unittest.TestCase):
 
     def test_indexes_of_a_folder_share_a_service(self) -> None:
         one, two = self.open("one"), self.open("two")
-        self.assertIs(one._service, two._service)
+        self.assertIs(one._connection.service, two._connection.service)
         one.add_documents(["a"], self.docs[:1])
         two.add_documents(["b", "c"], self.docs[1:3])
-        process = one._service.process
+        process = one._connection.service.process
         one.close()
         self.assertEqual(len(two), 2)
         two.close()
@@ -258,11 +259,11 @@ class Changes(unittest.TestCase):
         self.open("one", threads=1)
         with self.assertRaisesRegex(ValueError, "threads is 2 here.*has threads 1"):
             self.open("two", threads=2)
-        self.assertEqual(len(self.open("two")), 2)  # what is left out is the same
+        self.assertEqual(len(self.open("two")), 2)  # an option that is left out cannot differ
 
     def test_forgotten_indexes_end_their_service(self) -> None:
         index = Index(None)
-        process, folder = index._service.process, index._service.folder
+        process, folder = index._connection.service.process, index._connection.service.folder
         del index
         gc.collect()
         self.assertIsNotNone(process.returncode)
@@ -436,13 +437,13 @@ class Processes(unittest.TestCase):
             import sys, numpy as np
             from plaid_ir import Index
             index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
-            print(index._service.process.pid, flush=True)
+            print(index._connection.service.process.pid, flush=True)
             sys.stdin.read()
         """)
         with program:
             pid = int(program.stdout.readline())
             with Index(self.folder) as index:  # by the service of the other process
-                self.assertIsNone(index._service.process)
+                self.assertIsNone(index._connection.service.process)
                 self.assertEqual(len(index), 1)
                 index.add_documents(["b"], [np.eye(4)])
             self.assertTrue(alive(pid))
@@ -456,7 +457,7 @@ class Processes(unittest.TestCase):
             import sys, numpy as np
             from plaid_ir import Index
             index = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
-            print(index._service.process.pid, flush=True)
+            print(index._connection.service.process.pid, flush=True)
         """)
         with program:
             pid = int(program.stdout.readline())
@@ -476,7 +477,7 @@ class Processes(unittest.TestCase):
 
 
 class Addresses(unittest.TestCase):
-    """A service that somebody else runs."""
+    """A service that was not started by the package."""
 
     def serve(self, *options: str, **environment: str) -> str:
         from plaid_ir._binary import find_binary
@@ -530,11 +531,11 @@ class Addresses(unittest.TestCase):
             self.assertEqual(len(index), 40)
 
     def test_a_connection_that_was_closed_is_made_again(self) -> None:
-        url = self.serve("--idle-timeout", "10ms")
-        with Index(url=url) as index:
+        with Index(url=self.serve()) as index:
             for i in range(3):
                 index.add_documents([str(i)], [np.eye(4)])
-                time.sleep(0.05)
+                # As the service does when a connection has been idle for some minutes.
+                index._connection.client._connection()[0].sock.shutdown(socket.SHUT_RDWR)
             self.assertEqual(len(index), 3)
 
 

@@ -1,4 +1,4 @@
-"""What is stored beside documents, big builds, batches, and keywords of other libraries."""
+"""Metadata, big builds, batches, and keywords of other libraries."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, PlaidError, RequestError, ServiceError
-from plaid_ir import _build, _connection
+from plaid_ir import Index, PlaidError, RequestError, ServiceError, _build, _reader
 from plaid_ir._binary import find_binary
-from plaid_ir._values import condition, plain
+from plaid_ir._connection import device_names
+from plaid_ir._metadata import condition, to_json_value
 
 from .common import collection
 
@@ -33,15 +33,15 @@ class Values(unittest.TestCase):
             (datetime.datetime(2020, 1, 2, 3, 4, tzinfo=datetime.timezone.utc), "2020-01-02T03:04:00+00:00"), (np.datetime64("2020-01-02"), "2020-01-02"),
             (np.array([1, 2]), [1, 2]), ((1, {"a": np.int8(3)}), [1, {"a": 3}]), ({"b", "a"}, ["a", "b"]), (None, None), (2**70, 2**70),
         ):  # fmt: skip
-            got = plain(given, "it")
+            got = to_json_value(given, "it")
             self.assertEqual(got, want)
             self.assertIs(type(got), type(want))
         for bad in (math.nan, math.inf, np.float64("nan"), np.datetime64("NaT")):
             with self.assertRaisesRegex(ValueError, "^it, key 'a', item 1 is"):
-                plain({"a": [0, bad]}, "it")
+                to_json_value({"a": [0, bad]}, "it")
         for bad in (object(), b"a", 1j):
             with self.assertRaisesRegex(TypeError, "^it is of type"):
-                plain(bad, "it")
+                to_json_value(bad, "it")
 
     def test_condition(self) -> None:
         self.assertIsNone(condition(None))
@@ -93,8 +93,8 @@ class Metadata(unittest.TestCase):
 
     def test_lists_are_their_text(self) -> None:
         rows = [{"tags": ["café", "x"], "n": i} for i in range(19)] + [{"tags": ["\u2028", "𝄞"]}]
-        for least in (_build.LEAST, 100):
-            with self.subTest(least), mock.patch.object(_build, "LEAST", least), Index(None) as index:
+        for least in (_build.MIN_TOKENS, 100):
+            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as index:
                 index.add_documents(self.ids, self.docs, rows)
                 self.assertEqual(index.get(["d0", "d19"]), [rows[0], rows[19]])
                 self.assertEqual(len(index.ids("tags LIKE ?", ['%"café"%'])), 19)
@@ -120,7 +120,7 @@ class Metadata(unittest.TestCase):
         self.assertIsNone(index.explain("b", pages[0][1:2]).cells)
         with self.assertRaisesRegex(RequestError, "3 × 3 cells"):
             index.add_documents(["c"], pages[:1], [{"image": "c.png", "grid": [3, 3]}])
-        # What described the vectors of before is none of the new ones.
+        # Text and grid described the old vectors, and are not kept.
         with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid \(1\): 'a'"):
             index.add_documents(["a"], [pages[0][:3]])
         self.assertEqual(index.get("a"), [{"image": "a.png"}])
@@ -172,7 +172,7 @@ class Metadata(unittest.TestCase):
             self.assertEqual(index.get("d0"), [{}])
 
     def test_keywords_of_pylate(self) -> None:
-        _connection._told.clear()
+        _reader._warned_options.clear()
         with self.assertWarnsRegex(UserWarning, "use_triton is a parameter of PyLate's index") as w, Index(None, use_triton=False, kmeans_niters=4) as index:
             index.add_documents(self.ids, self.docs, show_progress=False, batch_size=7)
             index(self.queries, k=2, n_ivf_probe=8)
@@ -180,7 +180,7 @@ class Metadata(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "nranks"):
             Index(None, embedding_size=128, nranks=1, index_bsize=1, device=["cpu"]).close()
         for device, want in (("cuda", "cuda:0"), (["cuda:0", "cuda:1"], "cuda:0,cuda:1"), (("cuda",), "cuda:0"), ("auto", "auto")):
-            self.assertEqual(_connection._device(device), want)
+            self.assertEqual(device_names(device), want)
         with self.assertRaisesRegex(ValueError, "device is an empty list"):
             Index(None, device=[])
         with warnings.catch_warnings():
@@ -209,7 +209,7 @@ class Metadata(unittest.TestCase):
         docs, queries = collection(300, 5)
         ids = [f"{i} ä" for i in range(300)]
         told: list[tuple[int, object]] = []
-        with mock.patch.object(_build, "LEAST", 1000), tempfile.TemporaryDirectory() as folder, Index(folder) as index:
+        with mock.patch.object(_build, "MIN_TOKENS", 1000), tempfile.TemporaryDirectory() as folder, Index(folder) as index:
             index.add_documents(ids, docs, [{"n": i, "t": "ä"} for i in range(300)], progress=lambda *x: told.append(x))
             self.assertEqual(index.stats()["nbits"], 4)
             self.assertEqual((len(index), told, index.get(ids[7])), (300, [(300, 300)], [{"n": 7, "t": "ä"}]))
@@ -235,7 +235,7 @@ class Metadata(unittest.TestCase):
             (docs, None, {9: "a\nb"}, "document 9: id 'a\\nb' has a line break", {"document": 9, "id": "a\nb"}),
         ):
             names = [changed.get(i, name) for i, name in enumerate(ids)]
-            with mock.patch.object(_build, "LEAST", 1000), Index(None) as index, self.assertRaises(RequestError) as e:
+            with mock.patch.object(_build, "MIN_TOKENS", 1000), Index(None) as index, self.assertRaises(RequestError) as e:
                 index.add_documents(names, given, rows)
             self.assertTrue(str(e.exception).startswith(want), str(e.exception))
             self.assertNotIn("build-", str(e.exception))
@@ -244,7 +244,7 @@ class Metadata(unittest.TestCase):
             with self.assertRaises(RequestError) as same, Index(None) as index:
                 index.add_documents(names, given, rows)  # by the service
             self.assertEqual((same.exception.code, same.exception.details.get("document")), (e.exception.code, e.exception.details["document"]))
-        with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(_build, "LEAST", 1000):
+        with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(_build, "MIN_TOKENS", 1000):
             with self.assertRaisesRegex(PlaidError, "no space left on device") as full:
                 index.add_documents(ids, docs)
             self.assertEqual((full.exception.code, len(index)), ("DISK_FULL", 0))
@@ -270,7 +270,7 @@ os.execv({find_binary(None)!r}, sys.argv)
         docs, _ = collection(300, 1)
         told: list[tuple[int, object]] = []
         lines = ("train 70%, 1,160,448 of 1,650,000 assignments, 120.4k/s, 4s left", "encode 49%, 196,800 of 400,000 tokens, 36.1k/s", "encode 80%, 9 of 10 tokens")
-        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "LEAST", 1000), self.assertRaisesRegex(ServiceError, "not built: no$"):
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "MIN_TOKENS", 1000), self.assertRaisesRegex(ServiceError, "not built: no$"):
             index.add_documents([str(i) for i in range(300)], docs, progress=lambda *x: told.append(x))
         self.assertEqual(told, [(0, 300), (147, 300), (240, 300)])
 
@@ -280,16 +280,16 @@ os.execv({find_binary(None)!r}, sys.argv)
         def stop(done: int, of: object) -> None:
             raise Enough
 
-        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "LEAST", 1000):
+        with Index(None, binary=self.failing("no", *lines)) as index, mock.patch.object(_build, "MIN_TOKENS", 1000):
             with self.assertRaises(Enough):
                 index.add_documents([str(i) for i in range(300)], docs, progress=stop)
-            self.assertEqual(glob.glob(index._service.place + "/build-*"), [])
+            self.assertEqual(glob.glob(index._connection.service.run_folder + "/build-*"), [])
 
     def test_somebody_else_is_faster_than_a_big_build(self) -> None:
         docs, _ = collection(300, 1)
         ids = [f"d{i}" for i in range(300)]
         real = _build.Spool.build
-        with tempfile.TemporaryDirectory() as folder, Index(folder) as index, Index(folder) as other, mock.patch.object(_build, "LEAST", 1000):
+        with tempfile.TemporaryDirectory() as folder, Index(folder) as index, Index(folder) as other, mock.patch.object(_build, "MIN_TOKENS", 1000):
 
             def slow(*args: object) -> str:
                 path = real(*args)
@@ -316,7 +316,7 @@ os.execv({find_binary(None)!r}, sys.argv)
                 raise RuntimeError("the source broke off")
 
         told: list[tuple[int, object]] = []
-        with mock.patch.object(_build, "LEAST", 1000):
+        with mock.patch.object(_build, "MIN_TOKENS", 1000):
             with Index(None) as index:
                 index.add_batches(source(300), total=300, progress=lambda *x: told.append(x))
                 self.assertEqual((len(index), index.stats()["nbits"], told[5]), (300, 4, (300, 300)))
@@ -329,7 +329,7 @@ os.execv({find_binary(None)!r}, sys.argv)
             with Index(None) as index:
                 index.add_batches(source(300), wait=False)
                 self.assertEqual((len(index), index.stats()["nbits"]), (300, 8))
-            with Index(None) as index, mock.patch.object(_build, "MOST", 1100):
+            with Index(None) as index, mock.patch.object(_build, "MAX_TOKENS", 1100):
                 index.add_batches(source(300))  # those that are too many go the usual way
                 self.assertEqual((len(index), index.stats()["nbits"]), (300, 4))
             with Index(None) as index:

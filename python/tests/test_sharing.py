@@ -16,12 +16,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+from plaid_ir import Index, ServiceError, _service
+from plaid_ir._locks import temporary_build_folder
 
-from plaid_ir import Index, ServiceError
-from plaid_ir._locks import build_folder
-from plaid_ir import _service
-
-from .common import collection
+from .common import collection, long_form
 
 MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 
@@ -59,12 +57,12 @@ class Sharing(unittest.TestCase):
         index = self.open().add_documents(self.ids[:5], self.docs[:5])
         want = index(self.queries)
         for _ in range(2):
-            process = index._service.process
+            process = index._connection.service.process
             process.kill()
             process.wait()
             self.assertEqual(index(self.queries), want)  # what was answered is there
-            self.assertIsNot(index._service.process, process)
-        index._service.process.kill()
+            self.assertIsNot(index._connection.service.process, process)
+        index._connection.service.process.kill()
         index.add_documents(self.ids[5:], self.docs[5:])
         self.assertEqual(len(index), 10)
 
@@ -85,7 +83,7 @@ class Sharing(unittest.TestCase):
             t.start()
         for _ in range(2):
             time.sleep(0.1)
-            index._service.process.kill()
+            index._connection.service.process.kill()
         time.sleep(0.2)
         stop.set()
         for t in threads:
@@ -97,19 +95,19 @@ class Sharing(unittest.TestCase):
         index = self.open().add_documents(self.ids, self.docs)
         script = os.path.join(os.path.dirname(self.folder), "program")
         with open(script, "w", encoding="utf-8") as f:
-            f.write(f'#!/bin/sh\nif mkdir "$0.once" 2>/dev/null; then kill -9 $$; fi\nexec "{index._service.binary}" "$@"\n')
+            f.write(f'#!/bin/sh\nif mkdir "$0.once" 2>/dev/null; then kill -9 $$; fi\nexec "{index._connection.service.binary}" "$@"\n')
         os.chmod(script, 0o755)
-        index._service.binary = script
-        index._service.process.kill()
-        index._service.process.wait()
+        index._connection.service.binary = script
+        index._connection.service.process.kill()
+        index._connection.service.process.wait()
         self.assertEqual(len(index), 10)
         self.assertTrue(os.path.isdir(script + ".once"))
 
     def test_a_service_that_cannot_start_again_says_why(self) -> None:
         index = self.open().add_documents(self.ids, self.docs)
-        index._service.process.kill()
-        index._service.process.wait()
-        index._service.binary = "/nowhere/plaid"
+        index._connection.service.process.kill()
+        index._connection.service.process.wait()
+        index._connection.service.binary = "/nowhere/plaid"
         with self.assertRaisesRegex(ServiceError, "cannot be started"):
             len(index)
 
@@ -120,7 +118,7 @@ class Sharing(unittest.TestCase):
             from plaid_ir import Index
             index = Index(sys.argv[1])
             index.add_documents(["theirs"], [np.eye(32)])
-            print(index._service.process, flush=True)
+            print(index._connection.service.process, flush=True)
             sys.stdin.readline()
             print(len(index), flush=True)      # the service that it used has ended with the first
             sys.stdin.readline()
@@ -133,10 +131,10 @@ class Sharing(unittest.TestCase):
         program.stdin.flush()
         self.assertEqual(program.stdout.readline(), "2\n")
         again = self.open()  # theirs is the service now
-        self.assertIsNone(again._service.process)
+        self.assertIsNone(again._connection.service.process)
         program.kill()
         program.wait()
-        self.wait_for(lambda: len(again) == 2 and again._service.process is not None)
+        self.wait_for(lambda: len(again) == 2 and again._connection.service.process is not None)
 
     def joined(self, options: str) -> subprocess.Popen:
         """A process that joins the service, and after a line of input searches by a text."""
@@ -148,7 +146,7 @@ class Sharing(unittest.TestCase):
             except ValueError as e:
                 print(e, flush=True)
                 sys.exit()
-            print(index._service.process, flush=True)
+            print(index._connection.service.process, flush=True)
             for line in sys.stdin:
                 print(index.search("cats")[0]["id"] if line == "search\\n" else len(index), flush=True)
         """)
@@ -159,6 +157,7 @@ class Sharing(unittest.TestCase):
         program.stdin.flush()
         return program.stdout.readline()
 
+    @long_form
     def test_the_model_outlives_the_process_that_named_it(self) -> None:
         first = self.open(model=MODEL).add_texts(["cats"], ["a"])
         plain, third = self.joined(""), self.joined(f"model={str(MODEL)!r}")
@@ -170,6 +169,7 @@ class Sharing(unittest.TestCase):
         first = self.open()
         self.assertEqual(first.search("cats")[0]["id"], "a")
 
+    @long_form
     def test_a_process_that_joins_with_other_options(self) -> None:
         other = os.path.join(os.path.dirname(self.folder), "other-model")
         shutil.copytree(MODEL, other)
@@ -183,16 +183,17 @@ class Sharing(unittest.TestCase):
         with self.open() as first:
             self.assertIn("runs without model", self.joined(f"model={str(MODEL)!r}").stdout.readline())
             self.assertEqual(len(first), 0)
-        # Nobody is left who has asked for the model.
+        # No process is left that has asked for the other model.
         with self.open(model=other) as first:
             first.add_texts(["cats"], ["a"])
 
+    @long_form
     def test_options_of_one_process(self) -> None:
         with self.open() as first:
             first.add_documents(["1"], self.docs[:1])
-            process = first._service.process
-            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # nobody else uses it: it starts anew
-            self.assertIsNot(first._service.process, process)
+            process = first._connection.service.process
+            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # no other process uses it: it is restarted
+            self.assertIsNot(first._connection.service.process, process)
             self.assertEqual(len(first), 1)
             self.assertEqual(self.open(index_name="other").search("cats")[0]["id"], "a")
             with self.assertRaisesRegex(ValueError, f"model is .*, and .* has model {MODEL}"):
@@ -213,27 +214,28 @@ class Sharing(unittest.TestCase):
             place = os.path.join(self.folder, ".service")
             program = self.python("""
                 import sys
-                from plaid_ir._locks import build_folder
-                with build_folder(sys.argv[1] + "/.service") as folder:
+                from plaid_ir._locks import temporary_build_folder
+                with temporary_build_folder(sys.argv[1] + "/.service") as folder:
                     print(folder, flush=True)
                     sys.stdin.read()
             """)
             left = program.stdout.readline().strip()
-            with build_folder(place):
-                self.assertTrue(os.path.isdir(left))  # somebody uses it
+            with temporary_build_folder(place):
+                self.assertTrue(os.path.isdir(left))  # another process uses it
                 program.kill()
                 program.wait()
         self.assertTrue(os.path.isdir(left))
         self.open()
         self.assertFalse(os.path.exists(left))
 
+    @long_form
     def test_many_that_start_at_once(self) -> None:
         text = """
             import sys, os, numpy as np
             from plaid_ir import Index
             index = Index(sys.argv[1])
             index.add_documents([str(os.getpid())], [np.eye(4)])
-            print(len(index._service.folder), flush=True)
+            print(len(index._connection.service.folder), flush=True)
             sys.stdin.read()
         """
         programs = [self.python(text) for _ in range(4)]
@@ -248,7 +250,7 @@ class Sharing(unittest.TestCase):
         if pid == 0:
             code = 1
             try:
-                index._service.process.kill()
+                index._connection.service.process.kill()
                 code = 0 if index(self.queries) == want else 2
             finally:
                 os._exit(code)
@@ -257,7 +259,7 @@ class Sharing(unittest.TestCase):
 
     def test_an_index_closes_beside_a_forked_child(self) -> None:
         index = self.open().add_documents(self.ids, self.docs)
-        process = index._service.process
+        process = index._connection.service.process
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:  # it has the other end of the program's stdin
@@ -266,7 +268,7 @@ class Sharing(unittest.TestCase):
             os._exit(0)
         os.close(reader)
         try:
-            with mock.patch.object(_service, "_EOF", 0.1):
+            with mock.patch.object(_service, "_EOF_TIMEOUT", 0.1):
                 index.close()
             self.assertEqual(process.returncode, 0)  # it was not ended by force
         finally:
@@ -275,8 +277,8 @@ class Sharing(unittest.TestCase):
 
     def test_save_from_a_killed_service(self) -> None:
         index = self.open().add_documents(self.ids, self.docs)
-        index._service.process.kill()
-        index._service.process.wait()
+        index._connection.service.process.kill()
+        index._connection.service.process.wait()
         path = os.path.join(self.folder, "..", "saved.plaid")
         index.save(path)
         with Index(None) as other:
@@ -284,7 +286,7 @@ class Sharing(unittest.TestCase):
 
     def test_marks_of_addresses_in_a_path(self) -> None:
         self.folder += " a?b#c%41"
-        self.assertEqual(len(self.open(start_timeout=20).add_documents(self.ids, self.docs)), 10)
+        self.assertEqual(len(self.open(timeout=20).add_documents(self.ids, self.docs)), 10)
 
     def test_read_only(self) -> None:
         index = self.open().add_documents(self.ids, self.docs, [{"n": i} for i in range(10)])
@@ -323,22 +325,23 @@ class Sharing(unittest.TestCase):
                 self.assertEqual(one(self.queries), want)
                 _service.Service._all.clear()  # as another process
                 with self.open(read_only=True) as two:
-                    self.assertIsNot(one._service.process, two._service.process)
+                    self.assertIsNot(one._connection.service.process, two._connection.service.process)
                     self.assertEqual(two(self.queries), want)
-                    two._service.process.kill()
+                    two._connection.service.process.kill()
                     self.assertEqual(two(self.queries), want)
                 self.assertEqual(sorted(glob.glob(self.folder + "/**", recursive=True)), before)
             self.assertEqual(os.listdir(temporary), [])
 
+    @long_form
     def test_long_paths(self) -> None:
         self.folder = os.path.join(self.folder, "x" * 120)
-        index = self.open(start_timeout=20).add_documents(self.ids, self.docs)
-        program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._service.process)")
+        index = self.open(timeout=20).add_documents(self.ids, self.docs)
+        program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._connection.service.process)")
         self.assertEqual(program.stdout.readline(), "10 None\n")
-        index._service.process.kill()
+        index._connection.service.process.kill()
         self.assertEqual(len(index), 10)
         shutil.rmtree(os.path.join(self.folder, ".service"))  # as those who clean up do
-        index._service.process.kill()
+        index._connection.service.process.kill()
         self.assertEqual(len(index), 10)
 
     def test_nothing_is_left_by_a_killed_program(self) -> None:
@@ -348,7 +351,7 @@ class Sharing(unittest.TestCase):
                 from plaid_ir import Index
                 index = Index(None).add_documents(["a"], [np.eye(4)])
                 kept = Index(sys.argv[1]).add_documents(["a"], [np.eye(4)])
-                print(index._service.process.pid, flush=True)
+                print(index._connection.service.process.pid, flush=True)
                 sys.stdin.read()
             """, TMPDIR=temporary)  # fmt: skip
             self.assertNotEqual(program.stdout.readline(), "")
@@ -362,29 +365,29 @@ class Sharing(unittest.TestCase):
         with Index(None) as index:
             index.add_documents(self.ids, self.docs)
             for how in (signal.SIGKILL, signal.SIGTERM):
-                index._service.process.send_signal(how)
-                index._service.process.wait()
+                index._connection.service.process.send_signal(how)
+                index._connection.service.process.wait()
                 self.assertEqual(len(index), 10)
-            folder = index._service.folder
+            folder = index._connection.service.folder
         self.assertFalse(os.path.exists(folder))
 
     def test_over_tcp_as_on_windows(self) -> None:
         with mock.patch.object(_service, "UNIX", False):
             index = self.open().add_documents(self.ids, self.docs)
-            self.assertTrue(index._service.url.startswith("http://127.0.0.1:"))
+            self.assertTrue(index._connection.service.url.startswith("http://127.0.0.1:"))
             _service.Service._all.clear()
             other = self.open()
-            self.assertIsNone(other._service.process)
+            self.assertIsNone(other._connection.service.process)
             self.assertEqual(len(other), 10)
-            index._service.process.kill()
-            index._service.process.wait()
+            index._connection.service.process.kill()
+            index._connection.service.process.wait()
             self.assertEqual(len(other), 10)
             self.assertEqual(Path(self.folder, ".service", "address").stat().st_mode & 0o077, 0)
             from urllib.error import HTTPError
             from urllib.request import urlopen
 
             with self.assertRaises(HTTPError) as e:
-                urlopen(other._service.url + "/indices")
+                urlopen(other._connection.service.url + "/indices")
             self.assertEqual(e.exception.code, 401)
             e.exception.close()
 

@@ -14,11 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from plaid_ir import Index, RequestError, ServiceError
-from plaid_ir import _build
-from plaid_ir._hits import Hits, Results
+from plaid_ir import Index, RequestError, ServiceError, _build
+from plaid_ir._results import Hits, Results
 
-from .common import maxsim
+from .common import long_form, maxsim
 
 MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
 TEXTS = {
@@ -250,6 +249,7 @@ class Texts(unittest.TestCase):
         with Index.from_texts(["a", "b"], model=MODEL) as index:
             self.assertEqual(index.search("b", 1)[0]["id"], 1)
 
+    @long_form
     def test_many_texts_are_a_big_build(self) -> None:
         texts = [f"{t} Number {i}." for i in range(20) for t in TEXTS.values()]
         ids = [str(i) for i in range(80)]
@@ -260,7 +260,7 @@ class Texts(unittest.TestCase):
             self.assertEqual(plain.stats()["nbits"], 8)
             made_by = plain.stats()["model"]
         self.assertEqual(made_by["name"], str(MODEL))
-        with mock.patch.object(_build, "LEAST", 200):
+        with mock.patch.object(_build, "MIN_TOKENS", 200):
             told: list[tuple[int, object]] = []
             for given in (texts, (t for t in texts)):
                 with Index.from_texts(given, ids, rows, model=MODEL, progress=lambda *x: told.append(x)) as index:
@@ -300,7 +300,7 @@ class Texts(unittest.TestCase):
     def test_a_url_takes_texts(self) -> None:
         """The model is the service's."""
         with tempfile.TemporaryDirectory() as folder, Index(folder, model=MODEL) as here:
-            with Index(url=here._service.url, index_name="far") as far:
+            with Index(url=here._connection.service.url, index_name="far") as far:
                 far.add_texts(["cats sleep"], ["a"])
                 self.assertEqual(far.search("cats")[0]["id"], "a")
             self.assertTrue(os.path.isdir(os.path.join(folder, "far")))

@@ -28,9 +28,8 @@ var (
 
 func keyDead(segment uint32) []byte { return append([]byte("dead"), key32(segment)...) }
 
-// version of the file. One of another version is made anew, with its settings. Those of version
-// 1 had what says that a document is a passage among its words.
-const version = 2
+// version of the file. One of another version is made again, with its settings.
+const version = 1
 
 // state is what the file shows.
 type state struct {

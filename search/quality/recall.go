@@ -8,7 +8,7 @@
 //	[SelfCheck]           what an index can tell of that without queries
 //
 // They measure an engine as it is, on a device if it searches there, and a snapshot,
-// so that what is measured together sees one content. docs/tuning.md explains the
+// so that what is measured together sees one content. docs/evaluation.md explains the
 // columns of losses.
 package quality
 

@@ -35,14 +35,6 @@ const (
 // findPayloadDocs finds out which documents have a payload.
 func (w *Reader) findPayloadDocs() {
 	w.payloadDocs = roaring.New()
-	if w.state == nil && w.format == 1 || w.state != nil && !w.state.PayloadBitmap {
-		for i := range w.chunks {
-			if t, err := w.docTable(&w.chunks[i]); err == nil {
-				t.AddPayloadFlagged(w.payloadDocs)
-			}
-		}
-		return
-	}
 	if w.state != nil && w.state.PayloadDocs == 0 {
 		return
 	}

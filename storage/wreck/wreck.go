@@ -36,8 +36,6 @@ type Reader struct {
 	transaction Transaction
 	root        uint64
 
-	format uint16 // version; 0: its record is damaged
-
 	faults   []string
 	unlisted int // faults that are not listed
 

@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// The files of a collection in a folder of plaid serve; see docs/collections.md.
+// The files of a collection in a folder of plaid serve; see docs/service.md.
 const (
 	collectionConfig = "collection.json"
 	collectionIndex  = "index.plaid"

@@ -166,7 +166,7 @@ add and plaid search find it there, and refuse another one.
 
 --codec takes the codec of another index, or of a file that plaid train has made, in
 place of training one. Indexes of one codec are searched as one, and merged
-(docs/sharding.md). Texts are then encoded by the model that it names.
+(docs/scale.md). Texts are then encoded by the model that it names.
 
 A build from vectors that died, or with --resume was interrupted, left what it had
 encoded: with --resume the same command continues from there and makes the same index,

@@ -150,9 +150,6 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		}
 		line("pooling", "one token for %d of a document%s", h.Build.Pool, by)
 	}
-	if n := in.FormerFieldDocs; n > 0 {
-		line("conditions", "read the payloads of %s whose fields a former version has derived; plaid compact makes them fast again", out.Plural(n, "document"))
-	}
 	driftText(line, in.Drift)
 	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
 	defaultsText(line, in.Defaults, in.Docs)

@@ -14,9 +14,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
-// documented are the sections of docs/json.md, by type.
+// documented are the sections of docs/formats.md, by type.
 func documented(t *testing.T) map[string]string {
-	text, err := os.ReadFile("../../../docs/json.md")
+	text, err := os.ReadFile("../../../docs/formats.md")
 	require.NoError(t, err)
 	sections := map[string]string{}
 	for part := range strings.SplitSeq(string(text), "\n### `") {
@@ -93,7 +93,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		}
 	}
 	for kind := range sections {
-		require.True(t, seen[kind], "docs/json.md has %s, which no command printed", kind)
+		require.True(t, seen[kind], "docs/formats.md has %s, which no command printed", kind)
 	}
 	for _, e := range exitTable[1:] {
 		require.Contains(t, sections["error"], "`"+e.word+"`")

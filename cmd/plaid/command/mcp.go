@@ -23,7 +23,7 @@ const EnvToken = "PLAID_TOKEN"
 
 // agentSettings are those of plaid serve that a service without an address has.
 var agentSettings = []string{
-	"data", "model", "encoder", "encoder-options", "model-settings", "precision", "model-threads", "query-length",
+	"data", "model", "encoder", "encoder-options", "model-settings", "precision", "query-length",
 	"document-length", "threads", "log-format", "log-level",
 }
 

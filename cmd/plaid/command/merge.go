@@ -84,7 +84,7 @@ func (a *app) splitCommand() *cobra.Command {
 Make a folder of indexes, part-000.plaid and so on, of one: documents are copied as
 they are encoded, and the codec, the model and stored search parameters come along.
 The folder is searched as one index, and so are its files wherever they are
-(docs/sharding.md). It must not exist, and appears when it is complete.
+(docs/scale.md). It must not exist, and appears when it is complete.
 
 --by hash puts documents where the hashes of their ids say, as plaid add does with
 new ones of a folder. --by range keeps their order, and gives each part about as many

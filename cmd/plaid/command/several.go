@@ -22,7 +22,7 @@ type indexes struct{ more []string }
 
 // severalHelp is what the help says about several indexes.
 const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
-files and folders that --index names. They must have the same codec (docs/sharding.md).`
+files and folders that --index names. They must have the same codec (docs/scale.md).`
 
 func (x *indexes) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&x.more, "index", nil, "another index `FILE`, or a folder, that is used as one with INDEX; may be given several times")

@@ -21,7 +21,7 @@ var topics = []struct {
 		"vectors", "docs", "ids", "lengths", "mask", "input-format", "no-normalize",
 	}},
 	{"Model", []string{
-		"model", "model-settings", "model-threads", "model-wait", "precision", "encoder", "encoder-option", "encoder-options",
+		"model", "model-settings", "precision", "encoder", "encoder-option", "encoder-options",
 		"document-length", "query-length", "any-model", "vectors-model",
 	}},
 	{"Codec", []string{"codec", "centroids", "nbits", "iterations", "sample-docs", "scales", "seed", "pool"}},
@@ -32,12 +32,9 @@ var topics = []struct {
 	{"Words", []string{"text-queries", "text-query", "hybrid", "expression", "bm25", "fuse", "fusion", "alpha"}},
 	{"Network", []string{
 		"listen", "hosts", "base-path", "cors-origins", "tls-cert", "tls-key", "tokens-file", "trusted-proxies",
-		"header-timeout", "idle-timeout", "stall-timeout", "min-transfer",
 	}},
 	{"Limits", []string{
-		"quotas", "rate", "burst", "concurrency", "max-answer", "max-answers", "max-bodies", "max-body", "max-decoded", "max-text",
-		"max-upload", "max-wait",
-		"queue-bytes", "queue-documents", "quick-timeout", "work-timeout", "drain-timeout", "unready-time",
+		"quotas", "rate", "max-body", "max-memory", "work-timeout", "drain-timeout", "unready-time",
 	}},
 	{"Machine", []string{"threads", "memory", "device", "devices", "device-memory"}},
 	{"Output", []string{

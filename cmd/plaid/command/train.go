@@ -14,7 +14,7 @@ func (a *app) trainCommand() *cobra.Command {
 		Long: `
 Train the codec that plaid index would train on these documents, and write it to a
 file of its own. Indexes that are built with it, on any number of machines, are
-searched as one and can be merged: plaid index --codec CODEC (docs/sharding.md).
+searched as one and can be merged: plaid index --codec CODEC (docs/scale.md).
 Documents that are like all that will be indexed are enough; they need not be all.
 
 The file is an index without documents: plaid info describes it, plaid verify checks

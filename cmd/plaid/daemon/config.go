@@ -17,7 +17,6 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/kernels"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -26,7 +25,6 @@ type Config struct {
 
 	Data, Listen string
 	BasePath     string
-	UploadDir    string
 	Images       string
 
 	Model          string
@@ -34,16 +32,12 @@ type Config struct {
 	EncoderOptions []string
 	ModelSettings  string
 	Precision      string
-	ModelThreads   int
-	ModelWait      time.Duration
 	QueryLength    int
 	DocumentLength int
 
 	Device       string
 	DeviceMemory int64
-	Bound        kernels.Bound
 	Threads      int
-	Memory       int64
 
 	TokensFile      string
 	Quotas          []string
@@ -52,21 +46,11 @@ type Config struct {
 	Hosts           []string
 	TrustedProxies  []string
 
-	MaxBody, MaxDecoded, MaxBodies int64
-	MaxText, MaxUpload             int64
-	MaxAnswer, MaxAnswers          int64
-	MaxWait                        time.Duration
-	MinTransfer                    int64
-	QuickTimeout, WorkTimeout      time.Duration
-	StallTimeout, HeaderTimeout    time.Duration
-	IdleTimeout, DrainTimeout      time.Duration
-	UnreadyTime                    time.Duration
-	Concurrency                    int
-	Rate                           float64
-	Burst                          int
-
-	QueueDocuments int
-	QueueBytes     int64
+	// MaxBody and MaxMemory decide about the other limits in bytes: see limits.
+	MaxBody, MaxMemory        int64
+	WorkTimeout, DrainTimeout time.Duration
+	UnreadyTime               time.Duration
+	Rate                      float64
 
 	LogFormat, LogLevel string
 
@@ -138,7 +122,6 @@ func NewConfig() *Config {
 	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
-	text("upload-dir", &c.UploadDir, "", "`DIR` where uploads of other engines' indexes are unpacked, and files of a cluster's indexes are made (default: in the data folder; of a cluster, that for temporary files)")
 
 	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
 
@@ -147,16 +130,12 @@ func NewConfig() *Config {
 	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
-	count("model-threads", &c.ModelThreads, "texts that are encoded at once, for all requests together (0: one a processor)")
-	span("model-wait", &c.ModelWait, 0, "how long texts wait to be encoded together with those of other requests, while others are encoded (0: they do not)")
 	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
 	count("document-length", &c.DocumentLength, "longest document in tokens (0: as the model says)")
 
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
-	add("bound", flags.Bound(&c.Bound), false, flags.BoundUsage)
-	count("threads", &c.Threads, "goroutines of one search (0: one a processor)")
-	size("memory", &c.Memory, 0, "budget of one training (0: 1GiB)")
+	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
 
 	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
 	add("quotas", listValue{&c.Quotas, checkQuota}, true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
@@ -166,29 +145,15 @@ func NewConfig() *Config {
 	add("hosts", listValue{&c.Hosts, checkHost}, true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
 	add("trusted-proxies", listValue{&c.TrustedProxies, checkPrefix}, true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
-	size("max-body", &c.MaxBody, 100<<20, "largest body of a request")
-	size("max-decoded", &c.MaxDecoded, 512<<20, "how much memory the body of a request may take when it is read, about")
-	size("max-bodies", &c.MaxBodies, 1<<30, "how much of that is held at a time")
-	size("max-text", &c.MaxText, 1<<20, "longest text to encode")
-	size("max-answer", &c.MaxAnswer, 256<<20, "largest answer, about")
-	size("max-answers", &c.MaxAnswers, 1<<30, "how much of answers is held at a time")
-	size("max-upload", &c.MaxUpload, 0, "largest upload of a backup or of another engine's index (0: no limit)")
-	span("quick-timeout", &c.QuickTimeout, 30*time.Second, "how long requests that only look may take")
-	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long the others may take")
-	span("stall-timeout", &c.StallTimeout, 30*time.Second, "how long a client may send, or take, nothing")
-	size("min-transfer", &c.MinTransfer, 4<<10, "bytes a second that a client has to send, or take; who does less is cut when stall-timeout is over (0: any)")
-	span("header-timeout", &c.HeaderTimeout, 10*time.Second, "how long the headers of a request may take")
-	span("idle-timeout", &c.IdleTimeout, 120*time.Second, "how long a connection may wait for its next request")
+	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
+		"a text to encode has at most a hundredth of it, or 1MiB if that is more (0: no limit)")
+	size("max-memory", &c.MaxMemory, 2<<30, "memory for requests: half of it for their bodies, half for answers; "+
+		"one body takes at most a quarter of it, one answer an eighth, the queue of an index a quarter, "+
+		"and a training half as much as all requests (0: no limit)")
+	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
 	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
-	const oneAtLeast = 1
-	add("concurrency", flags.Int(&c.Concurrency, 100, oneAtLeast), false, "requests that run at a time, in each of four groups (looking, searching, writing, and transferring whole indexes)")
-	span("max-wait", &c.MaxWait, 3*time.Second, "how long a request may be expected to wait for its turn (0: any time)")
-	add("rate", rateValue{&c.Rate}, false, "requests a second of one client (0: no limit)")
-	count("burst", &c.Burst, "requests at once of one client (0: twice the rate)")
-
-	count("queue-documents", &c.QueueDocuments, "documents that may wait for the writer of an index (0: 65536)")
-	size("queue-bytes", &c.QueueBytes, 0, "bytes that may wait for the writer of an index (0: 512MiB)")
+	add("rate", rateValue{&c.Rate}, false, "requests a second of one client; twice as many may come at once (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
@@ -267,6 +232,9 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 	return c.check()
 }
 
+// leastMemory is the least that max-memory may be: its shares are limits of single requests.
+const leastMemory = 16 << 20
+
 // check finds what does not go together.
 func (c *Config) check() error {
 	wrong := func(format string, args ...any) error {
@@ -284,10 +252,12 @@ func (c *Config) check() error {
 		return wrong("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
 		return wrong("base-path is %q; want a path such as /plaid", c.BasePath)
+	case c.MaxMemory > 0 && c.MaxMemory < leastMemory:
+		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
 	case c.Listen == "":
 		return wrong("listen is empty")
-	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.ModelThreads != 0 || c.ModelWait != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
-		return wrong("precision, model-threads, model-wait, model-settings, query-length, document-length, encoder and encoder-options need a model")
+	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
+		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-options need a model")
 	}
 	return nil
 }

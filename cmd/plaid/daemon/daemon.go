@@ -44,7 +44,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err := c.checkModel(); err != nil {
 		return err
 	}
-	serving := &server.ServeOptions{Header: c.HeaderTimeout, Idle: c.IdleTimeout, Drain: c.DrainTimeout, Unready: c.UnreadyTime}
+	serving := &server.ServeOptions{Drain: c.DrainTimeout, Unready: c.UnreadyTime}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
 		if err != nil {
@@ -138,7 +138,7 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), UploadDir: c.UploadDir, Origins: c.CORSOrigins, Limits: c.limits()}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), Origins: c.CORSOrigins, Limits: c.limits()}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
 		closing.add(func() error { return tracing.Shutdown(context.Background()) })
@@ -220,7 +220,10 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 		logger.Info(note)
 	}
 	var model *made
-	so := &store.Options{Threads: c.Threads, Memory: c.Memory, Device: device, Bound: c.Bound, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Documents: c.QueueDocuments, Bytes: c.QueueBytes}}
+	so := &store.Options{
+		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
+		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
+	}
 	if device != nil {
 		closing.add(device.Close)
 		if model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
@@ -240,7 +243,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logge
 		defer cancel()
 		return closeStore(drain)
 	})
-	if o.UploadDir == "" && !c.ReadOnly {
+	if !c.ReadOnly {
 		o.UploadDir = filepath.Join(c.Data, ".uploads")
 		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
 			return nil, nil, err
@@ -276,19 +279,31 @@ func (c *closers) close() error {
 	return errors.Join(errs...)
 }
 
+// limits derives the limits of the service from its settings.
 func (c *Config) limits() server.Limits {
-	unlimited := func(n int64) int64 {
-		if n == 0 {
-			return -1
-		}
-		return n
-	}
 	return server.Limits{
-		Body: unlimited(c.MaxBody), Decoded: unlimited(c.MaxDecoded), Bodies: unlimited(c.MaxBodies), Text: unlimited(c.MaxText), Upload: unlimited(c.MaxUpload),
-		Answer: unlimited(c.MaxAnswer), Answers: unlimited(c.MaxAnswers),
-		Quick: time.Duration(unlimited(int64(c.QuickTimeout))), Work: time.Duration(unlimited(int64(c.WorkTimeout))),
-		Stall: time.Duration(unlimited(int64(c.StallTimeout))), Transfer: unlimited(c.MinTransfer), Concurrent: c.Concurrency, Wait: time.Duration(unlimited(int64(c.MaxWait))), Rate: c.Rate, Burst: c.Burst,
+		Body: unlimited(c.MaxBody), Text: unlimited(textLimit(c.MaxBody)),
+		Bodies: unlimited(c.MaxMemory / 2), Decoded: unlimited(c.MaxMemory / 4),
+		Answers: unlimited(c.MaxMemory / 2), Answer: unlimited(c.MaxMemory / 8),
+		Work: unlimited(c.WorkTimeout), Quick: unlimited(c.WorkTimeout / 10),
+		Rate: c.Rate,
 	}
+}
+
+// textLimit is the longest text to encode in bytes, where a body may have so many.
+func textLimit(body int64) int64 {
+	if body == 0 {
+		return 0
+	}
+	return max(body/100, 1<<20)
+}
+
+// unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].
+func unlimited[T int64 | time.Duration](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // reloader reads files again when it is told to.

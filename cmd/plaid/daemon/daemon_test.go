@@ -9,7 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
+	"encoding/hex"
 	"encoding/pem"
 	"io"
 	"math/big"
@@ -25,6 +25,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 )
@@ -118,9 +121,10 @@ func TestTLS(t *testing.T) {
 // Spans reach a collector, in the trace that the client began.
 func TestTracing(t *testing.T) {
 	got := make(chan []byte, 100)
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err == nil && r.URL.Path == "/v1/traces" && r.Header.Get("X-Key") == "a b" && r.Header.Get("Content-Type") == "application/json" {
+		if err == nil && r.URL.Path == "/v1/traces" && r.Header.Get("X-Key") == "a b" &&
+			r.Header.Get("Content-Type") == "application/x-protobuf" {
 			got <- body
 		}
 	}))
@@ -128,45 +132,39 @@ func TestTracing(t *testing.T) {
 	environ := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=a%20b"}
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment=test") // read by the SDK
 	address, log, stop := run(t, environ)
-	r, err := http.NewRequest("POST", "http://"+address+"/indices", strings.NewReader(`{"name": "a/b"}`))
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
+	const traceID, parentID = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
+	require.Equal(t, 404, statusOf(t, "http://"+address+"/indices/none", "Traceparent: 00-"+traceID+"-"+parentID+"-01"))
 	require.NoError(t, stop()) // what waits is sent
-	require.Contains(t, log.String(), "trace_id=0123456789abcdef0123456789abcdef")
-	var sent struct {
-		ResourceSpans []struct {
-			Resource   struct{ Attributes []struct{ Key string } }
-			ScopeSpans []struct {
-				Spans []struct {
-					TraceID, ParentSpanID, Name string
-					Kind                        int
-					StartTimeUnixNano           string
-				}
-			}
+	require.Contains(t, log.String(), "trace_id="+traceID)
+	var request tracepb.TracesData
+	require.NoError(t, proto.Unmarshal(<-got, &request))
+	sent := request.ResourceSpans[0]
+	attributes := func(all []*commonpb.KeyValue) map[string]*commonpb.AnyValue {
+		values := map[string]*commonpb.AnyValue{}
+		for _, kv := range all {
+			values[kv.Key] = kv.Value
 		}
+		return values
 	}
-	require.NoError(t, json.Unmarshal(<-got, &sent))
-	span := sent.ResourceSpans[0].ScopeSpans[0].Spans[0]
-	require.Equal(t, "POST /indices", span.Name)
-	require.Equal(t, "0123456789abcdef0123456789abcdef", span.TraceID)
-	require.Equal(t, "0123456789abcdef", span.ParentSpanID)
-	require.Equal(t, 2, span.Kind)
-	require.NotEmpty(t, span.StartTimeUnixNano)
-	var keys []string
-	for _, a := range sent.ResourceSpans[0].Resource.Attributes {
-		keys = append(keys, a.Key)
-	}
-	require.Subset(t, keys, []string{"service.name", "service.version", "deployment"})
+	about := attributes(sent.Resource.Attributes)
+	require.Equal(t, "plaid", about["service.name"].GetStringValue())
+	require.NotEmpty(t, about["service.version"].GetStringValue())
+	require.Equal(t, "test", about["deployment"].GetStringValue())
+	span := sent.ScopeSpans[0].Spans[0]
+	require.Equal(t, "GET /indices/{name}", span.Name)
+	require.Equal(t, traceID, hex.EncodeToString(span.TraceId))
+	require.Equal(t, parentID, hex.EncodeToString(span.ParentSpanId))
+	require.Len(t, span.SpanId, 8)
+	require.Equal(t, tracepb.Span_SPAN_KIND_SERVER, span.Kind)
+	require.Less(t, span.StartTimeUnixNano, span.EndTimeUnixNano)
+	require.EqualValues(t, 404, attributes(span.Attributes)["http.response.status_code"].GetIntValue())
 }
 
 func TestBadTracing(t *testing.T) {
 	for _, environ := range [][]string{
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_PROTOCOL=http/json"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_TIMEOUT=soon"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_HEADERS=a=%zz"},
 	} {

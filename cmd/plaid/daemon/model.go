@@ -147,10 +147,10 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if dir, o, err = f.Options(nil, c.ModelThreads, log); err != nil {
+	if dir, o, err = f.Options(nil, c.Threads, log); err != nil {
 		return nil, "", nil, err
 	}
-	o.QueryLength, o.BatchWait = c.QueryLength, c.ModelWait
+	o.QueryLength = c.QueryLength
 	return f, dir, o, nil
 }
 

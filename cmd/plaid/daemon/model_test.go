@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 )
 
-const nano = "../../docs/examples/quickstart/colbert-nano"
+const nano = "../../../docs/examples/quickstart/colbert-nano"
 
 // ask sends a request and reads the answer, once the model is loaded.
 func ask(t *testing.T, method, url, body string) (status int, answer map[string]any) {

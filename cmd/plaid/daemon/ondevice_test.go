@@ -3,12 +3,14 @@ package daemon
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/native/nativetest"
+	"github.com/plaid-ir/plaid/server"
 )
 
 // TestModelOnDevice: a precision that was given is kept to or refused, and a device that has
@@ -18,7 +20,7 @@ func TestModelOnDevice(t *testing.T) {
 		c := NewConfig()
 		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 		c.Register(f)
-		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../docs/examples/quickstart/colbert-nano"}, args...)))
+		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../../docs/examples/quickstart/colbert-nano"}, args...)))
 		require.NoError(t, c.Load(nil, f))
 		var closing closers
 		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
@@ -44,4 +46,32 @@ func TestModelOnDevice(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, encode.Native+" f32", got)
 	require.EqualValues(t, 1000, left)
+}
+
+// TestLimits: the limits of requests follow from the size of bodies, of memory, and from a time.
+func TestLimits(t *testing.T) {
+	limits := func(args ...string) server.Limits {
+		c := NewConfig()
+		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		c.Register(f)
+		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir()}, args...)))
+		require.NoError(t, c.Load(nil, f))
+		return c.limits()
+	}
+	const mib = 1 << 20
+	require.Equal(t, server.Limits{
+		Body: 100 * mib, Text: mib, Bodies: 1024 * mib, Decoded: 512 * mib, Answers: 1024 * mib, Answer: 256 * mib,
+		Work: 5 * time.Minute, Quick: 30 * time.Second,
+	}, limits())
+	require.Equal(t, server.Limits{
+		Body: 800 * mib, Text: 8 * mib, Bodies: 32 * mib, Decoded: 16 * mib, Answers: 32 * mib, Answer: 8 * mib,
+		Work: time.Second, Quick: 100 * time.Millisecond, Rate: 2.5,
+	}, limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5"))
+	require.Equal(t, server.Limits{Body: -1, Text: -1, Bodies: -1, Decoded: -1, Answers: -1, Answer: -1, Work: -1, Quick: -1},
+		limits("--max-body", "0", "--max-memory", "0", "--work-timeout", "0s"))
+	c := NewConfig()
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.Register(f)
+	require.NoError(t, f.Parse([]string{"--data", t.TempDir(), "--max-memory", "1MiB"}))
+	require.ErrorIs(t, c.Load(nil, f), ErrConfig)
 }

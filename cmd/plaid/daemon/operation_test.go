@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 	"github.com/plaid-ir/plaid/server"
@@ -125,72 +122,6 @@ func TestReload(t *testing.T) {
 	client.CloseIdleConnections()
 	stop()
 	require.NoError(t, <-ended)
-}
-
-// message is a message of protobuf: the values of each field.
-func message(t *testing.T, b []byte) map[protowire.Number][]any {
-	t.Helper()
-	fields := map[protowire.Number][]any{}
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		require.Positive(t, n)
-		b = b[n:]
-		var v any
-		switch kind {
-		case protowire.BytesType:
-			v, n = protowire.ConsumeBytes(b)
-		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(b)
-		case protowire.Fixed64Type:
-			v, n = protowire.ConsumeFixed64(b)
-		default:
-			t.Fatalf("type %d", kind)
-		}
-		require.Positive(t, n)
-		fields[number], b = append(fields[number], v), b[n:]
-	}
-	return fields
-}
-
-// Spans go as protobuf where that is asked for, as it usually is.
-func TestTracingAsProtobuf(t *testing.T) {
-	got := make(chan []byte, 100)
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
-			got <- body
-		}
-	}))
-	defer collector.Close()
-	address, _, stop := run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"})
-	require.Equal(t, 404, statusOf(t, "http://"+address+"/indices/none", "Traceparent: 00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"))
-	require.NoError(t, stop())
-	resource := message(t, message(t, <-got)[1][0].([]byte))
-	attribute := func(b any) (string, map[protowire.Number][]any) {
-		kv := message(t, b.([]byte))
-		return string(kv[1][0].([]byte)), message(t, kv[2][0].([]byte))
-	}
-	about := map[string]string{}
-	for _, b := range message(t, resource[1][0].([]byte))[1] {
-		name, value := attribute(b)
-		about[name] = string(value[1][0].([]byte))
-	}
-	require.Equal(t, "plaid", about["service.name"])
-	span := message(t, message(t, resource[2][0].([]byte))[2][0].([]byte))
-	require.Equal(t, "0123456789abcdef0123456789abcdef", hex.EncodeToString(span[1][0].([]byte)))
-	require.Len(t, span[2][0], 8)
-	require.Equal(t, "0123456789abcdef", hex.EncodeToString(span[4][0].([]byte)))
-	require.Equal(t, "GET /indices/{name}", string(span[5][0].([]byte)))
-	require.Equal(t, uint64(2), span[6][0])
-	require.Less(t, span[7][0], span[8][0])
-	codes := map[string]uint64{}
-	for _, b := range span[9] {
-		if name, value := attribute(b); len(value[3]) > 0 {
-			codes[name] = value[3][0].(uint64)
-		}
-	}
-	require.Equal(t, map[string]uint64{"http.response.status_code": 404}, codes)
-	require.Contains(t, span, protowire.Number(15))
 }
 
 // A log as JSON has times as numbers of milliseconds, and says so.

@@ -41,7 +41,7 @@ type Device struct {
 
 // Register adds the flag.
 func (d *Device) Register(f *pflag.FlagSet) {
-	f.StringVar(&d.Name, "device", "", "`NAME` of the device to compute on: cpu, cuda:0 and so on, or auto for a GPU if there is one; several with commas, or cuda:all, share the documents (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+	f.StringVar(&d.Name, "device", "", "`NAME` of the device to compute on: cpu, cuda:0 and so on, or auto for a GPU if there is one; several with commas, or cuda:all, share the queries, or the files of a set (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
 }
 
 // RegisterEncoding adds the flag for commands that only encode on the device.

@@ -159,3 +159,133 @@ func BenchmarkRerank(b *testing.B) {
 		}
 	}
 }
+
+// TestFine compares with plain Go, bit for bit, with arrays that end at an
+// unmapped page.
+func TestFine(t *testing.T) {
+	if !amx.Supported() {
+		t.Skip("this processor or operating system lacks AMX")
+	}
+	rng := rand.New(rand.NewPCG(6, 3))
+	for _, nbits := range []int{1, 2, 4, 8} {
+		for _, dim := range []int{64, 65, 96, 100, 128, 130, 192, 256, 768} {
+			for _, codeBytes := range []int{2, 4} {
+				for _, scaled := range []bool{false, true} {
+					name := fmt.Sprintf("n=%d/d=%d/code=%d/scaled=%v", nbits, dim, codeBytes, scaled)
+					t.Run(name, func(t *testing.T) { testFine(t, rng, nbits, dim, codeBytes, scaled) })
+				}
+			}
+		}
+	}
+}
+
+func newFine(t testing.TB, rng *rand.Rand, nbits, dim, codeBytes, k, tokens, n int, scaled bool) *tiles.Fine {
+	layout, ok := tiles.NewLayout(dim, nbits)
+	require.True(t, ok)
+	f := &tiles.Fine{
+		Call:   *newRerank(t, rng, nbits, dim, codeBytes, k, tokens, false),
+		Stride: (n + 7) &^ 7, N: n,
+		Mid: new([32]float32), Unit: new([32]float32),
+	}
+	f.Scratch = fenced.Slice[byte](t, tiles.FineScratchSize(layout.Blocks()))
+	f.Rows = fenced.Slice[float32](t, k*f.Stride)
+	for i := range f.Rows {
+		f.Rows[i] = rng.Float32() - 0.5
+	}
+	for i := range n {
+		f.Mid[i], f.Unit[i] = rng.Float32()-0.5, rng.Float32()*1e-6
+	}
+	if scaled {
+		f.RowScales = fenced.Slice[float32](t, k)
+		for c := range f.RowScales {
+			f.RowScales[c] = rng.Float32()
+		}
+	}
+	return f
+}
+
+func testFine(t *testing.T, rng *rand.Rand, nbits, dim, codeBytes int, scaled bool) {
+	for range 3 {
+		const k = 71
+		lengths := []int{rng.IntN(70), 0, 16, 1 + rng.IntN(15), 1 + rng.IntN(15), 17, 32, rng.IntN(200), 31}
+		rng.Shuffle(len(lengths), func(i, j int) { lengths[i], lengths[j] = lengths[j], lengths[i] })
+		tokens := 0
+		for _, n := range lengths {
+			tokens += n
+		}
+		n := []int{1, 7, 16, 17, 32}[rng.IntN(5)]
+		f := newFine(t, rng, nbits, dim, codeBytes, k, tokens, n, scaled)
+		start := make([][32]float32, len(lengths)+1)
+		for d := range start {
+			for i := range start[d] {
+				start[d][i] = float32(math.Inf(-1))
+				if d%3 == 1 {
+					start[d][i] = float32(d * i)
+				}
+			}
+		}
+		order := rng.Perm(len(lengths))[:1+rng.IntN(len(lengths))]
+		f.StartPlan()
+		for _, d := range order {
+			lo := 0
+			for _, n := range lengths[:d] {
+				lo += n
+			}
+			f.Plan(d, lo, lo+lengths[d])
+		}
+		if !f.EndPlan(len(lengths)) {
+			continue
+		}
+		of := func() (bits [][32]uint32) {
+			for _, m := range f.Maxima[:len(lengths)] {
+				var b [32]uint32
+				for i, v := range m[:n] {
+					b[i] = math.Float32bits(v)
+				}
+				bits = append(bits, b)
+			}
+			return bits
+		}
+		f.Maxima = slices.Clone(start)
+		tiletest.Fine(f, dim)
+		want := of()
+		for range 2 { // the second time with what the first left in the scratch
+			f.Maxima = slices.Clone(start)
+			amx.Fine(f)
+			require.Equal(t, want, of())
+		}
+	}
+}
+
+// BenchmarkFine is BenchmarkRerank for level Fine.
+func BenchmarkFine(b *testing.B) {
+	if !amx.Supported() {
+		b.Skip("this processor or operating system lacks AMX")
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, size := range []struct {
+		name      string
+		k, tokens int
+	}{{"hot", 256, 96 * 80}, {"K=65536", 1 << 16, 96 * 4000}} {
+		for _, shape := range [][2]int{{1, 128}, {2, 128}, {4, 128}, {8, 128}, {2, 64}, {2, 768}} {
+			b.Run(fmt.Sprintf("%s/n=%d/d=%d", size.name, shape[0], shape[1]), func(b *testing.B) {
+				f := newFine(b, rng, shape[0], shape[1], 4, size.k, size.tokens, 32, false)
+				f.Maxima = make([][32]float32, 81)
+				at := 0
+				b.ResetTimer()
+				for range b.N {
+					f.StartPlan()
+					for d := range 80 {
+						f.Plan(d, at, at+96)
+						if at += 96; at == size.tokens {
+							at = 0
+						}
+					}
+					f.EndPlan(80)
+					amx.Fine(f)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(80*96), "ns/token")
+			})
+		}
+	}
+}

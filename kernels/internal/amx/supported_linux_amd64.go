@@ -12,7 +12,7 @@ import (
 // Supported reports whether the processor and the operating system have what
 // the functions of this package need.
 func Supported() bool {
-	return cpu.X86.HasAVX512VBMI && avx512.SupportedBytes() && floats.AMXAllowed()
+	return cpu.X86.HasAVX512VBMI && avx512.Supported() && floats.AMXAllowed()
 }
 
 // SupportedHalves reports whether it has what Halves needs.

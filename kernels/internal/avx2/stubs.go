@@ -1,6 +1,20 @@
 //go:build amd64 && !purego
 
+// Package avx2 holds the inner loops of package tier for processors with
+// AVX2.
+//
+// A table is 256 rows of 64 bytes, a row for each value of a byte of a packed
+// residual, and a row is two registers. Lengths are not checked: package
+// cpu does that. Call nothing here unless Supported.
 package avx2
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor and the operating system have AVX2 and
+// fused multiply-adds.
+func Supported() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA }
 
 // Accumulate adds to acc[i] the rows that the bytes of vector i select, one
 // from each table: byte p of the vector, at i·stride + p, selects from

@@ -47,7 +47,7 @@ func maxLevels(best [][32]float32, ranges [][2]uint32, query []byte, nbits, part
 }
 
 func TestMaxLevels(t *testing.T) {
-	if !SupportedBytes() {
+	if !Supported() {
 		t.Skip("no VNNI")
 	}
 	rng := rand.New(rand.NewPCG(3, 3))

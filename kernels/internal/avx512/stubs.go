@@ -1,29 +1,20 @@
 //go:build amd64 && !purego
 
+// Package avx512 holds the inner loops of package tier for processors with
+// AVX-512 F, BW, VL, DQ and VNNI. Lengths are not checked: package cpu does that.
+// Call nothing here unless Supported.
 package avx512
 
-// Accumulate adds to acc[i] the rows that the bytes of vector i select, one
-// from each table: byte p of the vector, at i·stride + p, selects from
-// tables[p]. Rows are added as words of 64 bits.
-//
-//go:noescape
-func Accumulate(acc [][8]uint64, tables [][256][8]uint64, vectors []byte, stride int)
+import (
+	"golang.org/x/sys/cpu"
+)
 
-// Compose fills a table from the rows of its two nibbles: the entry of byte b
-// is lo[b&15] + hi[b>>4].
-//
-//go:noescape
-func Compose(table *[256][8]uint64, lo, hi *[16][8]uint64)
-
-// MaxFast raises best[i] to the largest products, over the tokens of ranges[i],
-// of the factor and the sum less 32768, where the sum of a token is, in lanes
-// of 16 bits, scores[code] + Σ tables; where scales is not nil, Σ tables is
-// first multiplied by scales[code]/2¹⁶, at most 1, and rounded down. The 16
-// products of even lanes come first. A residual has a byte for each table;
-// codes have 2 or 4 bytes, factors are int16.
-//
-//go:noescape
-func MaxFast(best [][32]int32, ranges [][2]uint32, tables [][256][8]uint64, scores [][8]uint64, codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
+// Supported reports whether the processor and the operating system have what the
+// functions of this package need.
+func Supported() bool {
+	x := &cpu.X86
+	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasAVX2 && x.HasFMA
+}
 
 // MaxLevels raises best[i] to the largest products, over the tokens of
 // ranges[i], of the factor and S + a·(mid + unit·Σ q·b), with b the levels 0 to
@@ -33,19 +24,10 @@ func MaxFast(best [][32]int32, ranges [][2]uint32, tables [][256][8]uint64, scor
 // tokens. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. S is read
 // from scores[code·stride] on, a is scales[code], or 1 where scales is nil. The
 // float32 operations are each rounded, in the order written from the inside
-// out. n ≤ 32 lanes are in use. It needs VNNI.
+// out. n ≤ 32 lanes are in use.
 //
 //go:noescape
 func MaxLevels(best [][32]float32, ranges [][2]uint32, query []byte, levels []byte, nbits, parts int, scores []float32, codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[32]float32)
-
-// MaxFine raises best[i] to the largest products, over the tokens of ranges[i],
-// of the factor and S + a·(mid + unit·(Σ tables − 2³¹)), with sums in lanes of
-// 32 bits, S from scores[code·stride] on, and a = scales[code], or 1 where
-// scales is nil. The float32 operations are each rounded, in the order
-// written from the inside out. n ≤ 16 lanes are in use.
-//
-//go:noescape
-func MaxFine(best [][16]float32, ranges [][2]uint32, tables [][256][8]uint64, scores []float32, codes []byte, codeBytes int, residuals, factors []byte, scales []float32, stride, n int, mid, unit *[16]float32)
 
 // Dots writes dst[r·stride+s] = ⟨row r, query s⟩ for m rows of dim values and
 // the first n ≤ 32 queries, dimension j of which is at queries[32·j+s]. The
@@ -94,7 +76,7 @@ func Words(dst [][8]uint64, scores []float32, stride, n int, mul, low *[32]float
 // in the order of the vectors, and raises best: the 16 products, the number of
 // the vector, counted from first, and the 16 as a mask of those that were
 // hits, with their number, 0 to 3, above. The last vectors may occur twice.
-// It returns the number of bytes written. It needs VNNI.
+// It returns the number of bytes written.
 //
 //go:noescape
 func Filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) (size int)
@@ -172,7 +154,6 @@ const ScreenRows = 12
 // columns of a panel of signed ones, times the scale of the row: start + Σ products,
 // as float32. It raises most to the largest of each column. Rows are stride bytes
 // apart, a multiple of 4; the panel has four bytes of each column, then the next four.
-// It needs VNNI.
 //
 //go:noescape
 func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)

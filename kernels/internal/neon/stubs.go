@@ -1,6 +1,24 @@
 //go:build arm64 && !purego
 
+// Package neon holds the inner loops of package tier for arm64, in Advanced
+// SIMD (NEON), which every arm64 processor has.
+//
+// A table is 256 rows of 64 bytes, a row for each value of a byte of a packed
+// residual, and a row is four registers. Lengths are not checked: package
+// cpu does that. Call nothing here unless Supported.
 package neon
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor has what the functions of this
+// package but [Filter] and [Screen] need. Every arm64 processor has.
+func Supported() bool { return true }
+
+// SupportedBytes reports whether the processor also multiplies bytes (the
+// dot product extension of ARMv8.2), for these.
+func SupportedBytes() bool { return cpu.ARM64.HasASIMDDP }
 
 // Accumulate adds to acc[i] the rows that the bytes of vector i select, one
 // from each table: byte p of the vector, at i·stride + p, selects from

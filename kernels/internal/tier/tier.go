@@ -7,6 +7,11 @@
 // tier replaces which of them (tokens_amd64.go). It is a field of Tier.
 package tier
 
+import (
+	"github.com/plaid-ir/plaid/kernels/internal/portable"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+)
+
 // Tier is a set of instructions that loops are written for.
 type Tier struct {
 	Name    string  // "generic" is plain Go
@@ -16,3 +21,258 @@ type Tier struct {
 
 // All are the tiers that this processor can run, slowest first.
 var All = append([]*Tier{{Name: "generic", Tokens: portableTokens, Vectors: portableVectors}}, detect()...)
+
+// A Row is the unit of tables: eight words, one cache line, that is 32 lanes of
+// 16 bits or 16 lanes of 32. A ByteTable has a row for each value of a byte.
+type (
+	Row       = [8]uint64
+	ByteTable = [256]Row
+	Row4      = [4]uint64 // the bytes of 32 query tokens
+)
+
+// Tokens are the inner loops over compressed tokens: everything else is the same
+// Go code on every processor. A tier replaces those loops that it has faster ones
+// for; all of them compute the same integers, and the same float32 operations
+// in the same order, so that the tiers agree to the bit.
+type Tokens struct {
+	// Uses names, for each stage, the tier whose loops are in use.
+	Uses [Stages]string
+
+	// Accumulate adds to acc[i] the rows that the bytes of vector i select, one
+	// from each table: byte p of the vector, at i·stride + p, selects from table p.
+	Accumulate func(acc []Row, tables []ByteTable, vectors []byte, stride int)
+	// Compose fills a byte table from the rows of its two nibbles: the entry of
+	// byte b is lo[b&15] + hi[b>>4].
+	Compose func(t *ByteTable, lo, hi *[16]Row)
+
+	// MaxFast raises best[i], no less than −2³⁰, to the largest products, over the
+	// tokens of ranges[i], of the factor and 32768 less than the 16-bit lanes of
+	// scores[code] + Σ tables. Products of even lanes come first, then those of
+	// odd ones. Where scales is not nil the sum of the tables is first
+	// multiplied by scales[code]/2¹⁶ and rounded down.
+	MaxFast func(best [][32]int32, ranges [][2]uint32, tables []ByteTable, scores []Row,
+		codes []byte, codeBytes int, residuals, factors []byte, scales []uint32)
+	// Tiles, where there is one, does the work of MaxFast for codecs whose weights
+	// are uniform, with other roundings.
+	Tiles func(*tiles.Call)
+	// FineTiles, where there is one, does the work of MaxLevels at level Fine, with
+	// the same bits.
+	FineTiles func(*tiles.Fine)
+	// MaxFine raises best[i] to the largest products, over the tokens of
+	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
+	// with the 32-bit lanes of the sum Σ tables, for the first n lanes; a is
+	// scales[code], or 1.
+	MaxFine func(best [][16]float32, ranges [][2]uint32, tables []ByteTable, scores []float32,
+		codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
+		stride, n int, mid, unit *[16]float32)
+	// MaxLevels is MaxFine for uniform levels and groups of 32 query tokens, by dot
+	// products of levels with query integers of so many parts, laid out as
+	// avx512.MaxLevels says. levels is scratch memory, (8/nbits)·(4·rowBytes+64)
+	// bytes. Nil where there are no such instructions.
+	MaxLevels func(best [][32]float32, ranges [][2]uint32, query, levels []byte, nbits, parts int, scores []float32,
+		codes []byte, codeBytes, rowBytes int, residuals, factors []byte, scales []float32,
+		stride, n int, mid, unit *[32]float32)
+	// MaxBytes raises the bytes of best[i] to those of rows[code] over the
+	// tokens of ranges[i].
+	MaxBytes func(best []Row4, ranges [][2]uint32, rows []Row4, codes []byte, codeBytes int)
+
+	// CentroidScores writes the products of m centroids with all query tokens,
+	// the padding of a row set to 0, and widens the ranges lo to hi of the columns.
+	// A product is a chain of fused additions in the order of the dimensions. ahead is
+	// the centroids that come next, as they are stored, or nil: those are asked for.
+	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte)
+	// Screen writes start + Σ products of rows of unsigned bytes, stride apart, with a
+	// panel of signed ones, [stride/4, 32, 4], of −63 to 63; nil where bytes are not
+	// multiplied. There are ScreenRows rows at least, 256 at most, and sums are exact.
+	Screen func(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)
+	// Rounded is CentroidScores with each product rounded before it is added, as
+	// those are that find nearest centroids; nil where plain Go computes these.
+	Rounded func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32)
+	// WidenBF16 and WidenF16 convert 16-bit floats; nil where plain Go does.
+	WidenBF16, WidenF16 func(dst []float32, src []byte)
+	// Above writes to rows the numbers of those of the len(rows) rows of S that
+	// exceed limits in any of their first n ≤ 32 columns, and returns how many
+	// there are; limits is +Inf from n on.
+	Above func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
+	// Bytes writes mul·S + add of n ≤ 32 columns of S, rounded down and limited
+	// to 0..127, the rest 0.
+	Bytes func(dst []Row4, scores []float32, stride, n int, mul, add *[32]float32)
+	// Words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
+	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1. Where
+	// there are tiles the results may exceed 16 bits, of which the lowest are kept.
+	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
+
+	// Filter has the loops of the nearest centroid by products of bytes, nil
+	// where there are none.
+	Filter *Filter
+}
+
+// Filter are the loops that find which centroids may be the nearest of 64 rows,
+// by products of bytes.
+type Filter struct {
+	// Top is the largest level: 255, or 127 where products of two bytes are
+	// added in 16 bits.
+	Top float32
+	// Range widens lo to hi by the columns of rows.
+	Range func(lo, hi, rows []float32)
+	// Levels writes (row − lo)·inverse + ½, rounded down, as bytes, 0 beyond the
+	// end of a row, and raises most to the squares of the norms of the rounding
+	// error, of the row, and of the levels less half of Top; most[3] is finite if all
+	// values are.
+	Levels func(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
+	// Pack rounds x ⊙ step to integers up to ±127 times the unit, which it
+	// returns with the squares of the norms of the error and of x. Four
+	// dimensions lie side by side, the next four 256 bytes on.
+	Pack func(dst *byte, x, step []float32) (unit, err, norm float32)
+	// Filter writes a hit for every 16 rows and centroid with a product no
+	// more than margin below best, and raises best: the products, the number
+	// of the centroid (from first), and the rows as a mask, above it which 16
+	// rows. It returns the bytes written.
+	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
+}
+
+// ScreenRows is the least number of rows of Tokens.Screen.
+const ScreenRows = 12
+
+// Stages of the work on compressed tokens.
+const (
+	StageScores = iota
+	StageApprox
+	StageFast
+	StageFine
+	StageNearest
+	Stages
+)
+
+// StageNames are the names of the stages.
+var StageNames = [Stages]string{"centroid scores", "approximate score", "maxsim fast", "maxsim fine", "nearest centroid"}
+
+// portableTokens are the loops in plain Go.
+var portableTokens = Tokens{
+	Uses:       everywhere("generic"),
+	Accumulate: portable.Accumulate,
+	Compose:    portable.Compose,
+	MaxFast:    portable.MaxFast,
+	MaxFine:    portable.MaxFine,
+	MaxBytes:   portable.MaxBytes,
+	CentroidScores: inTurn(func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			portable.Dots(dst[g:], q.Stride, centroids, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.N-g), lo[g:], hi[g:])
+		}
+	}),
+	Above: portable.Above,
+	Bytes: portable.Bytes,
+	Words: portable.Words,
+}
+
+// inTurn makes centroid scores of a loop that does not look ahead.
+func inTurn(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, _ []byte) {
+		scores(dst, rows, m, q, lo, hi)
+	}
+}
+
+// everywhere is the use of one tier in all stages.
+func everywhere(tier string) (uses [Stages]string) {
+	for i := range uses {
+		uses[i] = tier
+	}
+	return uses
+}
+
+// QueryVectors are the vectors of a query in the two orders that loops over
+// centroids read: rows by plain Go, lanes by vector instructions.
+type QueryVectors struct {
+	N, Dim  int
+	Stride  int       // of a row of products: N rounded up to a multiple of 8
+	Vectors []float32 // [N, Dim]
+	Lanes   []float32 // [groups of 32, Dim, 32], 0 beyond N
+}
+
+// Reset takes vectors, which it copies.
+func (q *QueryVectors) Reset(vectors []float32, dim int) {
+	q.Dim, q.N = dim, len(vectors)/dim
+	q.Stride = (q.N + 7) &^ 7
+	q.Vectors = append(q.Vectors[:0], vectors...)
+	if n := (q.N + 31) / 32 * 32 * dim; cap(q.Lanes) < n {
+		q.Lanes = make([]float32, n)
+	} else {
+		q.Lanes = q.Lanes[:n]
+	}
+	clear(q.Lanes[q.N/32*32*dim:])
+	for i := range q.N {
+		lane := q.Lanes[i/32*32*dim+i%32:]
+		for j, v := range vectors[i*dim : (i+1)*dim] {
+			lane[32*j] = v
+		}
+	}
+}
+
+// Vectors are the inner loops over plain float32 vectors. All tiers give the same
+// bits. Lengths are not checked.
+type Vectors struct {
+	// Uses is the tier whose loops are in use.
+	Uses string
+	// Rows is the least number of rows of MaxDot, the size of its tile.
+	Rows int
+	// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the
+	// largest product with one of m rows, times scales[row] where scales is not nil,
+	// and sets arg[i] to the number of that row, counted from first.
+	MaxDot func(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32)
+	// Squares writes sums of the squares of whole groups of 8 values of each row:
+	// those of place j of the groups to dst[row][j].
+	Squares func(dst [][8]float64, rows []float32, dim int)
+	// Products writes sums of the products of whole groups of 8 values: those of place j
+	// of the groups to dst[j].
+	Products func(dst *[8]float64, x, y []float32)
+	// AddScaled adds c·x to dst, each value by one fused operation.
+	AddScaled func(dst, x []float32, c float32)
+	// AddRows does AddScaled with rows as long as dst, one after another.
+	AddRows func(dst, rows []float32, list []uint32, factors []float32)
+	// Zero clears much memory that nobody reads soon.
+	Zero func(dst []float32)
+	// WidenI8 converts bytes; nil where plain Go does.
+	WidenI8 func(dst []float32, src []int8)
+	// Screen has the loops that exclude rows by products of bytes, nil where there
+	// are none.
+	Screen *Screen
+}
+
+// Screen are the loops that find which rows may have the largest product.
+type Screen struct {
+	// Rows is the least number of rows of Products.
+	Rows int
+	// Products writes those of rows of unsigned bytes with a panel of signed ones,
+	// times the scale of the row, and raises most to the largest of each column.
+	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
+	// Halves does the same with rows of HalvesDims·k values, at least HalvesRows of them,
+	// as bfloat16 and a panel of bfloat16, whose values are side by side in twos; factors
+	// may be nil. It is nil where there is no such loop. Sums are those of float32 in any
+	// order.
+	Halves                 func(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32)
+	HalvesRows, HalvesDims int
+	// Doubts lists the products that reach the limits of their columns: above, the
+	// number of the row, counted from first; below, 32 times the row, and the column.
+	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int
+	// Pairs raises the best of a column to the products of the list, a multiple of 32
+	// long, of float32 rows and a panel [dim, 32], times the factor of the row where
+	// factors is not nil, with the bits of MaxDot.
+	Pairs func(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)
+}
+
+var portableVectors = Vectors{
+	Uses: "generic", Rows: portable.MaxDotRows,
+	MaxDot: portable.MaxDot, Squares: portable.Squares, Products: portable.SumProducts,
+	AddScaled: portable.AddScaled, AddRows: addRows(portable.AddScaled), Zero: zero,
+}
+
+func zero(dst []float32) { clear(dst) }
+
+// addRows is AddRows of tiers that have no loop of their own for it.
+func addRows(add func(dst, x []float32, c float32)) func(dst, rows []float32, list []uint32, factors []float32) {
+	return func(dst, rows []float32, list []uint32, factors []float32) {
+		for i, r := range list {
+			add(dst, rows[int(r)*len(dst):(int(r)+1)*len(dst)], factors[i])
+		}
+	}
+}

@@ -41,7 +41,7 @@ func Rerank(c *tiles.Call, dim int) {
 		best := &c.Best[t.doc]
 		for half := range 2 {
 			for column := range 16 {
-				lane := tiles.Lane(half, column)
+				lane := Lane(half, column)
 				v := saturate(products[half][column] >> c.Shift[half][column])
 				if c.Scales != nil {
 					v = highRounded(v, int32(int16(c.Scales[t.code])))
@@ -59,7 +59,7 @@ func Rerank(c *tiles.Call, dim int) {
 func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2][16]int32) {
 	for block := range layout.Blocks() {
 		for m := range 64 {
-			high, low := tiles.Parts(c.Nbits, field(c, layout, residual, block, m))
+			high, low := Parts(c.Nbits, field(c, layout, residual, block, m))
 			for half := range products {
 				at := tiles.At(block, half, 0, m)
 				for column := range products[half] {
@@ -121,4 +121,17 @@ func sums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) 
 		}
 	}
 	return sums
+}
+
+// Lane is the query token of a column of a half: such that 32 to 16 bit
+// packing, which interleaves halves by four, gives the order of the tokens.
+func Lane(half, column int) int { return 8*(column/4) + 4*half + column%4 }
+
+// Parts returns the two bytes of a field that are multiplied with the high and
+// the low part of the query.
+func Parts(nbits int, field byte) (high, low byte) {
+	if nbits == 8 {
+		return field, field >> 4
+	}
+	return field << (8 - nbits), field
 }

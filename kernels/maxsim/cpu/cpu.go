@@ -110,3 +110,8 @@ func resize[T any](x []T, n int) []T {
 	}
 	return x[:n]
 }
+
+// asFault is the error of a call whose operands cannot be read any more. Operands may be
+// mapped files, which another program may cut short: goroutines that read them make such
+// faults panics.
+func asFault(err error) error { return fmt.Errorf("%w: %w", maxsim.ErrFault, err) }

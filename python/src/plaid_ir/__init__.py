@@ -23,34 +23,23 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError
-    from ._explanation import Explanation
-    from ._hits import Hit, Hits, Passage, Results, Span
     from ._index import Index
+    from ._results import Explanation, Hit, Hits, Passage, Results, Span
 
-__all__ = ["EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results", "ServiceError", "Span", "__version__"]
-
-_HOMES = {
-    "EmptyIndexError": "_errors",
-    "Explanation": "_explanation",
-    "Hit": "_hits",
-    "Hits": "_hits",
-    "Passage": "_hits",
-    "Results": "_hits",
-    "Span": "_hits",
-    "Index": "_index",
-    "PlaidError": "_errors",
-    "RequestError": "_errors",
-    "ServiceError": "_errors",
-}
+__all__ = [
+    "EmptyIndexError", "Explanation", "Hit", "Hits", "Index", "Passage", "PlaidError", "RequestError", "Results",
+    "ServiceError", "Span", "__version__",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # The command line needs no numpy: names are imported when they are asked for.
-    if name not in _HOMES:
+    # The command line needs no numpy: a name is imported when it is asked for.
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    module = "_errors" if name.endswith("Error") else "_index" if name == "Index" else "_results"
+    return getattr(import_module(f".{module}", __name__), name)
 
 
 def __dir__() -> list[str]:

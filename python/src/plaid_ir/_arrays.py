@@ -1,18 +1,17 @@
-"""From what encoders return to arrays, and from arrays to the body of a request."""
+"""Vectors: from the outputs of encoders to arrays, and from arrays to the body of a request and back."""
 
 from __future__ import annotations
 
 import base64
 import json
 import struct
-from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeAlias, Union, cast
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Sequence, TypeAlias, Union, cast
 
 import numpy as np
 import numpy.typing as npt
 
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
-
 
 #: The vectors of a text or a document, [tokens, dim].
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -28,25 +27,36 @@ class Tensor(Protocol):
 MatrixLike: TypeAlias = Union[npt.NDArray[Any], Tensor, Sequence[Sequence[float]]]
 
 #: One matrix or several, or an array [documents, tokens, dim].
-Embeddings: TypeAlias = Union[MatrixLike, Sequence[npt.NDArray[Any]], Sequence[Tensor], Sequence[Sequence[Sequence[float]]]]
+Embeddings: TypeAlias = Union[
+    MatrixLike, Sequence[npt.NDArray[Any]], Sequence[Tensor], Sequence[Sequence[Sequence[float]]]
+]
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+#: numpy's types that go to the service as they are, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32"}
 
 
+class Body(NamedTuple):
+    """The body of a request in pieces."""
+
+    pieces: Iterable[bytes | memoryview]
+    size: int
+    media_type: str = "application/octet-stream"
+
+
 def to_json(value: Any) -> bytes:
-    """JSON without escapes for what is not ASCII: metadata is stored as it is written, and lists
-    are compared as their text."""
+    """JSON without escapes for letters that are not ASCII: metadata is stored as it is written, and lists are compared
+    by their text."""
     try:
         return _JSON.encode(value).encode()
-    except UnicodeEncodeError:  # half of a character, which the service refuses by its place
+    except UnicodeEncodeError:  # half of a character, which the service refuses and names
         return _ASCII.encode(value).encode()
 
 
 def to_array(x: Any) -> npt.NDArray[Any]:
-    """An array of what numpy knows, or of a torch tensor on any device; float16 and
-    float32 share memory with it where they can, all else becomes float32."""
+    """An array of anything that numpy takes, or of a torch tensor on any device. float16 and float32 share memory with
+    it where they can; all other types become float32."""
     if hasattr(x, "detach"):  # a torch tensor, without importing torch
         x = x.detach().cpu()
         if str(x.dtype) == "torch.bfloat16":  # which numpy does not have
@@ -56,7 +66,7 @@ def to_array(x: Any) -> npt.NDArray[Any]:
     if a.dtype.kind not in "fiu":
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
-        with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
 
@@ -75,9 +85,8 @@ def _without_padding(m: Matrix) -> Matrix:
 
 
 def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
-    """The matrices of documents or queries: of a list of matrices, of one matrix
-    [tokens, dim], or of padded arrays [documents, tokens, dim], whose last rows of
-    zeros are left out."""
+    """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], or a padded array
+    [documents, tokens, dim], whose last rows of zeros are left out. ``what`` names them in errors."""
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
     axes = _number_of_axes(embeddings)
@@ -110,32 +119,32 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     return matrices
 
 
-def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
-    """The pieces of a safetensors file, and their size: the vectors of the matrices as
-    they lie in memory, the length of each, and the request as JSON."""
+def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body:
+    """A safetensors file of the vectors as they lie in memory, the number of vectors of each matrix, and the request
+    as JSON."""
     text = to_json(request)
     lengths = [len(m) for m in matrices]
     size = sum(m.nbytes for m in matrices)
-    parts: list[str] = []
+    entries: list[str] = []
     at = 0
     for name, kind, shape, n in (
         ("request", "U8", str(len(text)), len(text)),
         ("lengths", "I64", str(len(lengths)), 8 * len(lengths)),
         ("vectors", _TYPES[matrices[0].dtype.str], f"{sum(lengths)},{matrices[0].shape[1]}", size),
     ):
-        parts.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + n}]}}')
+        entries.append(f'"{name}":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[{at},{at + n}]}}')
         at += n
-    head = ("{" + ",".join(parts) + "}").encode()
+    head = ("{" + ",".join(entries) + "}").encode()
     head += b" " * (-len(head) % 8)
-    small = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
-    return [small, *(m.data.cast("B") for m in matrices)], len(small) + size
+    start = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
+    return Body([start, *(m.data.cast("B") for m in matrices)], len(start) + size)
 
 
-def batches(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]:
-    """Runs of items of at most so many bytes, and so many items; at least one item."""
+def batches(sizes: Sequence[int], max_bytes: int, max_items: int) -> Iterator[slice]:
+    """Splits items of some sizes into runs within both limits, with at least one item each."""
     begin, total = 0, 0
     for i, n in enumerate(sizes):
-        if i > begin and (total + n > most_bytes or i - begin >= most):
+        if i > begin and (total + n > max_bytes or i - begin >= max_items):
             yield slice(begin, i)
             begin, total = i, 0
         total += n
@@ -143,11 +152,16 @@ def batches(sizes: Sequence[int], most_bytes: int, most: int) -> Iterator[slice]
         yield slice(begin, len(sizes))
 
 
+def to_base64(m: Matrix) -> str:
+    """A matrix as the service takes it in JSON."""
+    return base64.b64encode(m.astype("<f4").tobytes()).decode()
+
+
 def vectors_of(text: str, shape: Sequence[int]) -> Vectors:
-    """A matrix as the service sends it."""
-    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # to be written to
+    """A matrix as the service sends it in JSON."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()  # a copy can be written to
 
 
-def matrix_of(parts: Sequence[Mapping[str, Any]]) -> Vectors:
-    """The vectors of documents, one after another."""
-    return np.concatenate([vectors_of(d["embeddings_b64"], d["shape"]) for d in parts])
+def matrix_of(documents: Sequence[Mapping[str, Any]]) -> Vectors:
+    """The vectors of documents of the service, one after another."""
+    return np.concatenate([vectors_of(d["embeddings_b64"], d["shape"]) for d in documents])

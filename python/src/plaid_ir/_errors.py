@@ -1,4 +1,4 @@
-"""What can go wrong."""
+"""Errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ class PlaidError(Exception):
     Parameters
     ----------
     message
-        What is wrong.
+        The fault.
     code
-        One of those of the service, such as DIMENSION_MISMATCH (docs/service.md has the list).
+        The code of the service, such as DIMENSION_MISMATCH (docs/service.md has the list).
     status
-        Its HTTP status.
+        The HTTP status.
     details
-        Where in the request the fault is: ``document``, ``query`` and ``token`` count from 0.
+        The place of the fault in the request: ``document``, ``query`` and ``token`` count from 0.
     """
 
-    def __init__(self, message: str, code: str | None = None, status: int | None = None, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        status: int | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.status = status
@@ -41,13 +47,14 @@ class ServiceError(PlaidError):
 
 
 class Unreachable(ServiceError):
-    """Nobody answers at the address, or the connection broke."""
+    """The address does not answer, or the connection broke."""
 
 
-def counted_from(e: PlaidError, what: str, start: int, more: str = "") -> None:
-    """Has an error of a batch count documents or queries within all that were given."""
-    within = e.details.get(what)
-    if isinstance(within, int) and start:
-        e.details[what] = within + start
-        text = re.sub(rf"\b({what}|text) {within}\b", lambda m: f"{m[1]} {within + start}", str(e.args[0]))
-        e.args = (text + more,)
+def add_to_position(e: PlaidError, what: str, start: int, note: str = "") -> None:
+    """Makes an error of a batch count ``what``, documents or queries, within all that were given. ``start`` is the
+    position of the batch, ``note`` is added to the message of one that is not the first."""
+    position = e.details.get(what)
+    if isinstance(position, int) and start:
+        e.details[what] = position + start
+        message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {position + start}", str(e.args[0]))
+        e.args = (message + note,)

@@ -7,19 +7,18 @@ import io
 import json
 import os
 import socket
-import ssl
 import threading
 import time
-from typing import IO, Any, Iterable, Iterator, Mapping, cast
+from typing import IO, Any, Iterable, Iterator, Mapping, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from ._arrays import to_json
+from ._arrays import Body, to_json
 from ._errors import EmptyIndexError, PlaidError, RequestError, ServiceError, Unreachable
 
-#: Up to this size a body is sent at once, which saves half of what a request costs in Python.
+#: A body of at most this size goes with its head in one system call, which halves the time of a request in Python.
 _SMALL = 256 << 10
 
-_BROKEN = (BrokenPipeError, ConnectionError, http.client.BadStatusLine, http.client.CannotSendRequest)
+_CONNECTION_LOST = (BrokenPipeError, ConnectionError, http.client.BadStatusLine, http.client.CannotSendRequest)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -38,8 +37,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = sock
 
 
-class _Held:
-    """The connection of a thread, which closes with it."""
+class _ThreadConnection:
+    """The connection of a thread, which closes when the thread ends."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self.connection = connection
@@ -49,36 +48,45 @@ class _Held:
         self.connection.close()
 
 
-class _Answer:
-    """Head of an answer: as much of it as is looked at."""
+class _Response(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    will_close: bool
+    body: bytes
 
-    def __init__(self, status: int, headers: Mapping[str, str], will_close: bool) -> None:
-        self.status, self.headers, self.will_close = status, headers, will_close
+
+def _read_response(response: http.client.HTTPResponse) -> _Response:
+    body = response.read()
+    return _Response(response.status, cast("Mapping[str, str]", response.headers), response.will_close, body)
 
 
-def _piecewise(
-    connection: http.client.HTTPConnection, method: str, path: str, pieces: Iterable[bytes | memoryview] | None, headers: Mapping[str, str], used: bool
-) -> tuple[_Answer, bytes]:
+def _send_large(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    pieces: Iterable[bytes | memoryview] | None,
+    headers: Mapping[str, str],
+    reused: bool,
+) -> _Response:
     """Sends a body piece by piece."""
     try:
         connection.request(method, path, body=None if pieces is None else iter(pieces), headers=dict(headers))
     except (BrokenPipeError, ConnectionResetError):
-        if used:
+        if reused:
             raise
-        # A body that is refused is not read to its end; the answer says why.
-    return _whole(connection.getresponse())
+        # The service does not read a body that it refuses to its end. Its answer says why.
+    return _read_response(connection.getresponse())
 
 
-def _whole(response: http.client.HTTPResponse) -> tuple[_Answer, bytes]:
-    answer = response.read()
-    return _Answer(response.status, cast("Mapping[str, str]", response.headers), response.will_close), answer
-
-
-def _at_once(
-    connection: http.client.HTTPConnection, method: str, path: str, pieces: Iterable[bytes | memoryview] | None, headers: Mapping[str, str]
-) -> tuple[_Answer, bytes]:
-    """Sends a request with one system call, and reads an answer whose length is told with few
-    more. http.client takes .2 ms for the same."""
+def _send_small(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    pieces: Iterable[bytes | memoryview] | None,
+    headers: Mapping[str, str],
+) -> _Response:
+    """Sends a request with one system call, and reads an answer of known length with few more. http.client takes
+    0.2 ms for the same."""
     if connection.sock is None:
         connection.connect()
     sock = cast("socket.socket", connection.sock)
@@ -96,12 +104,12 @@ def _at_once(
             raise http.client.BadStatusLine("the connection was closed without an answer")
         got += piece
     lines = got[: max(end, 0)].decode("latin-1").split("\r\n")
-    there = {name.strip().title(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-    length = there.get("Content-Length", "")
+    fields = {name.strip().title(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+    length = fields.get("Content-Length", "")
     if not lines[0].startswith("HTTP/1.1 ") or lines[0][9:10] == "1" or not length.isdigit():
-        response = http.client.HTTPResponse(cast("socket.socket", _Again(got, sock)), method=method)
+        response = http.client.HTTPResponse(cast("socket.socket", _Unread(got, sock)), method=method)
         response.begin()
-        return _whole(response)
+        return _read_response(response)
     rest, missing = [got[end + 4 :]], int(length) - (len(got) - end - 4)
     while missing > 0:
         piece = sock.recv(min(missing, 1 << 20))
@@ -109,11 +117,12 @@ def _at_once(
             raise ConnectionError("the answer broke off")
         rest.append(piece)
         missing -= len(piece)
-    return _Answer(int(lines[0][9:12]), there, there.get("Connection", "").lower() == "close"), b"".join(rest)
+    will_close = fields.get("Connection", "").lower() == "close"
+    return _Response(int(lines[0][9:12]), fields, will_close, b"".join(rest))
 
 
-class _Again(io.RawIOBase):
-    """What was read of a socket, and what comes then."""
+class _Unread(io.RawIOBase):
+    """A socket with the bytes that were read from it already put back."""
 
     def __init__(self, read: bytes, sock: socket.socket) -> None:
         self._read, self._sock = read, sock
@@ -134,13 +143,12 @@ class _Again(io.RawIOBase):
 
 
 class Client:
-    """Sends requests to one service. Any number of threads may share it, each has a
-    connection of its own; so has a process after a fork."""
+    """Sends requests to one service. Any number of threads may share it: each has a connection of its own. A forked
+    child makes new ones."""
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 300.0, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
         self.url = url
         self._timeout = timeout
-        self._context = context
         self._local = threading.local()
         self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         self._host: str | None = None
@@ -148,7 +156,7 @@ class Client:
         parts = urlsplit(url)
         self._scheme, self._base = parts.scheme, ""
         if parts.scheme == "unix":
-            self._path = url[len("unix:") :].removeprefix("//")  # a folder may have ? and # in its name
+            self._path = url[len("unix:") :].removeprefix("//")  # not parsed: folders may have ? and # in their names
             if not self._path:
                 raise ValueError(f"{url!r} has no path; want unix:/run/plaid/socket")
         elif parts.scheme in ("http", "https") and parts.hostname:
@@ -161,16 +169,16 @@ class Client:
             return _UnixConnection(self._path, self._timeout)
         assert self._host is not None
         if self._scheme == "https":
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout)
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """The connection of this thread, and whether it has been used before."""
-        held: _Held | None = getattr(self._local, "held", None)
+        """The connection of this thread, and whether it was used before."""
+        held: _ThreadConnection | None = getattr(self._local, "held", None)
         if held is not None and held.pid == os.getpid():
             return held.connection, True
         # After a fork the connection is the parent's, which goes on using it.
-        self._local.held = _Held(self._connect())
+        self._local.held = _ThreadConnection(self._connect())
         return self._local.held.connection, False
 
     def close(self) -> None:
@@ -181,56 +189,52 @@ class Client:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
-        tensors: tuple[Iterable[bytes | memoryview], int] | None = None,
-        media: str = "application/octet-stream",
-        prefer: str = "return=representation",
-        more: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | Body | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Sends a request, with JSON or with the pieces of another body and their size, and
-        returns the JSON of the answer. Every request of this package can be repeated without
-        harm, and is where the connection was closed while it idled, or where the service says
-        when to come again."""
-        headers = {"Prefer": prefer, **self._headers, **(more or {})}
+        """Sends a request, with JSON or another body, and returns the JSON of the answer. All requests of this package
+        can be repeated without harm. One is repeated if an idle connection was closed, or if the service says when to
+        try again."""
+        fields = {**self._headers, **(headers or {})}
         pieces: Iterable[bytes | memoryview] | None = None
-        if tensors is not None:
-            pieces = tensors[0]
-            headers["Content-Type"] = media
-            headers["Content-Length"] = str(tensors[1])
+        if isinstance(body, Body):
+            pieces = body.pieces
+            fields["Content-Type"], fields["Content-Length"] = body.media_type, str(body.size)
         elif body is not None:
             text = to_json(body)
             pieces = [text]
-            headers["Content-Type"] = "application/json"
-            headers["Content-Length"] = str(len(text))
+            fields["Content-Type"], fields["Content-Length"] = "application/json", str(len(text))
         deadline = time.monotonic() + self._timeout
         while True:
-            status, again, answer = self._send(method, self._base + path, pieces, headers)
-            if status in (429, 503) and again is not None and time.monotonic() + again < deadline:
-                time.sleep(again)
-                continue
-            break
-        if status >= 300:
-            raise _error(status, answer)
+            response = self._send(method, self._base + path, pieces, fields)
+            delay = response.headers.get("Retry-After", "")
+            if response.status not in (429, 503) or not delay.isdigit() or time.monotonic() + int(delay) >= deadline:
+                break
+            time.sleep(int(delay))
+        if response.status >= 300:
+            raise _error(response.status, response.body)
         try:
-            return json.loads(answer)
+            return json.loads(response.body)
         except ValueError as e:
-            raise ServiceError(f"{self.url} does not answer as plaid does: {e}", status=status) from e
+            raise ServiceError(f"{self.url} does not answer as plaid does: {e}", status=response.status) from e
 
-    def _send(self, method: str, path: str, pieces: Iterable[bytes | memoryview] | None, headers: Mapping[str, str]) -> tuple[int, float | None, bytes]:
+    def _send(
+        self, method: str, path: str, pieces: Iterable[bytes | memoryview] | None, headers: Mapping[str, str]
+    ) -> _Response:
         while True:
-            connection, used = self._connection()
+            connection, reused = self._connection()
             try:
                 if int(headers.get("Content-Length", 0)) <= _SMALL:
-                    response, answer = _at_once(connection, method, path, pieces, headers)
+                    response = _send_small(connection, method, path, pieces, headers)
                 else:
-                    response, answer = _piecewise(connection, method, path, pieces, headers, used)
-            except (*_BROKEN, FileNotFoundError) as e:
+                    response = _send_large(connection, method, path, pieces, headers, reused)
+            except (*_CONNECTION_LOST, FileNotFoundError) as e:
                 self.close()
-                if used:  # it was closed while it idled
+                if reused:  # the service closed it while it was idle
                     continue
                 hint = "" if pieces is None else " (a proxy may take smaller bodies only: see batch_size)"
                 raise Unreachable(f"{self.url} cannot be reached, or broke off: {e}{hint}") from e
-            except (OSError, http.client.HTTPException) as e:  # a time-out, no such host, a certificate
+            except (OSError, http.client.HTTPException) as e:  # a time-out, an unknown host, a certificate
                 self.close()
                 raise ServiceError(f"{self.url}: {e or type(e).__name__}") from e
             except BaseException:  # an interrupt: half an answer may be waiting there
@@ -238,11 +242,10 @@ class Client:
                 raise
             if response.will_close:
                 self.close()
-            again = response.headers.get("Retry-After", "")
-            return response.status, float(again) if again.isdigit() else None, answer
+            return response
 
     def download(self, path: str, into: IO[bytes]) -> None:
-        """Writes the body of an answer into a file. An answer that breaks off is an error."""
+        """Writes the body of an answer to a file. An answer that breaks off is an error."""
         self.close()
         connection = self._connection()[0]
         try:
@@ -252,9 +255,9 @@ class Client:
                 raise _error(response.status, response.read())
             while piece := response.read(1 << 20):
                 into.write(piece)
-            if response.length:  # which read with a size does not complain of
+            if response.length:  # read with a size is silent about that
                 raise http.client.IncompleteRead(b"", response.length)
-        except (*_BROKEN, http.client.IncompleteRead, FileNotFoundError) as e:
+        except (*_CONNECTION_LOST, http.client.IncompleteRead, FileNotFoundError) as e:
             raise Unreachable(f"{self.url} cannot be reached, or broke off: {e}") from e
         except (OSError, http.client.HTTPException) as e:
             raise ServiceError(f"{self.url}: {e or type(e).__name__}") from e
@@ -262,8 +265,8 @@ class Client:
             self.close()
 
 
-class Pieces:
-    """A file in pieces, from its beginning each time it is asked for them."""
+class FilePieces:
+    """A file in pieces. Each iteration begins at the start of the file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -274,13 +277,13 @@ class Pieces:
             yield piece
 
 
-def _error(status: int, answer: bytes) -> PlaidError:
+def _error(status: int, body: bytes) -> PlaidError:
     try:
-        problem = json.loads(answer)
+        problem = json.loads(body)
         message, code = str(problem["message"]), str(problem["code"])
         details = problem.get("details")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ServiceError(f"HTTP status {status}: {answer[:200].decode(errors='replace')}", status=status)
+        return ServiceError(f"HTTP status {status}: {body[:200].decode(errors='replace')}", status=status)
     kind: type[PlaidError] = PlaidError
     if code == "INDEX_NOT_FOUND":
         kind = EmptyIndexError

@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
-import ssl
 from html import escape
-from typing import Any, Iterable, Literal, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
 
+from . import _files, _ingest
 from ._arrays import Embeddings, to_matrices
-from ._aside import aside
-from ._connection import Connection, ignore
-from ._errors import PlaidError
+from ._connection import Connection
+from ._documents import MAX_TEXTS, id_batches
+from ._errors import EmptyIndexError, PlaidError
+from ._metadata import Where, condition, to_json_value
 from ._progress import Progress
-from ._search import Searches
+from ._reader import IndexReader, ignore_pylate_options
+
+Ids = Union[str, int, Iterable[str], Iterable[int]]
+Metadata = Sequence[Mapping[str, Any]]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class Index(Searches):
+def _coroutine(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """A method for asyncio, which waits for the service in a thread."""
+
+    @functools.wraps(method)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    run.__doc__ = f"`{method.__name__}`, for asyncio."
+    run.__name__ = f"a{method.__name__}"
+    return run
+
+
+class Index(IndexReader):
     """An index of documents that are matrices of token vectors.
 
-    It has the interface of PyLate's indexes, and `search`, `add_texts` and more beside it. What a
-    method that changes something returns from is on the disk. Vectors are scaled to unit length.
-    Any number of threads and processes may use an index: the first process that opens a folder
-    starts a service for it, and the others find that. Names that begin with ``a`` are coroutines
-    for asyncio.
+    It has the interface of PyLate's indexes, and `search`, `add_texts` and more. When a method that changes
+    something returns, the change is on the disk; such a method returns the index itself, or a number of documents.
+    Vectors are scaled to unit length. Any number of threads and processes may use an index: the first process that
+    opens a folder starts a service for it, and the others find that. Methods whose names begin with ``a`` are
+    coroutines for asyncio.
 
     Parameters
     ----------
     index_folder
-        The folder of the indexes; it is made if it is not there. None: a temporary one,
-        which goes when the index is closed.
+        The folder of the indexes; it is made if it is not there. None: a temporary one, which is removed when the
+        index is closed.
     index_name
         The name: 1 to 128 of ``A-Z a-z 0-9 . _ -``, not beginning or ending with a dot.
     override
-        Remove an index of this name that is there.
+        Remove an index of this name.
     nbits
         Bits a component of large indexes: 1, 2, 4 (the default) or 8. Small ones have 8.
     seed
@@ -42,33 +63,32 @@ class Index(Searches):
     mode
         ``"pruned"``, or ``"exhaustive"`` to score every document.
     model
-        The folder of a late-interaction model, which encodes texts. Where the folder of the indexes
-        is open already, leave it out or name the same.
+        The folder of a late-interaction model, which encodes texts. Where the folder of the indexes is open already,
+        leave it out or name the same.
     read_only
-        Change nothing. It also opens folders that cannot be written to; then no other process may
-        change the index meanwhile.
+        Change nothing. This also opens a folder that cannot be written to; then no other process may change the index
+        meanwhile.
     url, token
-        The address of a service (``http://``, ``https://`` or ``unix:``) that has the index,
-        and the bearer token for it. Without a url the service runs as long as this object.
+        The address of a service (``http://``, ``https://`` or ``unix:``) that has the index, and the bearer token for
+        it. Without a url the service runs as long as this object.
     device, threads
-        Of the service that is started: where it searches (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a
-        list of several; default the processor), and how many threads one search takes.
-    timeout, start_timeout
-        How long a request, and the start of the service, may take, in seconds.
+        For the service that is started: the devices that search (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a list of
+        several; default the processor), and the number of threads of one search.
+    timeout
+        The longest time of a request, and of the start of the service, in seconds.
     binary
         The program plaid; default: that of ``$PLAID_BINARY``, or the one in this package.
-    ssl_context
-        For an ``https://`` address.
     **ignored
-        Keywords of PyLate's PLAID that have no counterpart, such as ``use_triton``. A warning says
-        once that they do nothing.
+        Keywords of PyLate's PLAID that have no counterpart, such as ``use_triton``. A warning says once that they do
+        nothing.
 
     Examples
     --------
     >>> import numpy as np
     >>> from plaid_ir import Index
     >>> with Index(None) as index:
-    ...     _ = index.add_documents(["a", "b"], [np.eye(4)[:2], np.eye(4)[2:]], [{"year": 1999}, {"year": 2001}])
+    ...     years = [{"year": 1999}, {"year": 2001}]
+    ...     _ = index.add_documents(["a", "b"], [np.eye(4)[:2], np.eye(4)[2:]], years)
     ...     print([hit["id"] for hit in index.search(np.eye(4)[2:], k=1)])
     ...     print(index.ids("year < 2000"), "b" in index)
     ['b']
@@ -95,37 +115,53 @@ class Index(Searches):
         device: str | Sequence[str] | None = None,
         threads: int | None = None,
         timeout: float = 300.0,
-        start_timeout: float = 300.0,
         binary: str | os.PathLike[str] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
         **ignored: Any,
     ) -> None:
-        ignore(ignored, "Index()")
-        Connection.__init__(
-            self, index_folder, index_name, override, nbits=nbits, seed=seed, id_type=id_type, mode=mode, model=model, read_only=read_only, url=url, token=token,
-            device=device, threads=threads, timeout=timeout, start_timeout=start_timeout, binary=binary, ssl_context=ssl_context,
+        ignore_pylate_options(ignored, "Index()")
+        if mode not in ("pruned", "exhaustive"):
+            raise ValueError(f"mode is {mode!r}; want 'pruned' or 'exhaustive'")
+        config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
+        self._connection = Connection(
+            index_folder, index_name, override=override, config=config, id_type=id_type, model=model,
+            read_only=read_only, url=url, token=token, device=device, threads=threads, timeout=timeout, binary=binary,
         )  # fmt: skip
+        self.index_folder = self._connection.index_folder
+        self.index_name, self.id_type, self.mode, self.read_only = index_name, id_type, mode, read_only
+
+    @classmethod
+    def _open_empty(cls, ids: Any, options: dict[str, Any]) -> Index:
+        """Opens an index that must have no documents yet. It is for whole numbers if ``ids`` are, or are None."""
+        is_list = hasattr(ids, "__getitem__") and not isinstance(ids, Mapping) and len(ids) > 0
+        if ids is None or is_list and not isinstance(ids[0], str):
+            options.setdefault("id_type", int)
+        if options.get("url") is None:
+            options.setdefault("index_folder", None)
+        index = cls(**options)
+        if len(index) > 0:
+            index.close()
+            raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
+        return index
 
     @classmethod
     def from_embeddings(
         cls,
         documents_embeddings: Embeddings,
         documents_ids: Sequence[str] | Sequence[int] | None = None,
-        metadata: Sequence[Mapping[str, Any]] | None = None,
+        metadata: Metadata | None = None,
         *,
         progress: Progress = None,
         **options: Any,
     ) -> Index:
-        """An index of what an encoder returns, such as the lists of ``encode_document`` of
-        sentence-transformers. It must not be there yet; ``override=True`` replaces it.
+        """An index of the output of an encoder, such as the lists of ``encode_document`` of sentence-transformers. It
+        must not be there yet; ``override=True`` replaces it.
 
         Parameters
         ----------
         documents_embeddings
             Matrices [tokens, dim], or a padded array [documents, tokens, dim].
         documents_ids
-            An id for each. Without them documents are numbered from 0: hits have the place in the
-            list.
+            An id for each. Without them documents are numbered from 0.
         metadata, progress
             As for `add_documents`.
         **options
@@ -143,19 +179,13 @@ class Index(Searches):
         ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
         1
         """
-        if documents_ids is None:
+        ids = documents_ids
+        if ids is None:
             documents_embeddings = to_matrices(documents_embeddings, "document")
-            documents_ids = range(len(documents_embeddings))
-            options.setdefault("id_type", int)
-        elif len(documents_ids) and not isinstance(documents_ids[0], str):
-            options.setdefault("id_type", int)
-        if options.get("url") is None:
-            options.setdefault("index_folder", None)
-        index = cls(**options)
+            ids = range(len(documents_embeddings))
+        index = cls._open_empty(documents_ids, options)
         try:
-            if len(index) > 0:
-                raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
-            return index.add_documents(documents_ids, documents_embeddings, metadata, progress=progress)
+            return index.add_documents(ids, documents_embeddings, metadata, progress=progress)
         except BaseException:
             index.close()
             raise
@@ -195,53 +225,271 @@ class Index(Searches):
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """
-        if ids is None:
-            options.setdefault("id_type", int)
-        elif isinstance(ids, Sequence) and len(ids) and not isinstance(ids[0], str):
-            options.setdefault("id_type", int)
-        if options.get("url") is None:
-            options.setdefault("index_folder", None)
-        index = cls(model=model, **options)
+        index = cls._open_empty(ids, {"model": model, **options})
         try:
-            if len(index) > 0:
-                raise ValueError(f"index {index.index_name!r} has documents already; override=True replaces it")
             return index.add_texts(texts, ids, metadata, text_field=text_field, progress=progress)
         except BaseException:
             index.close()
             raise
 
+    def close(self) -> None:
+        """Closes the index, and stops the service if it was started here and no other index uses it. Closing an index
+        again does nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add_documents(
+        self,
+        documents_ids: Ids,
+        documents_embeddings: Embeddings,
+        metadata: Metadata | None = None,
+        *,
+        keep_metadata: bool | None = None,
+        batch_size: int | None = None,
+        progress: Progress = None,
+        **ignored: Any,
+    ) -> Index:
+        """Adds documents. A document whose id is there replaces that one.
+
+        Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
+        it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
+        them or none.
+
+        Parameters
+        ----------
+        documents_ids
+            An id for each document.
+        documents_embeddings
+            A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
+            dim], whose zeros at the end of a document are left out.
+        metadata
+            A dictionary for each document, or a data frame with a row for each. Values are texts, numbers, booleans,
+            None, dates (stored as ISO 8601), lists and dictionaries.
+        keep_metadata
+            Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
+            more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
+            which described the old vectors, and a warning names the documents.
+        batch_size
+            Documents of a batch; default: 32 MiB of vectors.
+        progress
+            True shows a bar if tqdm is installed; or a function of the number of documents stored and of all.
+        **ignored
+            Keywords of PyLate's index that have no counterpart.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from plaid_ir import Index
+        >>> with Index(None) as index:
+        ...     print(len(index.add_documents(["a", "b"], np.ones((2, 3, 4)), [{"n": 1}, {}])))
+        2
+        """
+        if ignored.pop("show_progress", False) and progress is None:
+            progress = True
+        ignore_pylate_options(ignored, "add_documents()")
+        _ingest.add_documents(
+            self._connection, documents_ids, documents_embeddings, metadata, keep_metadata, batch_size, progress
+        )
+        return self
+
+    def update_documents(
+        self, documents_ids: Ids, documents_embeddings: Embeddings, metadata: Metadata | None = None, **options: Any
+    ) -> Index:
+        """Another name for `add_documents`, since PyLate has both.
+
+        Parameters
+        ----------
+        documents_ids, documents_embeddings, metadata, **options
+            Those of `add_documents`.
+        """
+        return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
+
+    def add_batches(
+        self,
+        batches: Iterable[Sequence[Any]],
+        *,
+        total: int | None = None,
+        progress: Progress = None,
+        wait: bool = True,
+    ) -> Index:
+        """Adds documents of a source that does not fit in memory.
+
+        The first documents of an index wait in a file, until the source ends or there are some gigabytes of them: if
+        they are many they are built as ``plaid index`` does it. They are also stored if the source raises an error; a
+        process that is killed loses them.
+
+        Parameters
+        ----------
+        batches
+            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes them.
+        total
+            The number of documents, for ``progress``.
+        progress
+            As for `add_documents`.
+        wait
+            False stores each batch before the next one is asked for, which is right for a source that goes on for
+            long. An index that has documents already does so, too.
+        """
+        _ingest.add_batches(self._connection, batches, total, progress, wait)
+        return self
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        ids: Iterable[str] | Iterable[int] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        text_field: str = "text",
+        pool_factor: int | None = None,
+        keep_metadata: bool | None = None,
+        batch_size: int = MAX_TEXTS,
+        progress: Progress = None,
+        wait: bool = True,
+    ) -> Index:
+        """Adds texts, which the model of the service encodes. Texts, ids and metadata may be generators: they are taken
+        batch by batch. The first documents of an index wait, as in `add_batches`, unless they are known to be few.
+
+        Parameters
+        ----------
+        texts
+            The documents. A text that is too long for the model is cut off.
+        ids
+            An id for each; without them texts are numbered from 0, if the index is empty.
+        metadata
+            A dictionary for each.
+        text_field
+            The key of the metadata that keeps the text; "" does not keep it, and then neither highlights nor
+            explanations can show it.
+        pool_factor
+            Join similar vectors of a document, this many into one.
+        keep_metadata, progress
+            As for `add_documents`.
+        batch_size
+            Texts of a batch.
+        wait
+            False stores each batch before the next one is asked for.
+        """
+        _ingest.add_texts(
+            self._connection, texts, ids, metadata, text_field, pool_factor, keep_metadata, batch_size, progress, wait
+        )
+        return self
+
+    def remove_documents(self, documents_ids: Ids) -> Index:
+        """Removes documents.
+
+        Parameters
+        ----------
+        documents_ids
+            Their ids. An id that is not there is ignored; that of a document that is stored as passages removes them.
+        """
+        for names in id_batches(self._connection.to_names(documents_ids)):
+            try:
+                self._connection.change("DELETE", self._connection.path + "/documents", {"ids": names})
+            except EmptyIndexError:
+                break
+        return self
+
+    def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
+        """Sets keys of the metadata of documents. Vectors stay as they are.
+
+        Parameters
+        ----------
+        where, parameters
+            The documents: a condition, as for `search`. A key that no document has is an error.
+        values
+            Keys and their new values; None removes a key.
+
+        Returns
+        -------
+        int
+            The number of documents that were changed.
+        """
+        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        updates = {k: to_json_value(v, f"values, key {k!r}") for k, v in values.items()}
+        body = {"condition": text, "parameters": given, "updates": updates}
+        return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+
+    def delete(self, *, where: Where, parameters: Sequence[Any] = ()) -> int:
+        """Removes the documents that meet a condition; `remove_documents` takes ids.
+
+        Parameters
+        ----------
+        where, parameters
+            A condition, as for `search`. A key that no document has is an error, so that a typo does not remove too
+            much.
+
+        Returns
+        -------
+        int
+            The number of documents that were removed.
+        """
+        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        body = {"condition": text, "parameters": given}
+        return int(self._connection.change("DELETE", self._connection.path + "/documents", body)["deleted"])
+
+    def load(
+        self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
+    ) -> Index:
+        """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
+        from the index folder of ColBERT, fast-plaid or next-plaid. Symbolic links in the folder are followed, such as
+        those of the Hugging Face cache.
+
+        Parameters
+        ----------
+        path
+            The file or the folder.
+        documents_ids
+            The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
+            they are numbered from 0.
+        """
+        _files.load(self._connection, path, documents_ids)
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Index cannot be pickled: open one in each process, with the same folder or url")
+
     def __repr__(self) -> str:
-        place = self._client.url if self._service is None else self._service.folder
-        return f"Index({self.index_name!r} at {place}{', read only' if self.read_only else ''}{', closed' if self._closed else ''})"
+        service = self._connection.service
+        place = self._connection.client.url if service is None else service.folder
+        notes = [note for note, on in (("read only", self.read_only), ("closed", self._connection.closed)) if on]
+        return f"Index({self.index_name!r} at {', '.join([place, *notes])})"
 
     def _repr_html_(self) -> str:
-        if self._closed:
-            return f"<p>{escape(repr(self))}</p>"
+        title = f"<p>{escape(repr(self))}"
+        if self._connection.closed:
+            return f"{title}</p>"
         try:
             stats = self.stats()
         except PlaidError as e:
-            return f"<p>{escape(repr(self))}: {escape(str(e))}</p>"
+            return f"{title}: {escape(str(e))}</p>"
         rows = [(key, stats[key]) for key in ("documents", "tokens", "dim", "nbits", "file_bytes") if key in stats]
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
-        return f"<p>{escape(repr(self))}</p><table>{cells}</table>"
+        return f"{title}</p><table>{cells}</table>"
 
-    asearch = aside(Searches.search)
-    asearch_batch = aside(Searches.search_batch)
-    asearch_token_scores = aside(Searches.search_token_scores)
-    asimilar = aside(Searches.similar)
-    aexplain = aside(Searches.explain)
-    arerank = aside(Searches.rerank)
-    aencode = aside(Searches.encode)
-    aadd_documents = aside(Searches.add_documents)
-    aupdate_documents = aside(Searches.update_documents)
-    aadd_batches = aside(Searches.add_batches)
-    aadd_texts = aside(Searches.add_texts)
-    aremove_documents = aside(Searches.remove_documents)
-    aget = aside(Searches.get)
-    aget_documents_embeddings = aside(Searches.get_documents_embeddings)
-    aids = aside(Searches.ids)
-    aupdate = aside(Searches.update)
-    adelete = aside(Searches.delete)
-    aload = aside(Searches.load)
-    asave = aside(Searches.save)
-    astats = aside(Searches.stats)
+    asearch = _coroutine(IndexReader.search)
+    asearch_batch = _coroutine(IndexReader.search_batch)
+    asearch_token_scores = _coroutine(IndexReader.search_token_scores)
+    asimilar = _coroutine(IndexReader.similar)
+    aexplain = _coroutine(IndexReader.explain)
+    arerank = _coroutine(IndexReader.rerank)
+    aencode = _coroutine(IndexReader.encode)
+    aget = _coroutine(IndexReader.get)
+    aget_documents_embeddings = _coroutine(IndexReader.get_documents_embeddings)
+    aids = _coroutine(IndexReader.ids)
+    astats = _coroutine(IndexReader.stats)
+    asave = _coroutine(IndexReader.save)
+    aadd_documents = _coroutine(add_documents)
+    aupdate_documents = _coroutine(update_documents)
+    aadd_batches = _coroutine(add_batches)
+    aadd_texts = _coroutine(add_texts)
+    aremove_documents = _coroutine(remove_documents)
+    aupdate = _coroutine(update)
+    adelete = _coroutine(delete)
+    aload = _coroutine(load)

@@ -1,4 +1,4 @@
-"""Locks of files, between processes: they go with the process that has them, however it ends."""
+"""Locks of files between processes. The system releases them when their process ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Generator
 
 from ._errors import ServiceError
 
-#: The file that says, while it is locked, that somebody uses a folder of a build.
+#: The file in the folder of a build that is locked while the build runs.
 _LOCK = "lock"
 
 if sys.platform == "win32":
     import msvcrt
 
-    def lock(file: IO[bytes]) -> bool:
-        """Locks a file, unless another process has."""
+    def try_lock(file: IO[bytes]) -> bool:
+        """Locks a file, and reports whether it did: no if another process has the lock."""
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -34,25 +34,25 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def lock(file: IO[bytes]) -> bool:
-        """Locks a file, unless another process has."""
+    def try_lock(file: IO[bytes]) -> bool:
+        """Locks a file, and reports whether it did: no if another process has the lock."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
             return False
 
-    def unlock(file: IO[bytes]) -> None:  # said, since a child that was forked meanwhile has the file open
+    def unlock(file: IO[bytes]) -> None:  # not left to closing: a child that was forked meanwhile has the file open
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
-def one_at_a_time(path: str, deadline: float) -> Generator[None, None, None]:
-    """Lets one process at a time do something: look for the service, and start it."""
+def exclusive(path: str, deadline: float) -> Generator[None, None, None]:
+    """Lets one process at a time run the block."""
     with open(path, "a+b") as file:
-        while not lock(file):
+        while not try_lock(file):
             if time.monotonic() > deadline:
-                raise ServiceError(f"another process has been starting the service for long: {path} is locked")
+                raise ServiceError(f"another process has been starting the service for too long: {path} is locked")
             time.sleep(0.02)
         try:
             yield
@@ -60,17 +60,17 @@ def one_at_a_time(path: str, deadline: float) -> Generator[None, None, None]:
             unlock(file)
 
 
-class Users:
-    """The processes that use a folder, each with a share of the lock of a file. Windows has no
-    such locks: a process is alone there."""
+class SharedLock:
+    """A share in the lock of a file, which every process that uses a folder has. Windows has no such locks: a process
+    is always alone there."""
 
     def __init__(self, path: str) -> None:
         self._fd: int | None = None
         if sys.platform != "win32":
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def alone(self) -> bool:
-        """Whether no other process has a share; one that may start the service asks."""
+    def is_alone(self) -> bool:
+        """Reports whether no other process has a share. Only the process in `exclusive` may ask."""
         if sys.platform == "win32":
             return True
         assert self._fd is not None
@@ -80,7 +80,7 @@ class Users:
         except OSError:
             return False
         finally:
-            fcntl.flock(self._fd, fcntl.LOCK_SH)  # nobody has more than a share for long
+            fcntl.flock(self._fd, fcntl.LOCK_SH)  # the whole lock is held for this moment only
 
     def close(self) -> None:
         if self._fd is not None:
@@ -89,14 +89,14 @@ class Users:
 
 
 @contextlib.contextmanager
-def build_folder(place: str) -> Generator[str, None, None]:
-    """A folder for a build, which is removed at its end, or when somebody looks after its process
-    was killed."""
-    with one_at_a_time(os.path.join(place, _LOCK), time.monotonic() + 60):
-        remove_remains(place)
+def temporary_build_folder(place: str) -> Generator[str, None, None]:
+    """A folder in ``place`` for a build. It is removed at the end, or by `remove_abandoned_builds` if the process is
+    killed."""
+    with exclusive(os.path.join(place, _LOCK), time.monotonic() + 60):
+        remove_abandoned_builds(place)
         folder = tempfile.mkdtemp(prefix="build-", dir=place)
         held = open(os.path.join(folder, _LOCK), "a+b")
-        lock(held)
+        try_lock(held)
     try:
         yield folder
     finally:
@@ -104,13 +104,13 @@ def build_folder(place: str) -> Generator[str, None, None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_remains(place: str) -> None:
-    """Removes what killed processes have left of builds; the lock of the place is to be had."""
+def remove_abandoned_builds(place: str) -> None:
+    """Removes the folders that builds of killed processes have left. The caller has the lock of the place."""
     for entry in os.scandir(place):
         if not entry.name.startswith("build-") or not entry.is_dir():
             continue
         with contextlib.suppress(OSError):
             with open(os.path.join(entry.path, _LOCK), "a+b") as file:
-                if not lock(file):
+                if not try_lock(file):
                     continue
             shutil.rmtree(entry.path, ignore_errors=True)

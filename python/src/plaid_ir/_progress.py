@@ -1,20 +1,20 @@
-"""How far something long is."""
+"""Progress of long calls."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Any, Callable, TypeAlias, Union
 
-#: True for a bar of tqdm, or a function of what is done and what there is in all (None: unknown).
+#: True for a bar of tqdm, or a function of the documents done and of all (None: unknown).
 Progress: TypeAlias = Union[bool, Callable[[int, Union[int, None]], None], None]
 
 
 class Meter:
-    """Tells how many documents are done. Without tqdm a bar is nothing."""
+    """Reports how many documents are done. Without tqdm there is no bar."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._total, self._done = total, 0
-        self._tell = progress if callable(progress) else None
+        self._callback = progress if callable(progress) else None
         self._bar: Any = None
         if progress is True:
             try:
@@ -27,21 +27,23 @@ class Meter:
         self._done += documents
         if self._bar is not None:
             self._bar.update(documents)
-        if self._tell is not None:
-            self._tell(self._done, self._total)
+        if self._callback is not None:
+            self._callback(self._done, self._total)
 
-    def reach(self, documents: int) -> None:
-        """So many are done, or more."""
+    def raise_to(self, documents: int) -> None:
+        """Raises the number of those done to ``documents``, if it is lower."""
         self.add(max(documents - self._done, 0))
 
-    def say(self, stage: str) -> None:
-        """What is done meanwhile."""
+    def show_stage(self, stage: str) -> None:
+        """Shows the present stage on the bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(stage)
 
     def __enter__(self) -> Meter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.close()

@@ -1,4 +1,4 @@
-"""Runs the program as a service of the processes that use a folder."""
+"""Runs `plaid serve` for the processes that use a folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from typing import IO, Any, Mapping
 from ._binary import find_binary
 from ._errors import PlaidError, ServiceError
 from ._http import Client
-from ._locks import Users, one_at_a_time, remove_remains
+from ._locks import SharedLock, exclusive, remove_abandoned_builds
 
-#: How long an orderly end may take before the program is ended by force, in seconds.
-_END = 60.0
-#: How long the end of stdin may take to end it, in seconds: a child that was forked may hold the other end.
-_EOF = 5.0
-#: How long the program waits for one that ends to leave the folder.
-_LOCK = "5s"
+#: Seconds from a request to stop until the program is killed.
+_STOP_TIMEOUT = 60.0
+#: Seconds from the end of its stdin until the program is asked to stop: a forked child may hold the other end.
+_EOF_TIMEOUT = 5.0
+#: How long the program waits for one that ends to release the folder.
+_LOCK_TIMEOUT = "5s"
 #: The folder of the socket, in that of the indexes.
-_PLACE = ".service"
-#: Bytes of the longest address of a Unix socket everywhere.
-_LONGEST = 100
+_RUN_FOLDER = ".service"
+#: Bytes of an address of a Unix socket that every system takes.
+_MAX_SOCKET_PATH = 100
 
 UNIX = hasattr(socket, "AF_UNIX")
 
@@ -40,152 +40,168 @@ class _Killed(ServiceError):
     """The program was killed while it started."""
 
 
-class _Running:
-    """What this process started. It is apart from the service so that the end of that can end it."""
+class _StartedProgram:
+    """The program that this process started. The finalizer of the service holds it, and so cannot hold the service."""
 
     process: subprocess.Popen[bytes] | None = None
     log: IO[bytes] | None = None
     remove: str | None = None
 
-    def end(self, pid: int) -> None:
-        if pid != os.getpid():  # a child that was forked
+    def stop(self, pid: int) -> None:
+        if pid != os.getpid():  # a forked child
             return
         if self.process is not None:
             assert self.process.stdin is not None
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-            try:
-                if sys.platform != "win32":  # where nothing forks
-                    try:
-                        self.process.wait(_EOF)
-                    except subprocess.TimeoutExpired:
-                        self.process.terminate()
-                self.process.wait(_END)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            if sys.platform != "win32":  # there is no fork on Windows
+                try:
+                    self.process.wait(_EOF_TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    self.process.terminate()
+            _wait_or_kill(self.process)
         if self.log is not None:
             self.log.close()
         if self.remove is not None:
             shutil.rmtree(self.remove, ignore_errors=True)
 
 
-class Service:
-    """`plaid serve` on a folder of indexes, behind a Unix socket that only this user reaches.
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a program that was asked to stop, and kills one that does not."""
+    try:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
-    The socket is in the folder. Whoever opens the folder first starts the program, other
-    processes find it there, and when it has ended the next call of any of them starts it again.
-    Indexes of one process share this object, and the last one that is closed ends the program if
-    this process started it. It ends with this process however that ends, since it holds the other
-    end of its stdin (`plaid serve --until-eof`). A child that was forked keeps it alive, too.
+
+class Service:
+    """`plaid serve` on a folder of indexes, behind a Unix socket in it that only this user can reach.
+
+    The first process that opens the folder starts the program; other processes find it by its socket. After it has
+    ended, the next call of any of them starts it again. The indexes of one process share this object; the last that is
+    closed stops the program if this process started it. The program also ends with this process, however that ends:
+    its stdin does (`plaid serve --until-eof`). A forked child keeps it alive, too.
     """
 
     _all: dict[tuple[str, bool], Service] = {}
-    _lock = threading.RLock()  # a collection of garbage may release while a service is acquired
+    _lock = threading.RLock()  # garbage collection may release one service while another is acquired
 
-    def __init__(self, folder: str, binary: str, options: Mapping[str, str], timeout: float, temporary: bool, read_only: bool) -> None:
+    def __init__(
+        self, folder: str, binary: str, options: Mapping[str, str], timeout: float, temporary: bool, read_only: bool
+    ) -> None:
         self.folder, self.binary, self.timeout = folder, binary, timeout
-        self.place = os.path.join(folder, _PLACE)
-        #: Flags of the program that were asked for here.
+        self.run_folder = os.path.join(folder, _RUN_FOLDER)
+        #: Flags of the program that this process asked for.
         self.options = dict(options)
         self.temporary, self.read_only = temporary, read_only
-        self.users = 0
+        self.index_count = 0
         self.pid = os.getpid()
         self.url = ""
         self.token: str | None = None
-        self._at: int | None = None
-        self._users: Users | None = None
-        self._running = _Running()
-        self._end = weakref.finalize(self, self._running.end, self.pid)
+        self._run_folder_fd: int | None = None
+        self._share: SharedLock | None = None
+        self._program = _StartedProgram()
+        self._stop = weakref.finalize(self, self._program.stop, self.pid)
         try:
             self._open()
         except BaseException:
-            self._end()
-            if self._users is not None:
-                self._users.close()
+            self._stop()
+            if self._share is not None:
+                self._share.close()
             raise
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
         """The program, if this process started it."""
-        return self._running.process
+        return self._program.process
 
-    def _open(self, again: bool = False) -> None:
-        """Finds the service of the folder, or starts it; again, where it has been open."""
-        place = self.place
+    def _open(self, restart: bool = False) -> None:
+        """Finds the service of the folder, or starts it. A restart keeps the options of the service that has ended."""
+        run_folder = self.run_folder
         deadline = time.monotonic() + self.timeout
         try:
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            writable = os.access(place, os.W_OK) and os.access(self.folder, os.W_OK)
+            os.makedirs(run_folder, mode=0o700, exist_ok=True)
+            writable = os.access(run_folder, os.W_OK) and os.access(self.folder, os.W_OK)
         except OSError:
             writable = False
         if not writable:
-            if os.path.isdir(place) and self._join(place):
-                self._agree(_recorded(place), self.options)
+            if os.path.isdir(run_folder) and self._join_running(run_folder):
+                self._refuse_conflicts(_read_options(run_folder), self.options)
                 return
             if not self.read_only:
-                raise PermissionError(f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, Index(url=...) asks a service that has it")
-            if self._running.remove is None:
-                self._running.remove = tempfile.mkdtemp(prefix="plaid-")
-            place = self._running.remove
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            self._start(place, {**self.options, "read-only": "true", "temporary": place}, deadline)
+                raise PermissionError(
+                    f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, "
+                    "Index(url=...) asks a service that has it"
+                )
+            if self._program.remove is None:
+                self._program.remove = tempfile.mkdtemp(prefix="plaid-")
+            run_folder = self._program.remove
+            os.makedirs(run_folder, mode=0o700, exist_ok=True)
+            self._start(run_folder, {**self.options, "read-only": "true", "temporary": run_folder}, deadline)
             return
-        with one_at_a_time(os.path.join(place, "lock"), deadline):
-            if self._users is None:
-                self._users = Users(os.path.join(place, "users"))
-                weakref.finalize(self, self._users.close)
-            alone = self._users.alone()
-            if self._join(place):
-                self._agree(_recorded(place), self.options)
+        with exclusive(os.path.join(run_folder, "lock"), deadline):
+            if self._share is None:
+                self._share = SharedLock(os.path.join(run_folder, "users"))
+                weakref.finalize(self, self._share.close)
+            alone = self._share.is_alone()
+            if self._join_running(run_folder):
+                self._refuse_conflicts(_read_options(run_folder), self.options)
                 return
-            known = (_recorded(place) or {}) if again or not alone else {}
-            if not again:
-                self._agree({**self.options, **known}, self.options)
+            known = (_read_options(run_folder) or {}) if restart or not alone else {}
+            if not restart:
+                self._refuse_conflicts({**self.options, **known}, self.options)
             options = {**known, **self.options}
-            self._start(place, {**options, "temporary": self.folder} if self.temporary else options, deadline)
-            with open(os.path.join(place, f"options-{os.getpid()}"), "w", encoding="utf-8") as f:
+            self._start(run_folder, {**options, "temporary": self.folder} if self.temporary else options, deadline)
+            with open(os.path.join(run_folder, f"options-{os.getpid()}"), "w", encoding="utf-8") as f:
                 json.dump(options, f)
-            os.replace(f.name, os.path.join(place, "options"))
+            os.replace(f.name, os.path.join(run_folder, "options"))
 
-    def _agree(self, there: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
-        """Refuses options that the service does not have; None: it is not known what it has."""
+    def _refuse_conflicts(self, running: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
+        """Refuses options that the running service does not have. None means that its options are not known."""
         for name, value in options.items():
-            if there is None or there.get(name) == value:
+            if running is None or running.get(name) == value:
                 continue
-            what = f"{name} is {value} here, and the service of {self.folder}, which is open already, "
-            if name in there:
-                raise ValueError(f"{what}has {name} {there[name]}: leave {name} out or take the same, or close the other indexes first")
-            raise ValueError(f"{what}runs without {name}: close the other indexes and processes that use it first, or open the first of them with {name}=")
+            conflict = f"{name} is {value} here, and the service of {self.folder}, which is open already, "
+            if name in running:
+                raise ValueError(
+                    f"{conflict}has {name} {running[name]}: leave {name} out or take the same, "
+                    "or close the other indexes first"
+                )
+            raise ValueError(
+                f"{conflict}runs without {name}: close the other indexes and processes that use it first, "
+                f"or open the first of them with {name}="
+            )
 
-    def _socket(self, place: str) -> tuple[str, str]:
-        """The folder of the socket, and its path as this process reaches it: addresses are short."""
-        path = os.path.join(place, "socket")
-        if len(os.fsencode(path)) <= _LONGEST:
-            return place, path
+    def _socket_path(self, run_folder: str) -> tuple[str, str]:
+        """The folder of the socket, and an address of the socket that is short enough for the system."""
+        path = os.path.join(run_folder, "socket")
+        if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
+            return run_folder, path
         if os.path.isdir("/proc/self/fd"):
-            if self._at is None or not os.path.samestat(os.fstat(self._at), os.stat(place)):  # it may have been made again
-                self._at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-                weakref.finalize(self, os.close, self._at)
-            return place, f"/proc/self/fd/{self._at}/socket"
-        name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+            fd = self._run_folder_fd
+            if fd is None or not os.path.samestat(os.fstat(fd), os.stat(run_folder)):  # removed and made since
+                fd = self._run_folder_fd = os.open(run_folder, os.O_RDONLY | os.O_DIRECTORY)
+                weakref.finalize(self, os.close, fd)
+            return run_folder, f"/proc/self/fd/{fd}/socket"
+        name = hashlib.sha256(os.fsencode(run_folder)).hexdigest()[:16]
         short = os.path.join("/tmp", f"plaid-{os.getuid()}-{name}")
         os.makedirs(short, mode=0o700, exist_ok=True)
         if os.lstat(short).st_uid != os.getuid():
             raise ServiceError(f"{short} is another user's")
         return short, os.path.join(short, "socket")
 
-    def _join(self, place: str) -> bool:
-        """Whether the service of another process answers."""
+    def _join_running(self, run_folder: str) -> bool:
+        """Reports whether a service of the folder runs already, and takes its address."""
         token: str | None = None
         if UNIX:
-            path = self._socket(place)[1]
+            path = self._socket_path(run_folder)[1]
             if not os.path.exists(path):
                 return False
             url = "unix:" + path
         else:
             try:
-                with open(os.path.join(place, "address"), encoding="utf-8") as f:
+                with open(os.path.join(run_folder, "address"), encoding="utf-8") as f:
                     url, token = json.load(f)
             except (OSError, ValueError):
                 return False
@@ -199,60 +215,61 @@ class Service:
         self.url, self.token = url, token
         return True
 
-    def _start(self, place: str, options: Mapping[str, str], deadline: float) -> None:
-        """Starts the program, and waits until it answers: it opens the indexes first."""
-        running = self._running
-        if running.process is not None and running.process.stdin is not None:
-            running.process.stdin.close()
-        if running.log is None:
-            running.log = tempfile.TemporaryFile()
-        begin = running.log.seek(0, os.SEEK_END)
-        remove_remains(place)
-        # What is set for other services of this user is not meant for this one.
+    def _start(self, run_folder: str, options: Mapping[str, str], deadline: float) -> None:
+        """Starts the program, and waits until it has opened the indexes and answers."""
+        program = self._program
+        if program.process is not None and program.process.stdin is not None:
+            program.process.stdin.close()
+        if program.log is None:
+            program.log = tempfile.TemporaryFile()
+        begin = program.log.seek(0, os.SEEK_END)
+        remove_abandoned_builds(run_folder)
+        # Variables that configure other services of this user are not for this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
         if UNIX:
-            directory, path = self._socket(place)
+            directory, path = self._socket_path(run_folder)
             listen, self.url, self.token = "unix:socket", "unix:" + path, None
         else:
-            directory, listen, self.url, self.token = place, "127.0.0.1:0", "", secrets.token_hex(24)
+            directory, listen, self.url, self.token = run_folder, "127.0.0.1:0", "", secrets.token_hex(24)
             environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
-        command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen, "--log-format", "json"]
-        command += ["--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK, *(f"--{name}={value}" for name, value in options.items())]
+        command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen]
+        command += ["--log-format", "json", "--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK_TIMEOUT]
+        command += [f"--{name}={value}" for name, value in options.items()]
         try:
-            process = running.process = subprocess.Popen(
+            process = program.process = subprocess.Popen(
                 command,
                 cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=running.log,
+                stderr=program.log,
                 env=environment,
-                start_new_session=True,  # an interrupt of this program is none of the service
+                start_new_session=True,  # an interrupt of this process does not reach it
             )
         except OSError as e:
             raise ServiceError(f"{self.binary} cannot be started: {e}") from e
         pause = 0.005
         while True:
             if not UNIX and not self.url:
-                self.url = self._address(begin)
-            if self.url and self._answers():
+                self.url = self._logged_address(begin)
+            if self.url and self._is_alive():
                 break
             ended = process.poll() is not None
             if ended or time.monotonic() > deadline:
-                why = self.why() if ended else f"plaid serve does not answer after {self.timeout:g} s"
+                reason = self.exit_reason() if ended else f"plaid serve does not answer after {self.timeout:g} s"
                 assert process.stdin is not None
                 process.stdin.close()
                 process.kill()
                 code = process.wait()
-                raise (_Killed if ended and code < 0 else ServiceError)(why)
+                raise (_Killed if ended and code < 0 else ServiceError)(reason)
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
         if not UNIX:
-            temporary = os.path.join(place, f"address-{os.getpid()}")
+            temporary = os.path.join(run_folder, f"address-{os.getpid()}")
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
                 json.dump([self.url, self.token], f)
-            os.replace(temporary, os.path.join(place, "address"))
+            os.replace(temporary, os.path.join(run_folder, "address"))
 
-    def _answers(self) -> bool:
+    def _is_alive(self) -> bool:
         client = Client(self.url, self.token, self.timeout)
         try:
             client.request("GET", "/livez")
@@ -262,9 +279,9 @@ class Service:
         finally:
             client.close()
 
-    def _said(self, begin: int = 0) -> list[dict[str, Any]]:
-        """Lines of the program's log."""
-        log = self._running.log
+    def _log_lines(self, begin: int = 0) -> list[dict[str, Any]]:
+        """The last lines of the program's log."""
+        log = self._program.log
         assert log is not None
         size = log.seek(0, os.SEEK_END)
         log.seek(max(begin, size - 16000))
@@ -276,59 +293,57 @@ class Service:
                 lines.append({"msg": line})
         return lines
 
-    def _address(self, begin: int) -> str:
-        return next((str(line["address"]) for line in self._said(begin) if line.get("msg") == "serving"), "")
+    def _logged_address(self, begin: int) -> str:
+        return next((str(line["address"]) for line in self._log_lines(begin) if line.get("msg") == "serving"), "")
 
-    def why(self) -> str:
-        """Why the program has ended."""
+    def exit_reason(self) -> str:
+        """The reason why the program has ended."""
         process = self.process
         if process is None:
             return f"the service of {self.folder}, of another process, has ended"
-        said = "; ".join(" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._said()[-5:]).strip()
+        lines = (" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._log_lines()[-5:])
+        said = "; ".join(lines).strip()
         if process.returncode == 6:
             said += "; a program that Python did not start has the folder: ask it by Index(url=...)"
-        return f"plaid serve ended with exit status {process.returncode}: {said or 'it said nothing'}"
+        return f"plaid serve ended with exit status {process.returncode}: {said or 'without a message'}"
 
     def revive(self) -> None:
-        """Finds the service again, or starts it: it was killed, or the process that had it ended."""
+        """Finds or starts the service after it was killed, or after the process that had started it ended."""
         with Service._lock:
-            if self._answers():  # another thread was faster
+            if self._is_alive():  # another thread has done it
                 return
-            if self.pid != os.getpid():  # a child that was forked: what it starts is its own
-                self.pid, self._running = os.getpid(), _Running()
-                self._end = weakref.finalize(self, self._running.end, self.pid)
+            if self.pid != os.getpid():  # a forked child: the program that it starts is its own
+                self.pid, self._program = os.getpid(), _StartedProgram()
+                self._stop = weakref.finalize(self, self._program.stop, self.pid)
             elif self.process is not None and self.process.poll() is None:
-                self.process.kill()  # it does not answer any more
+                self.process.kill()  # it runs, and does not answer
                 self.process.wait()
             try:
-                self._open(again=True)
-            except _Killed:  # once more
-                self._open(again=True)
+                self._open(restart=True)
+            except _Killed:
+                self._open(restart=True)
 
-    def _widen(self, options: Mapping[str, str]) -> None:
-        """Takes options of a further index of this process. Those that the service lacks it gets by
-        a new start, if this process has it for itself."""
-        there = _recorded(self.place)
-        if there is None or all(there.get(name) == value for name, value in options.items()):
+    def _add_options(self, options: Mapping[str, str]) -> None:
+        """Takes the options of a further index of this process. If the service lacks some it is restarted with them,
+        provided that this process started it and no other uses it."""
+        running = _read_options(self.run_folder)
+        missing = [name for name, value in options.items() if running is not None and running.get(name) != value]
+        if running is None or not missing:
             self.options.update(options)
             return
         process = self.process
-        if any(name in there for name in options if there.get(name) != options[name]) or process is None or self._users is None:
-            self._agree(there, options)
+        if any(name in running for name in missing) or process is None or self._share is None:
+            self._refuse_conflicts(running, options)
         before = dict(self.options)
-        assert process is not None and self._users is not None
-        with one_at_a_time(os.path.join(self.place, "lock"), time.monotonic() + self.timeout):
-            if not self._users.alone():
-                self._agree(there, options)
+        assert process is not None and self._share is not None
+        with exclusive(os.path.join(self.run_folder, "lock"), time.monotonic() + self.timeout):
+            if not self._share.is_alone():
+                self._refuse_conflicts(running, options)
             process.terminate()
-            try:
-                process.wait(_END)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _wait_or_kill(process)
         self.options.update(options)
         try:
-            self._open(again=True)
+            self._open(restart=True)
         except BaseException:
             self.options = before  # the next call starts it with these
             raise
@@ -343,7 +358,7 @@ class Service:
         temporary: bool = False,
         read_only: bool = False,
     ) -> Service:
-        """The service of a folder, which is started unless it runs."""
+        """The service of a folder for one more index of this process. It is started unless it runs."""
         if not read_only:
             os.makedirs(folder, exist_ok=True)
         elif not os.path.isdir(folder):
@@ -359,29 +374,29 @@ class Service:
             else:
                 if service.process is not None and service.process.poll() is not None:
                     service.revive()
-                service._widen(options)
-            service.users += 1
+                service._add_options(options)
+            service.index_count += 1
             return service
 
     def release(self) -> None:
-        """Ends the service if nobody else uses it."""
+        """Stops the service unless another index of this process uses it."""
         if self.pid != os.getpid():
             return
         with self._lock:
-            self.users -= 1
-            if self.users > 0:
+            self.index_count -= 1
+            if self.index_count > 0:
                 return
             for key in [key for key, service in self._all.items() if service is self]:
                 del self._all[key]
-            self._end()
-            if self._users is not None:
-                self._users.close()
+            self._stop()
+            if self._share is not None:
+                self._share.close()
 
 
-def _recorded(place: str) -> dict[str, str] | None:
-    """What the service was started with."""
+def _read_options(run_folder: str) -> dict[str, str] | None:
+    """The options that the service was started with."""
     try:
-        with open(os.path.join(place, "options"), encoding="utf-8") as f:
+        with open(os.path.join(run_folder, "options"), encoding="utf-8") as f:
             return dict(json.load(f))
     except (OSError, ValueError):
         return None

@@ -1,5 +1,4 @@
-"""ranx and ir_measures: what searches have found, for their measures;
-``pip install plaid-ir[evaluation]``."""
+"""ranx and ir_measures: results of searches for their measures; ``pip install plaid-ir[evaluation]``."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ if TYPE_CHECKING:
     import ir_measures
     import ranx  # pyright: ignore[reportMissingTypeStubs]
 
-    from ._hits import Hit
+    from ._results import Hit
 
 
 def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
     if len(query_ids) != len(results):
-        raise ValueError(f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one for each")
+        raise ValueError(f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one each")
     return zip(map(str, query_ids), results)
 
 
@@ -26,18 +25,19 @@ def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: s
     query_ids
         An id for each query.
     results
-        What `Index.search_batch` returned.
+        The results of `Index.search_batch`.
     name
         The name of the run.
 
     Returns
     -------
     ranx.Run
-        The scores of the documents of each query. A query without a hit is in it, too.
+        The scores of the documents of each query, also of a query without a hit.
     """
     import ranx  # pyright: ignore[reportMissingTypeStubs]
 
-    return ranx.Run({q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}, name=name)
+    scores = {q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}
+    return ranx.Run(scores, name=name)
 
 
 def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> list[ir_measures.ScoredDoc]:
@@ -48,7 +48,7 @@ def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> l
     query_ids
         An id for each query.
     results
-        What `Index.search_batch` returned.
+        The results of `Index.search_batch`.
 
     Returns
     -------
@@ -57,4 +57,5 @@ def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> l
     """
     import ir_measures
 
-    return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in _pairs(query_ids, results) for hit in hits]
+    pairs = _pairs(query_ids, results)
+    return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in pairs for hit in hits]

@@ -13,7 +13,7 @@ from haystack.utils import Secret, deserialize_secrets_inplace
 
 from ._errors import EmptyIndexError
 from ._index import Index
-from ._values import quoted
+from ._metadata import quoted
 
 _ORDER = (">", ">=", "<", "<=")
 
@@ -30,9 +30,16 @@ class PlaidDocumentStore:
     """
 
     def __init__(
-        self, index_folder: str | None = "indexes", index_name: str = "plaid", *, model: str | None = None, url: str | None = None, token: Secret | None = None
+        self,
+        index_folder: str | None = "indexes",
+        index_name: str = "plaid",
+        *,
+        model: str | None = None,
+        url: str | None = None,
+        token: Secret | None = None,
     ) -> None:
-        self.index_folder, self.index_name, self.model, self.url, self.token = index_folder, index_name, model, url, token
+        self.index_folder, self.index_name, self.model = index_folder, index_name, model
+        self.url, self.token = url, token
         self._index: Index | None = None
 
     @property
@@ -53,30 +60,37 @@ class PlaidDocumentStore:
     def to_dict(self) -> dict[str, Any]:
         """The store as a dictionary, without its documents."""
         token = self.token.to_dict() if self.token is not None else None
-        return default_to_dict(self, index_folder=self.index_folder, index_name=self.index_name, model=self.model, url=self.url, token=token)
+        return default_to_dict(
+            self,
+            index_folder=self.index_folder,
+            index_name=self.index_name,
+            model=self.model,
+            url=self.url,
+            token=token,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PlaidDocumentStore:
-        """The store that `to_dict` was called of."""
+        """The store of a dictionary that `to_dict` has made."""
         deserialize_secrets_inplace(data["init_parameters"], keys=["token"])
         return default_from_dict(cls, data)
 
     def count_documents(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.index)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """The documents that filters of Haystack let through, in the order in which they came."""
+        """The documents that pass filters of Haystack, in the order in which they were added."""
         where, values = condition(filters)
         ids = self.index.ids(where, values)
         return [_document(i, row) for i, row in zip(ids, self.index.get(ids))] if ids else []
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Stores documents, and returns how many were written. Policy NONE is FAIL. A document
-        without content is found by its metadata only."""
+        """Stores documents and returns their number. Policy NONE is FAIL. A document without content is found by its
+        metadata only."""
         given: Any = documents
         if not isinstance(given, list) or any(not isinstance(d, Document) for d in cast("Any", given)):
-            raise ValueError("documents is no list of Documents of Haystack")
+            raise ValueError("documents is not a list of Documents of Haystack")
         there: set[str] = set(self.index.ids({"_id": [d.id for d in documents]})) if documents else set()
         chosen: dict[str, Document] = {}
         for d in documents:
@@ -87,12 +101,12 @@ class PlaidDocumentStore:
                     continue
             chosen[d.id] = d
         if chosen:
-            rows = [{k: v for k, v in d.to_dict(flatten=False).items() if v is not None and k not in ("id", "score")} for d in chosen.values()]
-            self.index.add_texts([d.content or "" for d in chosen.values()], list(chosen), rows, text_field="")
+            texts = [d.content or "" for d in chosen.values()]
+            self.index.add_texts(texts, list(chosen), [_row_of(d) for d in chosen.values()], text_field="")
         return len(chosen)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Removes documents; an id that is not there is passed over."""
+        """Removes documents; an id that is not there is ignored."""
         self.index.remove_documents(document_ids)
 
     def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
@@ -114,30 +128,49 @@ class PlaidRetriever:
     document_store
         The store.
     filters, top_k
-        Those of `run` where it is given none.
+        Those of a `run` without any.
     options
         Keywords of `Index.search`, such as ``{"hybrid": True}``.
     """
 
-    def __init__(self, document_store: PlaidDocumentStore, filters: dict[str, Any] | None = None, top_k: int = 10, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        document_store: PlaidDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        options: dict[str, Any] | None = None,
+    ) -> None:
         self.document_store, self.filters, self.top_k, self.options = document_store, filters, top_k, options
 
     def to_dict(self) -> dict[str, Any]:
         """The component as a dictionary."""
-        return default_to_dict(self, document_store=self.document_store.to_dict(), filters=self.filters, top_k=self.top_k, options=self.options)
+        return default_to_dict(
+            self,
+            document_store=self.document_store.to_dict(),
+            filters=self.filters,
+            top_k=self.top_k,
+            options=self.options,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PlaidRetriever:
-        """The component that `to_dict` was called of."""
+        """The component of a dictionary that `to_dict` has made."""
         given = data["init_parameters"]
         given["document_store"] = PlaidDocumentStore.from_dict(given["document_store"])
         return default_from_dict(cls, data)
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
+    def run(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
         """The best documents for a question."""
         chosen = self.filters if filters is None else filters
         return {"documents": self.document_store.search(query, top_k or self.top_k, chosen, **(self.options or {}))}
+
+
+def _row_of(document: Document) -> dict[str, Any]:
+    fields = document.to_dict(flatten=False).items()
+    return {k: v for k, v in fields if v is not None and k not in ("id", "score")}
 
 
 def _document(id: Any, row: Mapping[str, Any], score: float | None = None) -> Document:
@@ -175,7 +208,10 @@ def _test(given: Any, values: list[Any]) -> str:
     else:
         head, dot, key = path.partition(".")
         # A field is one key of the metadata, whatever dots are in it.
-        name = f'"meta".{quoted(key)}' if head == "meta" and dot else quoted(path) if path in ("content",) else f'"meta".{quoted(path)}'
+        if path == "content":
+            name = quoted(path)
+        else:
+            name = f'"meta".{quoted(key if head == "meta" and dot else path)}'
     missing = f"{name} IS NULL"
     if op in ("in", "not in"):
         if not isinstance(value, list):
@@ -195,12 +231,12 @@ def _test(given: Any, values: list[Any]) -> str:
         if isinstance(value, (list, Mapping)) or isinstance(value, str) and not _is_date(value):
             raise FilterError(f"{op} takes a number or a date, not {value!r}")
         if value is None:
-            return f"({missing} AND {name} IS NOT NULL)"  # of no document
+            return f"({missing} AND {name} IS NOT NULL)"  # true of no document
         values.append(value)
         chosen = f"{name} {op} ?"
     else:
         raise FilterError(f"operator {op!r} is not known")
-    # Haystack knows true and false only: a field that is missing is unlike every value.
+    # Haystack knows true and false only: a missing field differs from every value.
     if op in ("!=", "not in"):
         return f"({missing} OR NOT {chosen})"
     return f"({name} IS NOT NULL AND {chosen})"

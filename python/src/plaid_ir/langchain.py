@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 
 from ._errors import EmptyIndexError
 from ._index import Index
+from ._metadata import Where
 
 #: The key of the metadata that has the text of a document.
 TEXT = "page_content"
@@ -35,9 +36,9 @@ def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> list
 class PlaidVectorStore(VectorStore):
     """Documents of LangChain in an index.
 
-    Texts are encoded by the model of the index: an ``Embeddings`` of LangChain has one vector for
-    a text, and is not used. ``filter`` of a search is a condition or a dictionary
-    (``where`` of `Index.search`); further keywords go to `Index.search`.
+    The model of the index encodes the texts. An ``Embeddings`` of LangChain has one vector for a text, and is not
+    used. ``filter`` of a search is a condition or a dictionary (``where`` of `Index.search`); further keywords go to
+    `Index.search`.
 
     Parameters
     ----------
@@ -55,8 +56,15 @@ class PlaidVectorStore(VectorStore):
         """None: the index has its own model."""
         return None
 
-    def add_texts(self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any) -> list[str]:
-        """Stores texts; one whose id is there is replaced. Returns the ids."""
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Stores texts and returns their ids. A text whose id is there replaces that one."""
         texts = list(texts)
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
@@ -70,64 +78,83 @@ class PlaidVectorStore(VectorStore):
         return names
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
-        """Removes documents by id, or without ids all of them."""
+        """Removes documents by id, or all documents."""
         self.index.remove_documents(self.index.ids() if ids is None else ids)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents of ids, in their order; an id that is not there is passed over."""
+        """The documents of ids, in their order; an id that is not there is ignored."""
         there: set[str] = set(self.index.ids({"_id": list(ids)})) if ids else set()
         names = [i for i in ids if i in there]
         return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
 
-    def similarity_search_with_score(self, query: str, k: int = 4, filter: str | Mapping[str, Any] | None = None, **kwargs: Any) -> list[tuple[Document, float]]:
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
         """The k best documents with their scores (MaxSim), best first."""
         return _found(self.index, query, k, {**kwargs, "where": filter})
 
-    def similarity_search(self, query: str, k: int = 4, filter: str | Mapping[str, Any] | None = None, **kwargs: Any) -> list[Document]:
+    def similarity_search(
+        self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
+    ) -> list[Document]:
         """The k best documents, best first."""
         return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
-    def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+    def _similarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
         # MaxSim is a sum over the tokens of the query, each at most 1.
         if kwargs.get("keywords") or kwargs.get("hybrid") not in (None, False):
             raise ValueError("relevance scores are those of the vectors: keywords and hybrid have others")
         tokens = len(self.index.encode([query], is_query=True)[0])
-        return [(d, min(max(score / tokens, 0.0), 1.0)) for d, score in self.similarity_search_with_score(query, k, **kwargs)]
+        found = self.similarity_search_with_score(query, k, **kwargs)
+        return [(d, min(max(score / tokens, 0.0), 1.0)) for d, score in found]
 
     def max_marginal_relevance_search(
-        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: str | Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: Where | None = None,
+        **kwargs: Any,
     ) -> list[Document]:
-        """The k of the ``fetch_k`` best documents that are like the query and unlike each other.
+        """The k of the ``fetch_k`` best documents that are similar to the query and unlike each other.
 
-        How alike they are is MaxSim for each token, of two documents the mean of both directions;
-        ``keywords`` and ``hybrid`` only say which documents are looked at. ``lambda_mult`` is the
-        weight of the query, 0 to 1.
+        The similarity is MaxSim divided by the number of tokens, and of two documents the mean of both directions;
+        ``keywords`` and ``hybrid`` only choose the ``fetch_k`` documents. ``lambda_mult`` is the weight of the query,
+        0 to 1.
         """
         found = self.similarity_search(query, fetch_k, filter, **kwargs)
-        asked = self.index.encode([query], is_query=True)[0]
+        query_vectors = self.index.encode([query], is_query=True)[0]
         vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
-        like = [float((asked @ m.T).max(axis=1).mean()) for m in vectors]
+        to_query = [float((query_vectors @ m.T).max(axis=1).mean()) for m in vectors]
         chosen: list[int] = []
-        near = [-1.0] * len(found)  # to the nearest that is chosen
+        to_chosen = [-1.0] * len(found)  # to the most similar of those
 
         def gain(i: int) -> float:
-            return lambda_mult * like[i] - (1 - lambda_mult) * near[i] * bool(chosen)
+            return lambda_mult * to_query[i] - (1 - lambda_mult) * to_chosen[i] * bool(chosen)
 
         while len(chosen) < min(k, len(found)):
             best = max((i for i in range(len(found)) if i not in chosen), key=gain)
             for i, m in enumerate(vectors):
                 table = vectors[best] @ m.T
-                near[i] = max(near[i], float(table.max(axis=1).mean() + table.max(axis=0).mean()) / 2)
+                similarity = float(table.max(axis=1).mean() + table.max(axis=0).mean()) / 2
+                to_chosen[i] = max(to_chosen[i], similarity)
             chosen.append(best)
         return [found[i] for i in chosen]
 
     @classmethod
     def from_texts(
-        cls, texts: list[str], embedding: Embeddings | None = None, metadatas: list[dict[str, Any]] | None = None, *, ids: list[str] | None = None, **kwargs: Any
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
     ) -> PlaidVectorStore:
-        """A store of texts. ``embedding`` is not used; the keywords are those of `Index`, or
-        ``index``, one that is open."""
+        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one."""
         index = kwargs.pop("index", None)
         store = cls(Index(**kwargs) if index is None else index)  # an empty index is false
         store.add_texts(texts, metadatas, ids=ids)
@@ -144,5 +171,7 @@ class PlaidRetriever(BaseRetriever):
     k: int = 4
     options: dict[str, Any] = {}
 
-    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any) -> list[Document]:
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any
+    ) -> list[Document]:
         return [d for d, _ in _found(self.index, query, k or self.k, {**self.options, **kwargs})]

@@ -19,14 +19,21 @@ class PlaidRetriever(BaseRetriever):
     index
         An index with a model, which encodes the questions.
     similarity_top_k
-        How many nodes.
+        The number of nodes.
     text_field
         The key of the metadata that has the text.
     options
         Keywords of `Index.search`, such as ``{"where": "year >= 2000", "hybrid": True}``.
     """
 
-    def __init__(self, index: Index, similarity_top_k: int = 10, text_field: str = "text", options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        index: Index,
+        similarity_top_k: int = 10,
+        text_field: str = "text",
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.index = index
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field

@@ -12,10 +12,9 @@ from ._index import Index
 class PlaidSearchIndex:
     """An index backend of mteb (``IndexEncoderSearchProtocol``), which scores by MaxSim.
 
-    It takes what models with a vector for each token give: matrices [tokens, dim], or padded arrays
-    [documents, tokens, dim]. An array [documents, dim], of models with one vector for a text, is as
-    many matrices of one row: MaxSim is the cosine then. The similarity function of the model is not
-    asked.
+    It takes the vectors of models with a vector for each token: matrices [tokens, dim], or padded arrays [documents,
+    tokens, dim]. An array [documents, dim], of a model with one vector for a text, is taken for matrices of one row:
+    MaxSim is the cosine then. The similarity function of the model is not used.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ class PlaidSearchIndex:
         embeddings
             Queries, in the forms that documents have.
         top_k
-            How many documents.
+            The number of documents.
         similarity_fn
             Not used.
         top_ranked, query_idx_to_id
@@ -106,23 +105,25 @@ class PlaidSearchIndex:
             ranked = top_ranked.get(query_idx_to_id[i], ())
             for name in ranked:
                 if name not in place:
-                    raise KeyError(f"document {name!r}, which is to be ranked for query {query_idx_to_id[i]!r}, was not added")
+                    query = query_idx_to_id[i]
+                    raise KeyError(f"document {name!r}, which is to be ranked for query {query!r}, was not added")
             subsets.append([place[name] for name in ranked])
         results = self._index.search_batch(queries, top_k, subsets, mode="candidates")
         within = [{n: at for at, n in reversed(list(enumerate(some)))} for some in subsets]
-        return [[h["score"] for h in hits] for hits in results], [[own[int(h["id"])] for h in hits] for own, hits in zip(within, results)]
+        places = [[own[int(h["id"])] for h in hits] for own, hits in zip(within, results)]
+        return [[h["score"] for h in hits] for hits in results], places
 
     def clear(self) -> None:
         """Removes all documents. mteb calls it after each search."""
         if self._index is not None:
-            self._index._change("DELETE", self._index._path)
+            self._index._connection.change("DELETE", self._index._connection.path)
             self._index.close()
             self._index = None
         self._ids = []
 
 
 class _Encoder:
-    """A model of mteb that searches by itself, as one that only encodes."""
+    """The encoder of a model of mteb that has a search of its own."""
 
     def __init__(self, model: Any) -> None:
         self.mteb_model_meta = model.mteb_model_meta
@@ -137,13 +138,13 @@ class _Encoder:
 def with_index(model: Any, index_backend: PlaidSearchIndex | None = None) -> Any:
     """A model of mteb that searches by an index.
 
-    mteb's wrappers of PyLate's and sentence-transformers' late-interaction models bring searches of
-    their own. This one takes only their vectors.
+    mteb's wrappers of PyLate's and sentence-transformers' late-interaction models have searches of their own. This
+    one takes only their vectors.
 
     Parameters
     ----------
     model
-        What ``mteb.get_model`` returns.
+        A model of ``mteb.get_model``.
     index_backend
         The index; default: a temporary one.
 

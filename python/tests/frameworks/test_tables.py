@@ -1,4 +1,4 @@
-"""Tables, bars and frames, where what they need is installed; and the blocks of docs/frameworks.md."""
+"""Tables, bars and frames, where what they need is installed; and the blocks of docs/python.md, Frameworks."""
 
 from __future__ import annotations
 
@@ -68,11 +68,12 @@ def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
 
 def blocks(page: Path) -> list[tuple[int, str]]:
     text = page.read_text()
-    return [(text[: m.start()].count("\n") + 1, m[1]) for m in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    begin = text.index("## Frameworks\n")
+    return [(text[: m.start()].count("\n") + 1, m[1]) for m in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if m.start() > begin]
 
 
 def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "frameworks.md"
+    page = ROOT / "docs" / "python.md"
     os.symlink(ROOT / "docs", tmp_path / "docs")
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {"__name__": "page"}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/RoaringBitmap/roaring/v2"
-
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -17,10 +15,6 @@ const MaxDocs = 1<<32 - 2
 // TailBytes follow codes, factors and residuals, so that a kernel may read
 // whole vectors past the last token.
 const TailBytes = 1024
-
-// payloadFlag is the bit of a stored length by which format 1 says that there is a
-// payload. It means nothing where a bitmap says it.
-const payloadFlag = 1 << 31
 
 var errDocTable = errors.New("document table does not fit its counts")
 
@@ -60,12 +54,7 @@ func ParseDocTable(v []byte) (EncodedDocTable, error) {
 
 // Length is how many tokens a document has.
 func (t *EncodedDocTable) Length(i int) uint32 {
-	return binary.LittleEndian.Uint32(t.lengths[4*i:]) &^ payloadFlag
-}
-
-// PayloadFlagged is what format 1 says of a payload.
-func (t *EncodedDocTable) PayloadFlagged(i int) bool {
-	return binary.LittleEndian.Uint32(t.lengths[4*i:])&payloadFlag != 0
+	return binary.LittleEndian.Uint32(t.lengths[4*i:])
 }
 
 // ID is that of a document, as a copy.
@@ -95,15 +84,6 @@ func (t *EncodedDocTable) Offsets() ([]uint32, error) {
 		off[i+1] = uint32(sum)
 	}
 	return off, nil
-}
-
-// AddPayloadFlagged adds the documents that have a payload by the table.
-func (t *EncodedDocTable) AddPayloadFlagged(docs *roaring.Bitmap) {
-	for d := range t.Count {
-		if t.PayloadFlagged(d) {
-			docs.Add(t.First + uint32(d))
-		}
-	}
 }
 
 // ParseFloatType finds the type of the centroids by its name in the header.

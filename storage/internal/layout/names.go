@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of buckets and keys; docs/format.md draws them.
+// Names of buckets and keys; docs/formats.md draws them.
 var (
 	RootBucket = []byte("plaid")
 
@@ -41,8 +41,8 @@ var (
 	BucketIDs          = []byte("ids")
 	BucketPayload      = []byte("payload")
 	BucketPostings     = []byte("postings")
-	BucketFields       = []byte("fields") // optional
-	GenerationBuckets  = [][]byte{BucketCodec, BucketChunks, BucketIDs, BucketPayload, BucketPostings}
+	BucketFields       = []byte("fields")
+	GenerationBuckets  = [][]byte{BucketCodec, BucketChunks, BucketIDs, BucketPayload, BucketPostings, BucketFields}
 	GenerationKeys     = [][]byte{KeyHeader, KeyState, KeyTombstones, KeyPayloadDocs}
 	CodecKeys          = [][]byte{KeyCentroids, KeyCutoffs, KeyDimScale, KeyCentroidScale}
 	generationPrefix   = []byte("g")

@@ -1,5 +1,7 @@
 //go:build !purego
 
+// Package amx has the products of bytes of package native for AMX; everything
+// else is done by avx512.
 package amx
 
 import (
@@ -12,7 +14,7 @@ const MaxByteVectors = 2
 
 // Supported reports whether the processor and the operating system have what
 // [ByteProducts] needs.
-func Supported() bool { return avx512.SupportedBytes() && floats.AMXAllowed() }
+func Supported() bool { return avx512.Supported() && floats.AMXAllowed() }
 
 //go:noescape
 func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)

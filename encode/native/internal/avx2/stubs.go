@@ -1,6 +1,19 @@
 //go:build amd64 && !purego
 
+// Package avx2 holds the inner loops of package native in AVX2 and FMA. The assembler
+// is written by package gen. Lengths are not checked: package native does that.
+// Call nothing here unless Supported.
 package avx2
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor and the operating system have what
+// the functions of this package need.
+func Supported() bool {
+	return cpu.X86.HasAVX2 && cpu.X86.HasFMA
+}
 
 // The functions do what those of package plain do, to the bit.
 

@@ -1,6 +1,23 @@
 //go:build arm64 && !purego
 
+// Package neon holds the inner loops of package native in Advanced SIMD (NEON). The assembler
+// is written by package gen. Lengths are not checked: package native does that.
+// Call nothing here unless Supported.
 package neon
+
+import (
+	"golang.org/x/sys/cpu"
+)
+
+// Supported reports whether the processor and the operating system have what
+// the functions of this package need, but for [ByteProducts].
+func Supported() bool {
+	return true
+}
+
+// SupportedBytes reports whether the processor also multiplies bytes (the dot
+// product extension of ARMv8.2), for [ByteProducts].
+func SupportedBytes() bool { return cpu.ARM64.HasASIMDDP }
 
 // The functions do what those of package plain do, to the bit.
 

@@ -1,13 +1,16 @@
 package compressed
 
 import (
+	"flag"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -123,4 +126,15 @@ func TestErrorsWaitForTheDevice(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrOutOfMemory)
 		require.Equal(t, []string{"cuStreamSynchronize", "cuStreamSynchronize"}, after(), "both streams")
 	}
+}
+
+// A short run under the race detector draws fewer cases of each property.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if effort.Brief() {
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }

@@ -60,11 +60,11 @@ func TestEngineOnDeviceFollowsTheIndex(t *testing.T) {
 	}
 }
 
-// Two devices that share the documents follow the index as one does.
+// Two devices with the same documents follow the index as one does.
 func TestEngineOnTwoDevicesFollowsTheIndex(t *testing.T) {
 	one, _ := newFake()
 	two, _ := newFake()
-	compareEngines(t, kernels.Spread(attaching{runtimetest.OpenFake(t, one), 0}, attaching{runtimetest.OpenFake(t, two), 1 << 11}), 5, 60)
+	compareEngines(t, kernels.Several(attaching{runtimetest.OpenFake(t, one), 0}, attaching{runtimetest.OpenFake(t, two), 1 << 11}), 5, 60)
 	require.Empty(t, one.Faults())
 	require.Empty(t, two.Faults())
 }

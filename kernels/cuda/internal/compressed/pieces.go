@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
@@ -137,4 +141,148 @@ func (s *shape) fillStage(dst []byte, at stageLayout, p *piece, from kernels.Cor
 		parts = append(parts, j)
 	}
 	return parallel.Do(context.Background(), len(parts), copyThreads, func(i int) error { return arrays(parts[i]) })
+}
+
+// fineError bounds the error of a fine score relative to the sum of
+// |weight|·|q|: float32 sums of products of vectors of about unit length.
+const fineError = 2e-5
+
+// firstSlack is how much lower the k-th best score by the scan is taken to be
+// than it is, in errors of the scan: the k-th best fine score is seldom below
+// that, and if it is the search is repeated with lastSlack, which leaves no doubt.
+const firstSlack, lastSlack = 0.25, 2.5
+
+// order gives the K best by fine scores. more is how many documents have to be
+// listed for that, 0 if those were enough; doubtful says that one that was not
+// to be listed may belong among them.
+func (t *request) order() (docs []uint32, scores []float32, more int, doubtful bool) {
+	room := make([]uint64, 2*len(t.ids))
+	keys := room[:len(t.ids)] // the best score is the smallest key, then the lowest number
+	for i, s := range t.fine {
+		b := math.Float32bits(s + 0) // −0 is 0
+		if b>>31 == 0 {
+			b = ^b &^ (1 << 31)
+		}
+		keys[i] = uint64(b)<<32 | uint64(t.ids[i])
+	}
+	keys = sorted(keys, room[len(keys):])
+	k := min(t.query.K, len(keys))
+	docs, scores = make([]uint32, k), make([]float32, k)
+	for i, key := range keys[:k] {
+		b := uint32(key >> 32)
+		if b>>31 == 0 {
+			b = ^b &^ (1 << 31)
+		}
+		docs[i], scores[i] = uint32(key), math.Float32frombits(b)
+	}
+	if t.found > len(t.ids) {
+		return docs, scores, t.found, false
+	}
+	return docs, scores, 0, k == t.query.K && scores[k-1] < t.limit
+}
+
+// sorted sorts keys into room, of the same length. Scores are spread, so that of 256
+// equal steps between the least and the most each has a few keys, which are sorted by
+// themselves: in less than half of the time of one sort of all, whose branches are
+// guessed wrong.
+func sorted(keys, room []uint64) []uint64 {
+	if len(keys) < 32 {
+		slices.Sort(keys)
+		return keys
+	}
+	least, most := keys[0], keys[0]
+	for _, k := range keys {
+		least, most = min(least, k), max(most, k)
+	}
+	shift := max(bits.Len64(most-least)-8, 0)
+	var end [256]int // of each step; where its next key belongs, until all are there
+	for _, k := range keys {
+		end[(k-least)>>shift]++
+	}
+	sum := 0
+	for i, n := range end {
+		end[i] = sum
+		sum += n
+	}
+	for _, k := range keys {
+		i := (k - least) >> shift
+		room[end[i]] = k
+		end[i]++
+	}
+	begin := 0
+	for _, e := range end {
+		if e-begin > 1 {
+			slices.Sort(room[begin:e])
+		}
+		begin = e
+	}
+	return room
+}
+
+type topkFirstParams struct {
+	scores, groupBegin, ids, nDev, allowed, docMax, bound, keys, clock driver.Ptr
+	stride                                                             uint64
+	n, k                                                               uint32
+	idsStride                                                          uint64
+	maxByEntry                                                         uint32
+	deviations, slack                                                  float32
+	_                                                                  uint32
+}
+
+type topkNextParams struct {
+	keys, out, outIDs, outScores, outN driver.Ptr
+	n, k                               uint32
+}
+
+type pickParams struct {
+	scores, groupBegin, ids, nDev, allowed, docMax, bound, kth, outIDs, outScores, found, clock driver.Ptr
+	stride                                                                                      uint64
+	n, k, capacity, maxByEntry                                                                  uint32
+	deviations, slack, error                                                                    float32
+	_                                                                                           uint32
+}
+
+// pick lists, for each query, the documents that can be among the k best.
+func (b *batch) pick(t target) error {
+	if t.docs == 0 {
+		return nil
+	}
+	p := &pickParams{
+		scores: b.tmpAt(b.tmp.scores), groupBegin: b.beginAt(), ids: t.ids, nDev: t.listLen, allowed: t.allowed,
+		docMax: t.p.docMax.Ptr, bound: b.tmpAt(b.tmp.bound), outIDs: b.outAt(b.out.ids), outScores: b.outAt(b.out.coarse),
+		found: b.outAt(b.out.found), stride: uint64(t.docs), n: uint32(t.docs), k: uint32(b.k), capacity: uint32(b.room),
+		maxByEntry: t.maxByEntry, deviations: b.deviations, slack: b.slack, error: fineError,
+	}
+	gx := int(runtime.CeilDiv(t.docs, topkBlock))
+	if gx == 1 {
+		p.clock = b.clock(atScanned)
+		return follow(b, "pick", 1, b.queries, 1, 1024, 0, p)
+	}
+	err := runtime.Launch(b.rt, "topk_first", gx, b.queries, 1, 1024, 0, &topkFirstParams{
+		scores: p.scores, groupBegin: p.groupBegin, ids: p.ids, nDev: p.nDev, allowed: p.allowed, docMax: p.docMax, bound: p.bound,
+		keys: b.tmpAt(b.tmp.keys), clock: b.clock(atScanned), stride: p.stride, n: p.n, k: p.k, maxByEntry: p.maxByEntry, deviations: p.deviations, slack: p.slack,
+	})
+	if err != nil {
+		return err
+	}
+	p.kth = b.tmpAt(b.tmp.kth)
+	if err := b.merge(b.tmpAt(b.tmp.keys), b.tmpAt(b.tmp.keys2), gx*b.k, b.queries, b.k, 0, p.kth); err != nil {
+		return err
+	}
+	return runtime.Launch(b.rt, "collect", gx, b.queries, 1, 256, 0, p)
+}
+
+// merge reduces rows of n keys to the k best, in order.
+func (b *batch) merge(from, to driver.Ptr, n, rows, keep int, ids, scores driver.Ptr) error {
+	for {
+		gx := runtime.CeilDiv(n, topkBlock)
+		p := &topkNextParams{keys: from, out: to, n: uint32(n), k: uint32(keep)}
+		if gx == 1 {
+			p.outIDs, p.outScores = ids, scores
+		}
+		if err := runtime.Launch(b.rt, "topk_next", gx, rows, 1, 1024, 0, p); err != nil || gx == 1 {
+			return err
+		}
+		from, to, n = to, from, gx*keep
+	}
 }

@@ -186,3 +186,81 @@ func (p *pass) heads() {
 	}
 	follow(p, "encoder/encoder_unit", runtime.CeilDiv(count, 8), 1, rowThreads, 0, unit)
 }
+
+// The structs of src/encoder/encoder.cuh.
+
+type encoderGemmParams struct {
+	a, w, bias, out, positions, angles driver.Ptr
+	rows, n, k, half, turned, stages   uint32
+}
+
+type encoderHeadParams struct {
+	a, w, bias, add, addHalf, out, outHalf driver.Ptr
+	rows, n, k, activation, stages, _      uint32
+}
+
+type encoderEmbedParams struct {
+	ids, positions, words, places, gamma, beta, x, stream driver.Ptr
+	epsilon                                               float32
+	rows, hidden, width                                   uint32
+}
+
+type encoderNormParams struct {
+	delta, x, stream, gamma, beta driver.Ptr
+	epsilon                       float32
+	rows, hidden, width           uint32
+}
+
+type encoderSpan struct{ first, length, attended, part uint32 }
+
+type encoderAttentionParams struct {
+	qkv, out, spans  driver.Ptr
+	scale            float32
+	width, window, _ uint32
+}
+
+type encoderUnitParams struct {
+	in, inHalf, kept, out, outHalf, bad driver.Ptr
+	count, dim, stride, _               uint32
+}
+
+// graphKey is all that the launches of a small pass depend on: numbers of rows and spans,
+// rounded up, so that there are few graphs.
+type graphKey struct{ rows, spans int }
+
+// smallRows is up to how many rows a pass is a small one.
+const smallRows = 256
+
+// Rows of a small pass are rounded up to graphRows, its spans to a power of two. There are
+// at most smallRows/graphRows · (1 + log₂ smallRows) graphs.
+const graphRows = 32
+
+func powerOfTwo(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+// once gives the device a pass of which all is known but what is in memory: as a graph,
+// which is made of the second one of a kind, when the driver knows the kernels.
+func (m *model) once(rt *runtime.Runtime, key graphKey, work func() error) error {
+	if m.noGraph {
+		return work()
+	}
+	g, seen := m.graphs[key]
+	if !seen {
+		m.graphs[key] = driver.Graph{}
+		return work()
+	}
+	if g == (driver.Graph{}) {
+		var err error
+		if g, err = rt.Driver.Capture(rt.Stream, work); err != nil {
+			m.noGraph = true
+			return work() // what is really wrong is wrong here too
+		}
+		m.graphs[key] = g
+	}
+	return rt.Driver.LaunchGraph(g, rt.Stream)
+}

@@ -25,7 +25,7 @@ func encoders(t testing.TB) map[string]string {
 		}
 		return all
 	}
-	all["colbert-mini"] = realdata.Path(t, "models", "colbert-mini")
+	all["colbert-mini"] = realdata.Mini(t)
 	return all
 }
 

@@ -1,3 +1,0 @@
-// Package amx has the products of bytes of package native for AMX; everything
-// else is done by avx512.
-package amx

@@ -1,0 +1,178 @@
+//go:build amd64 && !purego
+
+// Package amx has the loops that gain from AMX's matrix products: of bytes, levels Fast
+// and Fine of MaxSim and the filter of nearest centroids, which computes the same
+// integers as avx512.Filter; of bfloat16, the screening of plain vectors.
+package amx
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/internal/avx512"
+	"github.com/plaid-ir/plaid/kernels/internal/tiles"
+)
+
+//go:noescape
+func filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int, config *[64]byte) (size int)
+
+// configs are the shapes of the tiles, by the number of 16 dimensions that are
+// left over by steps of 64.
+var configs = func() (all [4][64]byte) {
+	for left := range all {
+		c := &all[left]
+		c[0] = 1 // palette
+		for t := range 8 {
+			rows, bytes := 16, 64
+			if left > 0 && t == 6 {
+				bytes = 16 * left
+			}
+			if left > 0 && t == 7 {
+				rows = 4 * left
+			}
+			binary.LittleEndian.PutUint16(c[16+2*t:], uint16(bytes))
+			c[48+t] = byte(rows)
+		}
+	}
+	return all
+}()
+
+// Filter does what [avx512.Filter] does. hits has room for 16 more vectors
+// than k. It needs [Supported].
+func Filter(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) (size int) {
+	if k < 16 {
+		return avx512.Filter(hits, levels, stride, x, first, best, margin, k)
+	}
+	return filter(hits, levels, stride, x, first, best, margin, k, &configs[stride/16%4])
+}
+
+// rerank gives the assembler the offsets of the fields.
+type rerank tiles.Call
+
+//go:noescape
+func rerank1(r *rerank, win *windows, config *[64]byte)
+
+//go:noescape
+func rerank2(r *rerank, win *windows, config *[64]byte)
+
+//go:noescape
+func rerank4(r *rerank, win *windows, config *[64]byte)
+
+//go:noescape
+func rerank8(r *rerank, win *windows, config *[64]byte)
+
+// Rerank does the work of a call. It needs [Supported].
+func Rerank(c *tiles.Call) {
+	r := (*rerank)(c)
+	i := bits.TrailingZeros(uint(r.Nbits))
+	win := &selectors[i]
+	switch i {
+	case 0:
+		rerank1(r, win, &tileConfig)
+	case 1:
+		rerank2(r, win, &tileConfig)
+	case 2:
+		rerank4(r, win, &tileConfig)
+	default:
+		rerank8(r, win, &tileConfig)
+	}
+}
+
+// windows are the operands of VPMULTISHIFTQB, which takes eight bits from
+// anywhere in a word of 64, and the masks for what it takes: high and low.
+type windows struct {
+	from, mask [2][64]byte
+}
+
+// selectors are the windows for 1, 2, 4 and 8 bits.
+var selectors = func() (all [4]windows) {
+	for i := range all {
+		n, s := 1<<i, &all[i]
+		for m := range 64 {
+			first := (8*(m/8/n) + m%8) * n // bit of the field in its word
+			s.from[0][m], s.mask[0][m] = byte(first+n-8)&63, byte(0xff<<(8-n))
+			s.from[1][m], s.mask[1][m] = byte(first), byte(1<<n-1)
+			if n == 8 {
+				s.from[1][m], s.mask[1][m] = byte(first+4)&63, 15
+			}
+		}
+	}
+	return all
+}()
+
+// tileConfig makes all tiles 16 rows of 64 bytes.
+var tileConfig = func() (c [64]byte) {
+	c[0] = 1 // palette
+	for t := range 8 {
+		binary.LittleEndian.PutUint16(c[16+2*t:], 64)
+		c[48+t] = 16
+	}
+	return c
+}()
+
+// fine gives the assembler the offsets of the fields; those of its Call, which
+// comes first, are those of rerank.
+type fine tiles.Fine
+
+//go:noescape
+func fine1(f *fine, win *window, config *[64]byte)
+
+//go:noescape
+func fine2(f *fine, win *window, config *[64]byte)
+
+//go:noescape
+func fine4(f *fine, win *window, config *[64]byte)
+
+//go:noescape
+func fine8(f *fine, win *window, config *[64]byte)
+
+// Fine does the work of a call. It needs [Supported].
+func Fine(c *tiles.Fine) {
+	f := (*fine)(c)
+	i := bits.TrailingZeros(uint(c.Nbits))
+	win := &fieldWindows[i]
+	switch i {
+	case 0:
+		fine1(f, win, &tileConfig)
+	case 1:
+		fine2(f, win, &tileConfig)
+	case 2:
+		fine4(f, win, &tileConfig)
+	default:
+		fine8(f, win, &tileConfig)
+	}
+}
+
+// window is the operand of VPMULTISHIFTQB and the mask for what it takes.
+type window struct {
+	from, mask [64]byte
+}
+
+// fieldWindows take the fields as they are, for 1, 2, 4 and 8 bits.
+var fieldWindows = func() (all [4]window) {
+	for i, s := range selectors {
+		part := 1 // in the bottom bits of a byte
+		if i == 3 {
+			part = 0 // the byte
+		}
+		all[i] = window{s.from[part], s.mask[part]}
+	}
+	return all
+}()
+
+//go:noescape
+func halves(dst *[32]float32, most *[32]float32, rows *uint16, n, dim int, panel *uint16, factors *float32, config *[64]byte)
+
+// HalvesRows is the least number of rows of Halves, and HalvesDims what its dimensions
+// are a multiple of.
+const HalvesRows, HalvesDims = 16, 32
+
+// Halves writes the products of len(dst) ≥ HalvesRows rows of dim bfloat16 values with the
+// 32 columns of a panel of such, times the factor of the row where factors is not nil, and
+// raises most to the largest of each column. The panel has two values of each column,
+// then the next two. Sums are float32, rounded after each product, in an order of their
+// own; denormal values count as zeros. It needs [SupportedHalves].
+func Halves(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32) {
+	halves(&dst[0], most, &rows[0], len(dst), dim, &panel[0], unsafe.SliceData(factors), &configs[0])
+}

@@ -1,0 +1,311 @@
+"""The ways of documents into an index.
+
+The first documents of an index are held back in files. Once there are many of them, at the end of the source or when
+the files are full, `plaid index` builds the index; fewer go to the service, as do all later documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from types import TracebackType
+from typing import Any, Iterable, Mapping, Sequence, cast
+
+from . import _build
+from ._arrays import Embeddings, Matrix, batches, to_matrices
+from ._connection import Connection
+from ._documents import (
+    MAX_DOCUMENTS,
+    MAX_VECTOR_BYTES,
+    encode,
+    send_texts,
+    send_vectors,
+    text_batches,
+    with_stored_metadata,
+)
+from ._errors import PlaidError, RequestError, add_to_position
+from ._files import load
+from ._locks import temporary_build_folder
+from ._metadata import metadata_rows
+from ._progress import Meter, Progress
+
+#: Characters of texts that make one token, at most.
+_CHARACTERS_PER_TOKEN = 4
+
+
+def add_documents(
+    connection: Connection,
+    ids: Any,
+    embeddings: Embeddings,
+    metadata: Any,
+    keep_metadata: bool | None,
+    batch_size: int | None,
+    progress: Progress,
+) -> None:
+    matrices, fields = _documents_of(connection, ids, embeddings, metadata, "there are")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+    with Meter(progress, len(fields)) as meter:
+        keep = False if metadata is not None else keep_metadata
+        _add(connection, matrices, fields, keep, batch_size, meter)
+
+
+def _add(
+    connection: Connection,
+    matrices: list[Matrix],
+    fields: list[dict[str, Any]],
+    keep_metadata: bool | None,
+    batch_size: int | None,
+    meter: Meter,
+) -> None:
+    if not fields:
+        return
+    total = len(fields)
+    many = sum(len(m) for m in matrices) >= _build.MIN_TOKENS
+    if batch_size is None and many and _can_build(connection):
+        with contextlib.ExitStack() as stack:
+            spool = _open_spool(connection, stack)
+            spool.add(matrices, fields)
+
+            def show(stage: str, part: float) -> None:
+                meter.raise_to(int(part * total) if stage == "encode" else 0)
+
+            if _build_and_load(connection, spool, None, show):
+                meter.raise_to(total)
+                return
+    connection.declare()
+    fields = with_stored_metadata(connection, fields, keep_metadata, matrices, stacklevel=5)
+    sizes = [m.nbytes for m in matrices]
+    if any(len(f) > 1 for f in fields):
+        sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
+    for part in batches(sizes, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
+        send_vectors(connection, matrices[part], fields[part], part.start)
+        meter.add(part.stop - part.start)
+
+
+def add_batches(
+    connection: Connection, source: Iterable[Sequence[Any]], total: int | None, progress: Progress, hold: bool
+) -> None:
+    count = 0
+    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold) as first:
+        for i, batch in enumerate(source):
+            if len(batch) not in (2, 3):
+                raise ValueError(
+                    f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)"
+                )
+            metadata = batch[2] if len(batch) == 3 else None
+            matrices, fields = _documents_of(connection, batch[0], batch[1], metadata, f"batch {i} has")
+            if fields and not first.hold_vectors(matrices, fields):
+                try:
+                    _add(connection, matrices, fields, None if metadata is None else False, None, Meter(None, None))
+                except PlaidError as e:
+                    add_to_position(e, "document", count)
+                    raise
+                meter.add(len(fields))
+            count += len(fields)
+
+
+def add_texts(
+    connection: Connection,
+    texts: Iterable[str],
+    ids: Iterable[str] | Iterable[int] | None,
+    metadata: Iterable[Mapping[str, Any]] | None,
+    text_field: str,
+    pool_factor: int | None,
+    keep_metadata: bool | None,
+    batch_size: int,
+    progress: Progress,
+    hold: bool,
+) -> None:
+    if isinstance(texts, (str, bytes)):
+        raise TypeError("texts is one text; want a list of texts")
+    numbered = ids is None
+    if ids is None:
+        if connection.count():
+            raise ValueError("the index has documents already: name the new ones by ids")
+        ids = cast("Iterable[int]", itertools.count())
+    elif isinstance(ids, (str, bytes)):
+        raise TypeError("ids is one text; want a list of ids")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; want 1 or more")
+    total = len(texts) if isinstance(texts, Sequence) else None
+    for what, other in (("ids", ids), ("metadata", metadata)):
+        if total is not None and isinstance(other, Sequence) and len(other) != total:
+            raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
+    hold = hold and (not isinstance(texts, Sequence) or _may_be_many(texts, pool_factor))
+    all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
+    start = 0
+    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold) as first:
+        for batch in text_batches(texts, batch_size):
+            some: list[Any] = list(itertools.islice(all_ids, len(batch)))
+            if len(some) < len(batch):
+                raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
+            names = [str(i) for i in some] if numbered else connection.to_names(some)
+            _refuse_duplicates(names)
+            fields: list[dict[str, Any]] = [{"_id": i} for i in names]
+            if all_metadata is not None:
+                fields = metadata_rows(list(itertools.islice(all_metadata, len(batch))), names)
+            if text_field:
+                fields = [{text_field: t, **f} for f, t in zip(fields, batch)]
+            if not first.hold_texts(batch, fields, pool_factor):
+                if all_metadata is None:
+                    fields = with_stored_metadata(connection, fields, keep_metadata, None, text_field, stacklevel=4)
+                send_texts(connection, batch, fields, pool_factor, start)
+                meter.add(len(batch))
+            start += len(batch)
+    endless = isinstance(all_ids, itertools.count)
+    for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
+        for _ in rest:
+            raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
+
+
+class FirstDocuments:
+    """Holds the first documents of an index back, until they are known to be many or few.
+
+    The end of the block stores them, even when it ends by an error: a source that breaks off loses nothing.
+    `hold_vectors` and `hold_texts` report whether the documents are held; the caller stores those that are not.
+    """
+
+    def __init__(self, connection: Connection, meter: Meter, hold: bool) -> None:
+        self._connection, self._meter = connection, meter
+        self._stack = contextlib.ExitStack()
+        self._spool: _build.Spool | None = None
+        #: Texts that are not many yet: the position of the first, the texts and their ids and metadata.
+        self._texts: list[tuple[int, list[str], list[dict[str, Any]]]] = []
+        self._characters = self._count = 0
+        self._ids: set[str] = set()
+        self._pool_factor: int | None = None
+        #: The model of the service that encoded the texts, as `plaid index` takes it.
+        self._model: Mapping[str, Any] | None = None
+        self._holds = hold and _can_build(connection)
+
+    def __enter__(self) -> FirstDocuments:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._store()
+
+    def hold_vectors(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> bool:
+        if not self._accept(fields):
+            return False
+        self._add_to_spool(matrices, fields)
+        self._meter.add(len(fields))
+        return True
+
+    def hold_texts(self, texts: list[str], fields: list[dict[str, Any]], pool_factor: int | None) -> bool:
+        if not self._accept(fields):
+            return False
+        self._texts.append((self._count, texts, fields))
+        self._count += len(texts)
+        self._characters += sum(map(len, texts))
+        self._pool_factor = pool_factor
+        if self._characters >= _min_characters(pool_factor):
+            while self._texts:
+                start, some, rows = self._texts[0]
+                matrices = encode(self._connection, some, False, pool_factor, start)
+                if self._model is None:
+                    model = self._connection.request("GET", "/health")["model"]
+                    keys = {"name": "path", "fingerprint": "fingerprint", "precision": "precision"}
+                    self._model = {name: model[key] for name, key in keys.items()}
+                self._add_to_spool(matrices, rows)
+                self._texts.pop(0)
+                self._meter.add(len(some))
+        return True
+
+    def _accept(self, fields: Sequence[Mapping[str, Any]]) -> bool:
+        """Reports whether documents may be held. A document whose id is held already replaces that one, which only the
+        service can do."""
+        ids = [row["_id"] for row in fields]
+        full = self._spool is not None and self._spool.tokens >= _build.MAX_TOKENS
+        if self._holds and (full or not self._ids.isdisjoint(ids)):
+            self._store()
+        if self._holds:
+            self._ids.update(ids)
+        return self._holds
+
+    def _add_to_spool(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> None:
+        if self._spool is None:
+            self._spool = _open_spool(self._connection, self._stack)
+        self._spool.add(matrices, fields)
+
+    def _store(self) -> None:
+        """Stores the documents that are held, and holds no more."""
+        self._holds = False
+        texts, self._texts = self._texts, []
+        spool, self._spool = self._spool, None
+        with self._stack:
+            if spool is not None and spool.ids:
+                self._store_spool(spool)
+        for start, some, rows in texts:
+            send_texts(self._connection, some, rows, self._pool_factor, start)
+            self._meter.add(len(some))
+
+    def _store_spool(self, spool: _build.Spool) -> None:
+        def show(stage: str, part: float) -> None:
+            self._meter.show_stage(f"{stage} {part:.0%}")
+            self._meter.add(0)
+
+        many = spool.tokens >= _build.MIN_TOKENS or self._model is not None
+        if many and _build_and_load(self._connection, spool, self._model, show):
+            return
+        start = 0
+        for matrices, fields in spool.batches(MAX_VECTOR_BYTES, MAX_DOCUMENTS):
+            send_vectors(self._connection, matrices, fields, start)
+            start += len(fields)
+
+
+def _can_build(connection: Connection) -> bool:
+    """Reports whether an index can be built here: its service was started here, and has no documents of it."""
+    return connection.service is not None and not connection.read_only and not connection.count()
+
+
+def _open_spool(connection: Connection, stack: contextlib.ExitStack) -> _build.Spool:
+    assert connection.service is not None
+    folder = stack.enter_context(temporary_build_folder(connection.service.run_folder))
+    return stack.enter_context(contextlib.closing(_build.Spool(folder)))
+
+
+def _build_and_load(connection: Connection, spool: _build.Spool, model: Mapping[str, Any] | None, show: Any) -> bool:
+    """Builds an index and gives it to the service. Reports false if another process has added documents meanwhile."""
+    assert connection.service is not None
+    connection.declare()
+    path = spool.build(connection.service.binary, connection.config, model, show)
+    try:
+        load(connection, path, None)
+        return True
+    except RequestError as e:
+        if e.code != "INDEX_ALREADY_EXISTS":
+            raise
+        return False
+
+
+def _may_be_many(texts: Sequence[str], pool_factor: int | None) -> bool:
+    # An item that is no text is an error later, with its position.
+    characters = sum(len(t) for t in texts if isinstance(t, str))  # pyright: ignore[reportUnnecessaryIsInstance]
+    return characters >= _min_characters(pool_factor)
+
+
+def _min_characters(pool_factor: int | None) -> int:
+    return _CHARACTERS_PER_TOKEN * _build.MIN_TOKENS * (pool_factor or 1)
+
+
+def _documents_of(
+    connection: Connection, ids: Any, embeddings: Embeddings, metadata: Any, subject: str
+) -> tuple[list[Matrix], list[dict[str, Any]]]:
+    """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
+    names = connection.to_names(ids)
+    matrices = to_matrices(embeddings, "document")
+    if len(names) != len(matrices):
+        raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
+    _refuse_duplicates(names)
+    return matrices, [{"_id": i} for i in names] if metadata is None else metadata_rows(metadata, names)
+
+
+def _refuse_duplicates(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        twice = next(i for i in names if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise ValueError(f"id {twice!r} is there twice")
