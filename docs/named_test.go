@@ -50,7 +50,7 @@ func testsOf(t *testing.T, word string) (names []string) {
 // Tests that pages and the scripts of CI name in commands are there: go test says nothing of a
 // pattern that fits none.
 func TestNamedTestsAreThere(t *testing.T) {
-	checked := 0
+	checked, testsIn := 0, map[string][]string{}
 	for _, page := range append(markdownFiles(t), ".ci/run", ".ci/long", ".ci/windows") {
 		script := strings.HasPrefix(page, ".ci/")
 		var commands []string
@@ -76,7 +76,10 @@ func TestNamedTestsAreThere(t *testing.T) {
 			}
 			var names []string
 			for _, m := range packages {
-				names = append(names, testsOf(t, m[1])...)
+				if _, read := testsIn[m[1]]; !read {
+					testsIn[m[1]] = testsOf(t, m[1])
+				}
+				names = append(names, testsIn[m[1]]...)
 			}
 			for _, m := range testPattern.FindAllStringSubmatch(command, -1) {
 				if m[1] == "^$" || m[1] == "-" || m[1] == "NONE" || m[1][0] == '"' { // none, with -bench; a variable
