@@ -31,7 +31,8 @@ const turns = 4
 
 func startCompany(t testing.TB) *company {
 	st := openStore(t, nil)
-	s, err := server.New(st.Set(), words{}, &server.Options{Limits: server.Limits{Stall: time.Hour, Concurrent: turns, Wait: time.Hour}})
+	limits := server.Limits{Stall: time.Hour, Concurrent: turns, Wait: time.Hour}
+	s, err := server.New(st.Set(), words{}, patient(&server.Options{Limits: limits}))
 	require.NoError(t, err)
 	h := &service{Server: s, store: st}
 	for _, name := range []string{"healthy", "a"} {

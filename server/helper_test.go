@@ -53,11 +53,27 @@ func start(t testing.TB, e server.Encoder, o *server.Options) *service {
 
 func startAt(t testing.TB, st *store.Store, e server.Encoder, o *server.Options) *service {
 	t.Helper()
-	s, err := server.New(st.Set(), e, o)
+	s, err := server.New(st.Set(), e, patient(o))
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return &service{s, h.URL, st}
+}
+
+// patient returns the options without limits of time that the test does not set: on a busy machine
+// a request may take longer than the 30 seconds that are usual.
+func patient(o *server.Options) *server.Options {
+	var p server.Options
+	if o != nil {
+		p = *o
+	}
+	if p.Limits.Quick == 0 {
+		p.Limits.Quick = -1
+	}
+	if p.Limits.Work == 0 {
+		p.Limits.Work = -1
+	}
+	return &p
 }
 
 // reply is an answer.
