@@ -155,6 +155,7 @@ var cranfield struct {
 }
 
 func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
 	code := m.Run()
 	if cranfield.dir != "" {
 		_ = os.RemoveAll(cranfield.dir)
