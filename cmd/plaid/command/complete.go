@@ -152,7 +152,7 @@ func (a *app) completersOfFlags() map[string]completer {
 		},
 		"device":         completeDevice,
 		"encoder":        words(encode.Native, encode.ONNXRuntime, "http://", "https://"),
-		"encoder-option": words("library=", "device=", "graph=", "api=", "query-prefix=", "document-prefix=", "batch=", "timeout=", "attempts="),
+		"encoder-option": words("library=", "graph=", "api=", "query-prefix=", "document-prefix=", "batch=", "timeout=", "attempts="),
 		"measures":       measures,
 		"scales":         words("dim,centroid", "dim", "centroid", "none"),
 		"doc":            a.completeID,

@@ -127,7 +127,7 @@ func NewConfig() *Config {
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
-	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")

@@ -22,7 +22,7 @@ type backend struct {
 
 func (b *backend) register(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
-	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, device, graph; of a server api, query-prefix, "+
+	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, graph; of a server api, query-prefix, "+
 		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
 }
 
@@ -44,8 +44,6 @@ func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
 		switch key {
 		case "library":
 			o.Library = value
-		case "device":
-			o.Device = value
 		case "graph":
 			o.Graph = value
 		default:
