@@ -140,12 +140,13 @@ func TestImport(t *testing.T) {
 		s.ok(t, 200, "POST", "/indices/"+name+"/search", object{"queries": list{query("dogs bark")}}, &f)
 		require.Equal(t, "b", f.Results[0].Metadata[0]["_id"])
 	}
-	r := s.send(t, "PUT", "/indices/kept/import", packed(t, filepath.Join("..", "index", "interop", "testdata", "real", "next-plaid"), ""), tarType)
+	next := t.TempDir()
+	require.NoError(t, os.CopyFS(next, os.DirFS(filepath.Join("..", "index", "interop", "testdata", "real", "next-plaid"))))
+	r := s.send(t, "PUT", "/indices/next/import", packed(t, next, ""), tarType)
 	require.Equal(t, 200, r.status, r.body)
-	var got struct{ Metadata []object }
-	s.ok(t, 200, "POST", "/indices/kept/metadata/get", object{"document_ids": list{40}}, &got)
-	require.EqualValues(t, 2030, got.Metadata[0]["year"])
-	require.Equal(t, "a", got.Metadata[0]["tags"].(list)[0])
+	require.NoError(t, os.WriteFile(filepath.Join(next, "metadata.db"), []byte("of another program"), 0o666))
+	p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", packed(t, next, ""), tarType)
+	require.Contains(t, p.Message, "without metadata.db the documents alone are taken over")
 	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/flat/import", engineFolder(t, ""), tarType)
 	s.refused(t, 415, server.CodeMediaType, "PUT", "/indices/new/import", engineFolder(t, ""), octets)
 

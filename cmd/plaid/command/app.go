@@ -171,6 +171,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+	case is(interop.ErrPayloads) && has("payload"):
+		return "--payload FILE takes others along, --payload none does without"
 	case is(encode.ErrLines) && has("text-format"):
 		return "--text-format lines reads it"
 	case is(encode.ErrLines) && has("queries-format"):

@@ -86,7 +86,7 @@ func (a *app) completions(root *cobra.Command) {
 
 // Endings of files.
 var (
-	vectorFiles = ending("npy", "npz", "safetensors", "jsonl", "ndjson", "maxsim")
+	vectorFiles = ending("npy", "npz", "safetensors", "jsonl", "ndjson")
 	textFiles   = ending("jsonl", "ndjson", "json", "csv", "tsv", "txt", "md", "gz")
 	lengthFiles = ending("npy", "json", "txt")
 	idFiles     = ending("txt", "json", "npy")

@@ -34,7 +34,7 @@ type Documents struct {
 
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 	VectorsModel(f, &d.Model)
 }
@@ -93,7 +93,7 @@ func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 // RegisterScored adds the flags of documents to be scored as they are.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	d.flag = "docs"
-	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 }
 
@@ -211,7 +211,7 @@ func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	q.set = f
 	q.textless = f.Lookup("queries-text") == nil
 	registerInputFormat(f)
-	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin")
+	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
 	f.StringVar(&q.mask, "query-mask", "", "`FILE` [queries, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
