@@ -120,9 +120,6 @@ type overlaid struct {
 	payload *payloads // nil: that of the source
 }
 
-// Unwrap is the source itself.
-func (s *overlaid) Unwrap() Source { return s.Source }
-
 func (s *overlaid) ID(i int) string {
 	if s.ids == nil {
 		return s.Source.ID(i)

@@ -22,7 +22,6 @@ import (
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
-	"github.com/plaid-ir/plaid/vectors/packed"
 )
 
 // scoreFlags say what plaid score scores.
@@ -35,7 +34,6 @@ type scoreFlags struct {
 	normalize    bool
 	threads      int
 	device       flags.Device
-	pack         string // file to write instead
 }
 
 func (s *scoreFlags) register(f *pflag.FlagSet) {
@@ -47,7 +45,6 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
 	flags.Threads(f, &s.threads, 0)
 	s.device.Register(f)
-	f.StringVar(&s.pack, "pack", "", "score nothing: write the documents to `FILE`"+packed.Suffix+", packed, for --docs")
 }
 
 func (a *app) scoreCommand() *cobra.Command {
@@ -66,29 +63,16 @@ document without tokens is never printed.
 The scores are of float32 products. A vector counts as it is unless --normalize
 is given.
 
-With --pack nothing is scored: documents go to a file, NAME.maxsim, with their
-ids and what lets most products be left out (docs/dense.md). It takes the type of
-vectors that are mapped; of others it is float32, and takes the memory for all. It is read where
-other files of vectors are, and --docs maps it.
-
 Formats are those of plaid search: table is for reading, jsonl is one object a
 query, trec has the columns query, Q0, document, rank, score and tag.`,
 		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
-  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0
-  plaid score --pack docs.maxsim --docs docs.npy --lengths doclens.npy --ids ids.txt
-  plaid score --queries queries.npy --docs docs.maxsim`,
+  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
 		Args: takes(),
 	}
 	f := cmd.Flags()
 	s.register(f)
 	printed.registerFormat(cmd)
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
-		if s.pack != "" {
-			if err := s.checkPack(f); err != nil {
-				return err
-			}
-			return a.pack(ctx, &s)
-		}
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
@@ -318,14 +302,13 @@ func (x *scoring) terms() maxsim.Terms {
 	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 }
 
-// scoreAll scores documents with all queries. They were screened before, or will be if that
-// is worth while.
-func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch, s *maxsim.Screening) error {
+// scoreAll scores documents with all queries, in two stages if that is worth while.
+func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch) error {
 	if x.onDevice {
 		// Not held: what the device keeps for the next block would go with it.
 		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
 	}
-	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: s != nil || x.queries.Tokens.Rows() >= screenRows, Screening: s, Threads: x.flags.threads})
+	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
 	if err != nil {
 		return err
 	}
@@ -335,7 +318,7 @@ func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch, s *maxsim.Sc
 // block scores documents with all queries, or with those that want them.
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
 	if x.wanted == nil {
-		return x.scoreAll(ctx, docs, nil)
+		return x.scoreAll(ctx, docs)
 	}
 	var queries, items []int32
 	for i, ordinal := range ordinals {

@@ -3,20 +3,18 @@ package command
 import (
 	"context"
 	"errors"
-	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/vectors"
-	"github.com/plaid-ir/plaid/vectors/packed"
 )
 
 // wholeDocs are documents that lie in memory as one matrix, because their file is
 // mapped: nothing of it is read before it is scored.
 type wholeDocs struct {
-	all *packed.Documents
+	all *maxsim.Batch
 	// slice is the documents from to to.
-	slice func(from, to int) *packed.Documents
+	slice func(from, to int) *maxsim.Batch
 	// check finds what is wrong with them; it reads them.
 	check func(ctx context.Context, from, to int) error
 	// unchanged is asked for before anything is made of what was read.
@@ -26,11 +24,6 @@ type wholeDocs struct {
 
 // wholeOf maps documents, or returns nil if they can only be read.
 func wholeOf(src vectors.Source) (*wholeDocs, error) {
-	if o, ok := src.(interface{ Unwrap() vectors.Source }); ok {
-		if f, ok := o.Unwrap().(*packed.File); ok {
-			return &wholeDocs{all: &f.Documents, slice: f.Slice, check: f.Verify, unchanged: f.Unchanged, close: func() error { return nil }}, nil
-		}
-	}
 	m, err := vectors.Map(src)
 	if m == nil || err != nil {
 		return nil, err
@@ -42,19 +35,19 @@ func wholeOf(src vectors.Source) (*wholeDocs, error) {
 	case m.U16 != nil:
 		tokens = maxsim.Float16(m.U16, m.Dim)
 	}
-	slice := func(from, to int) *packed.Documents {
+	slice := func(from, to int) *maxsim.Batch {
 		lo, hi := m.Starts[from], m.Starts[to]
 		b := &maxsim.Batch{Tokens: tokens.Slice(lo, hi)}
 		if m.Rows != nil { // padded
 			b.Count, b.Lengths = to-from, m.Rows[from:to]
 			b.Stride = (hi - lo) / max(b.Count, 1)
-			return &packed.Documents{Batch: b}
+			return b
 		}
 		b.Offsets = make([]int, to-from+1)
 		for i := range b.Offsets {
 			b.Offsets[i] = m.Starts[from+i] - lo
 		}
-		return &packed.Documents{Batch: b}
+		return b
 	}
 	return &wholeDocs{all: slice(0, src.Len()), slice: slice, check: m.Check, unchanged: m.Unchanged, close: m.Close}, nil
 }
@@ -85,7 +78,7 @@ func (x *scoring) scoreWhole(ctx context.Context) error {
 	if x.onDevice {
 		size = 16 * scoreBlockDevice // the backend has pieces of its own
 	}
-	b := x.whole.all.Batch
+	b := x.whole.all
 	for from := 0; from < b.Len(); {
 		to := from + 1
 		first, _ := b.Span(from)
@@ -96,8 +89,7 @@ func (x *scoring) scoreWhole(ctx context.Context) error {
 		}
 		err := x.whole.checked(ctx, from, to, x.flags.threads)
 		if err == nil {
-			d := x.whole.slice(from, to)
-			err = x.scoreAll(ctx, d.Batch, d.Screening)
+			err = x.scoreAll(ctx, x.whole.slice(from, to))
 		}
 		if err != nil {
 			return x.whole.fault(err)
@@ -111,7 +103,7 @@ func (x *scoring) scoreWhole(ctx context.Context) error {
 func (x *scoring) wholeWanted(ctx context.Context) (err error) {
 	const most = 1 << 16 // pairs at a time
 	docs := x.whole.all
-	held, err := x.backend.Hold(ctx, docs.Batch, maxsim.HoldOptions{Screen: docs.Screening != nil, Screening: docs.Screening})
+	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{})
 	if err != nil {
 		return err
 	}
@@ -122,9 +114,9 @@ func (x *scoring) wholeWanted(ctx context.Context) (err error) {
 		queries, items = queries[:0], items[:0]
 		return err
 	}
-	for i := range docs.Batch.Len() {
+	for i := range docs.Len() {
 		wanted := x.wanted[x.docs.ID(i)]
-		if lo, hi := docs.Batch.Span(i); len(wanted) == 0 || lo == hi || x.docs.Rows(i) == 0 {
+		if lo, hi := docs.Span(i); len(wanted) == 0 || lo == hi || x.docs.Rows(i) == 0 {
 			continue
 		}
 		if err := x.whole.check(ctx, i, i+1); err != nil {
@@ -140,31 +132,4 @@ func (x *scoring) wholeWanted(ctx context.Context) (err error) {
 		}
 	}
 	return score()
-}
-
-// wholeInMemory reads documents that cannot be mapped.
-func wholeInMemory(ctx context.Context, src vectors.Source) (*packed.Documents, error) {
-	var values []float32
-	offsets := []int{0}
-	for d, err := range src.Docs(ctx, 0, src.Len()) {
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, d.Tokens...)
-		offsets = append(offsets, len(values)/src.Dim())
-	}
-	return &packed.Documents{Batch: maxsim.Packed(maxsim.Float32(values, src.Dim()), offsets)}, nil
-}
-
-// givenIDs are the ids of documents; nil if they are mere numbers.
-func givenIDs(src vectors.Source) []string {
-	ids, numbers := make([]string, src.Len()), true
-	for i := range ids {
-		ids[i] = src.ID(i)
-		numbers = numbers && ids[i] == strconv.Itoa(i)
-	}
-	if numbers {
-		return nil
-	}
-	return ids
 }

@@ -1,4 +1,0 @@
-package packed
-
-// Parse reads a file that is in memory.
-var Parse = parse
