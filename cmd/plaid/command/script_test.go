@@ -3,12 +3,10 @@ package command
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -76,7 +74,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
-			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP, "formerly": formerly,
+			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP,
 		},
 	})
 }
@@ -174,18 +172,6 @@ func cut(ts *testscript.TestScript, _ bool, args []string) {
 	info, err := os.Stat(path)
 	ts.Check(err)
 	ts.Check(os.Truncate(path, info.Size()-int64(number(ts, args[1]))))
-}
-
-// formerly unpacks an index that a former version has written.
-func formerly(ts *testscript.TestScript, _ bool, args []string) {
-	f, err := os.Open(filepath.Join("../../../metadata/testdata", args[0]+".plaid.gz"))
-	ts.Check(err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	ts.Check(err)
-	b, err := io.ReadAll(z)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o666))
 }
 
 func put(ts *testscript.TestScript, _ bool, args []string) {

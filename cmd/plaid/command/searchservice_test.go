@@ -29,14 +29,14 @@ func TestSearchService(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, docs.Close())
 	args := [][]string{
-		{"--json", "--payload"},
+		{"--json", "--metadata"},
 		{"--format", "table", "--highlight"},
 		{"--format", "trec", "-k", "1"},
 		{"--json", "--where", "year < ?", "--param", "2020"},
-		{"--json", "--payload", "--group", "--highlight"},
+		{"--json", "--metadata", "--group", "--highlight"},
 		{"--json", "--hybrid", "--alpha", ".4"},
-		{"--json", "--hybrid", "--highlight", "--payload"},
-		{"--json", "--hybrid", "--highlight", "--group=sum", "--payload", "--like", "bee"},
+		{"--json", "--hybrid", "--highlight", "--metadata"},
+		{"--json", "--hybrid", "--highlight", "--group=sum", "--metadata", "--like", "bee"},
 	}
 	var want []string
 	for _, more := range args {

@@ -101,7 +101,7 @@ class Spool:
             for what in ("vectors", "lengths", "ids"):
                 args += ["--" + what, f.paths[what]]
             if payload:
-                args += ["--payload", f.paths["payload"] if f.payload.tell() else ""]
+                args += ["--metadata", f.paths["payload"] if f.payload.tell() else ""]
         return args
 
     def parts(self, most_bytes: int, most: int) -> Iterator[Part]:
