@@ -326,7 +326,7 @@ func TestOutputErrors(t *testing.T) {
 	for _, args := range []string{
 		"info IX", "info IX --json", "verify IX", "get IX 0", "version",
 		"search IX --queries Q --query-lengths L", "search IX --queries Q --query-lengths L --format trec",
-		"search IX --queries Q --query-lengths L --format jsonl", "explain IX --queries Q --query-lengths L --query 0 --doc 0",
+		"search IX --queries Q --query-lengths L --format jsonl", "explain IX 0 --queries Q --query-lengths L --query 0",
 		"compact IX", "delete IX 0",
 	} {
 		args = strings.NewReplacer("IX", ix, "Q", docs, "L", lens).Replace(args)

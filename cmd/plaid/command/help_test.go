@@ -32,7 +32,7 @@ func helpText(t *testing.T, c *cobra.Command, flag string) string {
 // --help lists ten flags at most of a command that has many, --help-all all of them, and nobody
 // has to learn more than that.
 func TestHelpIsShort(t *testing.T) {
-	listed := regexp.MustCompile(`(?m)^  (?:-\w, |    )--([a-z-]+)`)
+	listed := regexp.MustCompile(`(?m)^  (?:-\w, |    )--([a-z0-9-]+)`)
 	flagsOf := func(text string) (names []string) {
 		_, text, _ = strings.Cut(text, "\nFlags:\n")
 		for _, m := range listed.FindAllStringSubmatch(text, -1) {
