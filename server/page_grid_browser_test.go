@@ -4,11 +4,8 @@ package server_test
 
 import (
 	"bytes"
-	"html/template"
 	"image"
 	"image/png"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -66,26 +62,4 @@ func TestPageHeatMapOfPicture(t *testing.T) {
 	}
 	require.Contains(t, p.text(".explanation .picture"), "row 2 of 2, column 3 of 3")
 	p.sound(strings.TrimSuffix(origin, "below/")) // that of a picture is the browser's own, at the same address
-}
-
-// The page that plaid explain --html writes shows pages of very many cells, too.
-func TestHeatMapFileOfManyCells(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
-	b := startBrowser(t)
-	text, err := os.ReadFile(filepath.Join("..", "cmd", "plaid", "command", "heatmap.html"))
-	require.NoError(t, err)
-	g := &search.GridScores{Rows: 600, Columns: 500, Scores: []search.CellScores{{Cells: make([]float32, 600*500)}}}
-	g.Scores[0].Cells[77] = 0.5
-	of := map[string]any{"Query": "<b>q</b>", "ID": "x", "Score": 0.5, "Image": template.URL(""), "Words": []string{"q"}, "Grid": g}
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = template.Must(template.New("").Parse(string(text))).Execute(w, of)
-	}))
-	defer h.Close()
-	p := b.open(t, h.URL)
-	p.until("/0.0000 to 0.5000/.test(document.querySelector('#range').innerText)")
-	var alpha int
-	p.js("document.querySelector('canvas').getContext('2d').getImageData(77, 0, 1, 1).data[3]", &alpha)
-	require.Equal(t, 191, alpha) // three quarters
 }

@@ -23,7 +23,7 @@ type importReport struct {
 	Engine        string   `json:"engine"`
 	Docs          int      `json:"docs"`
 	EmptyDocs     int      `json:"empty_docs"`
-	Payloads      int      `json:"payloads"`
+	Payloads      int      `json:"metadata"`
 	Tokens        int64    `json:"tokens"`
 	ClampedTokens int      `json:"clamped_tokens"`
 	Dim           int      `json:"dim"`
@@ -49,14 +49,14 @@ on a grid of 16 bits; the report tells how far they moved.
 
 SOURCE is the folder with metadata.json and centroids. The metadata that fast-plaid and
 next-plaid keep in metadata.db is taken along by the program that reads it
-(docs/formats.md), unless --payload names other, or none.`,
+(docs/formats.md), unless --metadata names other, or none.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
-  plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
+  plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
-	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE)")
+	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
@@ -64,7 +64,7 @@ next-plaid keep in metadata.db is taken along by the program that reads it
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		defer work.Limit()()
 		o.Threads, o.Memory = work.Threads, work.Memory
-		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+		o.Logger, o.Progress = a.logger(), a.progress()
 		if ids != "" {
 			if o.IDs, err = vectors.ReadIDs(ctx, ids); err != nil {
 				return err

@@ -85,7 +85,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 		if err := c.Load(nil, f); err != nil {
 			return flags.UsageError{Err: err}
 		}
-		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		c.LockTimeout = a.lockTimeout
 		err := daemon.Local(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
 			return a.answerAgent(ctx, mcp.In(s))
 		})

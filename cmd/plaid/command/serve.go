@@ -83,7 +83,7 @@ that program ends. SIGHUP has tokens and certificates read again.`,
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
 		c.Reload = reload
-		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		c.LockTimeout = a.lockTimeout
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		var listening func(string)

@@ -6,9 +6,6 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/eval/beir"
-	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/kernels/maxsim"
-	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -24,15 +21,6 @@ type matrix struct {
 
 func (m *matrix) rows(i int) []float32 {
 	return m.tokens[int(m.offsets[i])*m.dim : int(m.offsets[i+1])*m.dim]
-}
-
-// batch is the matrix as an operand.
-func (m *matrix) batch() *maxsim.Batch {
-	offsets := make([]int, len(m.offsets))
-	for i, o := range m.offsets {
-		offsets[i] = int(o)
-	}
-	return maxsim.Packed(maxsim.Float32(m.tokens, m.dim), offsets)
 }
 
 // queries are the rows as the engine takes them.
@@ -89,17 +77,4 @@ func readMatrix(ctx context.Context, src vectors.Source, limit int) (*matrix, er
 	}
 	codec.Normalize(m.tokens, m.dim)
 	return m, nil
-}
-
-// openedIndex is an index as it is now, and what closes it.
-func openedIndex(ctx context.Context, path string) (*index.Snapshot, func() error, error) {
-	ix, err := index.Open(ctx, path, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	snap, err := ix.Snapshot()
-	if err != nil {
-		return nil, nil, errors.Join(err, ix.Close())
-	}
-	return snap, func() error { return errors.Join(snap.Close(), ix.Close()) }, nil
 }
