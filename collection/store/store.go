@@ -20,11 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/parallel"
-	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/search"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -36,6 +31,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Options of a store. The zero value, or nil, is a good choice.
@@ -404,4 +405,23 @@ func (s *Store) Close(ctx context.Context) error {
 		errs = append(errs, s.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// ErrLocked: another process has the folder open.
+var ErrLocked = errors.New("data folder is in use by another process")
+
+// lockFolder takes the lock that keeps two processes from one folder. It ends with
+// the process, however that ends.
+func lockFolder(ctx context.Context, path string, deadline time.Time) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err = files.WaitLock(ctx, f, true, deadline, nil); err == nil {
+		return f, nil
+	}
+	if errors.Is(err, files.ErrLocked) {
+		err = ErrLocked
+	}
+	return nil, errors.Join(err, f.Close())
 }

@@ -357,9 +357,8 @@ func (w *worker) oldestBeyond(ctx context.Context, snap *index.Snapshot, b *batc
 }
 
 // evict deletes the oldest documents beyond the limit, where an update could not: it has
-// brought more than may stay, or was cut off before its end by an older version. The
-// update before it is done by then, so that a fault is worth no more than a word: the next
-// update tries again.
+// brought more than may stay. It is done by then, so that a fault is worth no more than a
+// word: the next update tries again.
 func (w *worker) evict(ctx context.Context) (n int) {
 	most := w.c.Config().MaxDocuments
 	o, snap, err := w.snapshot()
