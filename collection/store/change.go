@@ -29,7 +29,7 @@ func (c *Collection) Update(ctx context.Context, docs []collection.Document, o c
 	if err != nil {
 		return collection.Receipt{}, err
 	}
-	docs, err = collection.CheckDocuments(docs, dim, c.s.o.MaxMetadata)
+	docs, err = collection.CheckDocuments(docs, dim)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
@@ -71,7 +71,7 @@ func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (i
 //
 // Errors: [collection.ErrMetadata], and those of [Collection.Delete].
 func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
-	if err := collection.CheckFields(set, c.s.o.MaxMetadata); err != nil {
+	if err := collection.CheckFields(set); err != nil {
 		return 0, err
 	}
 	if err := chosen.CheckOne(); err != nil {

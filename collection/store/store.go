@@ -57,8 +57,6 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
-	// MaxMetadata is the largest metadata of one document in bytes; 0: 1 MiB.
-	MaxMetadata int
 	// Derive, where set, opens the derived data of the collection whose index file is at
 	// a path; see [Collection.Derived].
 	Derive func(ctx context.Context, index string, cfg collection.Config) (Derived, error)
@@ -82,7 +80,7 @@ type QueueLimits struct {
 }
 
 func (o *Options) complete() error {
-	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.MaxMetadata < 0 || o.Memory < 0 {
+	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
@@ -93,9 +91,6 @@ func (o *Options) complete() error {
 	}
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 512 << 20
-	}
-	if o.MaxMetadata == 0 {
-		o.MaxMetadata = collection.MaxMetadata
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -46,7 +46,7 @@ const search = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"
 // One request is one message: many in a list would each be answered, and be counted as one.
 func TestLists(t *testing.T) {
 	s := newService(t, false, nil)
-	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	h := mcp.New(mcp.In(s), "1").Handler(s)
 	for _, body := range []string{`[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"tools/list"}]`, " \n[]"} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, message(t, "/mcp", body))
@@ -57,7 +57,7 @@ func TestLists(t *testing.T) {
 // There is nothing to listen to, and no stream goes on for ever.
 func TestListening(t *testing.T) {
 	s := newService(t, false, nil)
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -94,7 +94,7 @@ func TestLeave(t *testing.T) {
 		close(ended)
 	})
 	open := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	web := httptest.NewServer(mcp.New(mcp.In(inner), "1", nil).Handler(open, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(inner), "1").Handler(open))
 	defer web.Close()
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -125,7 +125,7 @@ func TestForwarded(t *testing.T) {
 		defer mu.Unlock()
 		lines[fmt.Sprint(r.Header.Values("X-Forwarded-For"))] = true
 	})
-	h := mcp.New(mcp.In(inner), "1", nil).Handler(newService(t, false, &server.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}), nil)
+	h := mcp.New(mcp.In(inner), "1").Handler(newService(t, false, &server.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}))
 	r := message(t, "/mcp", search)
 	r.RemoteAddr = "192.0.2.1:1"
 	r.Header["X-Forwarded-For"] = []string{"10.9.9.9", "203.0.113.7"}
@@ -146,7 +146,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error { d.write = append(d.wr
 // request before on the same connection does not hold.
 func TestDeadlines(t *testing.T) {
 	s := newService(t, false, nil)
-	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	h := mcp.New(mcp.In(s), "1").Handler(s)
 	began := time.Now()
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	h.ServeHTTP(w, message(t, "/mcp", search))
@@ -163,7 +163,7 @@ func TestRefusedBody(t *testing.T) {
 	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\n"), "tokens")
 	require.NoError(t, err)
 	s := newService(t, false, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(testenv.ChildVariable) == "agent" {
 		service, err := mcp.At(os.Getenv(addressVariable), "")
 		if err == nil {
-			err = mcp.New(service, "1", nil).Run(context.Background(), io.NopCloser(os.Stdin), os.Stdout)
+			err = mcp.New(service, "1").Run(context.Background(), io.NopCloser(os.Stdin), os.Stdout)
 		}
 		if err != nil {
 			panic(err)
@@ -212,7 +212,7 @@ func TestOfficialClient(t *testing.T) {
 	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\n"), "tokens")
 	require.NoError(t, err)
 	guarded := newService(t, true, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(guarded), "1", nil).Handler(guarded, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(guarded), "1").Handler(guarded))
 	defer web.Close()
 	open := httptest.NewServer(http.Handler(newService(t, true, nil)))
 	defer open.Close()
@@ -284,7 +284,7 @@ func TestConformance(t *testing.T) {
 	}
 	program := validator(t)
 	s := newService(t, true, &server.Options{Hosts: []string{"localhost"}}) // as plaid serve has it
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
 	expected, err := filepath.Abs("testdata/conformance/expected.yml")
 	require.NoError(t, err)

@@ -188,7 +188,7 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 
 // withTools answers agents below /mcp.
 func withTools(s *server.Server, version string) http.Handler {
-	agents := mcp.New(mcp.In(s), version, nil).Handler(s, nil)
+	agents := mcp.New(mcp.In(s), version).Handler(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mcp" {
 			agents.ServeHTTP(w, r)
