@@ -34,7 +34,7 @@ var topics = []struct {
 		"listen", "hosts", "base-path", "cors-origins", "tls-cert", "tls-key", "tokens-file", "trusted-proxies",
 	}},
 	{"Limits", []string{
-		"quotas", "rate", "max-body", "max-memory", "work-timeout", "drain-timeout", "unready-time",
+		"quotas", "rate", "max-body", "max-memory", "work-timeout", "drain-timeout",
 	}},
 	{"Machine", []string{"threads", "memory", "device", "devices", "device-memory"}},
 	{"Output", []string{

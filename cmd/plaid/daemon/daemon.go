@@ -44,7 +44,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err := c.checkModel(); err != nil {
 		return err
 	}
-	serving := &server.ServeOptions{Drain: c.DrainTimeout, Unready: c.UnreadyTime}
+	serving := &server.ServeOptions{Drain: c.DrainTimeout}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
 		if err != nil {
