@@ -99,7 +99,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 
 // answerAgent answers until stdin ends.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
-	err := mcp.New(service, index.Version(), nil).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
+	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("mcp: %w", err)
 	}

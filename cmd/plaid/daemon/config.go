@@ -49,7 +49,6 @@ type Config struct {
 	// MaxBody and MaxMemory decide about the other limits in bytes: see limits.
 	MaxBody, MaxMemory        int64
 	WorkTimeout, DrainTimeout time.Duration
-	UnreadyTime               time.Duration
 	Rate                      float64
 
 	LogFormat, LogLevel string
@@ -152,7 +151,6 @@ func NewConfig() *Config {
 		"and a training half as much as all requests (0: no limit)")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
-	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
 	add("rate", rateValue{&c.Rate}, false, "requests a second of one client; twice as many may come at once (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
