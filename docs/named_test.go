@@ -15,7 +15,7 @@ import (
 
 var (
 	packageWord  = regexp.MustCompile(`(?:^|\s)\./([\w./-]*)`)
-	testPattern  = regexp.MustCompile(`-(?:run|bench|fuzz)[= ]'?([^\s']+)`)
+	testPattern  = regexp.MustCompile(`-(?:test\.)?(?:run|skip|bench|fuzz)[= ]'?([^\s']+)`)
 	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 )
 
@@ -47,14 +47,16 @@ func testsOf(t *testing.T, word string) (names []string) {
 	return names
 }
 
-// Tests that pages name in commands are there: go test says nothing of a pattern that fits none.
+// Tests that pages and the scripts of CI name in commands are there: go test says nothing of a
+// pattern that fits none.
 func TestNamedTestsAreThere(t *testing.T) {
-	checked := 0
-	for _, page := range markdownFiles(t) {
+	checked, testsIn := 0, map[string][]string{}
+	for _, page := range append(markdownFiles(t), ".ci/run", ".ci/long", ".ci/windows") {
+		script := strings.HasPrefix(page, ".ci/")
 		var commands []string
 		continued := false
 		for _, l := range readLines(t, page) {
-			if !l.code {
+			if !l.code && !script {
 				commands = append(commands, codeSpan.FindAllString(l.text, -1)...)
 				continue
 			}
@@ -74,10 +76,13 @@ func TestNamedTestsAreThere(t *testing.T) {
 			}
 			var names []string
 			for _, m := range packages {
-				names = append(names, testsOf(t, m[1])...)
+				if _, read := testsIn[m[1]]; !read {
+					testsIn[m[1]] = testsOf(t, m[1])
+				}
+				names = append(names, testsIn[m[1]]...)
 			}
 			for _, m := range testPattern.FindAllStringSubmatch(command, -1) {
-				if m[1] == "^$" || m[1] == "-" || m[1] == "NONE" { // none, with -bench
+				if m[1] == "^$" || m[1] == "-" || m[1] == "NONE" || m[1][0] == '"' { // none, with -bench; a variable
 					continue
 				}
 				top, _, _ := strings.Cut(m[1], "/")
