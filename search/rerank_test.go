@@ -70,11 +70,7 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	e := at(t, snap, 1)
 	rng := rand.New(rand.NewPCG(5, 5))
 	differ := map[int64]bool{}
-	times := 20
-	if effort.Brief() {
-		times = 7
-	}
-	for range times {
+	for range effort.Cases(7, 20) {
 		q := m.query(4 + rng.IntN(20))
 		for _, k := range []int{1, 10, 40} {
 			res, err := e.Search(t.Context(), q, Options{K: k})
@@ -118,7 +114,7 @@ func TestEffort(t *testing.T) {
 // What probing knows of a document is compared with what its codes say.
 func TestReached(t *testing.T) {
 	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
-	if !effort.Brief() { // one goroutine, and many documents
+	if effort.Long() { // one goroutine, and many documents
 		t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
 	}
 }
@@ -263,7 +259,7 @@ func TestManyCentroids(t *testing.T) {
 	several := multi(t, sharded(t, engines[0].ix, docs, 2, false), 2)
 	few := Only(docs[3].ID, docs[4].ID, docs[700].ID)
 	found, wanted := 0, 0
-	for range 6 {
+	for range effort.Cases(2, 6) {
 		q := m.query(8)
 		all := search(t, engines[0], q, Options{K: 1200, Mode: Exhaustive})
 		scores := map[string]float32{}
