@@ -1,7 +1,9 @@
 package jsontext
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 )
 
@@ -40,4 +42,39 @@ func pieceEnd(raw []byte, from, step int) int {
 		}
 	}
 	return at
+}
+
+// Plain is the JSON of v with <, > and & as they are: conditions compare lists as their text,
+// and people and agents read it. Escapes of these are for HTML alone.
+func Plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
+}
+
+var errNoObject = errors.New("it is no JSON object")
+
+// Members calls visit with the members of an object in their order, their values as they
+// are written. An error of visit ends it.
+func Members(object []byte, visit func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	t, err := d.Token()
+	if err == nil && t != json.Delim('{') {
+		err = errNoObject
+	}
+	for err == nil && d.More() {
+		if t, err = d.Token(); err != nil {
+			break
+		}
+		var value json.RawMessage
+		if err = d.Decode(&value); err == nil {
+			err = visit(t.(string), value)
+		}
+	}
+	if err == nil {
+		_, err = d.Token() // the end of the object
+	}
+	return err
 }

@@ -4,6 +4,8 @@ package files
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 )
 
@@ -17,8 +19,8 @@ func OpenFileAs(path, _ string, flag int, perm os.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, perm)
 }
 
-// Rename is [os.Rename]; on Windows it has patience with who looks at files for a moment, as
-// scanners and searches do.
+// Rename is [os.Rename]; on Windows it waits a moment for
+// programs that look at the file, as scanners and searches do.
 func Rename(from, to string) error { return os.Rename(from, to) }
 
 // Remove is [os.Remove]. On Windows a file that is mapped stays, but has another name then.
@@ -35,5 +37,17 @@ func LockExclusive(*os.File) error { return errors.ErrUnsupported }
 // Unlock has nothing to give back.
 func Unlock(*os.File) {}
 
-// Duplicate is not possible here.
+// Duplicate is impossible here.
 func Duplicate(*os.File, func(*os.File) error) error { return errors.ErrUnsupported }
+
+func mapFile(f *os.File, size int) ([]byte, func() error, error) {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), data); err != nil {
+		return nil, nil, err
+	}
+	return data, nil, nil
+}
+
+const nonBlocking = 0 // there are no pipes among the files
+
+func keepOwner(*os.File, fs.FileInfo) {}

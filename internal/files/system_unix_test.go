@@ -7,11 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // Pipes and devices are written in place and stay what they are.
@@ -74,4 +77,77 @@ func TestFolderThatTakesNoFiles(t *testing.T) {
 		require.ErrorContains(t, err, "write /proc/no.npy: folder /proc: ")
 		require.NotContains(t, err.Error(), ".plaid-")
 	}
+}
+
+func TestPipes(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o666))
+	_, _, err := OpenInput(pipe)
+	require.ErrorIs(t, err, ErrNotRegular)
+	require.ErrorContains(t, err, "is a pipe")
+	_, _, err = openNow(pipe) // which took the place of a file a moment ago
+	require.ErrorIs(t, err, ErrNotRegular)
+	_, _, err = OpenInput(os.DevNull)
+	require.ErrorIs(t, err, ErrNotRegular)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	_, err = Stream(ctx, pipe) // nobody writes
+	require.ErrorIs(t, err, context.Canceled)
+
+	both, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer both.Close()
+	ctx, cancel = context.WithCancel(t.Context())
+	s, err := Stream(ctx, pipe)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = both.WriteString("abc")
+	require.NoError(t, err)
+	b := make([]byte, 3)
+	_, err = io.ReadFull(s, b)
+	require.NoError(t, err)
+	require.Equal(t, "abc", string(b))
+	time.AfterFunc(10*time.Millisecond, cancel)
+	_, err = s.Read(b) // nobody writes any more
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Nobody gets the lock of a file while a duplicate of it makes it a shared one.
+func TestDuplicateKeepsTheLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(path, nil, 0o666))
+	open := func() *os.File {
+		f, err := OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	writer, other := open(), open()
+	require.NoError(t, LockExclusive(writer))
+	var done atomic.Bool
+	var got int
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for !done.Load() {
+			if LockShared(other) == nil {
+				got++
+				Unlock(other)
+			}
+		}
+	})
+	for range 2000 {
+		err := Duplicate(writer, func(f *os.File) error {
+			defer f.Close()
+			return unix.Flock(int(f.Fd()), unix.LOCK_SH)
+		})
+		if err != nil {
+			done.Store(true)
+			asking.Wait()
+			require.NoError(t, err)
+		}
+	}
+	done.Store(true)
+	asking.Wait()
+	require.Zero(t, got)
 }
