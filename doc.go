@@ -40,9 +40,9 @@
 //
 // # Errors
 //
-// Errors wrap the variables of this package, which are those of the packages that make
-// them: test with errors.Is(err, plaid.ErrLocked). Packages encode, eval, keywords and
-// server have further ones of their own. Types that tell more are
+// Errors of a [Collection] wrap the variables of this package, which are those of the
+// packages that make them: test with errors.Is(err, plaid.ErrLocked). The other packages
+// have further ones of their own. Types that tell more are
 // [github.com/plaid-ir/plaid/vectors.FileError], the place in a file,
 // [github.com/plaid-ir/plaid/search.QueryError], the query of a batch, and
 // [github.com/plaid-ir/plaid/storage.CorruptError], the value that is damaged.

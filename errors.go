@@ -3,7 +3,6 @@ package plaid
 import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
@@ -51,21 +50,8 @@ var (
 	ErrDimension = index.ErrDimension
 	// ErrModel: vectors of another model than those of the index.
 	ErrModel = storage.ErrModel
-	// ErrNoDocuments: a build without documents.
-	ErrNoDocuments = index.ErrNoDocuments
-	// ErrNoTokens: a build from documents that are all empty.
-	ErrNoTokens = index.ErrNoTokens
 	// ErrTooMany: more documents than an index has numbers for.
 	ErrTooMany = index.ErrTooMany
-	// ErrMismatch: original vectors that are not those of the document that is stored.
-	ErrMismatch = index.ErrMismatch
-	// ErrCodec: indexes that were encoded with different codecs, so that scores and
-	// documents of the one mean nothing in the other.
-	ErrCodec = index.ErrCodec
-	// ErrApplied: an entry of a log that has been done to the index already.
-	ErrApplied = index.ErrApplied
-	// ErrTooManyValues: the values of a facet do not fit in the memory for them.
-	ErrTooManyValues = index.ErrTooManyValues
 	// ErrNoText: a document without a word to encode.
 	ErrNoText = collection.ErrNoTokens
 	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
@@ -78,28 +64,15 @@ var (
 	ErrOption = index.ErrOption
 )
 
-// Errors of inputs.
+// Errors of vectors, ids and conditions.
 var (
-	// ErrFormat: a file of vectors is not what its suffix or header says, or is cut short.
-	ErrFormat = vectors.ErrFormat
 	// ErrShape: arrays that do not fit each other.
 	ErrShape = vectors.ErrShape
-	// ErrNoLengths: an array [tokens, dim] does not tell where documents end.
-	ErrNoLengths = vectors.ErrNoLengths
 	// ErrValue: a NaN or infinite component.
 	ErrValue = vectors.ErrValue
 	// ErrID: an id that is empty, duplicate, missing, too long, no UTF-8 or has a control
 	// character.
 	ErrID = vectors.ErrID
-	// ErrChanged: a file is not what it was when it was opened.
-	ErrChanged = vectors.ErrChanged
-	// ErrSuffix: the name of a file does not tell its format.
-	ErrSuffix = vectors.ErrSuffix
-	// ErrSpool: a file that is not the spool that is to go on. ErrSpoolInUse: it is open.
-	ErrSpool      = vectors.ErrSpool
-	ErrSpoolInUse = vectors.ErrSpoolInUse
-	// ErrNoObject: a payload of which a field is to be set is no JSON object.
-	ErrNoObject = condition.ErrNoObject
 	// ErrSyntax: a text that is no condition.
 	ErrSyntax = condition.ErrSyntax
 	// ErrParameter: a value of a condition that is none, or too few or many of them.
@@ -109,12 +82,6 @@ var (
 	// ErrTooComplex: a condition of more tests, words or instructions of patterns than are
 	// possible.
 	ErrTooComplex = condition.ErrTooComplex
-	// ErrForeign: a folder that is no index of another engine.
-	ErrForeign = interop.ErrNotIndex
-	// ErrBroken: the index folder of another engine is damaged.
-	ErrBroken = interop.ErrBroken
-	// ErrUnsupported: an index that cannot go from one engine to the other.
-	ErrUnsupported = interop.ErrUnsupported
 )
 
 var (

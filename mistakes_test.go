@@ -25,6 +25,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -331,4 +332,11 @@ func TestGetHostilePassages(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "a b"}, []string{d.Title, d.Text})
 	require.NoError(t, c.Close())
+}
+
+// What is found by errors.Is with the names here is what the rooms below return.
+func TestKindsOfErrors(t *testing.T) {
+	require.ErrorIs(t, search.ErrUnknownID, plaid.ErrNotFound)
+	require.ErrorIs(t, search.ErrOption, plaid.ErrOption)
+	require.ErrorIs(t, search.ErrClosed, plaid.ErrClosed)
 }

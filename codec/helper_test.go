@@ -13,9 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 )
+
+func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
+	os.Exit(m.Run())
+}
 
 // bruteForce is Backend.Nearest by definition, in float32, without allocations.
 type bruteForce struct{ kernels.Backend }

@@ -1,6 +1,10 @@
 package codec
 
-import "github.com/plaid-ir/plaid/kernels"
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
 
 // pack writes bucket numbers as fields of nbits (1, 2, 4 or 8) to the first
 // kernels.RowBytes(len(buckets), nbits) bytes of dst: field j at bit j·nbits,
@@ -49,4 +53,124 @@ func byteTable(weights []float32, nbits int) []float32 {
 		}
 	}
 	return lut
+}
+
+// bucketer finds the bucket of a value: the number of cuts strictly below it.
+type bucketer struct {
+	cuts []float32 // 2ⁿ−1, not decreasing
+}
+
+// midpoints returns cuts for which the bucket of a float32 value is the nearest
+// weight, the lower one on ties, and whether the weights increase at all.
+// A midpoint that is no float32 is rounded down, which no float32 value can tell.
+func midpoints(weights []float32) (cuts []float32, increasing bool) {
+	cuts = make([]float32, len(weights)-1)
+	increasing = true
+	for b := range cuts {
+		lo, hi := weights[b], weights[b+1]
+		increasing = increasing && lo <= hi
+		mid := (float64(lo) + float64(hi)) / 2
+		c := float32(mid)
+		if float64(c) > mid {
+			c = math.Nextafter32(c, float32(math.Inf(-1)))
+		}
+		cuts[b] = c
+	}
+	return cuts, increasing
+}
+
+// row writes the bucket of each value of x.
+func (b *bucketer) row(dst []uint8, x []float32) {
+	dst = dst[:len(x)]
+	switch {
+	case len(b.cuts) == 1:
+		c := b.cuts[0]
+		for j, v := range x {
+			dst[j] = above(v, c)
+		}
+	case len(b.cuts) == 3:
+		c0, c1, c2 := b.cuts[0], b.cuts[1], b.cuts[2]
+		for j, v := range x {
+			dst[j] = above(v, c0) + above(v, c1) + above(v, c2)
+		}
+	default:
+		for j, v := range x {
+			dst[j] = b.search(v)
+		}
+	}
+}
+
+// above compiles to a comparison without a branch.
+func above(v, cut float32) uint8 {
+	if v > cut {
+		return 1
+	}
+	return 0
+}
+
+func (b *bucketer) search(v float32) uint8 {
+	lo, hi := 0, len(b.cuts)
+	for lo < hi {
+		if m := (lo + hi) / 2; v > b.cuts[m] {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return uint8(lo)
+}
+
+// DecodeTokens writes the decoded vectors of the tokens from to to (exclusive)
+// of a chunk into dst, (to−from)·Dim values. The chunk must fit the codec
+// (kernels.Chunk.Validate).
+func (c *Quantizer) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int) {
+	rb := c.RowBytes()
+	for t := from; t < to; t++ {
+		y := dst[(t-from)*c.Dim : (t-from+1)*c.Dim]
+		code := ch.Code(t)
+		c.kernel.Centroids.Rows(y, int(code), int(code)+1)
+		c.addResidual(y, code, ch.Residuals[t*rb:(t+1)*rb])
+		f := c.kernel.Factor(ch.Factor(t))
+		for j := range y {
+			y[j] *= f
+		}
+	}
+}
+
+// addResidual adds a_code·(g ⊙ w[b]) to y. The conversions keep compilers from
+// fusing product and sum, so that every machine decodes alike.
+func (c *Quantizer) addResidual(y []float32, code uint32, packed []byte) {
+	per := 8 / c.Nbits
+	a, g := c.scale(code), c.kernel.DimScale
+	if g != nil || a != 1 {
+		for i, p := range packed {
+			row := c.lut[int(p)*per : (int(p)+1)*per]
+			for j := i * per; j < min((i+1)*per, len(y)); j++ {
+				s := a
+				if g != nil {
+					s *= g[j]
+				}
+				y[j] += float32(s * row[j-i*per])
+			}
+		}
+		return
+	}
+	if c.Nbits == 2 {
+		for ; len(y) >= 4; y, packed = y[4:], packed[1:] {
+			row := c.lut[int(packed[0])*4 : int(packed[0])*4+4 : int(packed[0])*4+4]
+			out := y[:4:4]
+			out[0] += row[0]
+			out[1] += row[1]
+			out[2] += row[2]
+			out[3] += row[3]
+		}
+	}
+	for ; len(y) > 0; packed = packed[1:] {
+		n := min(per, len(y))
+		row := c.lut[int(packed[0])*per:][:n]
+		for j := range row {
+			y[j] += row[j]
+		}
+		y = y[n:]
+	}
 }

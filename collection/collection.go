@@ -20,8 +20,12 @@ package collection
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
+	"time"
 
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -120,3 +124,92 @@ type ReadOptions struct {
 // NumberOf is the document id of a hit: its ordinal in an index of one file, and above
 // that in 32 bits the part that it is in.
 func NumberOf(h *search.Hit) uint64 { return uint64(h.Part)<<32 | uint64(h.Ordinal) }
+
+// Selection says which documents are meant: those of which all holds that is given. What
+// is nil restricts nothing, a list without entries lets nothing through, and the zero
+// Selection means all documents. What a list names and is not there is passed over.
+type Selection struct {
+	Numbers []uint64 // document ids
+	IDs     []string // names; that of a longer document means all its passages ([vectors.Passage])
+	Where   *condition.Condition
+}
+
+// ways is how many of the fields are given.
+func (s *Selection) ways() (n int) {
+	for _, given := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
+		if given {
+			n++
+		}
+	}
+	return n
+}
+
+// All tells whether all documents are meant.
+func (s *Selection) All() bool { return s.ways() == 0 }
+
+// Check refuses what is meant in more than one way, with [ErrSelection].
+func (s *Selection) Check() error {
+	if s.ways() > 1 {
+		return fmt.Errorf("%w: document ids, ids or a condition are possible, and one of them only", ErrSelection)
+	}
+	return nil
+}
+
+// CheckOne refuses beside that what means all documents: nobody deletes them by saying
+// nothing.
+func (s *Selection) CheckOne() error {
+	if s.All() {
+		return fmt.Errorf("%w: document ids, ids or a condition are needed", ErrSelection)
+	}
+	return s.Check()
+}
+
+// Stats describes a collection, at little cost.
+type Stats struct {
+	Documents uint64 `json:"documents"`         // live ones
+	Deleted   uint64 `json:"deleted_documents"` // whose ordinals are not used again
+	Tokens    uint64 `json:"tokens"`            // of live documents
+	// Metadata is how many documents have some.
+	Metadata   uint64         `json:"metadata"`
+	Dim        int            `json:"dim"`             // 0: no documents yet, as the next three
+	Nbits      int            `json:"nbits"`           // as they are kept now
+	Centroids  int            `json:"centroids"`       // of the codec
+	Generation uint64         `json:"generation"`      // counts how often all was coded anew
+	Model      *storage.Model `json:"model,omitempty"` // what made the vectors; nil: nobody said
+	FileBytes  int64          `json:"file_bytes"`      // of the index
+	Growth     GrowthStats    `json:"growth"`          // from one codec to the next
+	Queue      QueueStats     `json:"queue"`           // what waits to be written
+	Counts     Counts         `json:"counts"`          // since the collection was opened
+}
+
+// GrowthStats say how a collection is kept.
+type GrowthStats struct {
+	Stage Stage `json:"stage"` // how it is coded now
+	// Training: a training runs because the collection has grown. Failed is why the last
+	// one was given up.
+	Training bool        `json:"training"`
+	Failed   string      `json:"training_failed,omitempty"`
+	Drift    index.Drift `json:"drift"` // how well the codec fits
+	// Advice says why training anew would pay; "": it would not.
+	Advice string `json:"advice,omitempty"`
+}
+
+// Counts are what the writer of a collection has done since it was opened.
+type Counts struct {
+	Updates   uint64 `json:"updates"` // requests
+	Documents uint64 `json:"documents"`
+	Deletions uint64 `json:"deletions"` // requests
+	Deleted   uint64 `json:"deleted"`   // documents
+	Failed    uint64 `json:"failed"`    // requests
+	Groups    uint64 `json:"groups"`    // transactions, about
+	Trainings uint64 `json:"trainings"`
+	// Writing is the time of all that.
+	Writing time.Duration `json:"writing_ns"`
+}
+
+// QueueStats says what waits to be written.
+type QueueStats struct {
+	Requests  int   `json:"requests"`  // that wait
+	Documents int   `json:"documents"` // in them
+	Bytes     int64 `json:"bytes"`     // of memory that they hold
+}

@@ -39,7 +39,7 @@ type Stored struct {
 // CheckDocuments finds what can be wrong with one document, whatever is stored
 // ([*DocumentError]). dim is that of the collection, 0 where it has none yet. It returns
 // the documents as they are to be stored, which share the vectors.
-func CheckDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
+func CheckDocuments(docs []Document, dim int) ([]Document, error) {
 	checked := make([]Document, len(docs))
 	seen := make(map[string]int, len(docs))
 	for i, d := range docs {
@@ -71,7 +71,7 @@ func CheckDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
 			}
 		}
 		var err error
-		if d.Metadata, err = checkMetadata(d.Metadata, d.ID, maxMetadata); err != nil {
+		if d.Metadata, err = checkMetadata(d.Metadata, d.ID); err != nil {
 			return nil, fault(-1, err)
 		}
 		checked[i] = d
@@ -82,12 +82,12 @@ func CheckDocuments(docs []Document, dim, maxMetadata int) ([]Document, error) {
 const idKey = "_id"
 
 // checkMetadata returns the object without _id; nil for nothing, null and {}.
-func checkMetadata(m json.RawMessage, id string, most int) (json.RawMessage, error) {
+func checkMetadata(m json.RawMessage, id string) (json.RawMessage, error) {
 	if m = bytes.TrimSpace(m); len(m) == 0 || string(m) == "null" {
 		return nil, nil
 	}
-	if len(m) > most {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, len(m), most)
+	if len(m) > MaxMetadata {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, len(m), MaxMetadata)
 	}
 	fields, err := objectFields(m)
 	if err != nil {
@@ -186,13 +186,11 @@ func checkKey(key string) error {
 	return nil
 }
 
-// MaxMetadata is the largest metadata of one document in bytes, where no other limit was
-// set.
+// MaxMetadata is the largest metadata of one document in bytes.
 const MaxMetadata = 1 << 20
 
-// CheckFields finds what is wrong with fields that are to be set ([ErrMetadata]); most is
-// how many bytes they may have.
-func CheckFields(set map[string]json.RawMessage, most int) error {
+// CheckFields finds what is wrong with fields that are to be set ([ErrMetadata]).
+func CheckFields(set map[string]json.RawMessage) error {
 	size := 2
 	for key, value := range set {
 		if err := checkKey(key); err != nil {
@@ -206,8 +204,8 @@ func CheckFields(set map[string]json.RawMessage, most int) error {
 	if err := condition.Fields(set).Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrMetadata, err)
 	}
-	if size > most {
-		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, size, most)
+	if size > MaxMetadata {
+		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, size, MaxMetadata)
 	}
 	return nil
 }

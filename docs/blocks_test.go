@@ -48,7 +48,7 @@ func blocksOf(t *testing.T, page string) []block {
 // nothing else. A block without a language is what the commands before it print.
 func TestCommandsOfPages(t *testing.T) {
 	if !effort.Long() {
-		t.Skip("not -short: half a minute")
+		t.Skip("takes half a minute")
 	}
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a shell of POSIX")

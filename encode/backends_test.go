@@ -68,7 +68,7 @@ func TestONNXRuntimeStored(t *testing.T) {
 // TestONNXRuntimeIsNative: the same model by the two backends.
 func TestONNXRuntimeIsNative(t *testing.T) {
 	needLibrary(t)
-	a, b := open(t, mini(t), nil), open(t, miniGraph(t), &Options{Backend: ONNXRuntime, Threads: 2, Device: "cpu"})
+	a, b := open(t, mini(t), nil), open(t, miniGraph(t), &Options{Backend: ONNXRuntime, Threads: 2})
 	require.Equal(t, a.Dim(), b.Dim())
 	for _, text := range []string{"cells", "What makes a bird sing? It is not known."} {
 		x, err := a.Query(t.Context(), text)
@@ -144,7 +144,7 @@ func TestBackendsByName(t *testing.T) {
 	dir := t.TempDir()
 	modeltest.PyLate(t, dir, "bert")
 	for name, o := range map[string]*Options{
-		"unknown": {Backend: "onnx"}, "library": {Library: "x"}, "device": {Device: "cpu"}, "graph": {Graph: "x"},
+		"unknown": {Backend: "onnx"}, "library": {Library: "x"}, "graph": {Graph: "x"},
 		"tier": {Backend: ONNXRuntime, Tier: "avx2"}, "server": {Remote: &remote.Options{}}, "folder": {Backend: Remote, Remote: &remote.Options{}},
 		"pool": {Pool: -1},
 	} {

@@ -23,7 +23,11 @@ func again(docs []Text) func(context.Context) iter.Seq2[Text, error] {
 func TestCollectionIsItsSpool(t *testing.T) {
 	effort.SkipBrief(t, "TestSameBytes has its goroutines")
 	e := open(t, nano(t), &Options{Threads: 2})
-	named := append(load(t, "scifact-sample").docs[:20:20], Text{ID: "empty", Payload: []byte("{}")}, Text{ID: "last", Text: "cells, divide!"})
+	few := 6
+	if effort.Long() {
+		few = 20
+	}
+	named := append(load(t, "scifact-sample").docs[:few:few], Text{ID: "empty", Payload: []byte("{}")}, Text{ID: "last", Text: "cells, divide!"})
 	unnamed := slices.Clone(named)
 	for i := range unnamed {
 		unnamed[i].ID = ""

@@ -87,10 +87,10 @@ type Options struct {
 	Override *modeldir.Override
 	// Tier names an instruction set of Native; see [native.Options].
 	Tier string
-	// Library, Device and Graph are of ONNXRuntime: the path of the library, or ""
-	// for the one that PLAID_ONNXRUNTIME names; "cpu" or "cuda:0"; the path of a
-	// graph within the folder, where it is not that of the precision.
-	Library, Device, Graph string
+	// Library and Graph are of ONNXRuntime: the path of the library, or "" for the one
+	// that PLAID_ONNXRUNTIME names; the path of a graph within the folder, where it is
+	// not that of the precision.
+	Library, Graph string
 	// Remote is the server of Remote, and how it is asked.
 	Remote *remote.Options
 	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
@@ -239,7 +239,7 @@ func (o *Options) check(dir string) error {
 		{"a length of queries", o.QueryLength != 0, folders},
 		{"a length of documents", o.DocumentLength != 0, folders},
 		{"an override", o.Override != nil, folders}, {"a tier", o.Tier != "", Native},
-		{"a library", o.Library != "", ONNXRuntime}, {"a device", o.Device != "", ONNXRuntime}, {"a graph", o.Graph != "", ONNXRuntime},
+		{"a library", o.Library != "", ONNXRuntime}, {"a graph", o.Graph != "", ONNXRuntime},
 		{"a server", o.Remote != nil, Remote}, {"an opened device", o.On != nil, Device}, {"memory of a device", o.DeviceMemory != 0, Device},
 	} {
 		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {

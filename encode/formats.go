@@ -88,7 +88,7 @@ type Reader struct {
 // ([RegisterFormat]); [ErrSuffix] if its name does not tell the format. A sequence over a
 // regular file or a folder can be gone through again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
-	if f, ok := registeredFormat(name); ok && r.Format == "" {
+	if f, ok := registered.Of(name); ok && r.Format == "" {
 		return r.each(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
 	}
 	info, err := os.Stat(name)
@@ -123,7 +123,7 @@ func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Se
 
 func suffixError(name string) error {
 	suffix := strings.ToLower(filepath.Ext(name))
-	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm"}, registeredSuffixes()...)
+	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm"}, registered.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
@@ -162,7 +162,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		for _, k := range foreign {
 			switch {
 			case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
-			case slices.Contains(registeredSuffixes(), k.suffix):
+			case slices.Contains(registered.Suffixes(), k.suffix):
 				return fmt.Errorf("it is of the format %s: its name has to end so, and no other format be given", k.suffix)
 			default:
 				return errors.New(k.advice)

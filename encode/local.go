@@ -161,7 +161,7 @@ func graphs(o *Options) []string {
 
 // openGraph hands the graph to onnxruntime.
 func (l *local) openGraph(o *Options, log *slog.Logger) error {
-	m, err := onnxruntime.Open(l.config.Weights[0], onnxruntime.Options{Library: o.Library, Device: o.Device, Logger: log})
+	m, err := onnxruntime.Open(l.config.Weights[0], onnxruntime.Options{Library: o.Library, Logger: log})
 	if err != nil {
 		if errors.Is(err, onnxruntime.ErrGraph) {
 			err = &modeldir.ModelError{Path: l.config.Weights[0], Err: fmt.Errorf("%w: %w", modeldir.ErrGraph, err)}

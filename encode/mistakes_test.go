@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/registry"
 )
 
 // Each file that cannot be read says why, and what to do about it.
@@ -94,7 +96,7 @@ func TestRegisterFormat(t *testing.T) {
 	require.ErrorContains(t, err, ".html, .htm and .registered")
 	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".registered"}}) })
 	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".csv"}}) })
-	registered.formats = nil
+	registered = registry.Formats[TextFormat]{}
 }
 
 // Fields and columns may have any names, and gzip is known by its first bytes.

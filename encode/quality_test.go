@@ -86,9 +86,16 @@ func TestStored(t *testing.T) {
 		c := load(t, name)
 		reference, kept := stored(t, name)
 		dir := mini(t)
+		if !effort.Long() {
+			c.docs, reference.docs = c.docs[:30], reference.docs[:30]
+			c.queries, reference.queries = c.queries[:10], reference.queries[:10]
+		}
 		exact := encodeAll(t, open(t, dir, nil), c)
 		require.Empty(t, fault(reference.docs, exact.docs))
 		require.Empty(t, fault(reference.queries, exact.queries))
+		if !effort.Long() {
+			continue
+		}
 		n := 0
 		for _, d := range exact.docs {
 			n += len(d) / exact.dim
@@ -98,9 +105,6 @@ func TestStored(t *testing.T) {
 		t.Logf("%s: %d vectors, nDCG@10 %.4f", name, n, ndcg)
 		require.InDelta(t, want[name], ndcg, 2e-4)
 
-		if !effort.Long() {
-			continue
-		}
 		rough := encodeAll(t, open(t, dir, &Options{Precision: Int8}), c)
 		top, ndcg := rank(c, rough)
 		same, all := 0, 0
@@ -126,8 +130,8 @@ func TestStored(t *testing.T) {
 
 // TestNanoRanks: the small model's own figure, of its README.
 func TestNanoRanks(t *testing.T) {
-	if effort.Brief() {
-		t.Skip("long, and of one goroutine")
+	if !effort.Long() {
+		t.Skip("long")
 	}
 	c := load(t, "scifact-sample")
 	_, ndcg := rank(c, encodeAll(t, open(t, nano(t), nil), c))
@@ -153,15 +157,12 @@ func cosines(want, got [][]float32, dim int) (least, mean float64) {
 
 // TestMutants: mistakes that rankings hardly notice, vectors do.
 func TestMutants(t *testing.T) {
-	if effort.Brief() {
-		t.Skip("long, and of one goroutine")
+	if !effort.Long() {
+		t.Skip("long")
 	}
 	c := load(t, "scifact-sample")
 	reference, _ := stored(t, "scifact-sample")
 	c.docs, reference.docs = c.docs[:6], reference.docs[:6]
-	if !effort.Long() {
-		c.queries, reference.queries = c.queries[:8], reference.queries[:8]
-	}
 	no, long, prompt := false, 48, "[unused0] "
 	noMarker := func(l *local) { l.config.Query.Marker, l.config.Document.Marker = -1, -1 }
 	dir := mini(t)

@@ -46,6 +46,9 @@ func TestSpoolKilled(t *testing.T) {
 	docs := load(t, "scifact-sample").docs
 	e := open(t, nano(t), nil)
 	for _, apart := range []bool{false, true} {
+		if !apart && !effort.Long() {
+			continue
+		}
 		t.Run(fmt.Sprintf("apart=%v", apart), func(t *testing.T) { spoolKilled(t, e, docs, apart) })
 	}
 }

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/registry"
 )
 
 // Text is one that is to be encoded as a document.
@@ -97,49 +95,17 @@ type TextFormat struct {
 	Texts func(ctx context.Context, path string, fields Fields) iter.Seq2[Text, error]
 }
 
-var registered struct {
-	sync.RWMutex
-	formats []TextFormat
-}
+var registered registry.Formats[TextFormat]
 
 // RegisterFormat lets [Reader.Texts] read files of a format by their names; it is for the
 // start of a program. Suffixes that are taken already panic.
 func RegisterFormat(f TextFormat) {
-	registered.Lock()
-	defer registered.Unlock()
 	for _, suffix := range f.Suffixes {
-		if formatOf("x"+suffix) != "" || slices.ContainsFunc(registered.formats, func(g TextFormat) bool { return slices.Contains(g.Suffixes, suffix) }) {
+		if formatOf("x"+suffix) != "" {
 			panic(fmt.Sprintf("encode: suffix %s is read already", suffix))
 		}
 	}
-	registered.formats = append(registered.formats, f)
-}
-
-// registeredFormat is that of a file or folder.
-func registeredFormat(path string) (TextFormat, bool) {
-	registered.RLock()
-	defer registered.RUnlock()
-	if len(registered.formats) == 0 {
-		return TextFormat{}, false
-	}
-	suffix := strings.ToLower(filepath.Ext(path))
-	info, err := os.Stat(path)
-	folder := err == nil && info.IsDir()
-	for _, f := range registered.formats {
-		if folder && f.Folder != nil && f.Folder(path) || !folder && slices.Contains(f.Suffixes, suffix) {
-			return f, true
-		}
-	}
-	return TextFormat{}, false
-}
-
-func registeredSuffixes() (all []string) {
-	registered.RLock()
-	defer registered.RUnlock()
-	for _, f := range registered.formats {
-		all = append(all, f.Suffixes...)
-	}
-	return all
+	registered.Add(f, f.Suffixes, f.Folder)
 }
 
 // checkedTexts refuses what no reader of this package gives: titles and texts that are not

@@ -27,12 +27,8 @@
 //
 // # Comparing runs
 //
-// [Agree] says how alike two runs rank, without judgements: [OverlapAtK], [RBO]
-// and [KendallTau] of each query. It is the finer instrument for what pruning lost
-// against an exhaustive ranking.
-//
 // [Compare] says how two evaluated runs differ in one measure, query by query, and
-// whether chance explains it: [PairedTTest], [RandomisationTest], [PairedBootstrap].
-// [CompareAll] holds several systems against a baseline and corrects for their
-// number with [Holm]. Resampling is seeded and repeats to the bit.
+// whether chance explains it ([RandomisationTest]). [CompareAll] holds several systems
+// against a baseline and corrects for the number of tests with [Holm]. Resampling is
+// seeded and repeats to the bit.
 package eval

@@ -16,8 +16,8 @@ var (
 	ErrMeasure = errors.New("bad measure")
 	// ErrNothingJudged: judgements without a single query.
 	ErrNothingJudged = errors.New("no query is judged")
-	// ErrUnpaired: values, rankings or results that cannot be compared query by
-	// query: other queries, other judgements, other lengths.
+	// ErrUnpaired: values or results that cannot be compared query by query: other
+	// queries, other judgements, other lengths.
 	ErrUnpaired = errors.New("not paired")
 	// ErrTooFewPairs: fewer than the 2 pairs that a significance test needs.
 	ErrTooFewPairs = errors.New("too few pairs")

@@ -205,25 +205,3 @@ func TestHugeGrades(t *testing.T) {
 		require.InDelta(t, 1/math.Log2(3), v, 1e-6)
 	}
 }
-
-func TestOverlapAtK(t *testing.T) {
-	s := func(docs ...string) []string { return docs }
-	for _, tt := range []struct {
-		got, want []string
-		k         int
-		share     float64
-	}{
-		{s("a", "b", "c"), s("b", "a", "d"), 2, 1},
-		{s("a", "b", "c"), s("b", "a", "d"), 3, 2.0 / 3},
-		{s("a", "b", "c"), s("b", "a", "d"), 100, 2.0 / 3},
-		{s("a", "x", "b"), s("a", "b"), 2, 1.0 / 2},
-		{s("a", "x", "b"), s("a", "b"), 3, 1},
-		{s("a", "a", "a"), s("a", "a", "b"), 3, 1.0 / 2},
-		{nil, s("a"), 5, 0},
-		{s("a"), nil, 5, 1},
-		{s("a"), s("b"), 0, 1},
-		{s("a"), s("b"), -3, 1},
-	} {
-		require.Equal(t, tt.share, eval.OverlapAtK(tt.got, tt.want, tt.k), "%v", tt)
-	}
-}

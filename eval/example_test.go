@@ -65,10 +65,3 @@ func ExampleWriteRun() {
 	// q1 Q0 d7 1 22.5 demo
 	// q1 Q0 d2 2 21.75 demo
 }
-
-func ExampleOverlapAtK() {
-	pruned := []string{"d3", "d1", "d9"}
-	exhaustive := []string{"d1", "d3", "d4"}
-	fmt.Printf("%.3f\n", eval.OverlapAtK(pruned, exhaustive, 3))
-	// Output: 0.667
-}

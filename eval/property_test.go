@@ -184,18 +184,3 @@ func TestIdealRankingScoresOne(t *testing.T) {
 		}
 	})
 }
-
-func TestOverlapAtKBounds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		docs := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 0, 8)
-		got, want := docs.Draw(t, "got"), docs.Draw(t, "want")
-		k := rapid.IntRange(-1, 10).Draw(t, "k")
-		v := eval.OverlapAtK(got, want, k)
-		if v < 0 || v > 1 {
-			t.Fatalf("overlap is %v", v)
-		}
-		if self := eval.OverlapAtK(want, want, k); self != 1 {
-			t.Fatalf("overlap of a ranking with itself is %v", self)
-		}
-	})
-}

@@ -53,15 +53,6 @@ func (t Ties) sort(hits []Hit) []Hit {
 	return hits
 }
 
-// docs returns the documents of hits in order.
-func (t Ties) docs(hits []Hit) []string {
-	docs := make([]string, len(hits))
-	for i, h := range t.sort(slices.Clone(hits)) {
-		docs[i] = h.Doc
-	}
-	return docs
-}
-
 // unjudged is the grade of a hit without a judgement. Negative grades, which
 // trec_eval also takes as unjudged, keep their value; no grade is this low ([Qrels.Add]).
 const unjudged = math.MinInt32

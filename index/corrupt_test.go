@@ -146,7 +146,7 @@ func TestFlippedBytes(t *testing.T) {
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	steps := effort.Cases(100, 1200)
+	steps := effort.Cases(40, 1200)
 	bad := filepath.Join(testenv.RAMDir(t), "bad.plaid")
 	noticed := 0
 	for i := range steps {
@@ -178,8 +178,9 @@ func TestTruncatedFiles(t *testing.T) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	cut := filepath.Join(testenv.RAMDir(t), "cut.plaid")
-	for i := range 60 {
-		n := (len(data) - 1) * i / 59
+	cuts := effort.Cases(16, 60)
+	for i := range cuts {
+		n := (len(data) - 1) * i / (cuts - 1)
 		if i%3 == 0 {
 			n = n / 4096 * 4096
 		}

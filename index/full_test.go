@@ -311,8 +311,8 @@ func TestUnreadableFile(t *testing.T) {
 }
 
 func TestLittleAddressSpace(t *testing.T) {
-	if effort.RaceDetector {
-		t.Skip("the race detector needs address space without limit")
+	if effort.RaceDetector || !effort.Long() {
+		t.Skip("long, and the race detector needs address space without limit")
 	}
 	if files.AsOnWindows {
 		t.Skip("the file is mapped anew")

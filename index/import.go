@@ -23,8 +23,8 @@ type ImportOptions struct {
 	// IDs names the documents; nil: row numbers from 0. Another number of them
 	// than of documents is [vectors.ErrID].
 	IDs []string
-	// Payload, where set, is asked for what to store beside a document; else it is what the
-	// engine keeps there, in metadata.db.
+	// Payload, where set, is asked for what to store beside a document; nil means what the engine
+	// keeps there, in metadata.db ([interop.RegisterPayloads] says what reads it).
 	Payload func(row int, id string) ([]byte, error)
 	// Unchanged, where set, is asked before anything becomes visible whether what
 	// Payload read is still what it was; its error ends the import.
@@ -97,7 +97,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 		}
 		if kept != nil {
 			defer func() { err = errors.Join(err, kept.Close()) }()
-			o.Payload = func(row int, _ string) ([]byte, error) { return kept.Get(row) }
+			o.Payload = func(row int, _ string) ([]byte, error) { return kept.Get(ctx, row) }
 		}
 	}
 	im := &importer{src: src, options: o}

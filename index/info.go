@@ -3,7 +3,12 @@ package index
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
 
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -118,4 +123,127 @@ func (ix *Index) Verify(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.Verify(ctx)
+}
+
+// Drift says how well the codec of an index fits what was added to it since it was
+// trained.
+type Drift struct {
+	// Trained is how many tokens the index had when its codec was trained; 0: it was not
+	// trained, or it is not known.
+	Trained uint64 `json:"trained_tokens"`
+	// TrainRMSE is the root mean square error of decoded vectors of the training sample;
+	// 0: it is not known.
+	TrainRMSE float64 `json:"train_rmse"`
+	// Added is how many tokens were added since, those deleted again included, AddedRMSE
+	// their error.
+	Added     uint64  `json:"added_tokens"`
+	AddedRMSE float64 `json:"added_rmse"`
+	// Ratio of the two errors; 0 where one is not known. Documents like those of the
+	// training have 1.1 to 1.4, those of another kind 2 and more.
+	Ratio float64 `json:"ratio"`
+	// Centroids is how many the index has, Wanted how many a build would train for as
+	// many tokens as there are now.
+	Centroids int `json:"centroids"`
+	Wanted    int `json:"wanted_centroids"`
+}
+
+// Drift of the index; it costs nothing.
+func (s *Snapshot) Drift() Drift {
+	h, st := s.Header(), s.State()
+	d := Drift{
+		Trained: h.Build.Tokens, TrainRMSE: h.Build.RMSE, Added: st.AddedTokens, AddedRMSE: rmse(st.AddedSumSq, int64(st.AddedTokens)),
+		Centroids: h.Centroids, Wanted: codec.DefaultK(int64(st.LiveTokens)),
+	}
+	if d.TrainRMSE > 0 && d.Added > 0 {
+		d.Ratio = d.AddedRMSE / d.TrainRMSE
+	}
+	return d
+}
+
+// Defaults returns the search parameters that are stored with the index; nil if
+// there are none. They are not to be changed.
+func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.picture.defaults() }
+
+// SetDefaults stores search parameters with the index, in one transaction; nil
+// removes them. Searches that name none of their own use them from the next
+// snapshot on. They stay with the index through additions, deletions and
+// compaction, and go when it is built anew. Its digest does not depend on them.
+//
+// Errors: [ErrOption] for parameters out of range, [storage.ErrReadOnly],
+// [storage.ErrOutcomeUnknown], and what writing fails with.
+func (ix *Index) SetDefaults(d *storage.Defaults) error {
+	if d != nil {
+		if err := d.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrOption, err)
+		}
+	}
+	ix.write <- struct{}{}
+	defer ix.write.end()
+	return ix.changed(ix.file.Update(func(tx *storage.Tx) error {
+		gen, err := tx.Current()
+		if err != nil {
+			return err
+		}
+		return tx.PutDefaults(gen, d)
+	}))
+}
+
+// copyDefaults brings the parameters along into a rewritten index. A damaged
+// record stays behind: nothing but speed and recall hangs on it.
+func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
+	d, err := snap.Defaults()
+	if err != nil || d == nil {
+		return nil
+	}
+	return tx.PutDefaults(gen, d)
+}
+
+// newGeneration makes a generation that nobody sees yet, for documents of a codec.
+func newGeneration(f *storage.File, c *codec.Quantizer, build storage.Build, model *storage.Model, normalize bool) (gen uint64, err error) {
+	k := c.Kernel()
+	h := storage.Header{
+		Dim: c.Dim, Nbits: c.Nbits, Centroids: c.K, CentroidType: k.Centroids.Type.String(),
+		Step: k.Codebook.Step, GridScale: k.Codebook.Scale, FactorMax: k.FactorMax, Normalize: normalize, Model: model, Build: build,
+	}
+	for _, g := range k.Codebook.Grid {
+		h.Grid = append(h.Grid, int(g))
+	}
+	return putGeneration(f, h, k, c.Cutoffs)
+}
+
+// putGeneration makes a generation that nobody sees yet.
+func putGeneration(f *storage.File, h storage.Header, c *kernels.Codec, cutoffs []float32) (gen uint64, err error) {
+	err = f.Update(func(tx *storage.Tx) (err error) {
+		gen, err = tx.NewGeneration(h, c, cutoffs)
+		return err
+	})
+	return gen, err
+}
+
+// Built is when and with what an index was made; it is no part of its digest.
+type Built struct {
+	Time    time.Time `json:"time"`
+	Version string    `json:"version"`
+}
+
+const noteBuilt = "built"
+
+func putBuilt(tx *storage.Tx) error {
+	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})
+}
+
+// release is the version that the linker flags of a release set: tags of the repository are
+// not those of a module in one of its folders.
+var release string
+
+// Version of the program: of its release, else from its build information.
+func Version() string {
+	if release != "" {
+		return release
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
 }

@@ -278,7 +278,7 @@ func TestChangeThatCannotBeShown(t *testing.T) {
 // Thousands of changes leave neither memory nor transactions behind.
 func TestRefreshesLeaveNothing(t *testing.T) {
 	const dim = 8
-	rounds := effort.Cases(800, 8000)
+	rounds := effort.Cases(240, 8000)
 	if effort.RaceDetector {
 		rounds = 800
 	}

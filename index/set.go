@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Set is several open indexes with one codec, which are searched and changed as one.
@@ -243,4 +245,33 @@ func (s *SetSnapshot) Close() error {
 	var err error
 	s.once.Do(func() { err = s.set.release(s.p) })
 	return err
+}
+
+// picked are some documents of a source, in ascending order.
+type picked struct {
+	vectors.Source
+	docs []int
+}
+
+func (p *picked) Len() int        { return len(p.docs) }
+func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
+func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
+func (p *picked) Close() error    { return nil }
+
+// Docs reads runs of neighbours at once.
+func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		for docs := p.docs[from:to]; len(docs) > 0; {
+			n := 1
+			for n < len(docs) && docs[n] == docs[n-1]+1 {
+				n++
+			}
+			for d, err := range p.Source.Docs(ctx, docs[0], docs[0]+n) {
+				if !yield(d, err) || err != nil {
+					return
+				}
+			}
+			docs = docs[n:]
+		}
+	}
 }

@@ -1,10 +1,17 @@
 package index
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"math/bits"
 	"sync"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -71,4 +78,183 @@ func (s *Snapshot) Len() int { return int(s.State().Live) }
 // content have the same slice.
 func (s *Snapshot) LiveSet() (set []uint64, count int) {
 	return s.picture.live.words, s.picture.live.docs
+}
+
+// Document is what an index holds of a document beside its vectors.
+type Document struct {
+	// ID is the name from outside, Ordinal the place in the order of insertion.
+	ID      string
+	Ordinal uint32
+	// Tokens is how many token vectors it has.
+	Tokens int
+	// Payload is what is stored beside it; nil if nothing is.
+	Payload []byte
+}
+
+// Has tells whether the index has a live document of this id now. For many ids take a
+// [Snapshot] and ask its Ordinal.
+func (ix *Index) Has(id string) (bool, error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return false, err
+	}
+	defer snap.Close()
+	_, ok, err := snap.Ordinal(id)
+	return ok, err
+}
+
+// Get returns the document of an id as it is now, [ErrNotFound] if there is none. The
+// result is the caller's.
+func (ix *Index) Get(id string) (*Document, error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer snap.Close()
+	d, err := snap.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	d.Payload = bytes.Clone(d.Payload)
+	return d, nil
+}
+
+// Get returns the document of an id, [ErrNotFound] if there is none. Its payload is
+// valid until the snapshot is closed.
+func (s *Snapshot) Get(id string) (*Document, error) {
+	ordinal, ok, err := s.Ordinal(id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: %.100q", s.Path(), ErrNotFound, id)
+	}
+	return s.At(ordinal)
+}
+
+// At returns the live document of an ordinal, [ErrNotFound] if there is none. Its payload
+// is valid until the snapshot is closed.
+func (s *Snapshot) At(ordinal uint32) (*Document, error) {
+	chunk, doc, ok := s.Locate(ordinal)
+	if !ok || !s.Live(ordinal) {
+		return nil, fmt.Errorf("%s: %w: ordinal %d", s.Path(), ErrNotFound, ordinal)
+	}
+	_, offsets := s.ChunkDocs(chunk)
+	payload, err := s.Payload(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{ID: s.ID(ordinal), Ordinal: ordinal, Tokens: int(offsets[doc+1] - offsets[doc]), Payload: payload}, nil
+}
+
+// liveSet is what [Snapshot.LiveSet] returns.
+type liveSet struct {
+	words []uint64
+	docs  int
+}
+
+func newLiveSet(v *storage.View) liveSet {
+	l := liveSet{words: make([]uint64, (int(v.State().Docs)+63)/64)}
+	l.setFrom(v, 0)
+	l.count()
+	return l
+}
+
+// nextLiveSet is the live set of a view, given an older one and its live set. A
+// document stays what it is until it is deleted, and new ones come at the end. So
+// words are copied, and only documents that are new or were deleted are looked at.
+// Where nothing has changed it is the same slice.
+func nextLiveSet(v, older *storage.View, was liveSet) liveSet {
+	from, docs := older.State().Docs, v.State().Docs
+	dead, deadThen := v.Tombstones(), older.Tombstones()
+	if v.Lineage() != older.Lineage() || deadThen.AndCardinality(dead) != deadThen.GetCardinality() {
+		return newLiveSet(v)
+	}
+	if docs == from && dead == deadThen && v.Chunks() == older.Chunks() && v.SharedChunks(older) == v.Chunks() {
+		return was
+	}
+	l := liveSet{words: make([]uint64, (int(docs)+63)/64)}
+	copy(l.words, was.words)
+	l.setFrom(v, from)
+	if dead != deadThen {
+		l.clear(roaring.AndNot(dead, deadThen), 0)
+	}
+	l.count()
+	return l
+}
+
+// setFrom sets the documents from an ordinal on that are neither empty nor deleted.
+func (l *liveSet) setFrom(v *storage.View, from uint32) {
+	chunk, doc, ok := v.Locate(from)
+	if !ok {
+		return
+	}
+	for ; chunk < v.Chunks(); chunk++ {
+		first, offsets := v.ChunkDocs(chunk)
+		for ; doc < len(offsets)-1; doc++ {
+			if offsets[doc] < offsets[doc+1] {
+				ordinal := first + uint32(doc)
+				l.words[ordinal/64] |= 1 << (ordinal % 64)
+			}
+		}
+		doc = 0
+	}
+	l.clear(v.Tombstones(), from)
+}
+
+// clear takes documents away, from an ordinal on.
+func (l *liveSet) clear(dead *roaring.Bitmap, from uint32) {
+	it := dead.Iterator()
+	it.AdvanceIfNeeded(from)
+	for it.HasNext() {
+		ordinal := it.Next()
+		l.words[ordinal/64] &^= 1 << (ordinal % 64)
+	}
+}
+
+func (l *liveSet) count() {
+	l.docs = 0
+	for _, w := range l.words {
+		l.docs += bits.OnesCount64(w)
+	}
+}
+
+// Warm reads what searches read and checks its checksums: codes, residuals, factors,
+// posting lists, and ids. The first searches of an index do that otherwise, each for
+// what it meets, which makes them slower by a factor of a hundred. On threads
+// goroutines, which progress is called on (nil: nobody asks); 0: one a processor. What is read stays checked for all snapshots of the
+// file; whether the system keeps its pages in memory is not up to this program.
+//
+// Errors: [storage.ErrCorrupt], and that of the context.
+func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress)) error {
+	total := s.Chunks() + s.Segments()
+	var done atomic.Int64
+	err := parallel.Do(ctx, total, threads, func(i int) (err error) {
+		defer storage.Guard(s.Path(), &err)()
+		if i < s.Chunks() {
+			_, err = s.Chunk(i, storage.All)
+		} else {
+			err = s.warmPostings(ctx, i-s.Chunks())
+		}
+		if n := done.Add(1); progress != nil && err == nil {
+			progress(Progress{"warm", n, int64(total), "parts"})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.CheckIDs()
+}
+
+func (s *Snapshot) warmPostings(ctx context.Context, segment int) error {
+	for c := 0; c < s.Header().Centroids; c += storage.PostingBlock {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := s.Postings(segment, uint32(c)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

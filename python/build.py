@@ -39,7 +39,8 @@ TARGETS = {
 def host() -> str:
     """The target of this machine."""
     system = platform.system().lower()
-    machine = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower(), platform.machine())
+    names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = names.get(platform.machine().lower(), platform.machine())
     name = f"{system}-{machine}"
     if system == "linux" and (machine != "amd64" or platform.libc_ver()[0] != "glibc"):
         name += "-static"
@@ -66,17 +67,21 @@ def hatchling(directory: str) -> str:
 
 
 def commit() -> list[str]:
-    """The flag with which plaid version tells the commit, whatever GOFLAGS says; none where git cannot tell it."""
+    """The flag that has `plaid version` print the commit, whatever GOFLAGS says; none if git does not know it."""
     git = shutil.which("git")
-    told = git is not None and subprocess.run([git, "rev-parse", "HEAD"], cwd=HERE, capture_output=True).returncode == 0
-    return ["-buildvcs=true"] if told else []
+    if git is None or subprocess.run([git, "rev-parse", "HEAD"], cwd=HERE, capture_output=True).returncode != 0:
+        return []
+    return ["-buildvcs=true"]
 
 
 def compile_program(target: str, directory: str) -> tuple[str, str]:
-    """Compiles the program of a target; its path, and the platform tag of its wheel."""
+    """Compiles the program for a target, and returns its path and the platform tag of its wheel."""
     goos, goarch, tags, tag = TARGETS[target]
     if shutil.which("go") is None:
-        sys.exit("the program plaid is compiled by Go, and there is no go on the PATH: install Go (see go.mod for the version), or install a wheel that has the program (pip install plaid-ir)")
+        sys.exit(
+            "the program plaid is compiled by Go, and there is no go on the PATH: install Go (see go.mod for the version), "
+            "or install a wheel that has the program (pip install plaid-ir)"
+        )
     binary = os.path.join(directory, target, "plaid")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOOS": goos, "GOARCH": goarch}
     go = ["go", "build", *commit(), "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", binary, "./cmd/plaid"]

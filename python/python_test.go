@@ -97,7 +97,8 @@ func TestFrameworks(t *testing.T) {
 	skipUnlessLong(t)
 	sources.Watch(t, "..")
 	python := pyenv.Python(t, "tests/frameworks/requirements.txt")
-	must(t, fromSources(t), python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+	environ := append(fromSources(t), "NUMBA_DISABLE_JIT=1") // ranx compiles for minutes otherwise
+	must(t, environ, python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
 		"-o", "asyncio_mode=auto", "tests/frameworks")
 	checker := pyenv.Python(t, "tests/requirements.txt")
 	must(t, nil, checker, "-m", "pyright", "-p", "tests/frameworks/pyright.json", "--pythonpath", python)

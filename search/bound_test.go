@@ -42,7 +42,7 @@ func TestRealBoundShare(t *testing.T) {
 			files := vectors.Files{Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy")}
 			bits := []int{1, 2, 4, 8}
 			if len(queries) > 30 || !effort.Long() {
-				bits = bits[1:3]
+				bits = bits[1:effort.Cases(2, 3)]
 			}
 			switch {
 			case !effort.Long():

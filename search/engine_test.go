@@ -3,16 +3,22 @@ package search
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -209,4 +215,143 @@ func TestPiecesOfAQuery(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrInternal)
 	require.ErrorContains(t, err, "fault")
 	requireGoroutines(t, before)
+}
+
+// The candidates that are kept are those of the order of results, of equal gains the first.
+func TestCutAgainstSort(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		gains := rapid.SliceOfN(rapid.OneOf(
+			rapid.Uint32Range(0, gainSum),
+			rapid.Uint32Range(5000, 5003),
+			rapid.SampledFrom([]uint32{0, 1, gainSum - 1, gainSum, (gainSum + 1) / gainBuckets, (gainSum+1)/gainBuckets - 1}),
+		), 2, 400).Draw(t, "gains")
+		r := &run{plan: plan{approx: rapid.IntRange(1, len(gains)-1).Draw(t, "n")}}
+		r.prober.unit = rapid.SampledFrom([]float64{1, 1.0 / gainSum, 3.7e-8, 1e-30 / gainSum}).Draw(t, "unit")
+		for i, g := range gains {
+			r.reached = append(r.reached, candidateOf(uint32(3*i), g))
+		}
+		scored := r.prober.scored(r.reached)
+		slices.SortFunc(scored, topk.Order)
+		var want []uint32
+		for _, s := range scored[:r.plan.approx] {
+			want = append(want, s.Doc)
+		}
+		slices.Sort(want)
+		require.Equal(t, want, r.cutReached(r.reached))
+	})
+}
+
+// Different gains are different scores, also the largest.
+func TestGainsAreScores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := prober{unit: rapid.Float64Range(1e-30/gainSum, 1e6).Draw(t, "unit")}
+		g := rapid.Uint32Range(0, gainSum-1).Draw(t, "gain")
+		s := p.scored([]candidate{candidateOf(math.MaxUint32, g+1), candidateOf(0, g)})
+		require.Greater(t, s[0].Score, s[1].Score)
+		require.EqualValues(t, uint32(math.MaxUint32), s[0].Doc)
+	})
+}
+
+// A query that says what made it is held against the model of the index.
+func TestModelOfAQuery(t *testing.T) {
+	m := newMaker(1, 16, 4)
+	made := &storage.Model{Name: "nano", Fingerprint: "abc"}
+	for _, ix := range []*index.Index{
+		searchtest.Build(t, 16, m.Docs("d", 30, 5), &index.BuildOptions{Model: made}),
+		searchtest.Build(t, 16, m.Docs("d", 30, 5), nil),
+	} {
+		e, err := New(t.Context(), ix, nil)
+		require.NoError(t, err)
+		defer e.Close()
+		q := m.query(3)
+		for _, c := range []struct {
+			model *storage.Model
+			ok    bool
+		}{{nil, true}, {made, true}, {&storage.Model{Name: "other", Fingerprint: "xyz"}, false}} {
+			q.Model = c.model
+			_, err := e.Search(t.Context(), q, Options{})
+			d, derr := e.Describe(t.Context())
+			require.NoError(t, derr)
+			if c.ok || d.Model == nil {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, storage.ErrModel)
+			require.ErrorIs(t, err, ErrQuery)
+		}
+	}
+	q := Query{Vectors: []float32{1}, Dim: 1, Model: made}
+	text, err := json.Marshal(q)
+	require.NoError(t, err)
+	var back Query
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, q, back)
+}
+
+// Documents longer than a job are scored in parts by several threads, with the
+// same scores.
+func TestLongDocumentsInParts(t *testing.T) {
+	m := newMaker(7, 16, 60)
+	docs := m.Docs("d", 200, 12)
+	for at, tokens := range map[int]int{20: 2*exactJob - 1, 40: 2 * exactJob, 60: 2*exactJob + 1, 199: 5*exactJob + 17} {
+		docs[at].Tokens = m.Tokens(tokens)
+	}
+	ix := searchtest.Build(t, 16, docs, &index.BuildOptions{Centroids: 128})
+	one := on(t, ix, 1)
+	for _, tokens := range []int{1, 5, 40} {
+		q := m.query(tokens)
+		q.Weights = make([]float32, tokens)
+		for i := range q.Weights {
+			q.Weights[i] = float32(i%3) + 0.5
+		}
+		for _, o := range []Options{{K: 20, Mode: Exhaustive}, {K: 20}, {K: 200, Mode: Exhaustive}} {
+			want := search(t, one, q, o)
+			require.Subset(t, ids(want.Hits), []string{"d20", "d40", "d60", "d199"}, "long documents have good matches")
+			for _, threads := range []int{2, 3, 8} {
+				got := search(t, on(t, ix, threads), q, o)
+				require.Equal(t, want.Hits, got.Hits)
+				require.Equal(t, want.Stats.ExactTokens, got.Stats.ExactTokens)
+			}
+		}
+	}
+
+	snap := searchtest.Snapshot(t, ix)
+	r := testRun(snap, 2)
+	all := func() (parts int) {
+		live, _ := snap.LiveSet()
+		tokens, parts := r.split(appendSet(nil, live), exactJob, true)
+		require.EqualValues(t, snap.State().LiveTokens, tokens)
+		var sum, longest int
+		for _, j := range r.jobs {
+			sum += j.tokens
+			longest = max(longest, j.tokens)
+		}
+		require.EqualValues(t, tokens, sum, "each token is in one job")
+		if parts > 0 {
+			require.Less(t, longest, 3*exactJob)
+		}
+		return parts
+	}
+	require.Equal(t, 2+3+6, all())
+	r.threads = 1
+	require.Zero(t, all(), "one thread cuts nothing")
+}
+
+// The more tokens a query has, the fewer of documents are in a job, so that a search
+// hears soon that it is to end.
+func TestJobsOfLongQueries(t *testing.T) {
+	const dim, longest = 16, 30
+	m := newMaker(8, dim, 60)
+	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64}))
+	live, _ := snap.LiveSet()
+	for _, queryTokens := range []int{1, 128, 40_000} {
+		r := testRun(snap, 2)
+		require.NoError(t, r.query.Reset(m.Tokens(queryTokens), nil))
+		_, parts := r.split(appendSet(nil, live), approxJob, false)
+		require.Zero(t, parts)
+		for _, j := range r.jobs {
+			require.Less(t, (j.tokens-2*longest)*queryTokens, jobPairs)
+		}
+		require.Equal(t, queryTokens > 128, len(r.jobs) > 2*snap.Chunks(), "%d jobs of %d chunks", len(r.jobs), snap.Chunks())
+	}
 }

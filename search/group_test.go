@@ -17,6 +17,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
@@ -257,7 +258,7 @@ func TestGroupPruned(t *testing.T) {
 	several := multi(t, set, 2)
 	for _, group := range Groupings() {
 		hit, all := 0, 0
-		for range 15 {
+		for range effort.Cases(8, 15) {
 			q := m.query(8)
 			o := Options{K: 10, Group: group, Passages: 3}
 			want := search(t, e, q, with(o, func(o *Options) { o.Mode = Exhaustive }))

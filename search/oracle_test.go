@@ -173,7 +173,7 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	for threads := 1; threads <= 8; threads++ {
-		if effort.Brief() && threads != 2 && threads != 5 {
+		if !effort.Long() && threads != 2 && threads != 5 {
 			continue
 		}
 		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) { same(t, on(t, ix, threads)) })
@@ -183,7 +183,7 @@ func TestDeterminism(t *testing.T) {
 			e := on(t, ix, threads)
 			for oi, o := range options {
 				for size := 0; size <= len(queries); size++ {
-					if effort.Brief() && size%4 != 1 {
+					if !effort.Long() && size%4 != 1 {
 						continue
 					}
 					results, err := e.SearchBatch(ctx, queries[:size], o)

@@ -1,15 +1,26 @@
 package search
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"slices"
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/internal/topk"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cpu"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // The leaders' gaps have mean 2 and deviation 1, and the tenth best of them
@@ -59,11 +70,7 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 	e := at(t, snap, 1)
 	rng := rand.New(rand.NewPCG(5, 5))
 	differ := map[int64]bool{}
-	times := 20
-	if effort.Brief() {
-		times = 7
-	}
-	for range times {
+	for range effort.Cases(7, 20) {
 		q := m.query(4 + rng.IntN(20))
 		for _, k := range []int{1, 10, 40} {
 			res, err := e.Search(t.Context(), q, Options{K: k})
@@ -101,5 +108,222 @@ func TestEffort(t *testing.T) {
 	}
 	for _, effort := range []float64{-1, LeastEffort / 2, 2 * MostEffort, math.NaN()} {
 		require.ErrorIs(t, (&Options{Effort: effort}).validate(), ErrOption)
+	}
+}
+
+// What probing knows of a document is compared with what its codes say.
+func TestReached(t *testing.T) {
+	t.Run("segments", func(t *testing.T) { testReached(t, 200, 6, 20) })
+	if effort.Long() { // one goroutine, and many documents
+		t.Run("blocks", func(t *testing.T) { testReached(t, reachBlock+500, 1, 3000) })
+	}
+}
+
+func testReached(t *testing.T, docs, tokens, added int) {
+	const dim, lists, lq = 16, 96, 6
+	m := newMaker(5, dim, 40)
+	ix := searchtest.Build(t, dim, m.Docs("a", docs, tokens), &index.BuildOptions{Centroids: lists})
+	_, err := ix.Add(context.Background(), searchtest.Source(t, dim, m.Docs("b", added, tokens)), nil)
+	require.NoError(t, err)
+	_, _, err = ix.Delete(context.Background(), []string{"a1", "b2"})
+	require.NoError(t, err)
+	snap := searchtest.Snapshot(t, ix)
+	require.Greater(t, snap.Segments(), 1)
+	live, n := snap.LiveSet()
+	all := (&allowance{parts: []*selection{{set: live, count: n}}}).counted()
+
+	q := m.query(lq)
+	weights := []float32{1, 0.5, 0, 2, -1, 0.25}
+	r := testRun(snap, 1)
+	for i, probes := range []int{1, 4, 30, lists, 2} {
+		if i == 3 {
+			r.prober.stamp = math.MaxUint32 - 2 // the next stamps begin anew
+		}
+		r.plan = plan{how: PlanProbe, k: 5, probes: probes, approx: math.MaxInt}
+		require.NoError(t, r.prepare(q.Vectors, weights, table{all: true}))
+		docs, err := r.probe(weights, all)
+		require.NoError(t, err)
+		n, reached := len(docs), map[uint32]bool{}
+		for _, d := range docs {
+			reached[d] = true
+		}
+		require.True(t, slices.IsSorted(docs))
+		gains := map[uint32]float64{}
+		for _, s := range r.prober.scored(r.reached) {
+			gains[s.Doc] = float64(s.Score)
+		}
+		require.Len(t, gains, n)
+
+		p, positive := &r.prober, []int{0, 1, 3, 5} // weights
+		require.Len(t, p.weights, len(positive))
+		var height float64
+		for i := range positive {
+			height += float64(p.best[i*p.n+p.n/2].Score-p.floors[i]) / float64(len(positive))
+		}
+		require.LessOrEqual(t, p.unit*gainSum, float64(unseenGap+2)*6) // of six query tokens: units are small
+		seen, cut := 0, 0
+		for d := range snap.State().Docs {
+			chunk, doc, _ := snap.Locate(d)
+			ch, err := snap.Chunk(chunk, storage.Codes)
+			require.NoError(t, err)
+			var gain float64
+			found := false
+			for i, token := range positive {
+				best := math.Inf(-1)
+				for _, c := range p.best[i*p.n : (i+1)*p.n] {
+					for at := ch.Offsets[doc]; at < ch.Offsets[doc+1]; at++ {
+						if ch.Code(int(at)) == c.Centroid {
+							best = max(best, float64(c.Score))
+						}
+					}
+				}
+				if !math.IsInf(best, -1) {
+					found = true
+					gain += float64(weights[token]) * (best - float64(p.floors[i]) + unseenGap*height)
+				}
+			}
+			require.Equal(t, found && inSet(live, d), reached[d], "document %d, %d probes", d, probes)
+			if reached[d] {
+				seen++
+				// Each of its parts is rounded down to a unit.
+				require.InDelta(t, gain, gains[d], float64(len(positive))*p.unit+1e-6*gain, "document %d, %d probes", d, probes)
+			}
+		}
+		require.Equal(t, n, seen)
+
+		r.plan.approx = max(n/3, 1)
+		kept := map[uint32]bool{}
+		docs = r.cutReached(r.reached)
+		require.Len(t, docs, r.plan.approx)
+		require.True(t, slices.IsSorted(docs))
+		worst := math.Inf(1)
+		for _, d := range docs {
+			kept[d] = true
+			worst = min(worst, gains[d])
+		}
+		for _, s := range r.prober.scored(r.reached) {
+			if !kept[s.Doc] {
+				cut++
+				require.LessOrEqual(t, float64(s.Score), worst, "document %d was cut", s.Doc)
+			}
+		}
+		require.Equal(t, n-r.plan.approx, cut)
+	}
+}
+
+// manyCentroids is a codec with so many that S is screened: tokens of documents with
+// noise.
+func manyCentroids(t *testing.T, docs []vectors.Document, dim int) *codec.Quantizer {
+	t.Helper()
+	const k = 1<<16 + 77
+	rng := rand.New(rand.NewPCG(9, 9))
+	rows := kerneltest.UnitVectors(rng, k, dim)
+	for c := range k {
+		tokens := docs[c%len(docs)].Tokens
+		if len(tokens) == 0 {
+			continue
+		}
+		from := rng.IntN(len(tokens)/dim) * dim
+		for j := range dim {
+			rows[c*dim+j] = 0.3*rows[c*dim+j] + tokens[from+j]
+		}
+	}
+	codec.Normalize(rows, dim)
+	c, err := codec.New(kernels.Codec{
+		Centroids: kernels.Centroids{K: k, Dim: dim, Type: kernels.BF16, Data: kerneltest.EncodeCentroids(rows, kernels.BF16)},
+		Codebook:  kernels.Codebook{Nbits: 2, Step: 0.1}, FactorMax: 2,
+	})
+	require.NoError(t, err)
+	return c
+}
+
+// With many centroids a search computes of S what it needs: it finds what one
+// does that has all of S, and scores as a search of all documents does, to the bit, on every tier, with any number of
+// threads and over several indexes.
+func TestManyCentroids(t *testing.T) {
+	const dim = 16
+	m := newMaker(31, dim, 60)
+	docs := m.Docs("d", 1200, 9)
+	path := filepath.Join(t.TempDir(), "whole.plaid")
+	_, err := index.Build(t.Context(), path, searchtest.Source(t, dim, docs), &index.BuildOptions{Codec: manyCentroids(t, docs, dim)})
+	require.NoError(t, err)
+	report, err := cpu.Describe("")
+	require.NoError(t, err)
+	var engines []*Engine
+	for i, tier := range report.Tiers {
+		ix, err := index.Open(t.Context(), path, &index.Options{Backend: tier})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, ix.Close()) })
+		engines = append(engines, on(t, ix, 1+2*(i%2)))
+	}
+	several := multi(t, sharded(t, engines[0].ix, docs, 2, false), 2)
+	few := Only(docs[3].ID, docs[4].ID, docs[700].ID)
+	found, wanted := 0, 0
+	for range effort.Cases(2, 6) {
+		q := m.query(8)
+		all := search(t, engines[0], q, Options{K: 1200, Mode: Exhaustive})
+		scores := map[string]float32{}
+		for _, h := range all.Hits {
+			scores[h.ID] = h.Score
+		}
+		probing, plain := Options{K: 10, Probes: insertProbes, Approx: 200}, Options{K: 10, Probes: insertProbes + 1, Approx: 200}
+		first := search(t, engines[0], q, probing)
+		require.Equal(t, map[string]int{"probe": 1}, first.Stats.Plans)
+		for _, e := range engines {
+			require.Equal(t, first.Hits, search(t, e, q, probing).Hits)
+			res := search(t, e, q, Options{K: 10, Filter: few})
+			require.Equal(t, map[string]int{"exact": 1}, res.Stats.Plans)
+			require.Len(t, res.Hits, 3)
+			for _, h := range res.Hits {
+				require.Equal(t, scores[h.ID], h.Score)
+			}
+		}
+		for _, h := range first.Hits {
+			require.Equal(t, scores[h.ID], h.Score)
+		}
+		res, err := several.Search(t.Context(), q, probing)
+		require.NoError(t, err)
+		require.Equal(t, ids(first.Hits), ids(res.Hits))
+		found, wanted = found+overlap(search(t, engines[0], q, plain).Hits, first.Hits), wanted+10
+		stage, err := engines[0].Trace(context.Background(), q, first.Hits[0].ID, probing)
+		require.NoError(t, err)
+		require.Equal(t, StageReturned, stage)
+	}
+	require.GreaterOrEqual(t, float64(found), 0.9*float64(wanted), "of what is found with all of S")
+}
+
+// A document of many passages is scored by all of them, also by those that the search has
+// not scored, whose rows of S are not there yet.
+func TestManyCentroidsOfPassages(t *testing.T) {
+	const dim = 16
+	m := newMaker(33, dim, 60)
+	docs := m.Docs("d", 1200, 9)
+	for i := range docs {
+		p := vectors.Passage{Of: fmt.Sprint("w", i/40), Number: i % 40, Start: i, End: i + 1}
+		payload, err := p.Payload(nil)
+		require.NoError(t, err)
+		docs[i].ID, docs[i].Payload = p.ID(), payload
+	}
+	path := filepath.Join(t.TempDir(), "passages.plaid")
+	_, err := index.Build(t.Context(), path, searchtest.Source(t, dim, docs), &index.BuildOptions{Codec: manyCentroids(t, docs, dim)})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ix.Close()) })
+	q := m.query(8)
+	for _, group := range []Grouping{GroupBest, GroupSum, GroupMaxSim} {
+		// Engines of their own, whose buffers have nothing of another search.
+		all := search(t, on(t, ix, 1), q, Options{K: 30, Mode: Exhaustive, Group: group, Passages: 5, Matches: true})
+		want := map[string]Hit{}
+		for _, h := range all.Hits {
+			want[h.ID] = h
+		}
+		res := search(t, on(t, ix, 2), q, Options{K: 3, Probes: 2, Approx: 200, Group: group, Passages: 5, Matches: true})
+		require.Contains(t, res.Stats.Plans, "probe")
+		require.Len(t, res.Hits, 3)
+		for _, h := range res.Hits {
+			require.Equal(t, want[h.ID].Score, h.Score, group)
+			require.Equal(t, want[h.ID].Passages, h.Passages, group)
+		}
 	}
 }

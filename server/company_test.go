@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -168,7 +169,7 @@ func TestBadCompany(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			for range 5 {
+			for range effort.Cases(1, 5) {
 				if err := c.healthy(ctx); err != nil {
 					t.Error(err)
 					return

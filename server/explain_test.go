@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -97,4 +98,301 @@ func TestSimilaritiesAreCounted(t *testing.T) {
 	s.ok(t, 200, "POST", "/indices/long/explain", explained(10), nil)
 	p := s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/long/explain", explained(200))
 	require.Contains(t, p.Message, "max-memory")
+}
+
+// evidence is a result with passages and words.
+type evidence struct {
+	Results []struct {
+		Documents []uint32   `json:"document_ids"`
+		IDs       []string   `json:"ids"`
+		Scores    []float64  `json:"scores"`
+		Metadata  []object   `json:"metadata"`
+		Spans     [][]object `json:"spans"`
+		Notes     []string   `json:"notes"`
+		Passages  [][]struct {
+			Document uint32 `json:"document_id"`
+			ID       string
+			Score    float64
+			Number   int `json:"n"`
+			Start    int
+			End      int
+			Metadata object
+			Spans    []object
+		} `json:"passages"`
+	} `json:"results"`
+}
+
+// addParts stores documents, each of passages.
+func (s *service) addParts(t testing.TB, parts map[string][]string) {
+	t.Helper()
+	var docs, metadata list
+	for _, of := range []string{"cat", "dog", "fish"} {
+		at := 0
+		for n, text := range parts[of] {
+			docs = append(docs, object{"embeddings": matrix(text)})
+			m := object{"_id": fmt.Sprintf("%s#%d", of, n), "kind": of, "text": text}
+			m["_passage"] = object{"of": of, "n": n, "start": at, "end": at + len(text)}
+			at += len(text) + 1
+			metadata = append(metadata, m)
+		}
+	}
+	s.ok(t, 202, "POST", "/indices/parts/update", object{"documents": docs, "metadata": metadata}, nil)
+}
+
+func TestDocumentsOfPassages(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats bark never"}, "dog": {"dogs bark", "dogs sleep"}, "fish": {"fish swim"}})
+	find := func(body object) (e evidence) {
+		t.Helper()
+		s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+		return e
+	}
+	for _, group := range []string{"best", "sum", "maxsim"} {
+		e := find(object{"queries": list{"cats sleep"}, "group": group, "passages": 2, "highlight": true})
+		r := e.Results[0]
+		require.Len(t, r.Documents, 3)
+		require.Equal(t, "cat", r.Metadata[0]["_id"])
+		require.Equal(t, object{"_id": "cat", "kind": "cat", "_subset_": r.Metadata[0]["_subset_"]}, r.Metadata[0], "what is the document's")
+		best := r.Passages[0][0]
+		require.Equal(t, "cat#0", best.ID)
+		require.Equal(t, r.Documents[0], best.Document)
+		require.Equal(t, []int{0, 0, 10}, []int{best.Number, best.Start, best.End})
+		require.Equal(t, "cats sleep", best.Metadata["text"])
+		require.Len(t, r.Passages[0], 2)
+		require.Len(t, r.Passages[2], 1)
+		require.Len(t, best.Spans, 2)
+		require.Equal(t, "cats", best.Spans[0]["word"])
+		require.Equal(t, "text", best.Spans[0]["field"])
+		require.Equal(t, 4.0, best.Spans[0]["end"])
+		require.Nil(t, r.Spans)
+		require.Empty(t, r.Notes)
+	}
+	e := find(object{"queries": list{"cats sleep"}, "group": "best", "metadata": false, "params": object{"top_k": 2}, "ids": list{"dog", "fish#0"}})
+	require.Equal(t, []string{"dog", "fish"}, e.Results[0].IDs, "the id of a document lets its passages through")
+	require.Nil(t, e.Results[0].Passages[0][0].Metadata)
+	e = find(object{"queries": list{"cats sleep"}, "highlight": true, "params": object{"top_k": 1}})
+	require.Nil(t, e.Results[0].Passages)
+	require.Len(t, e.Results[0].Spans[0], 2)
+
+	// What is liked is found by what it has.
+	e = find(object{"queries": list{"cats"}, "params": object{"top_k": 1}, "feedback": object{"like": list{"fish"}}, "filter_condition": "kind != 'cat'"})
+	require.Equal(t, "fish#0", e.Results[0].Metadata[0]["_id"])
+	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"x"}, "feedback": object{"like": list{"nobody"}}})
+
+	// A document that is sent again replaces all its passages, and goes with them.
+	s.addParts(t, map[string][]string{"cat": {"cats purr"}})
+	var n struct{ Count int }
+	s.ok(t, 200, "GET", "/indices/parts/metadata/count", nil, &n)
+	require.Equal(t, 4, n.Count)
+	var said string
+	s.ok(t, 202, "DELETE", "/indices/parts/documents", object{"ids": list{"dog"}}, &said)
+	require.Contains(t, said, "2 documents")
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
+		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "a#1", "_passage": object{"of": "b", "n": 1}}},
+	})
+	for _, bad := range []object{
+		{"queries": list{"x"}, "group": "worst"}, {"queries": list{"x"}, "passages": 2}, {"queries": list{"x"}, "group": "best", "passages": -1},
+		{"queries": list{"x"}, "feedback": object{}}, {"text_query": list{"x"}, "feedback": object{"documents": 1}},
+		{"text_query": list{"x"}, "group": "sum"}, {"text_query": list{"+x"}, "text_mode": "expression", "highlight": true},
+		{"queries": list{"x"}, "feedback": object{"like": list{"cat"}, "unlike": list{"cat"}}},
+	} {
+		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search_with_encoding", bad)
+	}
+	for _, bad := range []object{{"queries": list{query("x")}, "highlight": true}, {"text_query": list{"x"}, "highlight": true}} {
+		s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/search", bad)
+	}
+}
+
+// Words are shown of what words have found, or both sides, and feedback adds to the queries.
+func TestEvidenceByWords(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}, "dog": {"dogs bark", "dogs sleep"}, "fish": {"fish swim"}})
+	for _, group := range []string{"", "best", "maxsim"} {
+		for _, queries := range []list{nil, {"cats sleep"}} {
+			body := object{"text_query": list{"fish sleep"}, "highlight": true, "params": object{"top_k": 3}, "metadata": group == "best"}
+			if queries != nil {
+				body["queries"] = queries
+			}
+			if group != "" && (queries != nil || group == "best") {
+				body["group"], body["passages"] = group, 2
+			}
+			var e evidence
+			s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+			r := e.Results[0]
+			require.Len(t, r.Documents, 3)
+			require.Empty(t, r.Notes)
+			shown := map[string]bool{}
+			show := func(spans []object) {
+				for _, span := range spans {
+					shown[span["word"].(string)] = true
+				}
+			}
+			for i := range r.Documents {
+				if body["group"] == nil {
+					show(r.Spans[i])
+					continue
+				}
+				require.Nil(t, r.Spans)
+				for _, p := range r.Passages[i] {
+					show(p.Spans)
+				}
+			}
+			want := map[string]bool{"fish": true, "sleep": true} // of the question, in what was found
+			if queries != nil {
+				want = map[string]bool{"cats": true, "sleep": true}
+			}
+			require.Equal(t, want, shown, "%v", body)
+		}
+	}
+	// Feedback adds to the queries, which a collection of one centroid has nothing for.
+	var e evidence
+	body := object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"fish"}}}
+	s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+	require.Len(t, e.Results[0].Notes, 1)
+	require.Contains(t, e.Results[0].Notes[0], "too small to be trained")
+	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"nobody"}}})
+}
+
+// Rankings by words, and by both, are of documents too, of as many as are wanted.
+func TestDocumentsOfPassagesByWords(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = "cats sleep"
+	}
+	s.addParts(t, map[string][]string{"cat": many, "dog": {"dogs bark at cats all night long", "dogs sleep"}, "fish": {"fish swim", "fish and cats and other animals do not get along well"}})
+	find := func(body object) (e evidence) {
+		t.Helper()
+		body["params"] = object{"top_k": 3}
+		path := "/indices/parts/search"
+		if body["queries"] != nil {
+			path += "_with_encoding"
+		}
+		s.ok(t, 200, "POST", path, body, &e)
+		return e
+	}
+	r := find(object{"text_query": list{"cats"}, "group": "best", "passages": 2}).Results[0]
+	require.Equal(t, "cat", r.Metadata[0]["_id"])
+	require.NotContains(t, r.Metadata[0], "text")
+	require.Len(t, r.Metadata, 3, "40 passages of one document hide no other one")
+	require.Equal(t, "dog", r.Metadata[1]["_id"])
+	require.Equal(t, "dog#0", r.Passages[1][0].ID)
+	require.Equal(t, []int{0, 0, 32}, []int{r.Passages[1][0].Number, r.Passages[1][0].Start, r.Passages[1][0].End})
+	require.Len(t, r.Passages[0], 2)
+	require.Equal(t, r.Scores[0], r.Passages[0][0].Score)
+	// The best passage by the words is another one than by the vectors.
+	for _, group := range []string{"best", "sum", "maxsim"} {
+		r = find(object{"queries": list{"dogs sleep"}, "text_query": list{"night dogs"}, "group": group, "alpha": 0.5}).Results[0]
+		require.Len(t, r.Metadata, 3)
+		require.Equal(t, "dog", r.Metadata[0]["_id"])
+		require.Len(t, r.Passages[0], 2)
+		ids := map[any]bool{}
+		for _, m := range r.Metadata {
+			require.False(t, ids[m["_id"]], "a document comes once")
+			ids[m["_id"]] = true
+		}
+	}
+	require.Len(t, find(object{"text_query": list{"nothing has this"}, "group": "best"}).Results[0].Metadata, 0)
+}
+
+// The id of a document that is stored as passages stands for these.
+func TestDocumentsOfPassagesByID(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats purr"}, "dog": {"dogs bark"}})
+	get := func(query string) (ids []string) {
+		t.Helper()
+		var out struct {
+			Documents []struct{ ID string }
+			Count     int
+		}
+		s.ok(t, 200, "GET", "/indices/parts/documents?"+query, nil, &out)
+		for _, d := range out.Documents {
+			ids = append(ids, d.ID)
+		}
+		require.Equal(t, len(ids), out.Count)
+		return ids
+	}
+	require.Equal(t, []string{"cat#0", "cat#1", "cat#2"}, get("id=cat"))
+	require.Equal(t, []string{"cat#2", "cat#0", "cat#1", "cat#2", "dog#0"}, get("id=cat%232&id=cat&id=dog"))
+	require.Equal(t, []string{"cat#0", "cat#1", "cat#2", "cat#1", "cat#1"}, get("id=cat&id=cat%231&id=cat%231"))
+	s.refused(t, 404, server.CodeDocumentNotFound, "GET", "/indices/parts/documents?id=cat&id=nobody", nil)
+	var updated struct{ Updated int }
+	s.ok(t, 200, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat", "nobody"}, "updates": object{"seen": true}}, &updated)
+	require.Equal(t, 3, updated.Updated)
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat"}, "condition": "kind = 'cat'", "updates": object{"seen": true}})
+	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"updates": object{"seen": true}})
+	var x struct{ ID string }
+	s.ok(t, 200, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "cat"}, &x)
+	require.Equal(t, "cat#1", x.ID)
+	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "nobody"})
+}
+
+// What takes the place of a document, and of its passages, is none more for a quota.
+func TestQuotasCountDocumentsThatGo(t *testing.T) {
+	s := start(t, words{}, &server.Options{Quotas: []server.IndexQuota{{Pattern: "parts", Quota: server.Quota{Documents: 3}}}})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	send := func(metadata ...object) *reply {
+		var docs, all list
+		for _, m := range metadata {
+			docs, all = append(docs, object{"embeddings": matrix("cats sleep")}), append(all, m)
+		}
+		return s.send(t, "POST", "/indices/parts/update", object{"documents": docs, "metadata": all})
+	}
+	part := func(of string, n int) object {
+		return object{"_id": fmt.Sprintf("%s#%d", of, n), "_passage": object{"of": of, "n": n, "start": 0, "end": 1}}
+	}
+	for i, step := range []struct {
+		docs   []object
+		status int
+	}{
+		{[]object{{"_id": "a"}, {"_id": "b"}}, 202},
+		{[]object{part("a", 0), part("a", 1)}, 202},               // a goes: 3
+		{[]object{part("a", 0), part("a", 1), part("a", 2)}, 403}, // 4
+		{[]object{part("a", 4), part("a", 5)}, 202},               // two others go: 3
+		{[]object{part("b", 0)}, 202},                             // b goes: 3
+		{[]object{{"_id": "c"}}, 403},
+		{[]object{{"_id": "a"}}, 202}, // its passages go: 2
+		{[]object{{"_id": "c"}}, 202},
+	} {
+		r := send(step.docs...)
+		require.Equal(t, step.status, r.status, "step %d: %s", i, r.body)
+	}
+}
+
+// What a search holds beside its hits counts before it is held.
+func TestEvidenceIsCounted(t *testing.T) {
+	limited := func(answer int64) *service {
+		s := start(t, words{}, &server.Options{Limits: server.Limits{Answer: answer}})
+		s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+		s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}, "dog": {"dogs bark"}})
+		return s
+	}
+	small := limited(2 << 10)
+	ask := func(s *service, more object) int {
+		body := object{"queries": list{"cats sleep", "dogs bark", "fish"}, "metadata": false}
+		for k, v := range more {
+			body[k] = v
+		}
+		return s.send(t, "POST", "/indices/parts/search_with_encoding", body).status
+	}
+	require.Equal(t, 200, ask(small, nil))
+	for _, more := range []object{{"highlight": true, "group": "sum", "passages": 3}, {"feedback": object{"documents": 3}}} {
+		require.Equal(t, 413, ask(small, more), more)
+		require.Equal(t, 200, ask(limited(1<<20), more), more)
+	}
+}
+
+// That a document is a passage is not changed by who sets fields, to nothing either.
+func TestPassagesStayWhatTheyAre(t *testing.T) {
+	s := start(t, words{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}})
+	for _, value := range []any{nil, 1, list{}, object{"of": "b"}} {
+		p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"condition": "kind = 'cat'", "updates": object{"_passage": value}})
+		require.Contains(t, p.Message, "_passage")
+	}
 }

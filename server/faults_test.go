@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -113,7 +114,7 @@ func TestDroppingBeside(t *testing.T) {
 	use("GET", "/indices/pets/documents?id=a&vectors=json", nil, plain)
 	use("PUT", "/indices/pets/backup", backup, "application/octet-stream")
 	use("GET", "/indices/pets/backup", nil, plain)
-	for range 40 {
+	for range effort.Cases(10, 40) {
 		if r := s.send(t, "PUT", "/indices/pets/backup", backup, "Content-Type: application/octet-stream"); r.status == 200 {
 			s.send(t, "POST", "/indices/pets/search", object{"queries": list{query("cats")}})
 		}

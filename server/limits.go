@@ -1,7 +1,6 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 )
 
@@ -147,42 +147,32 @@ func (g *gate) leave(held time.Duration) {
 	g.held += (held - g.held) / 16
 }
 
-// rateLimit has a token bucket for each client: one that was not heard of for long
-// is forgotten, and so is the one not heard of for longest when there are too many.
+// rateLimit has a token bucket for each client. When there are too many, the one not heard of
+// for longest is forgotten.
 type rateLimit struct {
-	mu      sync.Mutex
-	clients map[string]*list.Element
-	recent  *list.List // of *client, the one heard of last in front
-}
-
-type client struct {
-	name    string
-	limiter *rate.Limiter
+	mu      sync.Mutex // so that a client gets one limiter
+	clients *lru.Cache[string, *rate.Limiter]
 }
 
 const maxClients = 100_000
 
 func newRateLimit() *rateLimit {
-	return &rateLimit{clients: map[string]*list.Element{}, recent: list.New()}
+	clients, err := lru.New[string, *rate.Limiter](maxClients)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &rateLimit{clients: clients}
 }
 
 // take counts a request of a client that may send so many; it returns how long the client
 // is to wait, 0 if it may go on.
 func (r *rateLimit) take(name string, perSecond float64, burst int, now time.Time) time.Duration {
 	r.mu.Lock()
-	e := r.clients[name]
-	if e == nil {
-		if r.recent.Len() >= maxClients {
-			oldest := r.recent.Back()
-			delete(r.clients, oldest.Value.(*client).name)
-			r.recent.Remove(oldest)
-		}
-		e = r.recent.PushFront(&client{name, rate.NewLimiter(rate.Limit(perSecond), burst)})
-		r.clients[name] = e
-	} else {
-		r.recent.MoveToFront(e)
+	limiter, known := r.clients.Get(name)
+	if !known {
+		limiter = rate.NewLimiter(rate.Limit(perSecond), burst)
+		r.clients.Add(name, limiter)
 	}
-	limiter := e.Value.(*client).limiter
 	if limiter.Limit() != rate.Limit(perSecond) || limiter.Burst() != burst { // its token was changed
 		limiter.SetLimitAt(now, rate.Limit(perSecond))
 		limiter.SetBurstAt(now, burst)
@@ -229,4 +219,46 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 		}
 	}
 	return host
+}
+
+// pace is how a client keeps up with a body that it sends, or takes. It may be idle for a
+// while, and each byte gives it time again, as the least rate has it, up to that while: who
+// goes on below the rate is out of time sooner or later, and who stays above it never is.
+// Only time that is waited for the client counts.
+type pace struct {
+	rate int64 // bytes a second
+	most time.Duration
+	left time.Duration // that may go by without a byte
+	now  func() time.Time
+}
+
+func (s *Server) pace() pace {
+	l := &s.o.Limits
+	return pace{rate: l.Transfer, most: l.Stall, left: l.Stall, now: s.now}
+}
+
+// passed counts bytes that came, or went, since a time; false: the client is too slow.
+func (p *pace) passed(bytes int, since time.Time) bool {
+	if p.left -= p.now().Sub(since); p.left < 0 {
+		return false
+	}
+	if bytes == 0 {
+		return true
+	}
+	if p.rate == 0 { // any byte will do
+		p.left = p.most
+		return true
+	}
+	more := time.Duration(min(float64(bytes)/float64(p.rate)*float64(time.Second), float64(p.most)))
+	p.left = min(p.left+more, p.most)
+	return true
+}
+
+// lateBody is the problem of a body that did not come, or too slowly.
+func (s *Server) lateBody() *Problem {
+	l := &s.o.Limits
+	if l.Transfer == 0 {
+		return problem(CodeTimeout, "the body did not come: nothing was sent for %v", l.Stall)
+	}
+	return problem(CodeTimeout, "the body did not come, or too slowly: %d bytes a second are the least, after %v", l.Transfer, l.Stall)
 }

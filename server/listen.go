@@ -17,9 +17,6 @@ type ServeOptions struct {
 	// Header is how long the headers of a request may take, and Drain how long requests that
 	// run may go on when the server ends; defaults 10 s and 30 s.
 	Header, Drain time.Duration
-	// Unready is how long the server still takes requests when it ends, and says on
-	// /readyz that it does: until whoever sends them here has seen it; default 0.
-	Unready time.Duration
 	// Handler answers instead of the service itself; it may put the service below a
 	// path.
 	Handler http.Handler
@@ -63,13 +60,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 	}
 	s.Drain()
 	s.log.Info("ending: requests that run are finished", "at_most", opts.Drain)
-	if opts.Unready > 0 {
-		select {
-		case err := <-ended:
-			return err
-		case <-time.After(opts.Unready):
-		}
-	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.Drain)
 	defer cancel()
 	err := h.Shutdown(drain)

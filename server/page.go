@@ -1,9 +1,20 @@
 package server
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/server/ui"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // pageRoutes are those of the page. Its files need no token: what they ask does.
@@ -28,4 +39,143 @@ func pageRoutes() ([]route, error) {
 		}))
 	}
 	return routes, nil
+}
+
+// maxImage is the largest file that is sent as a picture.
+const maxImage = 64 << 20
+
+// imageTypes are what is sent, as the first bytes of a file tell it: what browsers draw, and
+// nothing that they run.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"}
+
+func imageRoutes() []route {
+	return []route{{
+		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
+		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
+		doc: "The file that the field image of the document names, below the folder of --images. It is PNG, JPEG, GIF, WebP or BMP.",
+		params: []param{
+			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
+			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
+		},
+		outType: "image/*", status: http.StatusOK, do: sendImage,
+	}}
+}
+
+func sendImage(q *request) error {
+	query := q.URL.Query()
+	var chosen collection.Selection
+	switch id, number := query["id"], query["document_id"]; {
+	case len(id)+len(number) != 1:
+		return bad("a document is needed, as id or as document_id, and one of them only")
+	case len(id) == 1:
+		chosen.IDs = id
+	default:
+		n, err := strconv.ParseUint(number[0], 10, 63)
+		if err != nil {
+			return bad("document_id %q is no whole number from 0", number[0])
+		}
+		chosen.Numbers = []uint64{n}
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	name := ""
+	err := q.view(func(_ collection.Collection, v collection.View) error {
+		d, err := q.document(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if d == nil {
+			return problem(CodeDocumentNotFound, "there is no such document")
+		}
+		page, err := vectors.PageOf(d.Metadata)
+		if err != nil { // another program has stored it
+			return problem(CodeImageNotFound, "the document: %w", err)
+		}
+		if page != nil {
+			name = page.Image
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return q.sendFile(name)
+}
+
+// sendFile sends a picture below the folder of pictures.
+func (q *request) sendFile(name string) error {
+	if q.s.o.Images == nil && name != "" && !isAddress(name) {
+		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
+	}
+	f, media, err := OpenImage(q.s.o.Images, name)
+	if errors.Is(err, ErrNoImage) {
+		return problem(CodeImageNotFound, "%w", err)
+	} else if err != nil {
+		q.s.log.Warn("a picture cannot be opened", "error", err)
+		return problem(CodeImageNotFound, "%v: it cannot be opened", ErrNoImage)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := q.w.Header()
+	h.Set("Content-Type", media)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("Cache-Control", "private, no-cache") // it is asked for again, and not sent again
+	q.leaveTurn()
+	http.ServeContent(q.w, q.Request, "", info.ModTime(), f)
+	return nil
+}
+
+// ErrNoImage: what a document names as its image is no picture in the folder of pictures.
+var ErrNoImage = errors.New("the image of the document is no picture that there is")
+
+func isAddress(image string) bool {
+	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
+}
+
+// OpenImage opens the picture that a document names, and says of which media type it is. No
+// name leads out of the folder, and no link in it; the file is PNG, JPEG, GIF, WebP or BMP by
+// its first bytes, and has up to 64 MiB. Errors wrap [ErrNoImage], or are of the system.
+func OpenImage(folder *os.Root, name string) (f *os.File, media string, err error) {
+	none := func(why string) (*os.File, string, error) { return nil, "", fmt.Errorf("%w: %s", ErrNoImage, why) }
+	clean := path.Clean(name)
+	switch {
+	case name == "":
+		return none("it names none")
+	case isAddress(name):
+		return none("it is an address: ask there")
+	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
+		return none("it is no path below the folder")
+	}
+	info, err := folder.Stat(clean) // what is no file is not opened: a pipe would wait
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
+		return none(fmt.Sprintf("it is no file of up to %d MiB", maxImage>>20))
+	}
+	if err == nil {
+		f, err = folder.Open(clean)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return none("there is no such file")
+	} else if err != nil {
+		return nil, "", err
+	}
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, "", errors.Join(err, f.Close())
+	}
+	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
+		return nil, "", errors.Join(fmt.Errorf("%w: its file is none: PNG, JPEG, GIF, WebP and BMP are possible", ErrNoImage), f.Close())
+	}
+	return f, media, nil
 }

@@ -4,20 +4,22 @@ package server_test
 
 import (
 	"bytes"
-	"html/template"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
 	"image"
 	"image/png"
-	"net/http"
-	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -68,24 +70,117 @@ func TestPageHeatMapOfPicture(t *testing.T) {
 	p.sound(strings.TrimSuffix(origin, "below/")) // that of a picture is the browser's own, at the same address
 }
 
-// The page that plaid explain --html writes shows pages of very many cells, too.
-func TestHeatMapFileOfManyCells(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
+// The pictures of the service's page are made anew where PLAID_UPDATE_PICTURES is set.
+func TestPagePictures(t *testing.T) {
+	if os.Getenv("PLAID_UPDATE_PICTURES") == "" {
+		t.Skip("PLAID_UPDATE_PICTURES is not set")
 	}
 	b := startBrowser(t)
-	text, err := os.ReadFile(filepath.Join("..", "cmd", "plaid", "command", "heatmap.html"))
+	sample := filepath.Join("..", "docs", "examples", "quickstart")
+	e, err := encode.Open(filepath.Join(sample, "colbert-nano"), nil)
 	require.NoError(t, err)
-	g := &search.GridScores{Rows: 600, Columns: 500, Scores: []search.CellScores{{Cells: make([]float32, 600*500)}}}
-	g.Scores[0].Cells[77] = 0.5
-	of := map[string]any{"Query": "<b>q</b>", "ID": "x", "Score": 0.5, "Image": template.URL(""), "Words": []string{"q"}, "Grid": g}
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = template.Must(template.New("").Parse(string(text))).Execute(w, of)
-	}))
-	defer h.Close()
-	p := b.open(t, h.URL)
-	p.until("/0.0000 to 0.5000/.test(document.querySelector('#range').innerText)")
-	var alpha int
-	p.js("document.querySelector('canvas').getContext('2d').getImageData(77, 0, 1, 1).data[3]", &alpha)
-	require.Equal(t, 191, alpha) // three quarters
+	defer e.Close()
+	s, origin, url := pageOf(t, e, nil)
+	to := func(name string) string { return filepath.Join("..", "docs", name) }
+
+	p := b.open(t, url)
+	p.until(ready)
+	p.picture(to("ui-start.png"))
+	p.click("#try-sample")
+	p.until("document.querySelectorAll('#facets fieldset').length == 3")
+	p.click(`[data-facet='["continent","Africa"]']`)
+	p.write("#query", "which animals talk to each other?")
+	p.until("/results/.test(document.querySelector('#status').innerText) && document.querySelector('.hit mark') && document.querySelector('#chosen .pill')")
+	p.js("document.activeElement.blur()", nil)
+	p.picture(to("ui-search.png"))
+	p.sound(origin)
+
+	s.ok(t, 200, "POST", "/indices", object{"name": "scifact"}, nil)
+	text, err := os.ReadFile(filepath.Join(sample, "scifact-sample", "corpus.jsonl"))
+	require.NoError(t, err)
+	var texts, metadata list
+	for line := range strings.Lines(string(text)) {
+		var m object
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		if len(texts) == 200 {
+			break
+		}
+		texts = append(texts, m["title"].(string)+" "+m["text"].(string))
+		metadata = append(metadata, m)
+	}
+	s.ok(t, 202, "POST", "/indices/scifact/update_with_encoding", object{"documents": texts, "metadata": metadata}, nil)
+	for _, scheme := range []string{"light", "dark"} {
+		p := b.open(t, url+"#index=scifact&text=Macropinocytosis+contributes+to+the+supply+of+amino+acids")
+		p.call("Emulation.setEmulatedMedia", object{"features": list{object{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+		p.until(ready + " && document.querySelector('.hit')")
+		p.click(".hit button[aria-expanded][aria-label]")
+		p.until("document.querySelector('.heat')")
+		p.click(".tokens li:nth-child(14) button") // "amino"
+		p.until("document.querySelector('.heat .best')")
+		p.picture(to("ui-" + scheme + ".png"))
+		p.sound(origin)
+	}
+	p = b.open(t, url+"#index=sample&text=which+animals+talk+to+each+other%3F")
+	p.size(360, 740)
+	p.until(ready + " && document.querySelector('.hit mark') && document.querySelector('#facets fieldset')")
+	p.picture(to("ui-small.png"))
+	p = b.open(t, url+"#index=sample&view=manage")
+	p.until(ready + " && document.querySelector('#verify') && /None is needed/.test(document.querySelector('#manage').innerText)")
+	p.picture(to("ui-manage.png"))
+	p.sound(origin)
+}
+
+// axeVersion is that of axe-core (https://github.com/dequelabs/axe-core, MPL-2.0), which npm
+// fetches into the user's cache: no copy of it is kept here. axeSum is the integrity of its
+// package.
+const (
+	axeVersion = "4.14.1"
+	axeSum     = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
+
+var axeSource = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "plaid-test", "axe-core-"+axeVersion)
+	pack := filepath.Join(dir, "axe-core-"+axeVersion+".tgz")
+	if _, err := os.Stat(pack); err != nil {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return "", err
+		}
+		cmd := exec.Command("npm", "pack", "--silent", "--pack-destination", dir, "axe-core@"+axeVersion)
+		if err := cmd.Run(); err != nil {
+			return "", err
+		}
+	}
+	text, err := os.ReadFile(pack)
+	if err != nil {
+		return "", err
+	}
+	if sum := sha512.Sum512(text); base64.StdEncoding.EncodeToString(sum[:]) != axeSum {
+		return "", os.ErrInvalid
+	}
+	script, err := exec.Command("tar", "-xzOf", pack, "package/axe.min.js").Output()
+	return string(script), err
+})
+
+// axe lets axe-core look for what people with screen readers, with the keyboard alone or
+// with weak sight cannot use. It is passed over where npm cannot fetch it, unless
+// PLAID_REQUIRE_BROWSER says that it must be there.
+func (p *tab) axe() {
+	p.t.Helper()
+	script, err := axeSource()
+	if err != nil {
+		require.Empty(p.t, os.Getenv("PLAID_REQUIRE_BROWSER"), "axe-core: %v", err)
+		p.t.Logf("axe-core is not there: %v", err)
+		return
+	}
+	var there bool
+	if p.js("!!window.axe", &there); !there {
+		p.js(script, nil)
+	}
+	var found []string
+	p.js(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + v.help + ": " + n.html.slice(0, 300) + " " + (n.any[0] || n.all[0] || n.none[0] || {}).message)))`, &found)
+	require.Empty(p.t, found)
 }

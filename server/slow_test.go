@@ -70,6 +70,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 		"rate of a 405": {atRate, "PATCH /indices HTTP/1.1\r\nContent-Length: 1000\r\n", 429},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if c.address == atRate {
 				limited.ServeHTTP(httptest.NewRecorder(), fromHere("GET", "/indices"))
 			}

@@ -19,6 +19,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Whatever part of bbolt's first write is there, by an older program in the place
@@ -212,4 +213,46 @@ func TestLongNames(t *testing.T) {
 	}
 	a, b := strings.Repeat("x", 250)+"a", strings.Repeat("x", 250)+"b"
 	require.NotEqual(t, siblingPath(a, rewriteSuffix), siblingPath(b, rewriteSuffix))
+}
+
+// A rewrite through a link replaces the file and leaves the link.
+func TestReplaceThroughLink(t *testing.T) {
+	path := writeTestIndex(t)
+	link := filepath.Join(t.TempDir(), "link.plaid")
+	require.NoError(t, os.Symlink(path, link))
+	before, err := os.Stat(path)
+	require.NoError(t, err)
+	f, err := Open(context.Background(), link, Options{Write: true})
+	require.NoError(t, err)
+	require.NoError(t, f.Replace(fillTestIndex))
+	require.NoError(t, f.Close())
+	after, err := os.Stat(path)
+	require.NoError(t, err)
+	require.False(t, os.SameFile(before, after))
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	require.Equal(t, path, target)
+	_, v := openView(t, link)
+	require.NoError(t, v.Verify(context.Background()))
+}
+
+func TestVerifyNamesWhatIsDamaged(t *testing.T) {
+	path := writeTestIndex(t)
+	db, err := bolt.Open(path, 0o644, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+		if err := tx.Bucket(layout.RootBucket).Put([]byte("note-built"), []byte("{}0000")); err != nil {
+			return err
+		}
+		chunk := tx.Bucket(layout.GenerationName(1)).Bucket(layout.BucketChunks).Bucket(layout.NumberKey(0))
+		v := append([]byte{}, chunk.Get(layout.KeyResiduals)...)
+		v[0] ^= 1
+		return chunk.Put(layout.KeyResiduals, v)
+	}))
+	require.NoError(t, db.Close())
+	_, v := openView(t, path)
+	err = v.Verify(context.Background())
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, ": note-built: checksum mismatch")
+	require.ErrorContains(t, err, ": chunks/0/residuals: checksum mismatch")
 }

@@ -48,15 +48,25 @@ const derivedPoll = 50 * time.Millisecond
 // Errors: that of ctx, [ErrLocked], [ErrCorrupt], [fs.ErrNotExist], and what the system
 // refuses. Nothing is left open after an error.
 func OpenDerived(ctx context.Context, path string, o DerivedOptions) (*DerivedFile, error) {
-	deadline := time.Now().Add(o.LockTimeout)
+	var d *DerivedFile
+	err := WhileLocked(ctx, o.LockTimeout, func() (err error) {
+		d, err = openDerived(ctx, path, o)
+		return err
+	})
+	return d, err
+}
+
+// WhileLocked calls try again and again while it returns [ErrLocked], until the timeout;
+// 0: it calls it once.
+func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) error {
+	deadline := time.Now().Add(timeout)
 	for {
-		d, err := openDerived(ctx, path, o)
-		if !errors.Is(err, ErrLocked) || time.Now().After(deadline) {
-			return d, err
+		if err := try(); !errors.Is(err, ErrLocked) || time.Now().After(deadline) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(derivedPoll):
 		}
 	}

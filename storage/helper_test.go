@@ -12,11 +12,13 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
 	files.HooksFromEnvironment()
 	os.Exit(m.Run())
 }

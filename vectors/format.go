@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
+	"github.com/plaid-ir/plaid/internal/registry"
 )
 
 // Format is a kind of file that another package reads, such as Parquet.
@@ -26,40 +24,17 @@ type Format struct {
 	Open func(ctx context.Context, path string) (Source, error)
 }
 
-var registered struct {
-	sync.RWMutex
-	formats []Format
-}
+var registered registry.Formats[Format]
 
 // RegisterFormat lets [Open] read files of a format, as [image.RegisterFormat] does for
 // pictures; it is for the start of a program. Suffixes that are taken already panic.
 func RegisterFormat(f Format) {
-	registered.Lock()
-	defer registered.Unlock()
 	for _, suffix := range f.Suffixes {
-		if formats[suffix] != "" || slices.ContainsFunc(registered.formats, func(g Format) bool { return slices.Contains(g.Suffixes, suffix) }) {
+		if formats[suffix] != "" {
 			panic(fmt.Sprintf("vectors: suffix %s is read already", suffix))
 		}
 	}
-	registered.formats = append(registered.formats, f)
-}
-
-// formatOf is the registered format of a file or folder.
-func formatOf(path string) (Format, bool) {
-	registered.RLock()
-	defer registered.RUnlock()
-	if len(registered.formats) == 0 {
-		return Format{}, false
-	}
-	suffix := strings.ToLower(filepath.Ext(path))
-	info, err := os.Stat(path)
-	folder := err == nil && info.IsDir()
-	for _, f := range registered.formats {
-		if folder && f.Folder != nil && f.Folder(path) || !folder && slices.Contains(f.Suffixes, suffix) {
-			return f, true
-		}
-	}
-	return Format{}, false
+	registered.Add(f, f.Suffixes, f.Folder)
 }
 
 // elsewhere are suffixes that a larger program of this repository reads.
@@ -68,11 +43,7 @@ var elsewhere = []string{".parquet", ".arrow", ".feather"}
 // suffixes are those that can be read.
 func suffixes() string {
 	all := []string{".npy", ".npz", ".safetensors", ".jsonl", ".ndjson"}
-	registered.RLock()
-	defer registered.RUnlock()
-	for _, f := range registered.formats {
-		all = append(all, f.Suffixes...)
-	}
+	all = append(all, registered.Suffixes()...)
 	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }
 

@@ -54,7 +54,7 @@ func Open(ctx context.Context, files Files) (Source, error) {
 }
 
 func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
-	if f, ok := formatOf(files.Vectors); ok && files.Format == "" {
+	if f, ok := registered.Of(files.Vectors); ok && files.Format == "" {
 		return in.openRegistered(ctx, f, files)
 	}
 	format, err := in.checkSuffix(files.Vectors, files.Format)

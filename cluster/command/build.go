@@ -41,7 +41,7 @@ cluster promote does that. With --resume it continues an interrupted build.`),
 	f.Uint64Var(&train.Seed, "seed", 0, "of the training")
 	options := func() operate.BuildOptions {
 		b := operate.BuildOptions{Train: train, Dir: scratch, Progress: x.progress()}
-		b.Train.Backend, b.Train.Logger = x.Backend(), x.Logger()
+		b.Train.Logger = x.Logger()
 		return b
 	}
 	report := func(m *topology.Map) error {

@@ -164,10 +164,10 @@ func TestServe(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, []byte(`{"_id": "`+id+`", "title": "`+title+`"}`), 0o600))
 		return name
 	}
-	run(t, 0, "cluster", "build", "wiki", "--vectors", write(t, dir, "docs.jsonl", docs[:20]...), "--payload", payload(docs[1].ID, "built"), "--centroids", "4", "--servers", nats, "--store", store, "-q")
+	run(t, 0, "cluster", "build", "wiki", "--vectors", write(t, dir, "docs.jsonl", docs[:20]...), "--metadata", payload(docs[1].ID, "built"), "--centroids", "4", "--servers", nats, "--store", store, "-q")
 	run(t, 0, "cluster", "promote", "wiki", "--servers", nats, "--store", store)
 	more := write(t, dir, "more.jsonl", docs[20:]...)
-	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more, "--payload", payload(docs[25].ID, "added")), "10 added")
+	require.Contains(t, run(t, 0, "add", "--cluster", nats, "wiki", "--vectors", more, "--metadata", payload(docs[25].ID, "added")), "10 added")
 	run(t, 1, "add", "wiki", "--vectors", more, "--cluster="+nats)
 	require.Contains(t, run(t, 3, "delete", "wiki", "--cluster", nats, docs[0].ID, "nothing"), "1 deleted, 1 not there")
 	_, said := answer(t, "", 4, "cluster", "delete", "wiki", "--servers", nats, "nothing", "nobody")
@@ -189,9 +189,9 @@ func TestServe(t *testing.T) {
 	require.Contains(t, run(t, 0, "cluster", "rejoin", "wiki", "a", "--servers", nats, "--store", store), "a has what the logs of wiki have")
 	require.Contains(t, run(t, 0, "cluster", "status", "--servers", nats), "2 replicas made again since it was started")
 	queries := write(t, dir, "queries.jsonl", vectors.Document{ID: "q0", Tokens: maker.Tokens(3)})
-	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "trec")
+	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--exhaustive", "--deadline", "1m", "--format", "trec")
 	require.Equal(t, 29, strings.Count(out, "\n"), out)
-	out = run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--mode", "exhaustive", "--deadline", "1m", "--format", "jsonl", "--payload")
+	out = run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--exhaustive", "--deadline", "1m", "--format", "jsonl", "--metadata")
 	for _, title := range []string{"built", "added"} {
 		require.Regexp(t, `"title": ?"`+title+`"`, out)
 	}

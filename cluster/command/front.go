@@ -72,7 +72,7 @@ func (c *connected) Close() error {
 
 func (x *cli) searchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "search COLLECTION {QUESTION… | --queries-text FILE | --queries FILE}", Short: "Find the best documents of a collection",
+		Use: "search COLLECTION {QUESTION… | --questions FILE | --queries FILE}", Short: "Find the best documents of a collection",
 		Long: x.Help(`
 Find the documents of highest MaxSim score in all shards of a collection, as plaid
 search does in an index. A shard that does not answer is an error; with --partial allow

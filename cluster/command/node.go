@@ -103,7 +103,7 @@ answered. The second ends it at once, which loses nothing that was acknowledged.
 		if err := r.check(); err != nil {
 			return err
 		}
-		r.c.Backend, r.c.Logger = x.Backend(), daemon.Logger(cmd.ErrOrStderr(), r.format, r.level)
+		r.c.Logger = daemon.Logger(cmd.ErrOrStderr(), r.format, r.level)
 		say := x.Hint
 		if r.format == "json" { // then all lines are
 			say = func(format string, args ...any) { r.c.Logger.Info(fmt.Sprintf(format, args...)) }

@@ -78,7 +78,7 @@ func TestCommands(t *testing.T) {
 	op(0, "build", "wiki", "--vectors", file, "--centroids", "8", "-q")
 	assert.Contains(t, op(0, "promote", "wiki"), "generation 2")
 
-	found := do(0, "search", "wiki", "--queries", queries, "-k", "60", "--mode", "exhaustive", "--format", "trec")
+	found := do(0, "search", "wiki", "--queries", queries, "-k", "60", "--exhaustive", "--format", "trec")
 	assert.Equal(t, 2, strings.Count(found, " 1 "), found)
 	assert.Contains(t, do(0, "add", "wiki", "--vectors", more), "10 added")
 	do(1, "add", "wiki", "--vectors", more)

@@ -97,7 +97,7 @@ func (c *shards) begin(ctx context.Context, docs []collection.Document, model *s
 	if c.f.op == nil {
 		return collection.Unsupported("documents in a collection that has not been built (plaid cluster build and promote)")
 	}
-	docs, err := collection.CheckDocuments(docs, 0, collection.MaxMetadata)
+	docs, err := collection.CheckDocuments(docs, 0)
 	if err != nil || len(docs) == 0 {
 		return err
 	}

@@ -292,7 +292,7 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	if err != nil {
 		return collection.Receipt{}, answered(err)
 	}
-	if docs, err = collection.CheckDocuments(docs, d.Dim, collection.MaxMetadata); err != nil {
+	if docs, err = collection.CheckDocuments(docs, d.Dim); err != nil {
 		return collection.Receipt{}, err
 	}
 	src, r, place, err := named(docs, d.Dim)
@@ -378,7 +378,7 @@ func (c *shards) names(ctx context.Context, documents []uint64) ([]string, map[i
 
 // UpdateMetadata sets fields of the documents of a selection, and removes those that are null.
 func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
-	if err := collection.CheckFields(set, collection.MaxMetadata); err != nil {
+	if err := collection.CheckFields(set); err != nil {
 		return 0, err
 	}
 	if err := chosen.CheckOne(); err != nil {

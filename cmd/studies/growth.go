@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/plaid-ir/plaid/eval/plot"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
@@ -34,7 +32,6 @@ type growthOptions struct {
 func growthStudy(f *flag.FlagSet) measuring {
 	var o growthOptions
 	sizes := numbers(f, "tokens", 0.001, "sizes in millions of tokens", 1.0, 5, 20)
-	svg := f.String("svg", "", "draw latency against tokens into this file")
 	buildOnly := f.Bool("build", false, "build indexes that are not there, and measure nothing")
 	f.StringVar(&o.dir, "dir", ".", "folder where indexes are kept; one that is there is searched as it is")
 	f.Float64Var(&o.noise, "noise", 0.5, "length of the noise relative to that of a vector")
@@ -71,14 +68,10 @@ func growthStudy(f *flag.FlagSet) measuring {
 			}
 			all = append(all, sizes...)
 		}
-		if *buildOnly {
-			return nil
+		if !*buildOnly {
+			o.table(stdout, all)
 		}
-		o.table(stdout, all)
-		if *svg == "" {
-			return nil
-		}
-		return o.draw(ctx, *svg, all)
+		return nil
 	}
 }
 
@@ -167,26 +160,4 @@ func (o *growthOptions) table(w io.Writer, all []grownSize) {
 			float64(s.Candidates)/n, float64(s.ExactDocs)/n,
 			mean(s.Times.Centroids), mean(s.Times.Probe), mean(s.Times.Approx), mean(s.Times.Exact+s.Times.Refine))
 	}
-}
-
-func (o *growthOptions) draw(ctx context.Context, path string, all []grownSize) error {
-	p50 := plot.Series{Name: "p50", Line: true, Strong: true}
-	p95 := plot.Series{Name: "p95", Line: true}
-	linear := plot.Series{Name: "p50 if it were linear", Line: true, Mark: plot.NoMark}
-	for _, m := range all {
-		x := float64(m.tokens) / 1e6
-		title := fmt.Sprintf("recall@%d %.4f", o.k, m.point.Recall)
-		p50.Points = append(p50.Points, plot.Point{X: x, Y: milliseconds(m.point.Latency.P50), Title: title})
-		p95.Points = append(p95.Points, plot.Point{X: x, Y: milliseconds(m.point.Latency.P95), Title: title})
-		first := all[0]
-		linear.Points = append(linear.Points, plot.Point{X: x, Y: milliseconds(first.point.Latency.P50) * float64(m.tokens) / float64(first.tokens)})
-	}
-	chart := plot.Chart{
-		Title:    fmt.Sprintf("Time of a search for %d documents", o.k),
-		Subtitle: fmt.Sprintf("one core, derived parameters; documents drawn at random, noise %v", o.noise),
-		X:        plot.Axis{Label: "tokens (millions)", Scale: plot.Log},
-		Y:        plot.Axis{Label: "milliseconds", Scale: plot.Log},
-		Series:   []plot.Series{p50, p95, linear},
-	}
-	return files.WriteAtomic(ctx, path, chart.WriteSVG)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
@@ -153,4 +154,34 @@ func (in *loadInput) updateJSON(i, n int) ([]byte, error) {
 		body.Metadata = append(body.Metadata, map[string]bool{"added": true})
 	}
 	return json.Marshal(body)
+}
+
+// settled waits until no training runs.
+func settled(ctx context.Context, c *store.Collection) (collection.Stats, error) {
+	for {
+		st, err := c.Stats(ctx)
+		if err != nil || !st.Growth.Training {
+			return st, err
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// readDocuments reads rows for a collection, which takes no empty ones.
+func readDocuments(ctx context.Context, src vectors.Source, rows []int) (docs []collection.Document, err error) {
+	for _, row := range rows {
+		for d, err := range src.Docs(ctx, row, row+1) {
+			if err != nil {
+				return nil, err
+			}
+			if len(d.Tokens) > 0 {
+				docs = append(docs, collection.Document{ID: d.ID, Dim: src.Dim(), Vectors: append([]float32(nil), d.Tokens...)})
+			}
+		}
+	}
+	return docs, nil
 }

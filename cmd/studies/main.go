@@ -3,8 +3,7 @@
 //	go run ./cmd/studies STUDY [flags] ARGUMENTS
 //
 // Without arguments it lists the studies; STUDY -h lists the flags of one. VECTORS is a
-// folder with the vectors of documents and of queries, as beir.Files finds them; DATA and
-// COLLECTION are folders with qrels in BEIR's layout.
+// folder with the vectors of documents and of queries, as beir.Files finds them.
 package main
 
 import (
@@ -32,17 +31,7 @@ type study struct {
 type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 var studies = []study{
-	{"codec", "VECTORS DATA", "what compression costs, beside the codec of ColBERTv2 (docs/lab/codec.md)", codecStudy},
-	{"encoder", "MODEL CORPUS", "the native encoder beside onnxruntime, in turns (docs/benchmarks.md)", encoderStudy},
-	{"feedback", "INDEXES COLLECTIONS MODEL", "what feedback finds, and what it costs (docs/passages.md)", feedbackStudy},
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
-	{"grown", "COLLECTION VECTORS", "collections that grew beside indexes that were built at once (docs/service.md)", grownStudy},
-	{"selfcheck", "INDEX VECTORS", "what an index says of its recall, beside real queries (docs/lab/search-quality.md)", selfcheckStudy},
-	{"nearest", "INDEX VECTORS", "what a build loses that looks for centroids in groups (docs/lab/codec.md)", nearestStudy},
-	{"cells", "INDEX VECTORS", "rules of what is scored exactly, by documents and by cells (docs/lab/search-quality.md)", cellsStudy},
-	{"postings", "INDEX VECTORS", "what posting lists take, and would take in other forms (docs/lab/codec.md)", postingsStudy},
-	{"pictures", "", "pages of pictures that are made up: pooled, and in two stages (docs/passages.md)", picturesStudy},
-	{"training", "VECTORS CORPUS MODEL", "centroids trained at once, in two levels and by piece (docs/lab/codec.md)", trainingStudy},
 	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
 }
 

@@ -89,20 +89,14 @@ func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 func (c *Collection) open(ctx context.Context) {
 	c.sweep()
 	path := filepath.Join(c.dir, configFile)
-	checked := false
 	var err error
-	if c.cfg, checked, err = readConfig(path); err == nil {
+	if c.cfg, err = readConfig(path); err == nil {
 		c.opened, err = c.openIndex(ctx)
 	}
 	if err != nil {
 		c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
 		c.log.Error("a collection cannot be opened", "error", err)
 		return
-	}
-	if !checked {
-		if err := writeConfig(ctx, path, c.cfg); err != nil {
-			c.log.Warn("the configuration stays without a checksum", "error", err)
-		}
 	}
 	if c.opened != nil { // an update may have ended between its documents and what went for them
 		c.work.evict(ctx)

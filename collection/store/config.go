@@ -36,26 +36,25 @@ func fillConfig(c collection.Config) func(w io.Writer) error {
 	}
 }
 
-// readConfig reads a file of a configuration. One of before there were checksums is read
-// as it is, and checked is false. The error of one that is not whole is
+// readConfig reads a file of a configuration. The error of one that is not whole is
 // [storage.ErrCorrupt].
-func readConfig(path string) (c collection.Config, checked bool, err error) {
+func readConfig(path string) (c collection.Config, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return c, false, err
+		return c, err
 	}
-	broken := func(format string, args ...any) (collection.Config, bool, error) {
-		return collection.Config{}, false, fmt.Errorf("%s: %w: %s", path, storage.ErrCorrupt, fmt.Sprintf(format, args...))
+	broken := func(format string, args ...any) (collection.Config, error) {
+		return collection.Config{}, fmt.Errorf("%s: %w: %s", path, storage.ErrCorrupt, fmt.Sprintf(format, args...))
+	}
+	i := bytes.LastIndex(text, []byte(checksumBegin))
+	if i < 0 {
+		return broken("it has no checksum")
+	}
+	want := fmt.Sprintf("%s%08x%s", checksumBegin, crc32.Checksum(text[:i], castagnoli), checksumEnd)
+	if string(text[i:]) != want {
+		return broken("its checksum is not that of its bytes")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
-	if i := bytes.LastIndex(text, []byte(checksumBegin)); i >= 0 {
-		checked = true
-		if want := fmt.Sprintf("%s%08x%s", checksumBegin, crc32.Checksum(text[:i], castagnoli), checksumEnd); string(text[i:]) != want {
-			return broken("its checksum is not that of its bytes")
-		}
-	} else {
-		d.DisallowUnknownFields()
-	}
 	if err := d.Decode(&c); err != nil {
 		return broken("%v", err)
 	}
@@ -65,7 +64,7 @@ func readConfig(path string) (c collection.Config, checked bool, err error) {
 	if c, err = c.Completed(); err != nil {
 		return broken("%v", err)
 	}
-	return c, checked, nil
+	return c, nil
 }
 
 func writeConfig(ctx context.Context, path string, c collection.Config) error {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,7 +46,7 @@ func TestFlippedSmallFiles(t *testing.T) {
 				flipped := append([]byte(nil), sound...)
 				flipped[i] ^= mask
 				require.NoError(t, os.WriteFile(path, flipped, 0o666))
-				_, _, err := readConfig(path)
+				_, err := readConfig(path)
 				require.ErrorIs(t, err, storage.ErrCorrupt, "byte %d, %#x: %s", i, mask, flipped)
 				require.ErrorContains(t, err, path)
 				if i%16 != 0 || mask != 1 { // opening a store takes its time
@@ -71,37 +72,9 @@ func TestFlippedSmallFiles(t *testing.T) {
 	}
 }
 
-// A configuration of before there were checksums is read, and gets one.
-func TestFormerConfig(t *testing.T) {
-	dir := t.TempDir()
-	s := openStore(t, dir, nil)
-	require.NoError(t, update(declare(t, s, "docs", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
-	require.NoError(t, s.Close(t.Context()))
-	path := filepath.Join(dir, "docs", configFile)
-	former := "{\n  \"nbits\": 2,\n  \"batch_size\": 50000,\n  \"seed\": null,\n  \"start_from_scratch\": 999,\n  \"max_documents\": 7,\n  \"fts_tokenizer\": \"trigram\"\n}\n"
-	require.NoError(t, os.WriteFile(path, []byte(former), 0o666))
-	for range 2 {
-		s = openStore(t, dir, nil)
-		c, err := s.Get("docs")
-		require.NoError(t, err)
-		require.NoError(t, c.Err())
-		require.Equal(t, uint64(7), *c.Config().MaxDocuments)
-		require.Equal(t, 2, c.Config().Nbits)
-		require.Equal(t, collection.TokenizerTrigram, c.Config().Tokenizer)
-		require.NoError(t, s.Close(t.Context()))
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Contains(t, string(text), "checksum")
-		require.True(t, json.Valid(text))
-	}
-	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(former, "fts_tokenizer", "fts_tokenizes", 1)), 0o666))
-	_, _, err := readConfig(path)
-	require.ErrorIs(t, err, storage.ErrCorrupt)
-}
-
 // The oldest documents go in the transaction of those that come for them, so that a stop
-// at any moment leaves no more than may stay; and what an older version has left goes when
-// the store is opened.
+// at any moment leaves no more than may stay; and what is too much goes when the store is
+// opened.
 func TestEvictionIsPartOfTheUpdate(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir, nil)
@@ -288,4 +261,64 @@ func TestEvictionCountsPassagesThatGo(t *testing.T) {
 	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
 	put(0, "z a#0 a#1", passages("a", 2)...)
 	put(2, "a#1 b#0 b#1 b#2 b#3", passages("b", 4)...)
+}
+
+// An index in which a name is damaged is damaged. It was taken for one that was never
+// built once, and the next document replaced it.
+func TestDamagedNameIsNoEmptyCollection(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	require.NoError(t, update(declare(t, s, "c", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1), randomDoc("b", 2))().err)
+	require.NoError(t, s.Close(t.Context()))
+	path := filepath.Join(dir, "c", indexFile)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	names := 0
+	for _, name := range []string{"current", "plaid", "header", "state", "chunks"} {
+		for bit := range 8 * len(name) {
+			data := bytes.Clone(whole)
+			for at := 0; ; { // also where pages are free
+				next := bytes.Index(data[at:], []byte(name))
+				if next < 0 {
+					break
+				}
+				at += next
+				data[at+bit/8] ^= 1 << (bit % 8)
+				at += len(name)
+				names++
+			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
+			s := openStore(t, dir, nil)
+			c, err := s.Get("c")
+			require.NoError(t, err)
+			require.ErrorIs(t, c.Err(), collection.ErrDamaged, "%s, bit %d", name, bit)
+			require.ErrorIs(t, c.Err(), storage.ErrCorrupt, "%s, bit %d", name, bit)
+			require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("x", 1))().err, collection.ErrDamaged)
+			require.NoError(t, s.Close(t.Context()))
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, after), "%s, bit %d: the file was changed", name, bit)
+		}
+	}
+	require.Positive(t, names)
+}
+
+// A collection whose configuration is lost is damaged, and is listed: it was passed over
+// once, as if it had never been.
+func TestLostConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, nil)
+	require.NoError(t, update(declare(t, s, "c", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, os.Remove(filepath.Join(dir, "c", configFile)))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "other", "folder"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	s = openStore(t, dir, nil)
+	require.Equal(t, []string{"c"}, s.Names())
+	c, err := s.Get("c")
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Err(), collection.ErrDamaged)
+	require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err, collection.ErrDamaged)
+	_, err = s.Declare(t.Context(), "c", collection.Config{})
+	require.ErrorIs(t, err, collection.ErrExists)
 }

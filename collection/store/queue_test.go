@@ -254,7 +254,7 @@ func TestEviction(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &one, cfg.MaxDocuments)
 	require.Equal(t, 3, view(t, c).snap.Len(), "until the next update")
-	read, _, err := readConfig(filepath.Join(c.dir, configFile))
+	read, err := readConfig(filepath.Join(c.dir, configFile))
 	require.NoError(t, err)
 	require.Equal(t, cfg, read)
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("z", 1))().err)

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"sync"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Set is the store as a service takes it: its collections, behind the interfaces of
@@ -65,3 +68,92 @@ func (m member) View(ctx context.Context) (collection.View, error) {
 func (m member) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	return m.Collection.Retrain(ctx, RetrainOptions{})
 }
+
+// View is one state of a collection. It is safe for concurrent use until Close.
+type View struct {
+	c      *Collection
+	snap   *index.Snapshot
+	engine *search.Engine
+	done   func()
+	once   sync.Once
+	err    error
+}
+
+// View takes the state as it is now, with every change that has been answered. Taking
+// one is cheap; close it soon, since the space of what is replaced meanwhile is not
+// used again before.
+//
+// Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and those of
+// [index.Index.Snapshot].
+func (c *Collection) View(ctx context.Context) (*View, error) {
+	o, done, err := c.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := o.ix.Snapshot()
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &View{c: c, snap: snap, engine: o.engine.At(snap), done: done}, nil
+}
+
+// Close ends the view. It may be called more than once; the searches of the view must
+// have ended.
+func (v *View) Close() error {
+	v.once.Do(func() {
+		v.err = v.snap.Close()
+		v.done()
+	})
+	return v.err
+}
+
+// Search answers queries with the same options. It leaves metadata out, which MetadataOf
+// reads when it is asked for: that of many documents is never in memory at a time without
+// being counted.
+func (v *View) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+	o.Payload = false
+	return v.engine.SearchBatch(ctx, qs, o)
+}
+
+// Check finds what is wrong with a query, without searching.
+func (v *View) Check(q *search.Query) error {
+	_, err := v.QueryTokens(context.Background(), q)
+	return err
+}
+
+// QueryTokens implements [collection.Explainer].
+func (v *View) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
+	vectors, _, err := q.Tokens(v.snap)
+	return vectors, err
+}
+
+// MetadataOf is what was stored beside a hit; nil if nothing was.
+func (v *View) MetadataOf(h *search.Hit) (json.RawMessage, error) {
+	return v.snap.Payload(h.Ordinal)
+}
+
+// Explain says how the score of a document comes about, and how far it got.
+func (v *View) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+	return v.engine.Explain(ctx, q, id, o)
+}
+
+// Describe says what is searched.
+func (v *View) Describe(ctx context.Context) (search.Description, error) {
+	return v.engine.Describe(ctx)
+}
+
+// Snapshot is what the view shows. It ends with the view.
+func (v *View) Snapshot() *index.Snapshot { return v.snap }
+
+// Engine searches what the view shows. It ends with the view.
+func (v *View) Engine() *search.Engine { return v.engine }
+
+// Traced implements [collection.Measured].
+func (v *View) Traced() collection.Traced { return v.engine }
+
+// Most is how many documents a search may return at most: all that there are.
+func (v *View) Most() int { return v.snap.Len() }
+
+// Dim is the dimension of the vectors.
+func (v *View) Dim() int { return v.snap.Dim() }

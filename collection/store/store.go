@@ -20,11 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/parallel"
-	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/search"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -36,6 +31,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Options of a store. The zero value, or nil, is a good choice.
@@ -56,8 +57,6 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
-	// MaxMetadata is the largest metadata of one document in bytes; 0: 1 MiB.
-	MaxMetadata int
 	// Derive, where set, opens the derived data of the collection whose index file is at
 	// a path; see [Collection.Derived].
 	Derive func(ctx context.Context, index string, cfg collection.Config) (Derived, error)
@@ -81,7 +80,7 @@ type QueueLimits struct {
 }
 
 func (o *Options) complete() error {
-	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.MaxMetadata < 0 || o.Memory < 0 {
+	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
@@ -92,9 +91,6 @@ func (o *Options) complete() error {
 	}
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 512 << 20
-	}
-	if o.MaxMetadata == 0 {
-		o.MaxMetadata = collection.MaxMetadata
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -404,4 +400,23 @@ func (s *Store) Close(ctx context.Context) error {
 		errs = append(errs, s.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// ErrLocked: another process has the folder open.
+var ErrLocked = errors.New("data folder is in use by another process")
+
+// lockFolder takes the lock that keeps two processes from one folder. It ends with
+// the process, however that ends.
+func lockFolder(ctx context.Context, path string, deadline time.Time) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err = files.WaitLock(ctx, f, true, deadline, nil); err == nil {
+		return f, nil
+	}
+	if errors.Is(err, files.ErrLocked) {
+		err = ErrLocked
+	}
+	return nil, errors.Join(err, f.Close())
 }

@@ -2,16 +2,23 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/collectiontest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -159,7 +166,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestBadDocuments(t *testing.T) {
-	s := openStore(t, t.TempDir(), &Options{MaxMetadata: 200})
+	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "docs", collection.Config{})
 	good := randomDoc("good", 1)
 	nan := randomDoc("nan", 1)
@@ -184,7 +191,7 @@ func TestBadDocuments(t *testing.T) {
 		"reserved":   {meta(`{"_subset_":1}`), collection.ErrMetadata},
 		"other id":   {meta(`{"_id":"y"}`), collection.ErrMetadata},
 		"key twice":  {meta(`{"a":1,"a":2}`), collection.ErrMetadata},
-		"large":      {meta(fmt.Sprintf(`{"a":%q}`, make([]byte, 250))), collection.ErrMetadata},
+		"large":      {meta(`{"a":"` + strings.Repeat("a", collection.MaxMetadata) + `"}`), collection.ErrMetadata},
 	} {
 		_, err := c.Update(t.Context(), []collection.Document{good, x.doc}, collection.UpdateOptions{Replace: true})
 		require.ErrorIs(t, err, x.want, name)
@@ -222,4 +229,80 @@ func TestUndeclare(t *testing.T) {
 	require.ErrorIs(t, s.undeclare(t.Context(), c), collection.ErrExists)
 	_, err = c.Update(t.Context(), []collection.Document{randomDoc("y", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
+}
+
+func TestSet(t *testing.T) {
+	collectiontest.Run(t, openStore(t, t.TempDir(), &Options{Derive: DeriveKeywords(nil)}).Set())
+}
+
+// A deletion that finds nothing writes nothing: it does not show that there is room again.
+func TestADeletionOfNothingShowsNoRoom(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	c := declare(t, s, "docs", collection.Config{})
+	_, err := c.Update(t.Context(), []collection.Document{randomDoc("a", 1), randomDoc("b", 2)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	isFull := func() bool {
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
+		s.disk.free = math.MaxUint64 - muchFree // room is not seen by itself
+		return s.disk.full
+	}
+	s.noteDisk(fmt.Errorf("a write: %w", syscall.ENOSPC), true)
+	require.True(t, isFull())
+	for id, full := range map[string]bool{"none": true, "a": false} {
+		s.noteDisk(syscall.ENOSPC, true)
+		_, err = c.Delete(t.Context(), collection.Selection{IDs: []string{id}})
+		require.NoError(t, err)
+		require.Equal(t, full, isFull(), id)
+	}
+}
+
+// A change whose condition takes long ends with who asked for it, as long as nothing is
+// changed: the writer goes on with the next one.
+func TestConditionsOfLeavers(t *testing.T) {
+	c := declare(t, openStore(t, t.TempDir(), nil), "docs", collection.Config{})
+	var docs []collection.Document
+	for i := range 500 {
+		d := randomDoc(fmt.Sprint("d", i), 1)
+		d.Metadata = json.RawMessage(`{"t":"` + strings.Repeat("cats and dogs ", 200) + `","n":1}`)
+		docs = append(docs, d)
+	}
+	_, err := c.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	// This is a minute of work.
+	expr, err := condition.Parse(strings.Repeat(`t LIKE '%a%b%c%d%e%zzz' OR `, 4000) + `n = -1`)
+	require.NoError(t, err)
+	where, err := expr.Bind()
+	require.NoError(t, err)
+	long := collection.Selection{Where: where}
+	for name, change := range map[string]func(ctx context.Context) (int, error){
+		"delete": func(ctx context.Context) (int, error) { return c.Delete(ctx, long) },
+		"metadata update": func(ctx context.Context) (int, error) {
+			return c.UpdateMetadata(ctx, long, map[string]json.RawMessage{"n": json.RawMessage("2")})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() { _, err := change(ctx); left <- err }()
+			require.Eventually(t, func() bool { // it has begun
+				c.queue.mu.Lock()
+				defer c.queue.mu.Unlock()
+				return c.queue.running > 0
+			}, time.Minute, time.Millisecond)
+			leave()
+			select {
+			case err := <-left:
+				require.ErrorIs(t, err, context.Canceled)
+			case <-time.After(20 * time.Second):
+				t.Fatal("the writer goes on")
+			}
+			n, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"none"}})
+			require.NoError(t, err)
+			require.Zero(t, n)
+		})
+	}
+	st, err := c.Stats(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 500, st.Documents)
 }

@@ -357,9 +357,8 @@ func (w *worker) oldestBeyond(ctx context.Context, snap *index.Snapshot, b *batc
 }
 
 // evict deletes the oldest documents beyond the limit, where an update could not: it has
-// brought more than may stay, or was cut off before its end by an older version. The
-// update before it is done by then, so that a fault is worth no more than a word: the next
-// update tries again.
+// brought more than may stay. It is done by then, so that a fault is worth no more than a
+// word: the next update tries again.
 func (w *worker) evict(ctx context.Context) (n int) {
 	most := w.c.Config().MaxDocuments
 	o, snap, err := w.snapshot()
@@ -421,7 +420,7 @@ func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Sel
 	if err != nil {
 		return 0, err
 	}
-	payloads, err := merged(asks, snap, chosen, set, w.c.s.o.MaxMetadata)
+	payloads, err := merged(asks, snap, chosen, set)
 	if err = errors.Join(err, snap.Close()); err != nil || len(payloads) == 0 {
 		return 0, err
 	}
@@ -445,7 +444,7 @@ func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Sel
 }
 
 // merged is the metadata that the chosen documents will have, by id.
-func merged(ctx context.Context, snap *index.Snapshot, chosen collection.Selection, set condition.Fields, most int) (map[string][]byte, error) {
+func merged(ctx context.Context, snap *index.Snapshot, chosen collection.Selection, set condition.Fields) (map[string][]byte, error) {
 	docs, err := resolve(ctx, snap, &chosen)
 	if err != nil {
 		return nil, err
@@ -469,8 +468,9 @@ func merged(ctx context.Context, snap *index.Snapshot, chosen collection.Selecti
 		if err != nil {
 			return nil, fmt.Errorf("document %q: %w", id, err)
 		}
-		if len(now) > most {
-			return nil, fmt.Errorf("document %q: %w: %d bytes, at most %d are possible", id, collection.ErrMetadata, len(now), most)
+		if len(now) > collection.MaxMetadata {
+			return nil, fmt.Errorf(
+				"document %q: %w: %d bytes, at most %d are possible", id, collection.ErrMetadata, len(now), collection.MaxMetadata)
 		}
 		payloads[id] = now
 	}

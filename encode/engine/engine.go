@@ -39,7 +39,7 @@ var (
 	ErrNotBuiltIn = errors.New("backend is not built in")
 	// ErrLibrary: the library of a backend cannot be used. See [LibraryError].
 	ErrLibrary = errors.New("unusable library")
-	// ErrDevice: no such device, or one that the library cannot use.
+	// ErrDevice: the device cannot run the model.
 	ErrDevice = errors.New("unusable device")
 )
 

@@ -56,10 +56,6 @@ const (
 	slotReleaseTypeInfo                  = 98
 	slotReleaseTensorInfo                = 99
 	slotReleaseSessionOptions            = 100
-	slotAppendCUDA                       = 204
-	slotCreateCUDAOptions                = 205
-	slotUpdateCUDAOptions                = 206
-	slotReleaseCUDAOptions               = 208
 	slotsOfVersion12                     = 219
 )
 
@@ -95,12 +91,9 @@ type api struct {
 	createMemory      func(allocator, kind int32, out *handle) handle
 	free              func(allocator, p handle) handle
 	defaultAllocator  func(out *handle) handle
-	appendCUDA        func(options, cuda handle) handle
-	createCUDA        func(out *handle) handle
-	updateCUDA        func(cuda handle, keys, values **byte, n uintptr) handle
 
 	releaseStatus, releaseMemory, releaseSession, releaseValue, releaseRunOptions func(handle)
-	releaseTypeInfo, releaseTensorInfo, releaseOptions, releaseCUDA               func(handle)
+	releaseTypeInfo, releaseTensorInfo, releaseOptions                            func(handle)
 }
 
 // base is what OrtGetApiBase gives.
@@ -207,10 +200,9 @@ func (a *api) register(table *[slotsOfVersion12]uintptr) {
 		slotCastTypeInfoToTensorInfo: &a.tensorInfo, slotGetTensorElementType: &a.elementType,
 		slotGetDimensionsCount: &a.dimsCount, slotGetDimensions: &a.dims, slotGetTensorTypeAndShape: &a.shapeOf,
 		slotCreateCPUMemoryInfo: &a.createMemory, slotAllocatorFree: &a.free, slotGetAllocatorWithDefaultOptions: &a.defaultAllocator,
-		slotAppendCUDA: &a.appendCUDA, slotCreateCUDAOptions: &a.createCUDA, slotUpdateCUDAOptions: &a.updateCUDA,
 		slotReleaseStatus: &a.releaseStatus, slotReleaseMemoryInfo: &a.releaseMemory, slotReleaseSession: &a.releaseSession,
 		slotReleaseValue: &a.releaseValue, slotReleaseRunOptions: &a.releaseRunOptions, slotReleaseTypeInfo: &a.releaseTypeInfo,
-		slotReleaseTensorInfo: &a.releaseTensorInfo, slotReleaseSessionOptions: &a.releaseOptions, slotReleaseCUDAOptions: &a.releaseCUDA,
+		slotReleaseTensorInfo: &a.releaseTensorInfo, slotReleaseSessionOptions: &a.releaseOptions,
 	} {
 		purego.RegisterFunc(f, table[slot])
 	}

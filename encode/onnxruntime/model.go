@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"unsafe"
 
@@ -34,7 +33,6 @@ type Model struct {
 	length  int  // that every text is padded to; 0: any
 	single  bool // one text at a time
 	batch   int  // ids of a batch
-	gpu     bool
 
 	mu     sync.RWMutex // held while the session is used
 	closed bool
@@ -42,13 +40,9 @@ type Model struct {
 
 // Open loads the library, and the graph in the file.
 //
-// Errors: [engine.ErrLibrary], [engine.ErrDevice], [engine.ErrNotBuiltIn],
+// Errors: [engine.ErrLibrary], [engine.ErrNotBuiltIn],
 // [ErrGraph], [os.ErrNotExist].
 func Open(path string, o Options) (*Model, error) {
-	gpu, err := device(o.Device)
-	if err != nil {
-		return nil, err
-	}
 	lib, err := library(o.Library)
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
@@ -63,11 +57,8 @@ func Open(path string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	m := &Model{api: a, gpu: gpu >= 0, batch: cmp.Or(o.BatchTokens, batchCPU)}
-	if m.gpu {
-		m.batch = cmp.Or(o.BatchTokens, batchCUDA)
-	}
-	if err := m.open(path, gpu, max(o.Threads, 1), o.Output); err != nil {
+	m := &Model{api: a, batch: cmp.Or(o.BatchTokens, batchTokens)}
+	if err := m.open(path, max(o.Threads, 1), o.Output); err != nil {
 		m.release()
 		return nil, fmt.Errorf("onnxruntime %s: %w", a.version, err)
 	}
@@ -78,7 +69,7 @@ func Open(path string, o Options) (*Model, error) {
 	return m, nil
 }
 
-func (m *Model) open(path string, gpu, threads int, output string) error {
+func (m *Model) open(path string, threads int, output string) error {
 	a := m.api
 	var options handle
 	if err := a.check(a.createOptions(&options)); err != nil {
@@ -89,11 +80,6 @@ func (m *Model) open(path string, gpu, threads int, output string) error {
 	if err := a.first(a.disableMemPattern(options), a.optimization(options, all),
 		a.intraThreads(options, int32(threads)), a.interThreads(options, 1)); err != nil {
 		return err
-	}
-	if gpu >= 0 {
-		if err := m.cuda(options, gpu); err != nil {
-			return fmt.Errorf("%w: cuda:%d: %w", engine.ErrDevice, gpu, err)
-		}
 	}
 	if err := a.check(a.createSession(a.env, path, options, &m.session)); err != nil {
 		return fmt.Errorf("%w: %w", ErrGraph, err)
@@ -121,33 +107,6 @@ func (m *Model) open(path string, gpu, threads int, output string) error {
 	return nil
 }
 
-// cuda puts the CUDA provider before the processor's.
-func (m *Model) cuda(options handle, gpu int) error {
-	a := m.api
-	var cuda handle
-	if err := a.check(a.createCUDA(&cuda)); err != nil {
-		return err
-	}
-	defer a.releaseCUDA(cuda)
-	var pin runtime.Pinner
-	defer pin.Unpin()
-	c := func(s string) *byte {
-		b := append([]byte(s), 0)
-		pin.Pin(&b[0])
-		return &b[0]
-	}
-	// TF32 would round the operands of products to ten bits.
-	keys := []*byte{c("device_id"), c("use_tf32")}
-	values := []*byte{c(strconv.Itoa(gpu)), c("0")}
-	if err := a.check(a.updateCUDA(cuda, &keys[0], &values[0], 2)); err != nil {
-		// Versions before 1.17 do not know of TF32 and never use it for these.
-		if err := a.check(a.updateCUDA(cuda, &keys[0], &values[0], 1)); err != nil {
-			return err
-		}
-	}
-	return a.check(a.appendCUDA(options, cuda))
-}
-
 // Dim implements [engine.Engine].
 func (m *Model) Dim() int { return m.dim }
 
@@ -156,12 +115,7 @@ func (m *Model) Dim() int { return m.dim }
 func (m *Model) Chunk() int { return chunkBatches * m.batch }
 
 // Workers implements [engine.Engine].
-func (m *Model) Workers() int {
-	if m.gpu {
-		return 1
-	}
-	return 0
-}
+func (m *Model) Workers() int { return 0 }
 
 // Close implements [engine.Engine]. It may be called twice.
 func (m *Model) Close() error {

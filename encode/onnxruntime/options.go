@@ -17,8 +17,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 )
@@ -43,14 +41,11 @@ const (
 type Options struct {
 	// Library is the path of libonnxruntime; "": that of $PLAID_ONNXRUNTIME.
 	Library string
-	// Device is "cpu", or "" for it, or "cuda:N" for the GPU of that number by
-	// onnxruntime's CUDA provider. "cuda" is "cuda:0".
-	Device string
 	// Threads that work on one batch; 0: 1, as many batches may be run at once. The
 	// bits of vectors may depend on it.
 	Threads int
 	// BatchTokens is how many ids a batch has at most, with padding, unless one
-	// text alone has more; 0: 512 on the CPU, 16,384 on a GPU.
+	// text alone has more; 0: 512.
 	BatchTokens int
 	// Output names the output with the vectors; "": the only one with three
 	// dimensions, or of several the one that is called output, embeddings or
@@ -59,31 +54,11 @@ type Options struct {
 	Logger *slog.Logger // nil: silent
 }
 
-// Batches of about 512 ids are the fastest on a CPU: more no longer fit its
-// caches, and pad more.
-const (
-	batchCPU  = 512
-	batchCUDA = 16384
-)
+// Batches of about 512 ids are the fastest: more no longer fit the caches, and pad more.
+const batchTokens = 512
 
 // chunkBatches is how many batches' worth of texts are sorted by length together.
 const chunkBatches = 16
-
-// device reads Options.Device: the number of a GPU, or −1.
-func device(name string) (int, error) {
-	if name == "" || name == "cpu" {
-		return -1, nil
-	}
-	if name == "cuda" {
-		return 0, nil
-	}
-	if number, ok := strings.CutPrefix(name, "cuda:"); ok {
-		if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < 1<<16 && number == strconv.Itoa(n) {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("onnxruntime: %w: %q, want cpu or cuda:N", engine.ErrDevice, name)
-}
 
 // library is the path of the library. The loader of the system would look for a
 // bare name in its own folders, so the path is made absolute.

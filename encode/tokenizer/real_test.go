@@ -72,8 +72,11 @@ func TestRealGolden(t *testing.T) {
 			n := 0
 			for set, texts := range lines {
 				n += len(texts)
-				if effort.Brief() {
+				switch {
+				case effort.Brief():
 					texts = texts[:len(texts)/20]
+				case !effort.Long():
+					texts = texts[:len(texts)/5]
 				}
 				compare(t, tok, set, texts, golden[set][:len(texts)])
 			}

@@ -128,7 +128,7 @@ with open(f"{work}/some.jsonl", "w", encoding="utf-8") as o:
 EOF
   "$plaid" encode "$work/some.jsonl" --queries --model "$model" -o "$work/some" --force
   "$plaid" search "$index" --queries "$work/some/queries.npy" --query-lengths "$work/some/querylens.npy" \
-    --query-ids "$work/some/query_ids.txt" --format trec --quiet -k 1000 --mode exhaustive ${device:+--device "$device"} \
+    --query-ids "$work/some/query_ids.txt" --format trec --quiet -k 1000 --exhaustive ${device:+--device "$device"} \
     >"$work/exhaustive.trec"
 fi
 for run in $runs; do

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
+
+func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
+	os.Exit(m.Run())
+}
 
 // values is a run in memory.
 type values map[string][]byte

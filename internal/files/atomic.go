@@ -1,10 +1,3 @@
-// Package atomicfile writes files and folders that appear when they are
-// complete. Until then they have a name of their own beside the place that they
-// are for, and whatever is there stays.
-//
-// What is in the making is NAME.plaid-partial-XXXXXXXXXXXXXXXX, and locked as
-// long as its writer lives. What a writer that was killed left is removed by the
-// next one for the same NAME, where there are locks: on Windows, of files only.
 package files
 
 import (
@@ -109,7 +102,7 @@ func inPlace(ctx context.Context, path string) (*AtomicFile, error) {
 	return &AtomicFile{f: f, stop: context.AfterFunc(ctx, func() { f.Close() })}, nil
 }
 
-// WriteAtomic appends to the file.
+// Write appends to the file.
 func (f *AtomicFile) Write(p []byte) (int, error) { return f.f.Write(p) }
 
 // Commit makes the content durable and gives the file its name. The file is
@@ -186,8 +179,8 @@ func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, k
 	return f.Commit()
 }
 
-// CanCreate is why [CreateAtomic] could put no file at path: a folder that is not there, or
-// takes no files. It is for programs that have much work to do before they write.
+// CanCreate returns why [CreateAtomic] could put no file at path: a folder that is not there, or
+// takes no files. nil means that it can. It is for programs that have much work to do before they write.
 func CanCreate(path string) error {
 	there, err := os.Stat(path)
 	switch {
@@ -252,8 +245,8 @@ const (
 	unknown // there are no locks on this system or file system
 )
 
-// lock takes the lock of an open file or folder, until it is closed.
-func lock(f *os.File) int {
+// tryLock takes the lock of an open file or folder, until it is closed.
+func tryLock(f *os.File) int {
 	switch err := LockExclusive(f); {
 	case err == nil:
 		return held
@@ -263,11 +256,11 @@ func lock(f *os.File) int {
 	return unknown
 }
 
-// TryLock takes the lock of an open file, until it is closed. It is false if somebody
-// else has it. Where there are no locks it is true.
-func TryLock(f *os.File) bool { return lock(f) != busy }
+// TryLock takes the lock of an open file, until it is closed, and reports false if somebody
+// else has it. Where there are no locks it reports true.
+func TryLock(f *os.File) bool { return tryLock(f) != busy }
 
-// prefix is what the names of target's beginnings begin with.
+// prefix is how the temporary names for target begin.
 func prefix(target string) string {
 	base := filepath.Base(target)
 	const most = 255 - len(partial) - 16 // of a name, on nearly every system
@@ -293,7 +286,7 @@ func claim(target string, create func(name string) (*os.File, error)) (*os.File,
 			return nil, err
 		}
 		// A sweep may have been faster: it has the lock, or has removed the thing.
-		if lock(f) != busy && same(f, f.Name()) {
+		if tryLock(f) != busy && same(f, f.Name()) {
 			return f, nil
 		}
 		f.Close()
@@ -301,7 +294,7 @@ func claim(target string, create func(name string) (*os.File, error)) (*os.File,
 	return nil, fmt.Errorf("no name for a temporary beside it: %w", fs.ErrExist)
 }
 
-// same says whether name still is the open file.
+// same reports whether name still is the open file.
 func same(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {
@@ -343,7 +336,7 @@ func sweepOne(path string) {
 		return
 	}
 	defer f.Close()
-	if lock(f) == held && same(f, path) {
+	if tryLock(f) == held && same(f, path) {
 		_ = os.RemoveAll(path)
 	}
 }

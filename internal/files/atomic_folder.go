@@ -61,14 +61,14 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 	if there != nil {
 		d.mode = there.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
 		keepOwner(lock, there)
-		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on nobody sees more than of the old one
+		if err := os.Chmod(d.path, d.mode|0o700); err != nil { // from now on it shows no more than the old one
 			return nil, errors.Join(fault(path, err), d.Close())
 		}
 	}
 	return d, nil
 }
 
-// vacant says whether a folder may be made at path.
+// vacant returns why no folder can be made at path; nil means that one can.
 func vacant(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +98,7 @@ func vacant(path string) error {
 // Path is where the folder is until it is committed.
 func (d *AtomicFolder) Path() string { return d.path }
 
-// WriteAtomic makes a file of the folder, durable when it returns.
+// Write makes a file of the folder, durable when it returns.
 func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	f, err := d.Create(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *AtomicFolder) Write(name string, fill func(io.Writer) error) error {
 	return CloseSynced(f)
 }
 
-// CreateAtomic makes a file of the folder, which the caller closes by [CloseSynced].
+// Create makes a file of the folder, which the caller closes by [CloseSynced].
 func (d *AtomicFolder) Create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(d.path, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }

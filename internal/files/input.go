@@ -1,5 +1,3 @@
-// Package infile opens files to be read. It refuses what reading would hang on,
-// lets a context end what may block, and notices files that change meanwhile.
 package files
 
 import (
@@ -199,4 +197,30 @@ func Parse[T any](ctx context.Context, path string, parse func(r io.Reader, name
 		return err
 	})
 	return v, err
+}
+
+// OpenPipe is [os.OpenFile] of a file that is there, until the context ends; a file that is
+// opened later is closed again.
+func OpenPipe(ctx context.Context, path string, flag int) (*os.File, error) {
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan opened)
+	go func() {
+		f, err := os.OpenFile(path, flag, 0)
+		select {
+		case done <- opened{f, err}:
+		case <-ctx.Done():
+			if err == nil {
+				f.Close()
+			}
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case o := <-done:
+		return o.f, o.err
+	}
 }

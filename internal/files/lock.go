@@ -1,6 +1,3 @@
-// Package filelock opens files that may be renamed and removed while they are open, and
-// locks them. Unix allows the one anyway and has flock for the other; Windows has to be
-// asked for both.
 package files
 
 import (
@@ -19,7 +16,7 @@ const poll = 10 * time.Millisecond
 
 // WaitLock takes the lock of an open file, exclusive or shared, once others let it go. It is
 // held until the file is closed. The error is [ErrLocked] after the deadline, or that of ctx.
-// waiting, if not nil, is told each time that the lock is not to be had.
+// waiting, if not nil, is called each time that somebody else has the lock.
 func WaitLock(ctx context.Context, f *os.File, exclusive bool, deadline time.Time, waiting func(path string)) error {
 	try := LockShared
 	if exclusive {

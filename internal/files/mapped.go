@@ -1,4 +1,3 @@
-// Package mapped shows files as memory, to be read only.
 package files
 
 import (
@@ -10,8 +9,7 @@ import (
 )
 
 // Mapping is a file, or part of one, as memory. Where systems have no mappings it is a
-// copy. A file that is cut short later makes reading fault: readers are to guard against
-// that (debug.SetPanicOnFault).
+// copy. A file that is cut short later makes reading fault: readers call [RecoverFault].
 type Mapping struct {
 	Data  []byte // from the beginning of the file on
 	unmap func() error
@@ -48,10 +46,10 @@ type faulted interface {
 	Addr() uintptr
 }
 
-// RecoverFault makes a fault in mapped memory an error, what become says of it, and faults
-// what they were before:
+// RecoverFault makes a fault in mapped memory the error that become returns for it, and sets back
+// what faults do:
 //
-//	defer mapped.Recover(&err, debug.SetPanicOnFault(true), become)
+//	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), become)
 //
 // It is for every function that reads mapped memory, of this goroutine; a panic of
 // another one that wraps a fault counts, too. Other panics go on.

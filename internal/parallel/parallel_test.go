@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,4 +112,25 @@ func TestBlocks(t *testing.T) {
 	require.Equal(t, 3, parallel.Blocks(9, 4))
 	lo, hi := parallel.Block(2, 9, 4)
 	require.Equal(t, [2]int{8, 9}, [2]int{lo, hi})
+}
+
+// TestSpare runs in a process of its own, as it is for all of a process.
+func TestSpare(t *testing.T) {
+	if os.Getenv("PLAID_TEST_SPARE") == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSpare$")
+		cmd.Env = append(os.Environ(), "PLAID_TEST_SPARE=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	runtime.GOMAXPROCS(3)
+	require.Equal(t, 3, parallel.Processors())
+	for range 2 {
+		parallel.Spare()
+		require.Equal(t, 4, runtime.GOMAXPROCS(0))
+		require.Equal(t, 3, parallel.Processors())
+		require.Equal(t, 3, parallel.Threads(0, 100), "no more compute than before")
+	}
+	runtime.GOMAXPROCS(1)
+	require.Equal(t, 1, parallel.Processors())
 }

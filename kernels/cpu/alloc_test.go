@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -26,6 +27,10 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func testNoAllocations(t *testing.T, b kernels.Backend) {
+	runs := 1
+	if effort.Long() {
+		runs = 5
+	}
 	for _, cfg := range []kerneltest.Config{
 		{K: 300, Lengths: []int{5, 70, 0, 3}},
 		{K: 300, Lengths: []int{5, 70, 0, 3}, Nbits: 8, Table: true, CentroidScale: true, CodeBytes: 2},
@@ -38,7 +43,7 @@ func testNoAllocations(t *testing.T, b kernels.Backend) {
 			vectors, weights := c.Query(32), c.Weights(32, low, 1)
 			qs := []kernels.Query{s.NewQuery(), s.NewQuery()}
 			dst, docs := make([]float32, c.Chunk.Docs()), []uint32{1, 0}
-			require.Zero(t, testing.AllocsPerRun(5, func() {
+			require.Zero(t, testing.AllocsPerRun(runs, func() {
 				for _, q := range qs {
 					kerneltest.Prepare(t, q, c.K, vectors, weights)
 					q.Approx(dst, c.Chunk, nil)
@@ -58,7 +63,7 @@ func testNoAllocations(t *testing.T, b kernels.Backend) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	x, centroids := kerneltest.UnitVectors(rng, 70, 64), kerneltest.UnitVectors(rng, 600, 64)
 	codes, scores := make([]uint32, 70), make([]float32, 70)
-	require.Zero(t, testing.AllocsPerRun(5, func() {
+	require.Zero(t, testing.AllocsPerRun(runs, func() {
 		_ = b.Nearest(context.Background(), codes, scores, centroids, x, 64)
 		_ = b.Nearest(context.Background(), codes[:5], nil, centroids, x[:5*64], 64)
 	}))

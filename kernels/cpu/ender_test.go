@@ -23,6 +23,10 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 		backends = append(backends, b)
 	}
 	const tokens, step = 640, 64
+	places := 2
+	if effort.Long() {
+		places = 5
+	}
 	for _, b := range backends {
 		for i, cfg := range []kerneltest.Config{{K: 40, Dim: 16, Lengths: []int{5, 7}}, {K: 40, Dim: 16, Nbits: 8, Table: true, Lengths: []int{5, 7}}} {
 			t.Run(fmt.Sprint(b.Name(), " ", i), func(t *testing.T) {
@@ -61,7 +65,7 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 				}
 				// Given up at each place, in each stage.
 				for i, stage := range stages {
-					for last := 0; last < looks[i+1]; last += 1 + looks[i+1]/5 {
+					for last := 0; last < looks[i+1]; last += 1 + looks[i+1]/places {
 						q := s.NewQuery()
 						q.(kernels.Ender).EndWith(nil)
 						kerneltest.Prepare(t, q, c.K, vectors, nil)

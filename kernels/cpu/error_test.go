@@ -24,7 +24,7 @@ func TestErrors(t *testing.T) {
 	const k, queries = 512, 2
 	for _, nbits := range []int{1, 2, 4, 8} {
 		lengths := make([]int, 60)
-		if effort.Brief() {
+		if !effort.Long() {
 			lengths = lengths[:10]
 		}
 		rng := rand.New(rand.NewPCG(uint64(nbits), 5))

@@ -37,7 +37,7 @@ func openGPU(t testing.TB) kernels.Device {
 }
 
 // larger is a collection and, behind it, documents of it drawn at random, each
-// vector with noise of half its length (the same as cmd/studies/noisy.go).
+// vector with noise of half its length (the same as cmd/studies/growthnoise.go).
 type larger struct {
 	vectors.Source
 	from []int32

@@ -10,7 +10,7 @@
 #
 # INDEX is an index of real vectors, which is grown to other sizes: its documents, and
 # behind them documents drawn from it, with noise of half its length on each vector
-# (as cmd/studies/noisy.go does). QUERIES.npy is 300 queries of 32 vectors, float16. Nothing
+# (as cmd/studies/growthnoise.go does). QUERIES.npy is 300 queries of 32 vectors, float16. Nothing
 # else is needed on the machine but the driver.
 set -u
 bin=$(realpath "$1") index=$(realpath "$2") queries=$(realpath "$3") out=$(realpath "$4")

@@ -65,7 +65,7 @@ judge() {
   local name own=()
   name=$(basename "$2")
   [[ $name == arguana ]] && own=(--exclude-self)
-  "$1" beir "$2" --model "$3" --device "$4" --split "$(split_of "$name")" "${own[@]}" --nbits 8 --mode exhaustive --measures nDCG@10 --json -q "${@:5}"
+  "$1" beir "$2" --model "$3" --device "$4" --split "$(split_of "$name")" "${own[@]}" --nbits 8 --exhaustive --measures nDCG@10 --json -q "${@:5}"
 }
 
 run() {

@@ -31,8 +31,9 @@ REQUEST = {"params": {"top_k": 10}, "metadata": False, "stats": True}
 
 def bench(index: str, queries: str, lengths: str, passes: int) -> float:
     """The median of the engine in milliseconds, by `plaid bench`: with derived parameters."""
-    command = [find_binary(None), "bench", index, "--queries", queries, "--query-lengths", lengths, "--threads", "1", "--repeat", str(passes)]
-    said = subprocess.run([*command, "--probes", "0", "--approx", "0", "--exact", "0", "--json", "--quiet"], check=True, stdout=subprocess.PIPE).stdout
+    command = [find_binary(None), "bench", index, "--queries", queries, "--query-lengths", lengths, "--threads", "1"]
+    command += ["--repeat", str(passes), "--json", "--quiet"]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     derived = next(p for p in json.loads(said)["points"] if not p.get("exhaustive") and not p.get("effort"))
     return float(derived["latency"]["p50_ns"]) / 1e6
 

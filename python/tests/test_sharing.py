@@ -192,7 +192,7 @@ class Sharing(unittest.TestCase):
         with self.open() as first:
             first.add_documents(["1"], self.docs[:1])
             process = first._connection.service.process
-            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # no other process uses it: it is restarted
+            self.open(index_name="other", model=MODEL).add_texts(["cats"], ["a"])  # it is restarted
             self.assertIsNot(first._connection.service.process, process)
             self.assertEqual(len(first), 1)
             self.assertEqual(self.open(index_name="other").search("cats")[0]["id"], "a")
@@ -323,7 +323,7 @@ class Sharing(unittest.TestCase):
             with self.open(read_only=True) as one:
                 before = sorted(glob.glob(self.folder + "/**", recursive=True))
                 self.assertEqual(one(self.queries), want)
-                _service.Service._all.clear()  # as another process
+                _service.Service._by_folder.clear()  # as another process
                 with self.open(read_only=True) as two:
                     self.assertIsNot(one._connection.service.process, two._connection.service.process)
                     self.assertEqual(two(self.queries), want)
@@ -336,7 +336,12 @@ class Sharing(unittest.TestCase):
     def test_long_paths(self) -> None:
         self.folder = os.path.join(self.folder, "x" * 120)
         index = self.open(timeout=20).add_documents(self.ids, self.docs)
-        program = self.python("import sys; from plaid_ir import Index; i = Index(sys.argv[1]); print(len(i), i._connection.service.process)")
+        program = self.python("""
+            import sys
+            from plaid_ir import Index
+            index = Index(sys.argv[1])
+            print(len(index), index._connection.service.process)
+        """)
         self.assertEqual(program.stdout.readline(), "10 None\n")
         index._connection.service.process.kill()
         self.assertEqual(len(index), 10)
@@ -375,7 +380,7 @@ class Sharing(unittest.TestCase):
         with mock.patch.object(_service, "UNIX", False):
             index = self.open().add_documents(self.ids, self.docs)
             self.assertTrue(index._connection.service.url.startswith("http://127.0.0.1:"))
-            _service.Service._all.clear()
+            _service.Service._by_folder.clear()
             other = self.open()
             self.assertIsNone(other._connection.service.process)
             self.assertEqual(len(other), 10)

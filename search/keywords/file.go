@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
-
-// lockPoll is how long to wait between two tries for the lock.
-const lockPoll = 50 * time.Millisecond
 
 // pageSize of a file that is made; 0: that of the system.
 var pageSize = 0 // a variable, so that tests have many pages in small files
@@ -32,22 +28,12 @@ func (ix *Index) openFirst(ctx context.Context) (err error) {
 // openToWrite has the file open for writing, and makes it where it is not there. While
 // another process has it, searches go on with the one that is open.
 func (ix *Index) openToWrite(ctx context.Context) error {
-	deadline := time.Now().Add(ix.options.LockTimeout)
-	for {
-		err := ix.reopen(ctx, true)
-		switch {
-		case errors.Is(err, ErrDamaged):
-			ix.log.Warn("keywords are damaged, and made anew", "file", ix.path, "error", err)
-			return ix.openEmpty(ctx)
-		case !errors.Is(err, storage.ErrLocked) || time.Now().After(deadline):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lockPoll):
-		}
+	err := storage.WhileLocked(ctx, ix.options.LockTimeout, func() error { return ix.reopen(ctx, true) })
+	if errors.Is(err, ErrDamaged) {
+		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)
+		return ix.openEmpty(ctx)
 	}
+	return err
 }
 
 // reopen opens the file once more, and closes the one that is open: to write or to read.

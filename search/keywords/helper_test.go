@@ -11,11 +11,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
+	testenv.Main(m)
+}
 
 var ramDir = testenv.RAMDir
 

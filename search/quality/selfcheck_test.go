@@ -2,11 +2,17 @@ package quality
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/searchtest"
+	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // TestSelfCheck: what is measured is stored and used; the same index gives the same.
@@ -60,4 +66,78 @@ func TestSelfCheckRefuses(t *testing.T) {
 	cancel()
 	_, err = SelfCheck(ctx, e, snap, SelfCheckOptions{Questions: 20})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What is measured is the device where the engine searches on one.
+func TestMeasuringKeepsTheDevice(t *testing.T) {
+	ctx := t.Context()
+	ix, qs, docs := recallCollection(t)
+	snap := searchtest.Snapshot(t, ix)
+	qs = qs[:8]
+	var d kerneltest.Device
+	e := engine(t, ix, search.EngineOptions{Threads: 2, Device: &d})
+	reference, err := Reference(ctx, e, qs, 20, nil)
+	require.NoError(t, err)
+	asked := func(atLeast int, what string) {
+		t.Helper()
+		require.GreaterOrEqual(t, d.Searched.Swap(0), int64(atLeast), what)
+	}
+	asked(len(qs), "reference")
+
+	r, err := MeasureRecall(ctx, e, snap, qs, search.Options{K: 20}, nil, nil)
+	require.NoError(t, err)
+	asked(2*len(qs), "recall and its reference")
+	require.Equal(t, map[string]int{"device": len(qs)}, r.Stats.Plans)
+	require.Equal(t, 1.0, r.Mean(), "a device scores everything")
+	r, err = MeasureRecall(ctx, e, snap, qs, search.Options{K: 20, Probes: 1}, reference, nil)
+	require.NoError(t, err)
+	asked(len(qs), "recall")
+	require.Equal(t, map[string]int{"device probe": len(qs)}, r.Stats.Plans)
+	require.Less(t, r.Mean(), 1.0)
+	lost := r.Lost()
+	require.Positive(t, lost[search.StageProbe])
+	require.Equal(t, map[search.Stage]int{search.StageProbe: lost[search.StageProbe]}, lost, "what is probed is scored exactly")
+	few := search.Options{K: 20, Mode: search.Candidates}
+	for _, doc := range docs[:200] {
+		few.Candidates = append(few.Candidates, doc.ID)
+	}
+	r, err = MeasureRecall(ctx, e, snap, qs, few, reference, nil)
+	require.NoError(t, err)
+	lost = r.Lost()
+	require.Equal(t, map[search.Stage]int{search.StageFiltered: lost[search.StageFiltered]}, lost)
+	asked(len(qs), "recall")
+
+	c, err := MeasureCompression(ctx, e, snap, qs, searchtest.Source(t, 32, docs), 5, nil, nil)
+	require.NoError(t, err)
+	asked(2*len(qs), "stored lists, and scores of the exact best")
+	require.Less(t, c.RMSE, 0.5)
+
+	points, err := Sweep(ctx, e, snap, qs, SweepOptions{K: 20, Settings: []Setting{{}, {Probes: 1}}, Warmup: -1}, reference)
+	require.NoError(t, err)
+	asked(4*len(qs), "two settings, one at a time and together")
+	require.Equal(t, 1.0, points[0].Recall)
+	require.Equal(t, map[string]int{"device probe": len(qs)}, points[1].Stats.Plans)
+
+	_, err = Tune(ctx, e, snap, qs, TuneOptions{K: []int{5}})
+	require.NoError(t, err)
+	asked(2*len(qs), "tuning")
+}
+
+// The ids of exact results are read from mapped pages, which may be gone.
+func TestExactHitsOfACutFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a mapped file cannot be cut there")
+	}
+	m := searchtest.New(1, 16, 4)
+	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
+	snap := searchtest.Snapshot(t, ix)
+	live, _ := snap.LiveSet()
+	list := []topk.Scored{{Doc: 3, Score: 1}, {Doc: 5, Score: 2}}
+	hits, err := toHits(snap, list, 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{"d5", "d3"}, ids(hits))
+	require.NoError(t, os.Truncate(ix.Path(), 0))
+	_, err = toHits(snap, list, 2)
+	require.ErrorIs(t, err, storage.ErrCorrupt)
+	require.ErrorIs(t, checkSeen(snap, make([]uint64, len(live))), storage.ErrCorrupt)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"time"
@@ -28,9 +27,9 @@ const (
 // itself. A request that the service would not let look at its indexes is answered as the
 // service answers that: without a token where one is needed, by a wrong name, too often.
 // One message is taken at a time: in a list of them each would be answered at once.
-func (s *Server) Handler(service http.Handler, log *slog.Logger) http.Handler {
+func (s *Server) Handler(service http.Handler) http.Handler {
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, Logger: log,
+		Stateless: true, JSONResponse: true,
 		DisableLocalhostProtection: true, // by what name the service is asked it checks itself
 	})
 	guarded := http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,8 +129,3 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 
 // Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Connect answers one agent on a transport, for programs that have one.
-func (s *Server) Connect(ctx context.Context, t sdk.Transport) (*sdk.ServerSession, error) {
-	return s.sdk.Connect(ctx, t, nil)
-}

@@ -32,7 +32,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newService(t, true, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
 	agent := func(secret withToken) (*sdk.ClientSession, error) {
 		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -66,7 +66,7 @@ func TestTokens(t *testing.T) {
 // What is no message of the protocol, or comes from a page elsewhere, gets no further.
 func TestRefused(t *testing.T) {
 	s := newService(t, false, &server.Options{Hosts: []string{"localhost"}})
-	h := mcp.New(mcp.In(s), "1", nil).Handler(s, nil)
+	h := mcp.New(mcp.In(s), "1").Handler(s)
 	ask := func(change func(r *http.Request), body string) int {
 		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
 		r.Host = "localhost"
@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 // Requests of one client are counted as such, though they come from within.
 func TestRate(t *testing.T) {
 	s := newService(t, false, &server.Options{Limits: server.Limits{Rate: .001, Burst: 6}})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1", nil).Handler(s, nil))
+	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
 	status := 0
 	for range 8 {

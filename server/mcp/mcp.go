@@ -40,14 +40,11 @@ const (
 // Server offers the tools.
 type Server struct{ sdk *sdk.Server }
 
-// New makes a server of tools that ask a service. log may be nil.
-func New(service *Service, version string, log *slog.Logger) *Server {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+// New makes a server of tools that ask a service.
+func New(service *Service, version string) *Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
 		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
-		Logger:       log,
+		Logger:       slog.New(slog.DiscardHandler),
 		Capabilities: &sdk.ServerCapabilities{},
 	})
 	s.AddReceivingMiddleware(sound)

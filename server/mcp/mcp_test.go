@@ -72,7 +72,7 @@ func connect(t *testing.T, service *mcp.Service) *sdk.ClientSession {
 	ctx := t.Context()
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	inside, outside := sdk.NewInMemoryTransports()
-	session, err := mcp.New(service, "1", nil).Connect(ctx, inside)
+	session, err := mcp.New(service, "1").Connect(ctx, inside)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	c, err := client.Connect(ctx, outside, nil)

@@ -1,12 +1,14 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -85,4 +87,9 @@ func FuzzShown(f *testing.F) {
 		room := TextBytes
 		_, _ = piece(m, 3, &room)
 	})
+}
+
+// Connect answers one agent on a transport.
+func (s *Server) Connect(ctx context.Context, t sdk.Transport) (*sdk.ServerSession, error) {
+	return s.sdk.Connect(ctx, t, nil)
 }

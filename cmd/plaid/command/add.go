@@ -36,7 +36,7 @@ is if it was moved. Vectors that are said to be another model's are refused.
 ` + textsHelp + addsOnDevice + `
 
 An id that is in the index already is an error, or with --replace the document
-takes the place of the old one, whose payload it keeps if it brings none. With
+takes the place of the old one, whose metadata it keeps if it brings none. With
 --replace the passages of a text take the place of all that it had, however many,
 and a text that has become short that of its passages.
 
@@ -51,7 +51,6 @@ documents in one step; if one fails, those before it have theirs.`,
 	f := cmd.Flags()
 	in.register(f)
 	in.registerStored(f)
-	in.encoder.RegisterAny(f)
 	in.device.RegisterEncoding(f)
 	work.Register(f)
 	names.register(f)
@@ -72,7 +71,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	if !in.texts.Given() {
 		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
-			return a.addDocuments(ctx, names, path, src, nil, o, !in.encoder.Any)
+			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})
 	}
 	if err := a.canChange(ctx, names, path); err != nil {
@@ -96,9 +95,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if d := s.encoder.Dim(); d != snap.Dim() {
 			return fmt.Errorf("%s: %w: the model has %d, the index %d", m.Name, index.ErrDimension, d, snap.Dim())
 		}
-		if !in.encoder.Any {
-			o.Model = m
-		}
+		o.Model = m
 		if snap.Header().Model == nil {
 			a.warn("nobody knows what made the vectors of %s: scores mean something only if it was %v", snap.Path(), m)
 		}
@@ -168,7 +165,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			Docs          int          `json:"docs"`
 			EmptyDocs     int          `json:"empty_docs"`
 			Replaced      int          `json:"replaced"`
-			KeptPayloads  int          `json:"kept_payloads"`
+			KeptPayloads  int          `json:"kept_metadata"`
 			Deleted       int          `json:"deleted"` // passages that were left over
 			Tokens        int64        `json:"tokens"`
 			ZeroTokens    int64        `json:"zero_tokens"`
@@ -187,7 +184,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			}
 			b.WriteByte('\n')
 			if r.Kept > 0 {
-				fmt.Fprintf(b, "%s the payload of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
+				fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
 			}
 			if r.Deleted > 0 {
 				fmt.Fprintf(b, "deleted %s that were left over\n", out.Plural(r.Deleted, "passage"))
@@ -215,7 +212,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 // warnOfZeros warns of what is probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		t.warn("%s of %s zero, and score 0 with everything: padding? --mask or --lengths says what is a token", out.Count(zero),
+		t.warn("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token", out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
 }

@@ -19,15 +19,14 @@ import (
 	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/modelof"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // app is one run of the program.
 type app struct {
 	opener
 	started    bool // the command line was understood
+	helpAll    bool // --help-all
 	root       *cobra.Command
 	extensions []Extension
 }
@@ -55,6 +54,13 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 		a.complain(cmd, err)
 	}
 	return a.exitCode(err)
+}
+
+// Root is the command line with those of extensions, to be described: manual pages are made of it.
+func Root(extensions ...Extension) *cobra.Command {
+	a := newApp(streams{}, nil)
+	a.extensions = extensions
+	return a.rootCommand()
 }
 
 // exitCode is that of the program, or of an extension for its own errors.
@@ -158,8 +164,6 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--force replaces it"
 	case is(index.ErrDuplicateID) && has("replace") && !cmd.Flags().Changed("replace"):
 		return "--replace puts the new documents in the place of the old"
-	case is(vectors.ErrSuffix) && has("input-format"):
-		return "--input-format says how it is written"
 	case is(encode.ErrNoTextField) && has("text-field"):
 		return "--text-field says which one has the text, --title-field and --id-field the others"
 	case is(encode.ErrSuffix) && has("text-format"):
@@ -171,10 +175,10 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
+	case is(interop.ErrPayloads) && has("payload"):
+		return "--metadata FILE takes others along, --metadata none does without"
 	case is(encode.ErrLines) && has("text-format"):
 		return "--text-format lines reads it"
-	case is(encode.ErrLines) && has("queries-format"):
-		return "--queries-format lines reads it"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
 		return "plaid index makes one"
 	case is(condition.ErrParameter) && has("param"):
@@ -190,7 +194,7 @@ func advice(cmd *cobra.Command, err error) string {
 }
 
 // readers are the commands that could do with a copy of an index.
-var readers = []string{"search", "explain", "get", "facets", "info", "export", "recall", "bench"}
+var readers = []string{"search", "explain", "get", "info", "export", "bench"}
 
 // missingModel says whether an error is of a --model that is not there, and may be a
 // name of the hub.
@@ -229,9 +233,6 @@ func (a *app) command(fn func(ctx context.Context, args []string) error) func(*c
 		if err := noService(cmd, args); err != nil {
 			return err
 		}
-		if err := a.checkBackend(); err != nil {
-			return err
-		}
 		err := fn(cmd.Context(), args)
 		return errors.Join(err, a.closeDevices())
 	}
@@ -244,21 +245,6 @@ func noService(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
-}
-
-// withoutKernels are the commands that compute nothing with vectors of an index.
-var withoutKernels = []string{"completion", "compare", "encode", "eval", "help", "man", "model", "version"}
-
-// checkBackend refuses a --backend that is not there, or that would not be used.
-func (a *app) checkBackend() error {
-	switch {
-	case a.backend == "":
-		return nil
-	case slices.Contains(withoutKernels, a.name):
-		return flags.Usagef("--backend means nothing to plaid %s", a.name)
-	}
-	_, err := kernels.Select(a.backend)
-	return err
 }
 
 // takes wants as many arguments as names; a name that ends in … takes any

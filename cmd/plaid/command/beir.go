@@ -26,7 +26,8 @@ func (a *app) beirCommand() *cobra.Command {
 	var effort flags.Effort
 	var format flags.Format
 	in := beirInput{app: a}
-	var mode, run string
+	var exhaustive bool
+	var run string
 	cmd := &cobra.Command{
 		Use:   "beir DIR {--model DIR | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
@@ -44,7 +45,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		Example: `  plaid beir scifact --model answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
-  plaid beir scifact --vectors scifact/vectors --nbits 4 --mode exhaustive --json`,
+  plaid beir scifact --vectors scifact/vectors --nbits 4 --exhaustive --json`,
 		Args: takes("DIR"),
 	}
 	f := cmd.Flags()
@@ -55,16 +56,15 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
 	f.Var(flags.Nbits(&o.Build.Nbits), "nbits", "residual bits a component")
 	f.Var(flags.Int(&o.Build.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
-	f.Uint64Var(&o.Build.Seed, "seed", 0, "`N` that decides every random choice")
 	f.VarP(flags.Int(&o.Search.K, 100, 1), "k", "k", "how many documents to find for a query, at least as many as the measures look at")
-	f.Var(flags.Choice(&mode, "pruned", "pruned", "exhaustive"), "mode", "score the documents that pruning leaves, or all of them")
+	f.BoolVar(&exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
 	effort.Register(f)
 	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
 	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
 	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
-	in.device.RegisterSearch(f)
+	in.device.Register(f)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		in.dir = args[0]
 		if err := in.check(); err != nil {
@@ -76,13 +76,12 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		if err := a.sameBuild(ctx, cmd.Flags(), &o); err != nil {
 			return err
 		}
-		if o.Search.Mode, err = search.ParseMode(mode); err != nil {
-			return err
+		if exhaustive {
+			o.Search.Mode = search.Exhaustive
 		}
 		effort.Apply(&o.Search)
 		o.Build.Memory, o.Threads = work.Memory, work.Threads
-		o.Build.Backend, o.Build.Logger = a.backend, a.logger()
-		o.Open = index.Options{Backend: a.backend, Logger: a.logger()}
+		o.Build.Logger, o.Open.Logger = a.logger(), a.logger()
 		o.Progress = a.progress()
 		return a.beir(ctx, &in, run, format.Word(), work, o)
 	})
@@ -104,7 +103,7 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 			flag        string
 			asked, have uint64
 		}{
-			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)}, {"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)}, {"seed", o.Build.Seed, h.Build.Seed},
+			{"nbits", uint64(o.Build.Nbits), uint64(h.Nbits)}, {"centroids", uint64(o.Build.Centroids), uint64(h.Centroids)},
 		} {
 			if f.Changed(x.flag) && x.asked != x.have && !(x.flag == "centroids" && x.asked == 0) {
 				return flags.Usagef("%s is there already, and has %d: --%s %d contradicts that; name another --index, or leave the flag out", o.Index, x.have, x.flag, x.asked)
@@ -119,9 +118,6 @@ func (a *app) beir(ctx context.Context, in *beirInput, run, format string, work 
 	var r *beir.Report
 	err = in.open(ctx, &o, func(v beir.Vectors) error {
 		return a.openDevice(ctx, &in.device, func(d kernels.Device) (err error) {
-			if o.Attach.Memory, err = a.attachable(&in.device); err != nil {
-				return err
-			}
 			o.Device, o.Build.Device = d, d
 			return a.locked(ctx, func(wait time.Duration) (err error) {
 				o.Build.LockTimeout, o.Open.LockTimeout = wait, wait

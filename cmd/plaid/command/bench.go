@@ -2,13 +2,9 @@ package command
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
-	"io"
-	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -20,7 +16,6 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
-	"github.com/plaid-ir/plaid/eval/plot"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
@@ -28,14 +23,15 @@ import (
 
 // benchFlags say what plaid bench measures and where that goes.
 type benchFlags struct {
-	queries            flags.Queries
-	judging            flags.Judging
-	efforts            flags.Efforts
-	k, threads         int
-	warmup, repeat     int
-	format             flags.Format
-	jsonFile, csv, svg string
-	device             flags.Device
+	queries    flags.Queries
+	judging    flags.Judging
+	efforts    flags.Efforts
+	originals  flags.Documents
+	k, threads int
+	repeat     int
+	perQuery   bool
+	format     flags.Format
+	device     flags.Device
 }
 
 func (b *benchFlags) register(f *pflag.FlagSet) {
@@ -44,25 +40,22 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	b.judging.RegisterFor(f, judgeMeasure)
 	b.efforts.Register(f)
 	flags.Threads(f, &b.threads, 1)
-	b.device.RegisterSearch(f)
-	f.Var(flags.Int(&b.warmup, 10, 0), "warmup", "queries before the clock runs, for each setting")
+	b.device.Register(f)
 	f.Var(flags.Int(&b.repeat, 1, 1), "repeat", "passes over the queries")
-	f.StringVar(&b.jsonFile, "json-file", "", "write the results as JSON to `FILE` too")
-	f.StringVar(&b.csv, "csv", "", "write them as CSV to `FILE` too")
-	f.StringVar(&b.svg, "svg", "", "draw recall against latency into `FILE`")
+	b.originals.RegisterOriginals(f, "measures what compression loses")
+	f.BoolVar(&b.perQuery, "per-query", false, "print what each query misses, and where it was lost")
 }
 
 func (a *app) benchCommand() *cobra.Command {
 	var b benchFlags
 	var names indexes
 	cmd := &cobra.Command{
-		Use:   "bench INDEX {--queries FILE | --queries-text FILE}",
-		Short: "Measure speed against recall over search parameters",
+		Use:   "bench INDEX {--questions FILE | --queries FILE}",
+		Short: "Measure speed, and what pruning and compression lose",
 		Long: `
-Search the same queries with every combination of --probes, --approx and
---exact, with the parameters that are derived and those that plaid tune stored,
-and exhaustively. For each setting print latency, queries a second, recall and,
-with --qrels, nDCG@10.
+Search the same queries with the parameters that are derived, those that plaid tune
+stored, and exhaustively, and with every combination of --probes, --approx and --exact.
+For each setting print latency, queries a second, recall and, with --qrels, nDCG@10.
 
 Latency is of queries searched one at a time, on --threads goroutines; queries
 a second are of all of them handed in at once. Recall is the share of the
@@ -70,10 +63,23 @@ exhaustive result over the stored vectors that is found. A * marks the Pareto
 front: no other setting is faster, by the median, and finds as much. Results are
 of the machine as it is: let nothing else run.
 
-` + severalHelp,
+Then two losses are shown, which are never mixed. Pruning is of the setting that
+searches use, stored or derived, or of the one that flags name: each missing document
+is followed through the search, to the stage that lost it: not probed (no probed
+centroid is among its own), cut (beyond the approximate budget), pruned (beyond the
+exact budget, by approximate score), or outranked (scored exactly; another has the same
+score but for rounding). Compression, with --vectors: the share of the exact result,
+MaxSim over the original vectors in float32, that exhaustive search over the stored
+vectors returns, and by how much the scores of the exact result differ.
+
+Format csv has the settings alone; json is one object, with all of it.
+
+` + severalHelp + ` Compression
+is measured on one index.`,
 		Example: `  plaid bench docs.plaid --queries queries.npy
-  plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100 --svg recall.svg
-  plaid bench docs.plaid --queries queries.npy --probes 4,8 --exact 0,200,400 --format csv > bench.csv`,
+  plaid bench docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt
+  plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100
+  plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --format csv > bench.csv`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
@@ -81,30 +87,23 @@ of the machine as it is: let nothing else run.
 	names.register(f)
 	b.format.Register(cmd, "results", "table", "json", "csv")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if b.efforts.Exact == nil {
-			b.efforts.Exact = []int{0, b.k, 2 * b.k, 4 * b.k, 8 * b.k}
-		}
 		return a.bench(ctx, &names, args[0], &b)
 	})
 	return cmd
 }
 
 func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFlags) error {
-	for flag, path := range map[string]string{"json-file": b.jsonFile, "csv": b.csv, "svg": b.svg} {
-		if err := a.checkOutput(flag, path); err != nil {
-			return err
-		}
-	}
 	qrels, err := b.judging.LoadIfGiven(ctx)
 	if err != nil {
 		return err
 	}
 	return a.measure(ctx, names, path, &b.queries, b.threads, &b.device, &b.device, func(e searcher, x *searched, set *querySet) error {
 		snap := x.snap
-		o := quality.SweepOptions{K: b.k, Warmup: b.warmup, Repeat: b.repeat, Progress: a.progress()}
-		if b.warmup == 0 {
-			o.Warmup = -1
+		engine, one := e.(*search.Engine)
+		if !one && len(b.originals.Vectors) > 0 {
+			return flags.Usagef("--vectors: compression is measured on one index")
 		}
+		o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
 		stored, err := storedSetting(x.snapshots(), b.k)
 		if err != nil {
 			return err
@@ -113,9 +112,18 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if stored != nil && !slices.Contains(o.Settings, *stored) {
 			o.Settings = append(o.Settings, *stored)
 		}
-		for _, s := range quality.Grid(b.k, snap.Header().Centroids, b.efforts.Probes, b.efforts.Approx, b.efforts.Exact) {
-			if !slices.Contains(o.Settings, s) {
-				o.Settings = append(o.Settings, s)
+		used := quality.Setting{}
+		if stored != nil {
+			used = *stored
+		}
+		if asked := b.efforts.Settings(b.k, snap.Header().Centroids); len(asked) > 0 {
+			if len(asked) == 1 {
+				used = asked[0]
+			}
+			for _, s := range asked {
+				if !slices.Contains(o.Settings, s) {
+					o.Settings = append(o.Settings, s)
+				}
 			}
 		}
 		o.Settings = append(o.Settings, quality.Setting{Exhaustive: true})
@@ -124,12 +132,20 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 				return err
 			}
 		}
-		points, err := quality.SweepOf(ctx, e, set.qs, o, nil)
+		reference, err := quality.Reference(ctx, e, set.qs, b.k, o.Progress)
+		if err != nil {
+			return err
+		}
+		points, err := quality.SweepOf(ctx, e, set.qs, o, reference)
 		if err != nil {
 			return err
 		}
 		r := &benchReport{
 			Index: path, Backend: snap.Backend(), Threads: b.threads, K: b.k, Queries: len(set.qs), Points: points, stored: stored,
+			losses: losses{ids: set.ids, perQuery: b.perQuery},
+		}
+		if err := r.measure(ctx, a, e, engine, snap, set, b, used, reference); err != nil {
+			return err
 		}
 		for _, part := range x.snapshots() {
 			state := part.State()
@@ -139,7 +155,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if qrels != nil {
 			r.Measure = judgeMeasure
 		}
-		return a.writeBench(ctx, r, b)
+		return a.writeBench(r, b.format.Word())
 	})
 }
 
@@ -190,45 +206,18 @@ func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.R
 	}, nil
 }
 
-func (a *app) writeBench(ctx context.Context, r *benchReport, b *benchFlags) error {
-	json, err := a.line(r)
-	if err != nil {
-		return err
-	}
-	csv, err := r.csv()
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		flag, path string
-		make       func() ([]byte, error)
-	}{
-		{"json-file", b.jsonFile, func() ([]byte, error) { return json, nil }},
-		{"csv", b.csv, func() ([]byte, error) { return csv, nil }},
-		{"svg", b.svg, r.svg},
-	} {
-		if f.path == "" {
-			continue
-		}
-		text, err := f.make()
-		if err != nil {
-			return err
-		}
-		err = a.writeFile(ctx, f.flag, f.path, r.Index, func(w io.Writer) error {
-			_, err := w.Write(text)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	switch b.format.Word() {
+func (a *app) writeBench(r *benchReport, format string) error {
+	text, err := r.table(), error(nil)
+	switch format {
 	case "json":
-		return a.print(json)
+		text, err = a.line(r)
 	case "csv":
-		return a.print(csv)
+		text, err = r.csv()
 	}
-	return a.print(r.table())
+	if err != nil {
+		return err
+	}
+	return a.print(text)
 }
 
 // benchReport is what plaid bench measured.
@@ -242,6 +231,7 @@ type benchReport struct {
 	Queries int             `json:"queries"`
 	Measure string          `json:"measure,omitempty"` // of the values of points
 	Points  []quality.Point `json:"points"`
+	losses
 
 	stored *quality.Setting
 }
@@ -281,7 +271,8 @@ func (r *benchReport) table() []byte {
 		t.Remark(r.remark(p.Setting))
 	}
 	t.Print(&b)
-	b.WriteString("\n* Pareto front    · derived for each query\n")
+	b.WriteString("\n* Pareto front    · derived for each query\n\n")
+	r.losses.table(&b)
 	return b.Bytes()
 }
 
@@ -333,77 +324,4 @@ func (r *benchReport) csv() ([]byte, error) {
 	}
 	w.Flush()
 	return b.Bytes(), w.Error()
-}
-
-// svg draws a line for each number of probes, through the exact budgets, one for
-// derived exact budgets, through the probes, and the front over them.
-func (r *benchReport) svg() ([]byte, error) {
-	c := plot.Chart{
-		Title: "Recall against latency",
-		Subtitle: fmt.Sprintf("%s: %s, %s; %s, %s", filepath.Base(r.Index), out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
-			out.Queries(r.Queries), r.threads()),
-		X: plot.Axis{Label: "latency of a query, median (ms)", Scale: plot.Log},
-		Y: plot.Axis{Label: fmt.Sprintf("recall@%d of exhaustive search", r.K), Scale: plot.Nines},
-	}
-	at := func(p quality.Point) plot.Point {
-		title := fmt.Sprintf("%v: %.3f ms, recall %.4f", p.Setting, out.Milliseconds(p.Latency.P50), p.Recall)
-		return plot.Point{X: out.Milliseconds(max(p.Latency.P50, 1)), Y: p.Recall, Title: title}
-	}
-	r.withoutOutlier(&c.X)
-	front := plot.Series{Name: "Pareto front", Line: true, Strong: true, Mark: plot.Circle}
-	for _, p := range r.Points {
-		if p.Pareto {
-			front.Points = append(front.Points, at(p))
-		}
-	}
-	slices.SortStableFunc(front.Points, func(a, b plot.Point) int { return cmp.Compare(a.X, b.X) })
-	c.Series = append(c.Series, front)
-	lines := map[string]int{} // number of a series by its name
-	for _, p := range r.Points {
-		name, line := "", true
-		switch {
-		case p.Exhaustive:
-			name, line = "exhaustive", false
-		case r.stored != nil && p.Setting == *r.stored:
-			name, line = "tuned", false
-		case p.Setting == (quality.Setting{}):
-			name, line = "untuned", false
-		case p.Exact == 0:
-			name = "exact derived"
-		case p.Probes == 0:
-			name = "probes derived"
-		default:
-			name = out.Plural(p.Probes, "probe", "probes")
-		}
-		if p.Approx > 0 && line {
-			name += fmt.Sprintf(", approx %d", p.Approx)
-		}
-		i, ok := lines[name]
-		if !ok {
-			i = len(c.Series)
-			lines[name] = i
-			c.Series = append(c.Series, plot.Series{Name: name, Line: line})
-		}
-		c.Series[i].Points = append(c.Series[i].Points, at(p))
-	}
-	return c.SVG()
-}
-
-// withoutOutlier ends an axis of latencies behind those of budgets, if the exhaustive search
-// would take more of it than these: it is left out of the drawing then, and counted there.
-func (r *benchReport) withoutOutlier(x *plot.Axis) {
-	least, most, all := math.Inf(1), 0., 0.
-	for _, p := range r.Points {
-		ms := out.Milliseconds(max(p.Latency.P50, 1))
-		if p.Exhaustive {
-			all = ms
-			continue
-		}
-		least, most = min(least, ms), max(most, ms)
-	}
-	pad := math.Pow(most/least, .06)
-	if least < most && all/most > most/least {
-		x.Min, x.Max = least/pad, most*pad
-		x.Label += fmt.Sprintf("; exhaustive: %.3g", all)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
-	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
@@ -57,7 +56,7 @@ func (op *opener) closeDevices() error {
 // on is how an encoder gets the device that flags name.
 func (op *opener) on(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (opened flags.OpenedDevice, err error) {
-		opened = flags.OpenedDevice{Memory: d.Memory, Auto: found(d), Note: op.note}
+		opened = flags.OpenedDevice{Auto: found(d), Note: op.note}
 		err = op.openDevice(ctx, d, func(dev kernels.Device) error {
 			opened.Device = dev
 			return nil
@@ -72,19 +71,6 @@ func found(d *flags.Device) bool {
 	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
-// attachable is how much of a device's memory an index may take, of that which a flag
-// allows, beside an encoder that is there; 0: what is free.
-func (op *opener) attachable(d *flags.Device) (int64, error) {
-	if d.Memory == 0 {
-		return 0, nil
-	}
-	left := d.Memory - op.encoding
-	if left <= 0 {
-		return 0, fmt.Errorf("%w: --device-memory of %s: the model and its batches take %s, nothing is left for the index", kernels.ErrDeviceMemory, out.Bytes(d.Memory), out.Bytes(op.encoding))
-	}
-	return left, nil
-}
-
 // withEngine makes an engine for a snapshot, on a device if there are flags that
 // name one, and hands it to use.
 func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search.EngineOptions, d *flags.Device, use func(*search.Engine) error) error {
@@ -93,16 +79,12 @@ func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search
 		return op.useEngine(ctx, snap, &o, use)
 	}
 	return op.openDevice(ctx, d, func(dev kernels.Device) error {
-		memory, err := op.attachable(d)
-		used := false
-		if err == nil {
-			here := o
-			here.Device, here.Attach.Memory = dev, memory
-			err = op.useEngine(ctx, snap, &here, func(e *search.Engine) error {
-				used = true
-				return use(e)
-			})
-		}
+		here, used := o, false
+		here.Device = dev
+		err := op.useEngine(ctx, snap, &here, func(e *search.Engine) error {
+			used = true
+			return use(e)
+		})
 		if dev != nil && !used && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
 			op.note("the processor searches: %v", err)
 			return op.useEngine(ctx, snap, &o, use)

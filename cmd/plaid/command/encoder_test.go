@@ -91,13 +91,10 @@ func TestServerEncodes(t *testing.T) {
 	code, got, stderr := try(t, "search", path, question) // the index names the server
 	require.Equal(t, exitOK, code, stderr)
 	require.Equal(t, want, got)
-	code, got, stderr = try(t, "search", path, question, "--model", nano, "--any-model")
-	require.Equal(t, exitOK, code, stderr)
-	require.Equal(t, want, got)
 	code, _, stderr = try(t, "search", path, question, "--model", nano)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "another model")
-	code, _, stderr = try(t, "search", near, question, "--encoder", srv.URL, "--encoder-option", "api=pylate")
+	code, _, stderr = try(t, "add", near, "--text", texts, "--replace", "--encoder", srv.URL, "--encoder-option", "api=pylate")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "another model")
 	id := strings.Fields(want[strings.Index(want, "\n"):])[2]
@@ -115,16 +112,16 @@ func TestServerEncodes(t *testing.T) {
 		"--encoder onnxruntime has no such option":            {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},
 		"flags of a model go with questions as texts":         {"--queries", "x.npy", "--encoder", srv.URL},
 	} {
-		line := []string{"search", path, question}
+		line := []string{"add", path, "--text", texts}
 		if args[0] == "--queries" {
-			line = line[:2]
+			line = []string{"search", path}
 		}
 		code, _, stderr := try(t, append(line, args...)...)
 		require.Equal(t, exitUsage, code, "%s: %s", args, stderr)
 		require.Contains(t, stderr, message)
 	}
 	srv.Close()
-	code, _, stderr = try(t, "search", path, question, "--encoder-option", "attempts=1")
+	code, _, stderr = try(t, "add", path, "--text", texts, "--replace", "--encoder-option", "attempts=1")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, srv.URL)
 }

@@ -3,12 +3,15 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/eval"
 )
 
 func (a *app) evalCommand() *cobra.Command {
@@ -16,7 +19,7 @@ func (a *app) evalCommand() *cobra.Command {
 	var o evalOutput
 	cmd := &cobra.Command{
 		Use:   "eval --qrels FILE RUN…",
-		Short: "Measure runs against judgements",
+		Short: "Measure runs against judgements, and compare them",
 		Long: `
 Compute measures of ranking for runs (TREC's six columns, or query, document,
 rank, score; plain or gzip; - is stdin). Values are those of trec_eval; names are
@@ -31,9 +34,15 @@ those of ir_measures:
 AP, RR, R, P, Success, Rprec and Bpref take the lowest grade that is relevant,
 as in P(rel=2)@10.
 
+Of several runs each is compared with the first: the mean difference, the queries where
+it is better, equal and worse, and p, the probability of such a difference by chance
+(Fisher's paired randomisation test, two-sided). Several tests make a false positive
+likely, so p is also given after Holm's correction over all runs and measures. The same
+input gives the same p.
+
 Formats: table is for reading; tsv has the columns query, measure, value, with a
 first one for the run if there are several, all digits, and the mean as query
-"all" at the end; json is one object.`,
+"all" at the end; json is one object, and has the comparisons.`,
 		Example: `  plaid eval --qrels scifact run.trec
   plaid eval --qrels qrels.trec --measures nDCG@10,AP(rel=2),R@1000 bm25.run plaid.run.gz
   plaid eval --qrels arguana --exclude-self --per-query --format tsv run.trec > values.tsv`,
@@ -62,7 +71,22 @@ func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []
 	if err != nil {
 		return err
 	}
-	text, err := o.render(e, results)
+	var against [][]eval.Comparison
+	if len(results) > 1 {
+		others := make([]*eval.Result, len(results)-1)
+		for i := range others {
+			others[i] = results[i+1].Result
+		}
+		if against, err = eval.CompareAll(ctx, results[0].Result, others, eval.CompareOptions{Average: e.Average}); err != nil {
+			switch {
+			case errors.Is(err, eval.ErrTooFewPairs), errors.Is(err, eval.ErrUnpaired):
+				a.warn("the runs are not compared: %v", err)
+			default:
+				return err
+			}
+		}
+	}
+	text, err := o.render(e, results, against)
 	if err != nil {
 		return err
 	}
@@ -75,14 +99,14 @@ type evalOutput struct {
 	perQuery bool
 }
 
-func (o evalOutput) render(e *flags.Judging, results []judged) ([]byte, error) {
+func (o evalOutput) render(e *flags.Judging, results []judged, against [][]eval.Comparison) ([]byte, error) {
 	switch o.format.Word() {
 	case "json":
-		return out.Typed("eval", o.object(e, results))
+		return out.Typed("eval", o.object(e, results, against))
 	case "tsv":
 		return o.tsv(results), nil
 	}
-	return o.table(e, results), nil
+	return o.table(e, results, against), nil
 }
 
 func (o evalOutput) tsv(results []judged) []byte {
@@ -106,12 +130,21 @@ func (o evalOutput) tsv(results []judged) []byte {
 	return b.Bytes()
 }
 
-func (o evalOutput) table(e *flags.Judging, results []judged) []byte {
+func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.Comparison) []byte {
 	var b bytes.Buffer
 	if o.perQuery {
 		o.queryTable(&b, e, results)
 	} else {
 		meansTable(&b, e, results)
+	}
+	for i, measures := range against {
+		fmt.Fprintf(&b, "\n%s against %s\n", out.Path(results[i+1].name), out.Path(results[0].name))
+		t := out.Table{Left: 1}
+		t.Line("MEASURE", "DIFFERENCE", "WINS", "TIES", "LOSSES", "P", "HOLM")
+		for _, c := range measures {
+			t.Line(c.Measure.String(), signed(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), chance(c.P), chance(c.Holm))
+		}
+		t.Print(&b)
 	}
 	fmt.Fprintf(&b, "\n%s\n", meansRules(e))
 	for _, r := range results {
@@ -165,7 +198,18 @@ type evalRunJSON struct {
 	Missing  int                `json:"missing"`
 	Unjudged int                `json:"unjudged"`
 	Means    map[string]float64 `json:"means"`
-	PerQuery []evalQueryJSON    `json:"per_query,omitempty"`
+	// Against the first run, by measure; absent for the first.
+	Against  map[string]againstJSON `json:"against,omitempty"`
+	PerQuery []evalQueryJSON        `json:"per_query,omitempty"`
+}
+
+type againstJSON struct {
+	Difference float64 `json:"difference"`
+	Wins       int     `json:"wins"`
+	Ties       int     `json:"ties"`
+	Losses     int     `json:"losses"`
+	P          float64 `json:"p"`
+	Holm       float64 `json:"p_holm"`
 }
 
 type evalQueryJSON struct {
@@ -177,7 +221,7 @@ type evalQueryJSON struct {
 	Values            map[string]float64 `json:"values"`
 }
 
-func (o evalOutput) object(e *flags.Judging, results []judged) evalJSON {
+func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.Comparison) evalJSON {
 	x := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
 	for _, m := range e.Measures {
 		x.Measures = append(x.Measures, m.String())
@@ -189,7 +233,7 @@ func (o evalOutput) object(e *flags.Judging, results []judged) evalJSON {
 		}
 		return m
 	}
-	for _, r := range results {
+	for i, r := range results {
 		run := evalRunJSON{
 			Run: r.name, Tag: r.run.Tag, Queries: r.Count(r.Average), Missing: r.missing(), Unjudged: r.Unjudged,
 			Means: byName(r.Means),
@@ -201,7 +245,29 @@ func (o evalOutput) object(e *flags.Judging, results []judged) evalJSON {
 				})
 			}
 		}
+		if i > 0 && against != nil {
+			run.Against = map[string]againstJSON{}
+			for _, c := range against[i-1] {
+				run.Against[c.Measure.String()] = againstJSON{c.Difference, c.Wins, c.Ties, c.Losses, c.P, c.Holm}
+			}
+		}
 		x.Runs = append(x.Runs, run)
 	}
 	return x
+}
+
+// signed is a difference as tables show it; 0 and what rounds to it have no sign.
+func signed(x float64) string {
+	if math.Abs(x) < 0.00005 {
+		return "0.0000"
+	}
+	return fmt.Sprintf("%+.4f", x)
+}
+
+// chance is a p as tables show it.
+func chance(p float64) string {
+	if p < 0.0001 {
+		return "<0.0001"
+	}
+	return out.Fixed(p)
 }

@@ -101,8 +101,7 @@ func TestEvalInterruptedAndUnwritable(t *testing.T) {
 	cancel()
 	for _, args := range [][]string{
 		{"eval", "--qrels", qrels, list},
-		{"compare", list, list, "--qrels", qrels},
-		{"compare", list, list},
+		{"eval", "--qrels", qrels, list, list},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(cancelled, args, streams{out: &stdout, err: &stderr})

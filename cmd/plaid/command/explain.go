@@ -17,11 +17,10 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	var s flags.Search
-	var query, doc string
-	var heat heatMap
+	var query string
 	var names indexes
 	cmd := &cobra.Command{
-		Use:   "explain INDEX {DOC QUESTION | --queries FILE --query ID --doc ID}",
+		Use:   "explain INDEX DOC {QUESTION | --query ID {--questions FILE | --queries FILE}}",
 		Short: "Show how a document scores for a query, and where it left the search",
 		Long: `
 Answer one query and tell what became of one document: whether it was returned,
@@ -32,38 +31,32 @@ title or the text that each was made of. Of a document that is stored as passage
 the best one is explained.
 
 Where the document is a page of a picture (docs/passages.md), --json has a score for
-each cell of its grid, and --html writes them as a heat map over the picture.
+each cell of its grid.
 
 Give the same search parameters as to plaid search.
 
 ` + severalHelp,
 		Example: `  plaid explain docs.plaid doc17 'what makes cells divide?'
-  plaid explain docs.plaid --queries-text queries.jsonl --query q3 --doc doc17 --json
-  plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17
-  plaid explain docs.plaid --queries queries.npy --query 3 --doc doc17 -k 100 --probes 2 --json`,
-		Args: takes("INDEX", "…"),
+  plaid explain docs.plaid doc17 --questions queries.jsonl --query q3 --json
+  plaid explain docs.plaid doc17 --queries queries.npy --query 3 -k 100 --probes 2`,
+		Args: takes("INDEX", "DOC", "QUESTION…"),
 	}
 	f := cmd.Flags()
-	s.Register(f)
+	s.RegisterExplained(f)
 	names.register(f)
-	f.StringVar(&query, "query", "", "`ID` of the query")
-	f.StringVar(&doc, "doc", "", "`ID` of the document")
+	f.StringVar(&query, "query", "", "`ID` of the query in the file of --questions or --queries")
 	f.Bool("json", false, "print the explanation as JSON")
-	f.StringVar(&heat.path, "html", "", "`FILE` to write a heat map to: which cells of a page of a picture each token of the query found")
-	f.StringVar(&heat.images, "images", "", "`DIR` of the picture, if the page names a file; it becomes part of --html")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		var questions []string
-		switch path, rest := args[0], args[1:]; {
-		case len(rest) == 0 && (query == "" || doc == ""):
-			return flags.Usagef("DOC and QUESTION, or --query and --doc, are needed")
-		case len(rest) > 0 && (query != "" || doc != ""):
-			return flags.Usagef("--query and --doc do not go with arguments after %s", path)
+		switch rest := args[2:]; {
+		case len(rest) == 0 && query == "":
+			return flags.Usagef("QUESTION is missing, or --query of a file")
+		case len(rest) > 0 && query != "":
+			return flags.Usagef("--query does not go with a question as argument")
+		case len(rest) > 1:
+			return flags.Usagef("unexpected argument %q", rest[1])
 		case len(rest) == 1:
-			return flags.Usagef("QUESTION is missing")
-		case len(rest) > 2:
-			return flags.Usagef("unexpected argument %q", rest[2])
-		case len(rest) == 2:
-			doc, questions = rest[0], rest[1:]
+			questions = rest
 		}
 		if _, err := s.Queries.AreTexts(questions); err != nil {
 			return err
@@ -72,10 +65,7 @@ Give the same search parameters as to plaid search.
 		if err != nil {
 			return err
 		}
-		if heat.images != "" && heat.path == "" {
-			return flags.Usagef("--images goes with --html")
-		}
-		return a.explain(ctx, &names, args[0], questions, &s, o, query, doc, &heat)
+		return a.explain(ctx, &names, args[0], questions, &s, o, query, args[1])
 	})
 	return cmd
 }
@@ -92,7 +82,7 @@ type explainReport struct {
 	NoPieces string  `json:"no_pieces,omitempty"`
 }
 
-func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string, heat *heatMap) error {
+func (a *app) explain(ctx context.Context, names *indexes, path string, questions []string, s *flags.Search, o search.Options, query, doc string) error {
 	return a.openSearched(ctx, names, path, func(y *searched) (err error) {
 		queries, err := a.openQueries(ctx, &s.Queries, questions, y.snap, s.Threads, &s.Device)
 		if err != nil {
@@ -110,7 +100,7 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 			return err
 		}
 		r := explainReport{Query: set.label(0)}
-		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, nil, func(e searcher) (err error) {
+		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads}, nil, func(e searcher) (err error) {
 			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
 			return err
 		})
@@ -130,11 +120,6 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 			case highlight.Unknown(err):
 				r.NoPieces = err.Error()
 			case err != nil:
-				return err
-			}
-		}
-		if heat.path != "" {
-			if err := a.writeHeatMap(ctx, heat, queries, question, &r, y.part(r.Part).Path()); err != nil || a.isStdout(heat.path) {
 				return err
 			}
 		}
@@ -178,7 +163,7 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 		fmt.Fprintf(b, "\nimage:    %s", out.Printable(x.Image, 200))
 	}
 	if g := x.Grid; g != nil {
-		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json and --html tell of cells)", g.Rows, g.Columns, out.Plural(g.Special, "other token"))
+		fmt.Fprintf(b, "\ngrid:     %d rows, %d columns, and %s (--json tells of cells)", g.Rows, g.Columns, out.Plural(g.Special, "other token"))
 	}
 	if x.NoGrid != "" {
 		fmt.Fprintf(b, "\nno grid:  %s", out.Escaped(x.NoGrid))

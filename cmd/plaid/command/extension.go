@@ -123,9 +123,6 @@ func (x App) Hint(format string, args ...any) { x.a.hint(format, args...) }
 // Logger writes to stderr with --verbose.
 func (x App) Logger() *slog.Logger { return x.a.logger() }
 
-// Backend is that of --backend.
-func (x App) Backend() string { return x.a.backend }
-
 // Progress is where long operations of package index report to.
 func (x App) Progress() func(index.Progress) { return x.a.progress() }
 

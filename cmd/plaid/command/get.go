@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
@@ -20,33 +21,56 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var file string
 	var where flags.Where
+	var facets []string
+	var names indexes
+	o := index.FacetOptions{}
 	cmd := &cobra.Command{
-		Use:   "get INDEX {ID | --where CONDITION}",
-		Short: "Show documents",
+		Use:   "get INDEX {ID | --where CONDITION | --facet FIELD}",
+		Short: "Show documents, or count the values of their fields",
 		Long: `
 Show what an index holds of a document: its place in the order of insertion, the
-number of its tokens, its payload, and with --vectors the decoded token vectors
+number of its tokens, its metadata, and with --vectors the decoded token vectors
 as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
 the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
 The id of a document that is stored as passages stands for these.
 
 With --where, show the documents that meet the condition
 (docs/conditions.md), in the order of insertion, one after another: with --json a
-line for each. There may be none.`,
+line for each. There may be none.
+
+With --facet, count how many documents have each value of a field of their metadata:
+all documents, or those of --where. The values of the most documents come first, equal
+counts in the order of the values. They are shown as JSON: the number 1, the text "1"
+and true are three values. Of an array each element counts, once a document.
+
+` + severalHelp + ` Facets are of all
+of them; documents are shown of one.`,
 		Example: `  plaid get docs.plaid doc17
   plaid get docs.plaid doc17 --vectors doc17.npy
-  plaid get docs.plaid --where "lang = ?" --param de --json`,
+  plaid get docs.plaid --where "lang = ?" --param de --json
+  plaid get docs.plaid --facet lang --facet author.name --where "year >= 2000"`,
 		Args: takes("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "vectors", "", ".npy `FILE` to write the decoded vectors to")
 	where.Register(f, "show the documents that meet it")
-	f.Bool("json", false, "print the document as JSON")
+	f.StringArrayVar(&facets, "facet", nil, "count the values of this `FIELD`, such as lang or author.name; may be given several times")
+	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
+	names.register(f)
+	f.Bool("json", false, "print documents, or facets, as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()
 		switch {
 		case err != nil:
 			return err
+		case facets != nil && (len(args) > 1 || file != ""):
+			return flags.Usagef("--facet counts documents: give no id and no --vectors")
+		case facets != nil:
+			return a.facets(ctx, &names, args[0], facets, c, o)
+		case f.Changed("values"):
+			return flags.Usagef("--values goes with --facet")
+		case names.more != nil:
+			return flags.Usagef("--index goes with --facet: documents are shown of one index")
 		case c != nil && len(args) > 1:
 			return flags.Usagef("give an id or --where, not both")
 		case c != nil && file != "":
@@ -132,13 +156,71 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 		Ordinal uint32         `json:"ordinal"`
 		Tokens  int            `json:"tokens"`
 		Dim     int            `json:"dim"`
-		Payload search.Payload `json:"payload,omitzero"`
+		Payload search.Payload `json:"metadata,omitzero"`
 	}{d.ID, d.Ordinal, d.Tokens, snap.Dim(), d.Payload}, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "id:      %s\n", out.Printable(d.ID, math.MaxInt))
-		fmt.Fprintf(b, "ordinal: %d\n", d.Ordinal)
-		fmt.Fprintf(b, "tokens:  %d\n", d.Tokens)
+		fmt.Fprintf(b, "id:       %s\n", out.Printable(d.ID, math.MaxInt))
+		fmt.Fprintf(b, "ordinal:  %d\n", d.Ordinal)
+		fmt.Fprintf(b, "tokens:   %d\n", d.Tokens)
 		if d.Payload != nil {
-			fmt.Fprintf(b, "payload: %s\n", out.Printable(string(d.Payload), math.MaxInt))
+			fmt.Fprintf(b, "metadata: %s\n", out.Printable(string(d.Payload), math.MaxInt))
 		}
 	})
+}
+
+// shownValue is how many characters of a value are shown.
+const shownValue = 60
+
+// facets counts the values of fields.
+func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition, o index.FacetOptions) (err error) {
+	if o.Values == 0 {
+		o.Values = math.MaxInt
+	}
+	fields := make([]condition.Field, len(wanted))
+	for i, text := range wanted {
+		if fields[i], err = condition.ParseField(text); err != nil {
+			return flags.Usagef("%w", err)
+		}
+	}
+	return a.openSearched(ctx, names, path, func(x *searched) error {
+		var docs []*roaring.Bitmap
+		if c != nil {
+			if docs, err = index.SelectAll(ctx, x.snapshots(), c); err != nil {
+				return err
+			}
+		}
+		for i, field := range fields {
+			facet, err := index.FacetAll(ctx, x.snapshots(), field, docs, &o)
+			if err != nil {
+				return err
+			}
+			if i > 0 && !a.json {
+				if err := a.print([]byte{'\n'}); err != nil {
+					return err
+				}
+			}
+			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func facetText(b *bytes.Buffer, f *index.Facet) {
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Plural(f.Docs, "document"))
+	if f.Missing > 0 {
+		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
+	}
+	if f.Null > 0 {
+		fmt.Fprintf(b, ", %s with null", out.Count(f.Null))
+	}
+	b.WriteByte('\n')
+	t := out.Table{Indent: 2, Left: 1}
+	for _, v := range f.Values {
+		t.Line(out.Printable(v.Value.String(), shownValue), out.Count(v.Docs))
+	}
+	t.Print(b)
+	if f.Others > 0 {
+		fmt.Fprintf(b, "  and %s more\n", out.Plural(f.Others, "value"))
+	}
 }

@@ -1,248 +1,146 @@
 package command
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// Help is as wide as the terminal within these bounds, and so wide elsewhere.
-const (
-	leastHelpWidth = 40
-	mostHelpWidth  = 100
-	helpWidth      = 80
-)
-
-// textWidth is how wide texts for reading are printed on stdout.
-func (t *stdio) textWidth() int {
-	if t.outWidth == 0 {
-		return helpWidth
-	}
-	return min(max(t.outWidth, leastHelpWidth), mostHelpWidth)
+// usual are the flags that --help lists of a command with many; --help-all lists the others too.
+var usual = map[string][]string{
+	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "index", "json"},
+	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
+	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
+	"encode":  {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force", "json"},
+	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model", "json"},
+	"index":   {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "force"},
+	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
+	"score":   {"queries", "query-lengths", "docs", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
+	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "metadata", "highlight", "json"},
+	"serve":   {"data", "model", "listen", "tokens-file", "config", "print-config", "read-only", "memory", "threads", "device"},
+	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
+	"watch":   {"model", "window", "overlap", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
+	"mcp":     {"model", "data", "url", "precision", "query-length", "threads", "encoder", "model-settings", "log-level", "document-length"},
 }
 
-func (a *app) help(cmd *cobra.Command, _ []string) {
-	_, _ = cmd.OutOrStdout().Write([]byte(helpText(cmd, a.textWidth())))
+// helpFlags gives a command --help, which lists its usual flags, and --help-all.
+func (a *app) helpFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolP("help", "h", false, "describe the command")
+	if len(usual[cmd.Name()]) == 0 {
+		return
+	}
+	f.BoolFunc("help-all", "describe the command with all its flags", func(string) error {
+		a.helpAll = true
+		return f.Set("help", "true")
+	})
 }
 
-// helpText is what --help prints of a command.
-func helpText(cmd *cobra.Command, width int) string {
-	var b strings.Builder
-	for _, p := range paragraphs(cmd.Long) {
-		b.WriteString(p.text(width) + "\n")
-	}
-	if cmd.Name() == exitName {
-		for _, e := range exitTable {
-			b.WriteString(entry(fmt.Sprintf("  %-4d %s", e.code, e.word), e.what, exitColumn, width))
-		}
-	}
-	if cmd.Runnable() {
-		b.WriteString("Usage:\n")
-		b.WriteString(hanging("  ", "    ", cmd.UseLine(), width) + "\n")
-	}
-	if cmd.HasExample() {
-		b.WriteString("Examples:\n")
-		for line := range strings.Lines(cmd.Example) {
-			b.WriteString(continued(line, width))
-		}
-		b.WriteByte('\n')
-	}
-	for _, g := range cmd.Groups() {
-		fmt.Fprintf(&b, "%s\n", g.Title)
-		for _, c := range cmd.Commands() {
-			if c.GroupID == g.ID && c.IsAvailableCommand() {
-				b.WriteString(entry("  "+c.Name(), c.Short, commandColumn, width))
+// helped wraps cobra's help of a command: flags that are not usual are left out, unless all are
+// asked for.
+func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+	return func(cmd *cobra.Command, args []string) {
+		names := usual[cmd.Name()]
+		left := 0
+		hide := func(f *pflag.Flag) {
+			if !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
+				f.Hidden = true
+				left++
 			}
 		}
-		b.WriteByte('\n')
-	}
-	for _, set := range flagSets(cmd) {
-		b.WriteString(set.title + ":\n")
-		for _, f := range set.flags {
-			b.WriteString(entry("  "+flagNames(f), flagUsage(f), flagColumn, width))
+		if !a.helpAll && len(names) > 0 && cmd.Parent() == a.root {
+			cmd.LocalFlags().VisitAll(hide)
+			cmd.InheritedFlags().VisitAll(hide)
 		}
-		b.WriteByte('\n')
-	}
-	switch {
-	case !cmd.HasParent():
-		fmt.Fprintf(&b, "%s COMMAND --help describes a command, %s help exit the exit codes.\n", cmd.Name(), cmd.Name())
-	case cmd.Runnable():
-		b.WriteString("Exit codes: plaid help exit\n")
-	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
-}
-
-// paragraph is part of a help text: prose that is wrapped, or lines that are kept, as
-// those of tables, which begin with blanks.
-type paragraph struct {
-	lines []string
-	kept  bool
-}
-
-// paragraphs parts a text at empty lines, and where lines begin to be indented.
-func paragraphs(text string) (list []paragraph) {
-	fresh := true
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		kept := strings.HasPrefix(line, "  ")
+		help(cmd, args)
 		switch {
-		case line == "":
-			fresh = true
-			continue
-		case fresh || kept != list[len(list)-1].kept:
-			list = append(list, paragraph{kept: kept})
-		}
-		last := &list[len(list)-1]
-		last.lines, fresh = append(last.lines, line), false
-	}
-	return list
-}
-
-func (p paragraph) text(width int) string {
-	if p.kept {
-		return strings.Join(p.lines, "\n") + "\n"
-	}
-	return hanging("", "", strings.Join(p.lines, " "), width)
-}
-
-// flagSet is flags under a title.
-type flagSet struct {
-	title string
-	flags []*pflag.Flag
-}
-
-// flagSets are the flags that the help of a command lists.
-func flagSets(cmd *cobra.Command) (sets []flagSet) {
-	if !cmd.Runnable() {
-		return nil
-	}
-	if own := shown("Flags", cmd.LocalFlags()); len(own.flags) > 0 {
-		sets = byTopic(own)
-	}
-	if every := shown("Flags of every command", cmd.InheritedFlags()); len(every.flags) > 0 {
-		sets = append(sets, every)
-	}
-	return sets
-}
-
-// shown are the flags of a set that are not hidden.
-func shown(title string, set *pflag.FlagSet) flagSet {
-	s := flagSet{title: title}
-	set.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			s.flags = append(s.flags, f)
-		}
-	})
-	return s
-}
-
-// flagNames reads like: -k, --k N.
-func flagNames(f *pflag.Flag) string {
-	names := "    --" + f.Name
-	if f.Shorthand != "" {
-		names = "-" + f.Shorthand + ", --" + f.Name
-	}
-	if name, _ := pflag.UnquoteUsage(f); name != "" {
-		if f.NoOptDefVal != "" {
-			return names + "[=" + name + "]"
-		}
-		return names + " " + name
-	}
-	return names
-}
-
-// flagUsage is what a flag is for, with the value that it has if it is not given.
-func flagUsage(f *pflag.Flag) string {
-	_, usage := pflag.UnquoteUsage(f)
-	switch f.DefValue {
-	case "", "0", "0s", "0 B", "false", "[]":
-		return usage
-	}
-	return usage + " (default " + strings.Trim(f.DefValue, "[]") + ")"
-}
-
-// Columns at which descriptions begin.
-const (
-	commandColumn = 15
-	flagColumn    = 30
-	exitColumn    = 24
-)
-
-// continued is a command line, parted where a shell goes on with the next line.
-func continued(line string, width int) string {
-	line = strings.TrimRight(line, "\n")
-	text := strings.TrimLeft(line, " ")
-	indent := line[:len(line)-len(text)]
-	var b strings.Builder
-	at, quote := 0, rune(0)
-	word := func(w string) {
-		n := utf8.RuneCountInString(w)
-		switch {
-		case at == 0:
-			b.WriteString(indent + w)
-			at = len(indent) + n
-			return
-		case at+1+n+len(" \\") > width:
-			b.WriteString(" \\\n" + indent + "  " + w)
-			at = len(indent) + 2 + n
-			return
-		}
-		b.WriteString(" " + w)
-		at += 1 + n
-	}
-	begin := 0
-	for i, r := range text {
-		switch {
-		case r == quote:
-			quote = 0
-		case quote == 0 && (r == '\'' || r == '"'):
-			quote = r
-		case quote == 0 && r == ' ':
-			word(text[begin:i])
-			begin = i + 1
+		case left > 0:
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d flags more: %s --help-all\n", left, cmd.CommandPath())
+		case !cmd.HasParent():
+			fmt.Fprintf(cmd.OutOrStdout(), "Exit codes: %[1]s help exit. Completion in shells: %[1]s completion --help.\n", cmd.Name())
 		}
 	}
-	word(text[begin:])
-	return b.String() + "\n"
 }
 
-// entry is a name with its description in a column of its own, below the name where
-// that is too long.
-func entry(name, text string, column, width int) string {
-	if width < 2*column {
-		column = 8
-	}
-	first, indent := name, strings.Repeat(" ", column)
-	if n := utf8.RuneCountInString(name); n+2 > column {
-		return name + "\n" + hanging(indent, indent, text, width)
-	} else {
-		first += strings.Repeat(" ", column-n)
-	}
-	return hanging(first, indent, text, width)
+// usageTemplate is cobra's, with flags in lines that a terminal has room for.
+func usageTemplate(root *cobra.Command, width int) string {
+	return strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width))
 }
 
-// hanging wraps words into lines of so many columns: the first begins with first, the
-// others with rest. A word that is longer than a line has one of its own.
-func hanging(first, rest, text string, width int) string {
-	var b strings.Builder
-	b.WriteString(first)
-	at, begun := utf8.RuneCountInString(first), false
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		if begun && at+1+n > width {
-			b.WriteString("\n" + rest)
-			at, begun = utf8.RuneCountInString(rest), false
+// wrapped fills the paragraphs of a text into lines of a width. Those that begin with blanks, as
+// tables do, stay as they are.
+func wrapped(text string, width int) string {
+	var paragraphs []string
+	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if !strings.HasPrefix(p, " ") {
+			var b strings.Builder
+			at := 0
+			for _, word := range strings.Fields(p) {
+				n := utf8.RuneCountInString(word)
+				switch {
+				case at > 0 && at+1+n > width:
+					b.WriteByte('\n')
+					at = 0
+				case at > 0:
+					b.WriteByte(' ')
+					at++
+				}
+				b.WriteString(word)
+				at += n
+			}
+			p = b.String()
 		}
-		if begun {
-			b.WriteByte(' ')
-			at++
-		}
-		b.WriteString(word)
-		at += n
-		begun = true
+		paragraphs = append(paragraphs, p)
 	}
-	return b.String() + "\n"
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// textWidth is how wide help is printed: as wide as the terminal within bounds, and 80 elsewhere.
+func (t *stdio) textWidth() int {
+	if t.outWidth == 0 {
+		return 80
+	}
+	return min(max(t.outWidth, 60), 100)
+}
+
+// helpCommand is plaid help. That of cobra ends well if it knows no such command.
+func (a *app) helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Describe a command",
+		Long:    "Describe a command: what it does, its usual flags, and examples. plaid help exit lists the\nexit codes.",
+		Example: "  plaid help search\n  plaid help exit",
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, c := range a.root.Commands() {
+				names = append(names, c.Name()+"\t"+c.Short)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: a.command(func(_ context.Context, args []string) error {
+			cmd, rest, err := a.root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
+			}
+			if err != nil {
+				return flags.UsageError{Err: err}
+			}
+			return cmd.Help()
+		}),
+	}
+}
+
+// exitTopic is plaid help exit.
+func exitTopic() *cobra.Command {
+	text := "A command ends with one of these exit codes. Errors as JSON (--json) have the word as \"reason\".\n\n"
+	for _, e := range exitTable {
+		text += fmt.Sprintf("  %-4d %-16s %s\n", e.code, e.word, e.what)
+	}
+	return &cobra.Command{Use: "exit", Short: "The exit codes", Long: text}
 }

@@ -50,7 +50,7 @@ func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, 
 		return err
 	}
 	q.high = a.newHighlighter(q, x)
-	return a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error { return use(q, engine) })
+	return a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads}, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
 // spans are the words of a hit, which has its payload and its matches; none where they

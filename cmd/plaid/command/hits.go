@@ -23,22 +23,21 @@ type hitWriter func(queries *querySet, results []search.Result) error
 
 // resultFlags say how results are printed.
 type resultFlags struct {
-	format     flags.Format
-	stats, tag string
-	payload    bool
-	highlight  bool
+	format    flags.Format
+	stats     string
+	payload   bool
+	highlight bool
 }
 
 // registerFormat registers those that do not ask for an index.
 func (r *resultFlags) registerFormat(cmd *cobra.Command) {
 	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
-	cmd.Flags().StringVar(&r.tag, "tag", "plaid", "`WORD` in the last column of format trec")
 }
 
 func (r *resultFlags) register(cmd *cobra.Command) {
 	r.registerFormat(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&r.payload, "payload", false, "print payloads (formats table and jsonl)")
+	f.BoolVar(&r.payload, "metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
 	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
 	f.Lookup("stats").NoOptDefVal = "table"
@@ -52,11 +51,9 @@ func (r *resultFlags) payloads() bool {
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
-		return nil, flags.Usagef("--payload goes with --format table and jsonl")
+		return nil, flags.Usagef("--metadata goes with --format table and jsonl")
 	case r.highlight && (r.format.Word() == "trec" || r.format.Word() == "grep"):
 		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
-	case r.tag == "" || strings.ContainsAny(r.tag, " \t\r\n\v\f"):
-		return nil, flags.Usagef("--tag %q: a tag is one word", r.tag)
 	}
 	switch r.format.Word() {
 	case "jsonl":
@@ -66,9 +63,7 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	case "grep":
 		return t.writeGrep, nil
 	case "trec":
-		return func(queries *querySet, results []search.Result) error {
-			return t.writeTREC(r.tag, queries, results)
-		}, nil
+		return t.writeTREC, nil
 	}
 	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
 	if r.highlight && t.outWidth > 0 {
@@ -82,7 +77,7 @@ type hitJSON struct {
 	Rank    int            `json:"rank"` // from 1
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
-	Payload search.Payload `json:"payload,omitzero"`
+	Payload search.Payload `json:"metadata,omitzero"`
 	// Image and Grid are those of a page.
 	Image string        `json:"image,omitempty"`
 	Grid  *vectors.Grid `json:"grid,omitempty"`
@@ -143,8 +138,8 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 	return err
 }
 
-func (t *stdio) writeTREC(tag string, queries *querySet, results []search.Result) error {
-	run := &eval.Run{Tag: tag}
+func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
+	run := &eval.Run{Tag: "plaid"}
 	for i, r := range results {
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
 			return err

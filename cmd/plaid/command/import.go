@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,7 @@ type importReport struct {
 	Engine        string   `json:"engine"`
 	Docs          int      `json:"docs"`
 	EmptyDocs     int      `json:"empty_docs"`
-	Payloads      int      `json:"payloads"`
+	Payloads      int      `json:"metadata"`
 	Tokens        int64    `json:"tokens"`
 	ClampedTokens int      `json:"clamped_tokens"`
 	Dim           int      `json:"dim"`
@@ -49,14 +48,15 @@ is only read. Centroids and codes are taken as they are, bucket weights are put
 on a grid of 16 bits; the report tells how far they moved.
 
 SOURCE is the folder with metadata.json and centroids. The metadata that fast-plaid and
-next-plaid keep in metadata.db is taken along, unless --payload names other.`,
+next-plaid keep in metadata.db is taken along by the program that reads it
+(docs/formats.md), unless --metadata names other, or none.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
-  plaid import fast-plaid-index docs.plaid --payload corpus.jsonl --verify-ivf`,
+  plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
-	f.StringVar(&payload, "payload", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id (default: metadata.db of SOURCE)")
+	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
@@ -64,7 +64,7 @@ next-plaid keep in metadata.db is taken along, unless --payload names other.`,
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		defer work.Limit()()
 		o.Threads, o.Memory = work.Threads, work.Memory
-		o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+		o.Logger, o.Progress = a.logger(), a.progress()
 		if ids != "" {
 			if o.IDs, err = vectors.ReadIDs(ctx, ids); err != nil {
 				return err
@@ -80,6 +80,10 @@ next-plaid keep in metadata.db is taken along, unless --payload names other.`,
 }
 
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
+	if payload == "none" {
+		payload = ""
+		o.Payload = func(int, string) ([]byte, error) { return nil, nil }
+	}
 	if payload != "" {
 		var objects *vectors.Payloads
 		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
@@ -107,11 +111,6 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
 	case payload != "" && stored < r.Docs:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
-	}
-	if payload != "" && r.Payloads < r.Docs {
-		if _, err := os.Stat(filepath.Join(source, "metadata.db")); err == nil {
-			r.Warnings[len(r.Warnings)-1] += fmt.Sprintf("; without --payload the metadata.db of %s is taken", source)
-		}
 	}
 	for _, w := range r.Warnings {
 		a.warn("%s", w)

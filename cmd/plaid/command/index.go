@@ -105,7 +105,6 @@ func (b *build) register(f *pflag.FlagSet) {
 	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
 	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
 	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
-	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
 	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
@@ -120,7 +119,7 @@ func (b *build) register(f *pflag.FlagSet) {
 }
 
 // ofCodec are the flags that say what a codec is like.
-var ofCodec = []string{"nbits", "centroids", "sample-docs", "iterations", "seed", "scales", "pool", "pool-by", "no-normalize"}
+var ofCodec = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
 
 // complete checks the flags and makes options of them.
 func (b *build) complete(a *app, f *pflag.FlagSet) error {
@@ -141,7 +140,14 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	o.NoDimScales, o.NoCentroidScales = !slices.Contains(b.scales, "dim"), !slices.Contains(b.scales, "centroid")
 	o.Unnormalized = b.noNormalize
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
-	o.Backend, o.Logger, o.Progress = a.backend, a.logger(), a.progress()
+	o.Logger, o.Progress = a.logger(), a.progress()
+	if b.trainOnly {
+		for _, name := range []string{"codec", "resume", "no-check", "drop-text", "metadata"} {
+			if f.Changed(name) {
+				return flags.Usagef("--%s does not go with --codec-only", name)
+			}
+		}
+	}
 	if o.Resume && b.in.texts.Given() {
 		return flags.Usagef("--resume is for vectors: with texts, repeat the command and it resumes")
 	}
@@ -164,9 +170,11 @@ index, whatever the number of threads.
 The index keeps the fingerprint of the model, its folder and its precision: plaid
 add and plaid search find it there, and refuse another one.
 
---codec takes the codec of another index, or of a file that plaid train has made, in
-place of training one. Indexes of one codec are searched as one, and merged
-(docs/scale.md). Texts are then encoded by the model that it names.
+With --codec-only INDEX is a codec alone, an index without documents, trained on
+documents that are like those to come. --codec takes it, or that of another index, in
+place of training one; texts are then encoded by the model that it names. Indexes of
+one codec, built on any number of machines, are searched as one, and plaid reshard
+makes one of them (docs/scale.md).
 
 A build from vectors that died, or with --resume was interrupted, left what it had
 encoded: with --resume the same command continues from there and makes the same index,
@@ -185,8 +193,9 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
   plaid index notes.plaid --text notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
-  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --payload corpus.jsonl
+  plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --metadata corpus.jsonl
   plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
+  plaid index codec.plaid --vectors sample.npy --lengths sample-lens.npy --codec-only
   plaid index part-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
 		Args: takes("INDEX"),
 	}
@@ -195,7 +204,8 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	b.in.registerStored(f)
 	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what can be continued if this one is interrupted")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
-	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what plaid train made")
+	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
+	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
 	return cmd
 }

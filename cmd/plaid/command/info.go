@@ -28,8 +28,8 @@ removes them.
 line for each file, and with --json all that is known of each.
 
 With --cpu, describe the processor instead: what it offers, and which inner
-loops each stage uses. The environment variable PLAID_CPU, or --backend, names
-others; they give the same results to the bit, at another speed.
+loops each stage uses. The environment variable PLAID_CPU names others; they give the
+same results to the bit, at another speed.
 
 With --devices, list what --device of other commands can name; as JSON, the model of
 the cpu is its architecture and its capability the name of the kernels.`,
@@ -52,7 +52,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 	}
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if *processor {
-			r, err := cpu.Describe(a.backend)
+			r, err := cpu.Describe("")
 			if err != nil {
 				return err
 			}
@@ -176,8 +176,8 @@ func sizesText(b *bytes.Buffer, in *index.Info) {
 	part("bitmaps of documents", s.Tombstones)
 	part("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
 	part("codec", s.Codec)
-	part("payload", s.Payload)
-	part("fields of payload", s.Fields)
+	part("metadata", s.Payload)
+	part("fields of metadata", s.Fields)
 	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
 	part("free pages", free)
 	part("rest of pages", in.Pages.Size-s.Total()-free)
@@ -223,7 +223,7 @@ type deviceReport struct {
 }
 
 func (a *app) listDevices() error {
-	processor, err := cpu.Describe(a.backend)
+	processor, err := cpu.Describe("")
 	if err != nil {
 		return err
 	}

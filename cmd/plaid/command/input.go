@@ -21,7 +21,7 @@ type input struct {
 }
 
 // textsHelp is what the help says about texts that are stored.
-const textsHelp = textsRead + ` Titles and texts are stored as payload,
+const textsHelp = textsRead + ` Titles and texts are stored as metadata,
 so that results can show them; --drop-text leaves them out.
 
 ` + spoolHelp
@@ -72,9 +72,6 @@ func (in *input) openVectors(ctx context.Context, stdin io.Reader, use func(vect
 	m, err := flags.ParseModel(in.docs.Model)
 	if err != nil {
 		return err
-	}
-	if in.encoder.Any {
-		m = nil
 	}
 	src, err := in.docs.Open(ctx, stdin)
 	if err != nil {

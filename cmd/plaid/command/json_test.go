@@ -52,7 +52,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		}
 	}
 	for _, c := range []string{
-		"index DIR/a DOCS --payload SAMPLE/corpus.jsonl --scales none --centroids 32",
+		"index DIR/a DOCS --metadata SAMPLE/corpus.jsonl --scales none --centroids 32",
 		"index DIR/t --text SAMPLE/corpus.jsonl --model NANO --centroids 64",
 		"add DIR/a --replace DOCS",
 		"export DIR/a DIR/e --format fast-plaid",
@@ -60,21 +60,19 @@ func TestJSONIsDocumented(t *testing.T) {
 		"encode SAMPLE/queries.jsonl --queries --model NANO -o DIR/v",
 		"model NANO",
 		"search DIR/a QUERIES -k 1 --stats=json",
-		"search DIR/t nutrients -k 1 --payload",
+		"search DIR/t nutrients -k 1 --metadata",
 		"explain DIR/t 970012 nutrients",
 		"get DIR/a 970012",
-		"facets DIR/a title",
+		"get DIR/a --facet title",
 		"score --docs SAMPLE/vectors/docs.npy --lengths SAMPLE/vectors/doclens.npy QUERIES -k 1",
-		"eval --qrels SAMPLE DIR/run --per-query",
-		"compare DIR/run DIR/run --qrels SAMPLE",
+		"eval --qrels SAMPLE DIR/run DIR/run --per-query",
 		"beir SAMPLE --vectors SAMPLE/vectors --index DIR/a",
-		"recall DIR/a QUERIES -k 3 --per-query DOCS",
-		"bench DIR/a QUERIES -k 3 --probes 1 --exact 3 --warmup 0 --qrels SAMPLE",
+		"bench DIR/a QUERIES -k 3 --probes 1 --exact 3 --qrels SAMPLE --per-query DOCS",
 		"tune DIR/a QUERIES -k 3 --force",
 		"info DIR/a", "info DIR/t", "info --cpu", "info --devices",
-		"verify DIR/a", "backup DIR/a DIR/c", "train DIR/k DOCS --centroids 32",
-		"split DIR/a DIR/parts --shards 2", "merge DIR/m DIR/parts", "search DIR/parts QUERIES -k 1 --stats=json", "info DIR/parts", "verify DIR/parts",
-		"delete DIR/a 970012", "update DIR/a --where 1=1 --set x=1", "compact DIR/a", "compact DIR/a --salvage DIR/s", "retrain DIR/b --centroids 32 --iterations 1",
+		"verify DIR/a", "backup DIR/a DIR/c", "index DIR/k DOCS --centroids 32 --codec-only",
+		"reshard DIR/parts DIR/a --shards 2", "reshard DIR/m DIR/parts", "search DIR/parts QUERIES -k 1 --stats=json", "info DIR/parts", "verify DIR/parts",
+		"delete DIR/a 970012", "update DIR/a --where 1=1 --set x=1", "compact DIR/a", "compact DIR/a --salvage DIR/s", "retrain DIR/b --centroids 32",
 		"keywords DIR/t", "tune DIR/a --reset", "version", "info DIR/nosuch",
 	} {
 		args := append(strings.Fields(replace.Replace(replace.Replace(c))), "--json", "-q")

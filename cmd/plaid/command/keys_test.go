@@ -82,18 +82,18 @@ func TestKeysOfAnyText(t *testing.T) {
 		code, stdout, stderr := try(t, "get", files[0], "--where", name+" = ?", "--param", fmt.Sprint(i+1000), "--json")
 		require.Equal(t, exitOK, code, "%q: %s", key, stderr)
 		var doc struct {
-			ID      string
-			Payload object
+			ID       string
+			Metadata object
 		}
 		require.NoError(t, json.Unmarshal([]byte(stdout), &doc), "%q: %s", key, stdout)
 		require.Equal(t, fmt.Sprint("d", i), doc.ID)
-		require.Equal(t, object{key: float64(i + 1000)}, doc.Payload)
+		require.Equal(t, object{key: float64(i + 1000)}, doc.Metadata)
 		if i > 30 {
 			continue // a command each is slow
 		}
 		code, _, stderr = try(t, "update", files[0], "--where", "_id = ?", "--param", doc.ID, "--set", name+"=7")
 		require.Equal(t, exitOK, code, "%q: %s", key, stderr)
-		code, stdout, stderr = try(t, "facets", files[0], name, "--where", name+" = 7")
+		code, stdout, stderr = try(t, "get", files[0], "--facet", name, "--where", name+" = 7")
 		require.Equal(t, exitOK, code, "%q: %s", key, stderr)
 		require.Contains(t, stdout, "1 document", "%q", key)
 	}

@@ -20,17 +20,17 @@ func (a *app) keywordsCommand() *cobra.Command {
 	var settings flags.KeywordSettings
 	cmd := &cobra.Command{
 		Use:   "keywords INDEX",
-		Short: "Make the payloads of an index searchable by words",
+		Short: "Make the metadata of an index searchable by words",
 		Long: `
-Make INDEX.keywords, with which plaid search --hybrid and --text-query find
-documents by the words of their payloads, or bring it up to the index. Searches do
+Make INDEX.keywords, with which plaid search --hybrid and --keywords find
+documents by the words of their metadata, or bring it up to the index. Searches do
 that by themselves; this command decides how text becomes words, or does the work
 before the first search.
 
 The file is derived from the index and may be deleted at any time. Settings that
 are not given stay as they are; others rebuild the file.
 
-Of payloads that are JSON all values are searched, or those of --fields; of others
+Of metadata that is JSON all values are searched, or those of --fields; of others
 the whole text.`,
 		Example: `  plaid keywords docs.plaid
   plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text

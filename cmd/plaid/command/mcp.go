@@ -85,7 +85,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 		if err := c.Load(nil, f); err != nil {
 			return flags.UsageError{Err: err}
 		}
-		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		c.LockTimeout = a.lockTimeout
 		err := daemon.Local(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
 			return a.answerAgent(ctx, mcp.In(s))
 		})
@@ -99,7 +99,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 
 // answerAgent answers until stdin ends.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
-	err := mcp.New(service, index.Version(), nil).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
+	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("mcp: %w", err)
 	}

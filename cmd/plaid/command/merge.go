@@ -14,112 +14,107 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
-func (a *app) mergeCommand() *cobra.Command {
+func (a *app) reshardCommand() *cobra.Command {
 	var o index.CopyOptions
+	var shards int
+	var by string
 	cmd := &cobra.Command{
-		Use:   "merge OUT IN…",
-		Short: "Make one index of several that have the same codec",
+		Use:   "reshard OUT IN… [--shards N]",
+		Short: "Make one index of several, or several of one",
 		Long: `
-Make an index of all documents of others, in their order, as they are encoded: no
-vector is decoded, and the codec stays. The others must have one codec, and no two
-documents one id. An IN may be a folder, which stands for its files *.plaid. Deleted
-documents stay behind, and ordinals start at 0.
+Make one index of all documents of others, in their order, or with --shards a folder
+of several of one: OUT/part-000.plaid and so on. Documents are copied as they are
+encoded: no vector is decoded, and codec, model and stored search parameters come
+along. A folder is searched as one index, and so are its files wherever they are
+(docs/scale.md).
 
-What plaid split --by range took apart is the same index again, to the digest.
-An index that is there is replaced only with --force. Who opens OUT before it is
-complete is told that it is unfinished.`,
-		Example: `  plaid merge all.plaid a.plaid b.plaid
-  plaid merge all.plaid shards/`,
+The INs must have one codec, and no two documents one id. An IN may be a folder, which
+stands for its files *.plaid. Deleted documents stay behind, and ordinals start at 0.
+
+--by hash puts documents where the hashes of their ids say, as plaid add does with
+new ones of a folder. --by range keeps their order, and gives each part about as many
+tokens; made one again, it is the same index, to the digest.
+
+A folder must not exist, and appears when it is complete. An index that is there is
+replaced only with --force; it is told to be unfinished until it is complete.`,
+		Example: `  plaid reshard all.plaid a.plaid b.plaid
+  plaid reshard all.plaid shards/
+  plaid reshard shards docs.plaid --shards 4`,
 		Args: takes("OUT", "IN", "…"),
 	}
 	f := cmd.Flags()
+	f.Var(flags.Int(&shards, 0, 1), "shards", "number of indexes to make, in a folder")
+	f.Var(flags.Choice(&by, "hash", "hash", "range"), "by", "which documents are together in one of --shards")
 	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		names := indexes{more: args[2:]}
 		paths, err := names.paths(args[1])
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case shards == 0 && f.Changed("by"):
+			return flags.Usagef("--by goes with --shards")
+		case shards > 0 && o.Force:
+			return flags.Usagef("--force does not go with --shards: a folder that is there stays")
+		case shards > 0 && len(paths) > 1:
+			return flags.Usagef("--shards parts one index, and there are %d: make one of them first", len(paths))
 		}
-		return a.openSet(ctx, paths, false, func(set *index.Set) (err error) {
-			snap, err := set.Snapshot()
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, snap.Close()) }()
-			var from []index.CopyFrom
-			for _, p := range snap.Parts() {
-				from = append(from, index.CopyFrom{Snapshot: p})
-			}
-			o.Logger, o.Progress = a.logger(), a.progress()
-			var r *index.CopyReport
-			err = a.locked(ctx, func(wait time.Duration) (err error) {
-				o.LockTimeout = wait
-				r, err = index.Copy(ctx, args[0], from, &o)
-				return err
+		o.Logger, o.Progress = a.logger(), a.progress()
+		if shards > 0 {
+			return a.openSnapshot(ctx, paths[0], func(_ *index.Index, snap *index.Snapshot) error {
+				return a.split(ctx, args[0], snap, shards, index.SplitBy(by), &o)
 			})
-			if err != nil {
-				return err
-			}
-			return a.report(struct {
-				*index.CopyReport
-				Files int `json:"files"`
-			}{r, len(paths)}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(int64(r.Tokens), "token"), out.Plural(len(paths), "file"))
-			})
-		})
+		}
+		return a.openSet(ctx, paths, false, func(set *index.Set) error { return a.merge(ctx, args[0], set, len(paths), &o) })
 	})
 	return cmd
 }
 
-func (a *app) splitCommand() *cobra.Command {
-	var o index.CopyOptions
-	var shards int
-	var by string
-	cmd := &cobra.Command{
-		Use:   "split INDEX DIR --shards N",
-		Short: "Make several indexes of one, which are searched as one",
-		Long: `
-Make a folder of indexes, part-000.plaid and so on, of one: documents are copied as
-they are encoded, and the codec, the model and stored search parameters come along.
-The folder is searched as one index, and so are its files wherever they are
-(docs/scale.md). It must not exist, and appears when it is complete.
-
---by hash puts documents where the hashes of their ids say, as plaid add does with
-new ones of a folder. --by range keeps their order, and gives each part about as many
-tokens.`,
-		Example: `  plaid split docs.plaid shards --shards 4
-  plaid search shards 'what makes cells divide?'`,
-		Args: takes("INDEX", "DIR"),
+// merge makes one index of several.
+func (a *app) merge(ctx context.Context, path string, set *index.Set, files int, o *index.CopyOptions) (err error) {
+	snap, err := set.Snapshot()
+	if err != nil {
+		return err
 	}
-	f := cmd.Flags()
-	f.Var(flags.Int(&shards, 0, 1), "shards", "number of indexes")
-	f.Var(flags.Choice(&by, "hash", "hash", "range"), "by", "which documents are together")
-	f.Var(flags.Size(&o.Memory, index.DefaultMemory), "memory", "budget for buffers, such as 512MiB or 2GB; a soft limit")
-	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if shards == 0 {
-			return flags.Usagef("--shards is missing")
-		}
-		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
-			o.Logger, o.Progress = a.logger(), a.progress()
-			parts, err := index.Split(ctx, snap, args[1], shards, index.SplitBy(by), &o)
-			if err != nil {
-				return err
-			}
-			return a.report(struct {
-				Path  string             `json:"path"`
-				Parts []index.CopyReport `json:"parts"`
-			}{args[1], parts}, func(b *bytes.Buffer) {
-				t := out.Table{Left: 1}
-				t.Line("FILE", "DOCUMENTS", "TOKENS")
-				for _, p := range parts {
-					t.Line(p.Path, out.Count(p.Docs), out.Count(p.Tokens))
-				}
-				t.Print(b)
-			})
-		})
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	var from []index.CopyFrom
+	for _, p := range snap.Parts() {
+		from = append(from, index.CopyFrom{Snapshot: p})
+	}
+	var r *index.CopyReport
+	err = a.locked(ctx, func(wait time.Duration) (err error) {
+		o.LockTimeout = wait
+		r, err = index.Copy(ctx, path, from, o)
+		return err
 	})
-	return cmd
+	if err != nil {
+		return err
+	}
+	return a.report(struct {
+		*index.CopyReport
+		Files int `json:"files"`
+	}{r, files}, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(int64(r.Tokens), "token"), out.Plural(files, "file"))
+	})
+}
+
+// split makes a folder of indexes of one.
+func (a *app) split(ctx context.Context, dir string, snap *index.Snapshot, shards int, by index.SplitBy, o *index.CopyOptions) error {
+	parts, err := index.Split(ctx, snap, dir, shards, by, o)
+	if err != nil {
+		return err
+	}
+	return a.report(struct {
+		Path  string             `json:"path"`
+		Parts []index.CopyReport `json:"parts"`
+	}{dir, parts}, func(b *bytes.Buffer) {
+		t := out.Table{Left: 1}
+		t.Line("FILE", "DOCUMENTS", "TOKENS")
+		for _, p := range parts {
+			t.Line(p.Path, out.Count(p.Docs), out.Count(p.Tokens))
+		}
+		t.Print(b)
+	})
 }

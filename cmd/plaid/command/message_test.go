@@ -67,9 +67,9 @@ func TestPayloadIsUTF8(t *testing.T) {
 		line, err := out.JSON(hitJSON{Payload: search.Payload(payload)})
 		require.NoError(t, err)
 		require.True(t, utf8.Valid(line), "%q", line)
-		require.Equal(t, `{"rank":0,"id":"","score":0,"payload":`+want+"}\n", string(line))
+		require.Equal(t, `{"rank":0,"id":"","score":0,"metadata":`+want+"}\n", string(line))
 	}
 	line, err := out.JSON(hitJSON{})
 	require.NoError(t, err)
-	require.NotContains(t, string(line), "payload")
+	require.NotContains(t, string(line), "metadata")
 }

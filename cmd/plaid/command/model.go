@@ -33,8 +33,6 @@ type modelReport struct {
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
 	Bytes int64 `json:"bytes"` // of the weights' files
-	// Speed is what was measured, with --device.
-	Speed *encoderSpeed `json:"speed,omitempty"`
 }
 
 func (a *app) modelCommand() *cobra.Command {
@@ -50,8 +48,7 @@ Read the folder of a late-interaction model as encoding does, weights included,
 and show how it will be used: each value with the file that it comes from, what
 is doubtful, and the fingerprint, which an index keeps.
 
-With --device, also of cpu, say what computes and how much memory that takes there,
-and measure for a few seconds how fast texts are encoded.
+With --device, say what computes there and how much memory that takes.
 
 With --tokenize, read JSON strings from stdin, one a line, and print the ids of
 each as a JSON array, without the ones that are put around a text; --tokenizer
@@ -114,7 +111,7 @@ does so with a tokenizer.json alone.`,
 		if err != nil {
 			return err
 		}
-		return errors.Join(a.describeModel(ctx, e, on != nil), e.Close())
+		return errors.Join(a.describeModel(e), e.Close())
 	})
 	return cmd
 }
@@ -122,7 +119,7 @@ does so with a tokenizer.json alone.`,
 // precisions are all that there are, the processor's first.
 var precisions = []string{encode.F32.String(), encode.Int8.String(), encode.F16.String()}
 
-func (a *app) describeModel(ctx context.Context, e *encode.Encoder, measure bool) error {
+func (a *app) describeModel(e *encode.Encoder) error {
 	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
 	all, err := r.Config.Config.Fingerprints(precisions...)
 	if err != nil {
@@ -130,11 +127,6 @@ func (a *app) describeModel(ctx context.Context, e *encode.Encoder, measure bool
 	}
 	for i, p := range precisions {
 		r.Precisions[p] = all[i]
-	}
-	if measure {
-		if r.Speed, err = a.measureEncoder(ctx, e); err != nil {
-			return err
-		}
 	}
 	t := r.Config.Tokenizer
 	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
@@ -168,7 +160,10 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		}
 		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
 	}
-	speedText(b, r)
+	if d := r.Device; d != nil {
+		fmt.Fprintf(b, "runs on:     %s (%s) in %v; %s of weights, %s for batches of up to %s\n", d.Device.Name, d.Device.Model, d.Precision,
+			out.Bytes(d.Weights), out.Bytes(d.Batches), out.Plural(d.Tokens, "token"))
+	}
 	b.WriteByte('\n')
 	t := out.Table{Left: 2}
 	t.Line("SETTING", "VALUE")

@@ -14,11 +14,8 @@ import (
 type opener struct {
 	stdio
 	lockTimeout time.Duration
-	backend     string
-	// devices are those that the command has opened, by the names that it was given, and
-	// encoding is how much of a device's memory its encoder takes.
-	devices  map[string]kernels.Device
-	encoding int64
+	// devices are those that the command has opened, by the names that it was given.
+	devices map[string]kernels.Device
 }
 
 // lockStep is how long an attempt to get a lock lasts at most, between looks
@@ -49,7 +46,7 @@ func (op *opener) open(ctx context.Context, path string, write bool, use func(*i
 	var ix *index.Index
 	begin := op.now()
 	err = op.locked(ctx, func(wait time.Duration) (err error) {
-		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Backend: op.backend, Logger: op.logger()})
+		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Logger: op.logger()})
 		return err
 	})
 	if err != nil {

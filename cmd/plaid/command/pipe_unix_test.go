@@ -29,17 +29,15 @@ func TestInterruptedPipes(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	queries := []string{"--queries", docs, "--query-lengths", lens}
 	for i, args := range [][]string{
-		append([]string{"search", ix, "--filter", text}, queries...),
+		append([]string{"search", ix, "--ids", text}, queries...),
 		append([]string{"search", ix, "--candidates", text}, queries...),
 		{"delete", ix, "--ids", text},
 		{"import", dir, filepath.Join(dir, "y.plaid"), "--ids", text},
 		{"eval", "--qrels", text, docs},
-		{"compare", text, text},
-		{"compare", "-", "-"},
 		{"get", ix, "0", "--vectors", text},
-		{"index", filepath.Join(dir, "y.plaid"), "--vectors", text, "--input-format", "npy", "--lengths", lens},
-		{"add", ix, "--vectors", "-", "--input-format", "jsonl"},
-		{"search", ix, "--queries", "-", "--input-format", "npy"},
+		{"index", filepath.Join(dir, "y.plaid"), "--vectors", text, "--lengths", lens},
+		{"add", ix, "--vectors", "-"},
+		{"search", ix, "--queries", "-"},
 	} {
 		for j := range args { // what was interrupted still has its end of a pipe open
 			if args[j] == text {
@@ -57,8 +55,8 @@ func TestInterruptedPipes(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"index", filepath.Join(dir, "y.plaid"), "--vectors", docs, "--lengths", pipe},
-		{"add", ix, "--vectors", docs, "--lengths", lens, "--payload", text},
-		{"import", dir, filepath.Join(dir, "y.plaid"), "--payload", text},
+		{"add", ix, "--vectors", docs, "--lengths", lens, "--metadata", text},
+		{"import", dir, filepath.Join(dir, "y.plaid"), "--metadata", text},
 	} {
 		code, _, stderr := try(t, args...)
 		require.Equal(t, exitFailed, code, args)

@@ -60,7 +60,7 @@ func (q *querySet) named(err error) error {
 type queries struct {
 	vectors.Source
 	name    string         // of where they come from
-	model   *storage.Model // what made them; nil: it is not known, or not to be checked
+	model   *storage.Model // what made them; nil if that is not known
 	encoder *encode.Encoder
 	texts   []string // nil where queries are vectors
 	asked   bool     // texts are arguments of the command
@@ -103,9 +103,7 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	}
 	if !texts {
 		q := &queries{name: f.Name(), warn: a.warn}
-		if q.model, err = f.Model(); err == nil {
-			q.Source, err = f.Open(ctx, a.in)
-		}
+		q.Source, err = f.Open(ctx, a.in)
 		return q, err
 	}
 	made, whose, err := searched()
@@ -129,11 +127,7 @@ func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2
 	if err != nil {
 		return nil, errors.Join(err, enc.Close())
 	}
-	q := &queries{Source: encoded.Spool, name: name, texts: encoded.texts, encoder: enc, warn: a.warn}
-	if !f.Any {
-		q.model = model
-	}
-	return q, nil
+	return &queries{Source: encoded.Spool, name: name, model: model, texts: encoded.texts, encoder: enc, warn: a.warn}, nil
 }
 
 // longQuery is more tokens than the queries of any model have that is known.
@@ -150,9 +144,6 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, h
 	e, m, err := f.Open(ctx, how)
 	if err != nil {
 		return nil, nil, err
-	}
-	if d := e.Config().Device; d != nil {
-		a.encoding = d.Weights + d.Batches
 	}
 	if made != nil && made.Fingerprint == m.Near && made.Fingerprint != "" {
 		a.note("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
@@ -188,7 +179,7 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 		return noQueries(queries.name)
 	}
 	if err := snap.Header().Model.CheckQueries(queries.model); err != nil {
-		return fmt.Errorf("%s: %w (--any-model overrules this)", queries.name, err)
+		return fmt.Errorf("%s: %w", queries.name, err)
 	}
 	if d := queries.Dim(); d != 0 && d != snap.Dim() {
 		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, snap.Path(), snap.Dim())
@@ -220,7 +211,7 @@ func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
 			return nil, err
 		}
 		if q.warn != nil && hasZeroVector(d.Tokens, q.Dim()) {
-			q.warn("query %q of %s has token vectors that are zero, and add nothing to any score: padding? --query-mask or --query-lengths says what is a token", d.ID, q.name)
+			q.warn("query %q of %s has token vectors that are zero, and add nothing to any score: padding? --query-lengths says what is a token", d.ID, q.name)
 			q.warn = nil
 		}
 		set.qs = append(set.qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})

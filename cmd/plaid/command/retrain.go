@@ -25,7 +25,7 @@ func (a *app) retrainCommand() *cobra.Command {
 		Short: "Train the codec of an index again, on what is in it",
 		Long: `
 Train the codec of an index again, on the documents that it has now, encode them
-with it, and replace the old file by the new one. Ids, order and payloads
+with it, and replace the old file by the new one. Ids, order and metadata
 stay. Until then as much free space as the index takes is needed. plaid info says
 whether it would pay: what was added since the training has a larger error than
 what it was trained on, or there are many more tokens now.
@@ -48,8 +48,6 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	f.Var(flags.Nbits(&nbits), "nbits", "residual bits a component (default: as many as there are)")
 	f.Lookup("nbits").DefValue = ""
 	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens)")
-	f.Var(flags.Int(&o.Iterations, 0, 0), "iterations", "rounds of k-means (0: 4)")
-	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	var noCheck bool
 	f.BoolVar(&noCheck, "no-check", false, noCheckHelp)
 	f.Bool("json", false, "print the report as JSON")

@@ -1,8 +1,6 @@
 package command
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -39,6 +37,7 @@ stdout, everything else to stderr.`,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
 
 		DisableSuggestions: true, // complain has better ones
+		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	a.root = root
 	root.SetIn(a.in)
@@ -48,9 +47,7 @@ stdout, everything else to stderr.`,
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
-	f.Var(flags.Choice(&a.color, "auto", "auto", "always", "never"), "color", "colours in results: auto is on a terminal, unless NO_COLOR is set")
 	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
-	f.StringVar(&a.backend, "backend", "", "`NAME` of the kernels to compute with (default: the best there is; plaid version lists them)")
 	for _, g := range a.groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, c := range g.commands {
@@ -63,9 +60,9 @@ stdout, everything else to stderr.`,
 	}
 	a.instead(root)
 	root.AddCommand(exitTopic())
-	root.SetHelpFunc(a.help)
-	root.SetUsageFunc(func(c *cobra.Command) error { a.help(c, nil); return nil })
-	finish(root)
+	root.SetUsageTemplate(usageTemplate(root, a.textWidth()))
+	root.SetHelpFunc(a.helped(root.HelpFunc()))
+	a.finish(root)
 	a.completions(root)
 	return root
 }
@@ -79,20 +76,20 @@ type group struct {
 func (a *app) groups() []group {
 	groups := []group{
 		{"Make an index", []*cobra.Command{
-			a.indexCommand(), a.addCommand(), a.watchCommand(), a.trainCommand(), a.mergeCommand(), a.splitCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
+			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
-			a.searchCommand(), a.explainCommand(), a.getCommand(), a.facetsCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
+			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
 		}},
 		{"Measure", []*cobra.Command{
-			a.evalCommand(), a.compareCommand(), a.beirCommand(), a.recallCommand(), a.benchCommand(), a.tuneCommand(),
+			a.benchCommand(), a.tuneCommand(), a.evalCommand(), a.beirCommand(),
 		}},
 		{"Look after an index", []*cobra.Command{
 			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(), a.updateCommand(), a.compactCommand(),
 			a.retrainCommand(), a.keywordsCommand(),
 		}},
 		{"This program", []*cobra.Command{
-			a.helpCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(),
+			a.helpCommand(), a.versionCommand(),
 		}},
 	}
 	for _, x := range a.extensions {
@@ -101,61 +98,23 @@ func (a *app) groups() []group {
 	return groups
 }
 
-// finish makes texts fit for what prints them, and lets no flag that has one value be
-// given twice.
-func finish(cmd *cobra.Command) {
-	cmd.Long = strings.TrimSpace(cmd.Long)
-	cmd.Flags().BoolP("help", "h", false, "describe the command")
+// finish gives commands what all have, and lets no flag that has one value be given twice.
+func (a *app) finish(cmd *cobra.Command) {
+	cmd.Long = wrapped(cmd.Long, a.textWidth())
+	cmd.DisableFlagsInUseLine = cmd.HasParent()
 	once := func(f *pflag.Flag) {
 		if _, list := f.Value.(pflag.SliceValue); !list {
 			f.Value = flags.Once(f.Value)
 		}
+		if f.DefValue == "0s" || f.DefValue == "0 B" {
+			f.DefValue = "" // cobra knows no zeros of these types
+		}
 	}
 	cmd.LocalNonPersistentFlags().VisitAll(once)
 	cmd.PersistentFlags().VisitAll(once)
+	a.helpFlags(cmd)
 	for _, c := range cmd.Commands() {
-		finish(c)
-	}
-}
-
-// helpCommand is plaid help.
-func (a *app) helpCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Describe a command",
-		Long: `
-Describe a command: what it does, its flags, and examples. plaid help exit lists
-the exit codes.`,
-		Example: `  plaid help search
-  plaid help exit`,
-		Args: takes("COMMAND…"),
-		RunE: a.command(func(_ context.Context, args []string) error {
-			cmd := a.root
-			for _, name := range args {
-				var next *cobra.Command
-				for _, c := range cmd.Commands() {
-					if c.Name() == name {
-						next = c
-					}
-				}
-				if next == nil {
-					return flags.Usagef("unknown command %q", name)
-				}
-				cmd = next
-			}
-			return a.print([]byte(helpText(cmd, a.textWidth())))
-		}),
-	}
-}
-
-const exitName = "exit"
-
-// exitTopic is plaid help exit.
-func exitTopic() *cobra.Command {
-	return &cobra.Command{
-		Use:   exitName,
-		Short: "The exit codes",
-		Long:  "A command ends with one of these exit codes. Errors as JSON (--json) have the word as \"reason\".",
+		a.finish(c)
 	}
 }
 
@@ -184,11 +143,8 @@ func nearestFlag(cmd *cobra.Command, msg string) string {
 			}
 		})
 	}
-	// What documents have --text and --text-format for, questions have others for.
-	if kind, is := strings.CutPrefix(typed, "text"); is {
-		if name := "queries" + cmp.Or(kind, "-text"); slices.Contains(names, name) {
-			return name
-		}
+	if typed == "text" && slices.Contains(names, "questions") { // what documents have --text for
+		return "questions"
 	}
 	return nearest.Name(typed, names)
 }

@@ -72,13 +72,13 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 		}
 	}
 	for _, id := range r.LostPayloads {
-		fmt.Fprintf(b, "without payload: %q\n", id)
+		fmt.Fprintf(b, "without metadata: %q\n", id)
 	}
 	if n := r.UnknownPayloads; n > 0 {
-		fmt.Fprintf(b, "lost: %s of documents that are not known\n", out.Plural(n, "payload"))
+		fmt.Fprintf(b, "lost: metadata of %s that are not known\n", out.Plural(n, "document"))
 	}
 	for _, id := range r.UncertainPayloads {
-		fmt.Fprintf(b, "may have had a payload: %q\n", id)
+		fmt.Fprintf(b, "may have had metadata: %q\n", id)
 	}
 	for _, id := range r.Uncertain {
 		fmt.Fprintf(b, "may have been deleted: %q\n", id)

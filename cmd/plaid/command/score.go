@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
@@ -26,14 +27,13 @@ import (
 
 // scoreFlags say what plaid score scores.
 type scoreFlags struct {
-	queries      flags.Queries
-	docs         flags.Documents
-	candidates   string
-	allowMissing bool
-	k            int
-	normalize    bool
-	threads      int
-	device       flags.Device
+	queries    flags.Queries
+	docs       flags.Documents
+	candidates string
+	k          int
+	normalize  bool
+	threads    int
+	device     flags.Device
 }
 
 func (s *scoreFlags) register(f *pflag.FlagSet) {
@@ -41,7 +41,6 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	s.docs.RegisterScored(f)
 	f.VarP(flags.Int(&s.k, 10, 0), "k", "k", "how many documents to return for a query (0: all)")
 	f.StringVar(&s.candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query (default: all)")
-	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --candidates that are not among the documents")
 	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
 	flags.Threads(f, &s.threads, 0)
 	s.device.Register(f)
@@ -64,13 +63,12 @@ The scores are of float32 products. A vector counts as it is unless --normalize
 is given.
 
 Formats are those of plaid search: table is for reading, jsonl is one object a
-query, trec has the columns query, Q0, document, rank, score and tag.`,
+query, trec has the columns query, Q0, document, rank, score and "plaid".`,
 		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
   plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
 		Args: takes(),
 	}
-	f := cmd.Flags()
-	s.register(f)
+	s.register(cmd.Flags())
 	printed.registerFormat(cmd)
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		write, err := a.newHitWriter(&printed)
@@ -115,7 +113,7 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 	}
 	err = a.openDevice(ctx, &s.device, func(dev kernels.Device) (err error) {
 		if dev == nil {
-			x.backend, err = maxsim.Select(a.backend)
+			x.backend, err = maxsim.Select("")
 		} else {
 			x.onDevice = true
 			x.backend, err = maxsim.On(dev)
@@ -166,7 +164,7 @@ func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error
 	return nil
 }
 
-// readCandidates reads the run, and finds that all it names is there.
+// readCandidates reads the run. What it names that is not there is passed over, with a warning.
 func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) error {
 	if x.flags.candidates == "" {
 		return nil
@@ -189,9 +187,6 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 		}
 	}
 	x.a.warnOfQueries(without, first, x.flags.candidates)
-	if x.flags.allowMissing {
-		return nil
-	}
 	missing := make(map[string]bool, len(x.wanted))
 	for id := range x.wanted {
 		missing[id] = true
@@ -202,8 +197,9 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %d of the documents that it lists, such as %q, are not in %s (--allow-missing passes over them)",
-		x.flags.candidates, errNotFound, len(missing), slices.Min(slices.Collect(maps.Keys(missing))), strings.Join(x.flags.docs.Vectors, ", "))
+	x.a.warn("%s: of the documents that it lists %s not in %s, such as %q, and passed over", x.flags.candidates,
+		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "), slices.Min(slices.Collect(maps.Keys(missing))))
+	return nil
 }
 
 // scoreBlock is how many values of documents are a block, of which there are two in

@@ -60,7 +60,7 @@ func TestScripts(t *testing.T) {
 			examples, err := filepath.Abs("../../../docs/examples/quickstart")
 			env.Setenv("SAMPLE", filepath.Join(examples, "scifact-sample"))
 			env.Setenv("NANO", filepath.Join(examples, "colbert-nano"))
-			env.Setenv("REAL", filepath.Join(examples, "../../index/interop/testdata/real"))
+			env.Setenv("REAL", filepath.Join(examples, "../../../index/interop/testdata/real"))
 			return err
 		},
 		Condition: func(cond string) (bool, error) {

@@ -26,7 +26,7 @@ func (a *app) searchCommand() *cobra.Command {
 	var names indexes
 	var printed resultFlags
 	cmd := &cobra.Command{
-		Use:   "search INDEX {QUESTION… | --queries-text FILE | --queries FILE}",
+		Use:   "search INDEX {QUESTION… | --questions FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
 		Long: `
 Find the documents of highest MaxSim score for each query. Results come in the
@@ -36,16 +36,16 @@ fewer match.
 
 Questions are texts. The model that the index names encodes them; --model says
 where its folder is if it was moved, or names the model of an index that was built
-from vectors. A query by another model than that of the index is refused, and so
-are vectors that --vectors-model says to be another model's.
+from vectors. A question by another model than that of the index is refused. With
+--keywords the words of questions are searched for, which needs no model, and with
+--hybrid both; the vectors may come from --queries then.
 
 ` + severalHelp + `
 --device may then name several devices, as cuda:0,cuda:1, which share the files.
 
-Mode pruned, the default, scores only documents that share a probed centroid
-with the query, and of these exactly only the most promising; its budgets follow
-from k. Mode exhaustive scores every document, mode candidates those that a TREC
-run lists for the query.
+Only documents that share a probed centroid with the query are scored, and of
+these exactly only the most promising; the budgets follow from k. --exhaustive scores
+every document, --candidates those that a TREC run lists for the query.
 
 Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
@@ -57,13 +57,14 @@ INDEX may be the address of an index of a service that runs, such as
 http://localhost:8080/docs. The service encodes the questions; it is asked with the
 token in ` + EnvToken + `.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
-  plaid search docs.plaid --queries-text queries.jsonl -k 100 --format trec > run.trec
+  plaid search docs.plaid --questions queries.jsonl -k 100 --format trec > run.trec
+  plaid search docs.plaid --keywords 'cell division'
   plaid search docs.plaid --queries queries.npy
   plaid search http://localhost:8080/docs 'what makes cells divide?' --hybrid
   plaid search shards/ 'what makes cells divide?'
   plaid search a.plaid --index b.plaid --index c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
-  plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --allow-missing --format jsonl`,
+  plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --json`,
 		Args: takes("INDEX", "…"),
 	}
 	f := cmd.Flags()
@@ -79,16 +80,12 @@ token in ` + EnvToken + `.`,
 		if modelof.IsServer(args[0]) {
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
-		given, texts := len(args) > 1 || s.Queries.Given() || !words.ByWords(), false
-		if printed.highlight && words.ByWords() && len(args) == 1 && !s.Queries.Asked() {
-			given = false // what is searched by words is encoded to show them
+		s.Queries.Beside = words.Hybrid
+		texts, err := s.Queries.AreTexts(args[1:])
+		if err != nil {
+			return err
 		}
-		if given {
-			if texts, err = s.Queries.AreTexts(args[1:]); err != nil {
-				return err
-			}
-		}
-		if err := words.Check(given, texts, &s); err != nil {
+		if err := words.Check(len(args) > 1 || s.Queries.Questions != "", &s); err != nil {
 			return err
 		}
 		o, err := s.Options(ctx)
@@ -97,39 +94,25 @@ token in ` + EnvToken + `.`,
 		}
 		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
 		switch {
-		case printed.highlight && given && !texts:
+		case printed.highlight && !texts:
 			return flags.Usagef("--highlight is for questions as texts")
-		case printed.highlight && !given && words.Expression():
-			return flags.Usagef("--highlight does not go with --expression without questions")
-		case o.Group != "" && !given && o.Group != search.GroupBest:
+		case printed.highlight && words.Expression():
+			return flags.Usagef("--highlight does not go with --keywords=expression")
+		case o.Group != "" && words.Alone() && o.Group != search.GroupBest:
 			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
-		case o.Group != "" && words.Run != "":
-			return flags.Usagef("--group does not go with --fuse: what a run has passages of is not known")
+		case words.Alone() && printed.stats != "":
+			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
 		}
 		if paths, err := names.paths(args[0]); err != nil {
 			return err
-		} else if len(paths) > 1 && (!given || words.Fuses()) {
+		} else if len(paths) > 1 && words.ByWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
-		if !given {
-			if printed.stats != "" {
-				return flags.Usagef("--stats counts what searches by vectors did, and there are none")
-			}
-			return a.openSearched(ctx, &names, args[0], func(x *searched) error {
-				snap := x.snap
-				m, err := a.mixer(ctx, &words, snap, o)
-				if err != nil {
-					return err
-				}
-				if !printed.highlight {
-					return m.onlyWords(ctx, nil, write)
-				}
-				return m.onlyWords(ctx, func(ids, texts []string, use func(*queries, search.Searcher) error) error {
-					return a.showWords(ctx, x, &s, ids, texts, use)
-				}, write)
-			})
+		answers := &answering{flags: &s, write: write, highlight: printed.highlight, warn: a.warn}
+		if words.Alone() {
+			return a.searchWords(ctx, args, &words, answers, o)
 		}
-		return a.search(ctx, &names, args, &words, &answering{flags: &s, write: write, highlight: printed.highlight, warn: a.warn}, o, printed.stats)
+		return a.search(ctx, &names, args, &words, answers, o, printed.stats)
 	})
 	return cmd
 }
@@ -148,11 +131,11 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		if answers.highlight {
 			answers.queries.high = a.newHighlighter(answers.queries, x)
 		}
-		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads, Bound: s.Bound}, &s.Device, func(engine searcher) error {
-			if !words.Fuses() {
+		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads}, &s.Device, func(engine searcher) error {
+			if !words.Hybrid {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			return a.fused(ctx, words, answers.queries, x.snap, engine, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
+			return a.fused(ctx, words, args[1:], answers, x.snap, engine, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
 				return answers.answerRemaining(ctx, engine, o, fuse)
 			})
 		})
@@ -160,6 +143,9 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 			return err
 		}
 		total := &answers.total
+		if n := total.FilterMissing; n > 0 {
+			a.warn("%s of --ids or --candidates not in the index, and passed over", out.Plural(n, "id is", "ids are"))
+		}
 		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, *total)
 	})

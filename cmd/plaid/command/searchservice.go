@@ -55,14 +55,14 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		return err
 	}
 	if !texts {
-		return flags.Usagef("a service is asked questions as texts: give them as arguments, or with --queries-text")
+		return flags.Usagef("a service is asked questions as texts: give them as arguments, or with --questions")
 	}
 	if _, err := s.Where.Condition(); err != nil {
 		return err
 	}
 	_, known := s.Remote()
 	known = append(known, words.Remote(map[string]any{}, "")...)
-	known = append(known, "json", "format", "tag", "payload", "highlight", "quiet", "verbose", "help")
+	known = append(known, "json", "format", "metadata", "highlight", "quiet", "verbose", "help")
 	other := ""
 	f.Visit(func(flag *pflag.Flag) {
 		if !slices.Contains(known, flag.Name) {

@@ -29,14 +29,14 @@ func TestSearchService(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, docs.Close())
 	args := [][]string{
-		{"--json", "--payload"},
+		{"--json", "--metadata"},
 		{"--format", "table", "--highlight"},
 		{"--format", "trec", "-k", "1"},
 		{"--json", "--where", "year < ?", "--param", "2020"},
-		{"--json", "--payload", "--group", "--highlight"},
+		{"--json", "--metadata", "--group", "--highlight"},
 		{"--json", "--hybrid", "--alpha", ".4"},
-		{"--json", "--hybrid", "--highlight", "--payload"},
-		{"--json", "--hybrid", "--highlight", "--group=sum", "--payload", "--like", "bee"},
+		{"--json", "--hybrid", "--highlight", "--metadata"},
+		{"--json", "--hybrid", "--highlight", "--group=sum", "--metadata", "--like", "bee"},
 	}
 	var want []string
 	for _, more := range args {
@@ -70,7 +70,7 @@ func TestSearchService(t *testing.T) {
 		{[]string{service.URL + "/docs"}, exitUsage, "which queries?"},
 		{[]string{service.URL + "/docs", " "}, exitUsage, "an empty question finds nothing"},
 		{[]string{service.URL + "/docs", "--queries", "q.npy"}, exitUsage, "questions as texts"},
-		{[]string{service.URL + "/docs", "x", "--bound", "worst"}, exitUsage, "--bound is for an index file"},
+		{[]string{service.URL + "/docs", "x", "--threads", "2"}, exitUsage, "--threads is for an index file"},
 		{[]string{service.URL + "/docs", "x", "--where", "yer > 1"}, exitFailed, "year"},
 		{[]string{service.URL + "/docs?a=b", "x"}, exitUsage, "ends in its name"},
 		{[]string{"http://localhost:1/docs", "x"}, exitFailed, "refused"},

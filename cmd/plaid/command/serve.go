@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ func (a *app) serveCommand() *cobra.Command {
 		}
 	}
 	var show, untilEOF, ready bool
+	var temporary string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a folder of indexes over HTTP",
@@ -50,7 +52,8 @@ The first signal ends it in order: /readyz says so, requests that run are finish
 and what waits is written. The second ends it at once, which loses nothing that was
 acknowledged. With --until-eof the end of stdin is such a signal: a program that
 starts the service for itself holds the other end of a pipe, which closes however
-that program ends. SIGHUP has tokens and certificates read again.`,
+that program ends; with --temporary a folder goes then. SIGHUP has tokens and
+certificates read again.`,
 		Example: `  plaid serve --data ./data
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,
@@ -61,6 +64,7 @@ that program ends. SIGHUP has tokens and certificates read again.`,
 	f.BoolVar(&show, "print-config", false, "print the settings in force as YAML, and end")
 	f.BoolVar(&ready, "ready", false, "ask the service that runs with these settings whether it is ready, and end: exit code 0, or 1")
 	f.BoolVar(&untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
+	f.StringVar(&temporary, "temporary", "", "`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the service with it")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "serve the folder without changing it, beside others that do the same; only indexes that have documents")
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		if err := c.Load(os.Environ(), f); err != nil {
@@ -83,19 +87,27 @@ that program ends. SIGHUP has tokens and certificates read again.`,
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
 		c.Reload = reload
-		c.Backend, c.LockTimeout = a.backend, a.lockTimeout
+		c.LockTimeout = a.lockTimeout
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		var listening func(string)
-		if untilEOF {
+		var left atomic.Bool // the program that this is for
+		switch {
+		case untilEOF:
 			listening = func(string) {
 				go func() { // until the process ends: a read of a terminal cannot be given up
 					defer end()
 					_, _ = io.Copy(io.Discard, a.in)
+					left.Store(true)
 				}()
 			}
+		case temporary != "":
+			return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
 		}
 		err := daemon.Run(ctx, c, a.console, os.Environ(), listening)
+		if left.Load() && temporary != "" {
+			err = errors.Join(err, os.RemoveAll(temporary))
+		}
 		if errors.Is(err, daemon.ErrConfig) || errors.Is(err, server.ErrTokens) {
 			return flags.UsageError{Err: err}
 		}

@@ -115,7 +115,7 @@ func (op *opener) openSearched(ctx context.Context, names *indexes, path string,
 func (op *opener) openSet(ctx context.Context, paths []string, write bool, use func(*index.Set) error) (err error) {
 	var set *index.Set
 	err = op.locked(ctx, func(wait time.Duration) (err error) {
-		set, err = index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: wait, Backend: op.backend, Logger: op.logger()})
+		set, err = index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: wait, Logger: op.logger()})
 		return err
 	})
 	if err != nil {
@@ -130,15 +130,10 @@ func (op *opener) withSearcher(ctx context.Context, x *searched, one search.Engi
 	if x.parts == nil {
 		return op.withEngine(ctx, x.snap, one, d, func(e *search.Engine) error { return use(e) })
 	}
-	o := &search.MultiOptions{Threads: one.Threads, Bound: one.Bound, Logger: op.logger()}
+	o := &search.MultiOptions{Threads: one.Threads, Logger: op.logger()}
 	var names []string
 	if d != nil {
 		names = strings.Split(d.Name, ",")
-		memory, err := op.attachable(d)
-		if err != nil {
-			return err
-		}
-		o.Attach.Memory = memory
 	}
 	return op.openDevices(ctx, names, func(devices []kernels.Device) (err error) {
 		o.Devices = devices

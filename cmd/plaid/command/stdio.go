@@ -36,18 +36,20 @@ type stdio struct {
 	args    []string
 	json    bool // --json is among them
 
-	quiet, verbose bool   // global flags
-	color          string // auto, always or never
+	quiet, verbose bool // global flags
 	stages         stages
 }
 
-// colours are those of stdout: of a terminal, unless NO_COLOR (https://no-color.org) or --color
-// says otherwise.
+// colours are those of stdout: of a terminal, unless NO_COLOR (https://no-color.org) is set, and
+// of anything else where CLICOLOR_FORCE is.
 func (t *stdio) colours() out.Colours {
+	force := os.Getenv("CLICOLOR_FORCE")
 	switch {
-	case t.color == "always":
+	case os.Getenv("NO_COLOR") != "":
+		return out.Colours{}
+	case force != "" && force != "0":
 		return out.Colours{On: true}
-	case t.color == "never" || t.outWidth == 0 || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb":
+	case t.outWidth == 0 || os.Getenv("TERM") == "dumb":
 		return out.Colours{}
 	}
 	// The console of Windows understands colours where one of these is set.

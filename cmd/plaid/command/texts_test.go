@@ -213,7 +213,7 @@ func TestInterruptedStdin(t *testing.T) {
 	code, _, stderr := try(t, "index", path, "--text", text, "--model", nano)
 	require.Equal(t, exitOK, code, stderr)
 	for _, args := range [][]string{
-		{"search", path, "--queries-text", "-"},
+		{"search", path, "--questions", "-"},
 		{"add", path, "--text", "-"},
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
 		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},

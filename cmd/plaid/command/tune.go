@@ -34,7 +34,6 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
 	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
 	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
-	f.Uint64Var(&t.o.Seed, "seed", 0, "`N` that decides which half of the queries is held out")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
 	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
@@ -45,7 +44,7 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 func (a *app) tuneCommand() *cobra.Command {
 	var t tuneFlags
 	cmd := &cobra.Command{
-		Use:   "tune INDEX {--queries FILE | --queries-text FILE | --reset}",
+		Use:   "tune INDEX {--questions FILE | --queries FILE | --reset}",
 		Short: "Find the cheapest search parameters and store them",
 		Long: `
 Find, for each k, the cheapest parameters whose searches reach a recall of the
@@ -130,7 +129,7 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, x *searched, set *querySet) (err error) {
 		engine, one := e.(*search.Engine)
 		if !one {
-			return flags.Usagef("%s is a folder of several indexes: parameters are stored in one; plaid split copies them", path)
+			return flags.Usagef("%s is a folder of several indexes: parameters are stored in one; plaid reshard copies them", path)
 		}
 		snap := x.snap
 		state, generation = snap.State(), snap.Generation()

@@ -21,11 +21,11 @@ func (a *app) updateCommand() *cobra.Command {
 	var names indexes
 	cmd := &cobra.Command{
 		Use:   "update INDEX {ID… | --where CONDITION} --set FIELD=JSON…",
-		Short: "Set fields in the payloads of documents",
+		Short: "Set fields in the metadata of documents",
 		Long: `
-Set fields in the payloads of the documents that meet a condition
+Set fields in the metadata of the documents that meet a condition
 (docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
-fields stay as they are. A document without payload gets one; if a payload is no
+fields stay as they are. A document without metadata gets it; if metadata is no
 JSON object, nothing is changed.
 
 Or give ids of documents. The id of one that is stored as passages stands for these;

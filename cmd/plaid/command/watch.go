@@ -68,7 +68,7 @@ meanwhile. While another process has it open the changes wait.`,
 			a.lockTimeout = lockPatience
 		}
 		s.app, s.path, s.root = a, args[0], args[1]
-		s.build.Threads, s.build.Memory, s.build.Backend, s.build.Logger = work.Threads, work.Memory, a.backend, a.logger()
+		s.build.Threads, s.build.Memory, s.build.Logger = work.Threads, work.Memory, a.logger()
 		made, err := a.modelOf(ctx, s.path)
 		if err != nil {
 			return err

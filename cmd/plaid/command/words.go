@@ -1,43 +1,38 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
-	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// mixer fuses results by vectors with those by words, or with those of a run.
+// mixer searches for the words of questions, and fuses what it finds with results by vectors.
 type mixer struct {
 	app    *app
 	flags  *flags.Words
 	snap   *index.Snapshot
 	wanted search.Options // of the results in the end
 	filter *roaring.Bitmap
-	engine search.Searcher // tells what matched, where it is wanted
-
-	texts map[string]string // of --text-queries
-	run   *eval.Run         // of --fuse
+	engine search.Searcher   // tells what matched, where it is wanted
+	texts  map[string]string // of questions beside vectors, by the ids of these
 }
 
-// mixer reads what the flags name.
 func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*mixer, error) {
 	m := &mixer{app: a, flags: f, snap: snap, wanted: o}
-	var err error
-	if f.Run != "" {
-		if m.run, err = f.ReadRun(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if f.ByWords() && o.Filter != nil {
+	if o.Filter != nil {
+		var err error
 		if m.filter, err = o.Filter.Ordinals(ctx, snap); err != nil {
 			return nil, err
 		}
@@ -45,69 +40,67 @@ func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o
 	return m, nil
 }
 
-// readTexts reads the file of --text-queries.
-func (m *mixer) readTexts(ctx context.Context) (ids, texts []string, err error) {
-	if m.flags.Texts == "" {
-		return []string{"0"}, []string{m.flags.Text}, nil
+// readQuestions reads questions in their order. Those without ids have the numbers of their rows.
+func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string, err error) {
+	known := map[string]bool{}
+	for text, err := range f.Texts(ctx, questions, a.in) {
+		if err != nil {
+			return nil, nil, err
+		}
+		id := cmp.Or(text.ID, strconv.Itoa(len(ids)))
+		if known[id] {
+			return nil, nil, &encode.TextError{Path: f.Questions, Row: len(ids), ID: id, Err: errors.New("the id comes twice")}
+		}
+		known[id] = true
+		ids, texts = append(ids, id), append(texts, text.Full())
 	}
-	if ids, texts, err = m.flags.ReadTexts(ctx, m.app.in); err != nil {
-		return nil, nil, err
-	}
-	m.texts = make(map[string]string, len(ids))
-	for i, id := range ids {
-		m.texts[id] = texts[i]
+	if len(ids) == 0 {
+		return nil, nil, noQueries(f.Questions)
 	}
 	return ids, texts, nil
 }
 
-// prepare makes sure that each query has its text.
-func (m *mixer) prepare(ctx context.Context, q *queries) error {
-	switch {
-	case m.run != nil:
-		missing, first := 0, ""
-		for i := range q.Len() {
-			if id := q.ID(i); !m.run.Has(id) {
-				if missing++; missing == 1 {
-					first = id
-				}
-			}
+// readBeside reads the questions that lie beside vectors: those of a file by their ids, arguments
+// in their order.
+func (m *mixer) readBeside(ctx context.Context, f *flags.Queries, questions []string, q *queries) error {
+	ids, texts, err := m.app.readQuestions(ctx, f, questions)
+	if err != nil {
+		return err
+	}
+	if f.Questions == "" && len(ids) != q.Len() {
+		return flags.Usagef("there are %s and %s of --queries: give one for each, or --questions with their ids", out.Plural(len(ids), "question"), out.Plural(q.Len(), "query", "queries"))
+	}
+	m.texts = make(map[string]string, len(ids))
+	for i, id := range ids {
+		if f.Questions == "" {
+			id = q.ID(i)
 		}
-		if missing > 0 {
-			m.app.warn("%d of %d queries (%q is the first) are not in %s: nothing is fused with theirs", missing, q.Len(), first, m.flags.Run)
+		m.texts[id] = texts[i]
+	}
+	for i := range q.Len() {
+		if id := q.ID(i); m.texts[id] == "" {
+			return fmt.Errorf("query %q has no text in %s: %w", id, f.Questions, errNotFound)
 		}
-	case m.flags.Texts != "":
-		if _, _, err := m.readTexts(ctx); err != nil {
-			return err
-		}
-		for i := range q.Len() {
-			if id := q.ID(i); m.texts[id] == "" {
-				return fmt.Errorf("query %q has no text in %s: %w", id, m.flags.Texts, errNotFound)
-			}
-		}
-	case !m.flags.Hybrid && q.Len() != 1:
-		return flags.Usagef("--text-query is for one query, and there are %d; give their texts with --text-queries", q.Len())
 	}
 	return nil
 }
 
 // text is what to search for with a query of a batch.
 func (m *mixer) text(batch *querySet, i int) string {
-	switch {
-	case m.flags.Hybrid:
+	if batch.words != nil {
 		return batch.words[i]
-	case m.flags.Texts != "":
-		return m.texts[batch.ids[i]]
 	}
-	return m.flags.Text
+	return m.texts[batch.ids[i]]
 }
 
-// both fuses the results of a batch with the other side. kw is nil for a run.
+// both fuses the results of a batch with what has the words of its questions.
 func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
 	for i := range results {
-		other, err := m.other(ctx, kw, batch, i)
+		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
 		if err == nil {
-			if other, err = m.flags.Fuse(search.Ranked(results[i].Hits), other, m.wanted.K); err == nil {
-				results[i].Hits, err = m.hits(ctx, batch, i, other)
+			var fused []search.RankedHit
+			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), m.wanted.K); err == nil {
+				results[i].Hits, err = m.hits(ctx, batch, i, fused)
 			}
 		}
 		if err != nil {
@@ -115,26 +108,6 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 		}
 	}
 	return nil
-}
-
-// other is the side that is not of vectors.
-func (m *mixer) other(ctx context.Context, kw *keywords.Index, batch *querySet, i int) (hits []search.RankedHit, err error) {
-	if m.run == nil {
-		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
-		return search.Ranked(found), err
-	}
-	for _, h := range m.run.Ranked(batch.ids[i], eval.TiesTREC) {
-		ordinal, ok, err := m.snap.Ordinal(h.Doc)
-		switch {
-		case err != nil:
-			return nil, err
-		case ok:
-			hits = append(hits, search.RankedHit{Hit: search.Hit{ID: h.Doc, Ordinal: ordinal}, Score: h.Score})
-		case !m.wanted.AllowMissing:
-			return nil, fmt.Errorf("%s: %w: %.100q (--allow-missing passes over it)", m.flags.Run, search.ErrUnknownID, h.Doc)
-		}
-	}
-	return hits, nil
 }
 
 // words searches for a text: documents, or with a group documents of passages.
@@ -203,60 +176,65 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 	return hits, nil
 }
 
-// fused answers queries with both sides; answer searches by vectors, with options that
+// fused answers queries by vectors and by words; answer searches by vectors, with options that
 // it is given, and hands each batch of results over before it is printed. It goes on
 // where it was if it is called again.
-func (a *app) fused(ctx context.Context, f *flags.Words, q *queries, snap *index.Snapshot, engine search.Searcher, o search.Options,
+func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, answers *answering, snap *index.Snapshot, engine search.Searcher, o search.Options,
 	answer func(search.Options, func(*querySet, []search.Result) error) error) error {
 	m, err := a.mixer(ctx, f, snap, o)
 	if err != nil {
 		return err
 	}
-	if err := m.prepare(ctx, q); err != nil {
-		return err
+	if answers.queries.texts == nil {
+		if err := m.readBeside(ctx, &answers.flags.Queries, questions, answers.queries); err != nil {
+			return err
+		}
 	}
 	m.engine = engine
 	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "", false // that is told of what both have brought
-	use := func(kw *keywords.Index) error {
+	return a.withKeywords(ctx, snap, nil, func(kw *keywords.Index) error {
 		return answer(o, func(batch *querySet, results []search.Result) error { return m.both(ctx, kw, batch, results) })
-	}
-	if m.run != nil {
-		return use(nil)
-	}
-	return a.withKeywords(ctx, snap, nil, use)
+	})
 }
 
-// onlyWords searches where there are no vectors. shown, where it is set, makes queries of the texts
-// and what finds their words in hits.
-func (m *mixer) onlyWords(ctx context.Context, shown func(ids, texts []string, use func(*queries, search.Searcher) error) error, write hitWriter) error {
-	ids, texts, err := m.readTexts(ctx)
-	if err != nil {
-		return err
-	}
-	if shown != nil {
-		return shown(ids, texts, func(q *queries, engine search.Searcher) error {
+// searchWords answers questions by their words alone.
+func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, answers *answering, o search.Options) error {
+	return a.openSearched(ctx, &indexes{}, args[0], func(x *searched) error {
+		m, err := a.mixer(ctx, f, x.snap, o)
+		if err != nil {
+			return err
+		}
+		ids, texts, err := a.readQuestions(ctx, &answers.flags.Queries, args[1:])
+		if err != nil {
+			return err
+		}
+		asked := len(args) > 1
+		if !answers.highlight {
+			return m.search(ctx, ids, texts, asked, nil, answers.write)
+		}
+		return a.showWords(ctx, x, answers.flags, ids, texts, func(q *queries, engine search.Searcher) error {
 			m.engine = engine
-			return m.search(ctx, ids, texts, q, write)
+			return m.search(ctx, ids, texts, asked, q, answers.write)
 		})
-	}
-	return m.search(ctx, ids, texts, nil, write)
+	})
 }
 
-// search searches for words. asked are the same texts as vectors; nil: they are not needed.
-func (m *mixer) search(ctx context.Context, ids, texts []string, asked *queries, write hitWriter) error {
+// search searches for words. asked says that the texts are arguments; encoded are they as vectors,
+// nil if these are not needed.
+func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are made anew
 	return m.app.withKeywords(ctx, m.snap, nil, func(kw *keywords.Index) error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
 			batch := &querySet{}
-			if asked != nil {
+			if encoded != nil {
 				var err error
-				if batch, err = asked.read(ctx, next, end); err != nil {
+				if batch, err = encoded.read(ctx, next, end); err != nil {
 					return err
 				}
 			}
 			batch.ids, batch.words = ids[next:end], texts[next:end]
-			if m.flags.Texts == "" {
+			if asked {
 				batch.texts = texts[next:end]
 			}
 			results := make([]search.Result, end-next)

@@ -49,7 +49,6 @@ type Config struct {
 	// MaxBody and MaxMemory decide about the other limits in bytes: see limits.
 	MaxBody, MaxMemory        int64
 	WorkTimeout, DrainTimeout time.Duration
-	UnreadyTime               time.Duration
 	Rate                      float64
 
 	LogFormat, LogLevel string
@@ -127,7 +126,7 @@ func NewConfig() *Config {
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
-	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, device, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
@@ -152,7 +151,6 @@ func NewConfig() *Config {
 		"and a training half as much as all requests (0: no limit)")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
-	span("unready-time", &c.UnreadyTime, 0, "how long /readyz says that the service ends before it takes no more requests")
 	add("rate", rateValue{&c.Rate}, false, "requests a second of one client; twice as many may come at once (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")

@@ -44,7 +44,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err := c.checkModel(); err != nil {
 		return err
 	}
-	serving := &server.ServeOptions{Drain: c.DrainTimeout, Unready: c.UnreadyTime}
+	serving := &server.ServeOptions{Drain: c.DrainTimeout}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
 		if err != nil {
@@ -188,7 +188,7 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 
 // withTools answers agents below /mcp.
 func withTools(s *server.Server, version string) http.Handler {
-	agents := mcp.New(mcp.In(s), version, nil).Handler(s, nil)
+	agents := mcp.New(mcp.In(s), version).Handler(s)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mcp" {
 			agents.ServeHTTP(w, r)
@@ -439,5 +439,38 @@ func below(path string, s http.Handler) http.Handler {
 			return
 		}
 		s.ServeHTTP(w, r)
+	})
+}
+
+// Files are paths of index files that are served, and not changed. Each is named by its
+// file name without .plaid.
+type Files []string
+
+func nameOf(path string) string { return strings.TrimSuffix(filepath.Base(path), ".plaid") }
+
+// Check implements [Elsewhere].
+func (f *Files) Check() (bool, error) {
+	names := map[string]string{}
+	for _, path := range *f {
+		name := nameOf(path)
+		if err := collection.CheckName(name); err != nil {
+			return true, fmt.Errorf("%s: %w", path, err)
+		}
+		if other, twice := names[name]; twice {
+			return true, fmt.Errorf("%s and %s have the same name", other, path)
+		}
+		names[name] = path
+	}
+	return len(*f) > 0, nil
+}
+
+// Open implements [Elsewhere]. Other processes may change the files: see [store.Shared].
+func (f *Files) Open(ctx context.Context, c *Config, log *slog.Logger) (collection.Set, func() error, error) {
+	paths := map[string]string{}
+	for _, path := range *f {
+		paths[nameOf(path)] = path
+	}
+	return store.Shared(ctx, paths, &store.Options{
+		Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: log, Derive: store.DeriveKeywords(log),
 	})
 }

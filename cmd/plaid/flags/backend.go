@@ -21,9 +21,13 @@ type backend struct {
 }
 
 func (b *backend) register(f *pflag.FlagSet) {
-	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
-	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, device, graph; of a server api, query-prefix, "+
+	b.registerName(f)
+	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, graph; of a server api, query-prefix, "+
 		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
+}
+
+func (b *backend) registerName(f *pflag.FlagSet) {
+	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
 }
 
 // local applies the flags to options of a folder, or what an index keeps of it where
@@ -44,8 +48,6 @@ func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
 		switch key {
 		case "library":
 			o.Library = value
-		case "device":
-			o.Device = value
 		case "graph":
 			o.Graph = value
 		default:

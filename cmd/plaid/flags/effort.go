@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
 // Effort are the flags for the budgets of a search, from which its speed and its
@@ -23,11 +24,20 @@ func (e *Effort) Apply(o *search.Options) {
 }
 
 // Efforts are the same flags with lists, of which all combinations are measured.
-type Efforts struct{ Probes, Approx, Exact []int }
+type Efforts struct{ probes, approx, exact []int }
 
 // Register adds the flags.
 func (e *Efforts) Register(f *pflag.FlagSet) {
-	f.Var(Ints(&e.Probes, 0, 1, 2, 4, 8, 16, 32), "probes", "centroids to probe for a query token (0: derived)")
-	f.Var(Ints(&e.Approx, 0, 0), "approx", "documents that get an approximate score at most (0: derived)")
-	f.Var(Ints(&e.Exact, 0), "exact", "documents that get an exact score at most (0: derived; default 0 and 1, 2, 4, 8 times k)")
+	f.Var(Ints(&e.probes, 0), "probes", "centroids to probe for a query token, such as 1,2,4,8 (0: derived)")
+	f.Var(Ints(&e.approx, 0), "approx", "documents that get an approximate score at most (0: derived)")
+	f.Var(Ints(&e.exact, 0), "exact", "documents that get an exact score at most (0: derived)")
+}
+
+// Settings are all combinations for searches of k in an index of some centroids; none if no flag
+// was given.
+func (e *Efforts) Settings(k, centroids int) []quality.Setting {
+	if e.probes == nil && e.approx == nil && e.exact == nil {
+		return nil
+	}
+	return quality.Grid(k, centroids, e.probes, e.approx, e.exact)
 }

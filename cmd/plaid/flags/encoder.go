@@ -21,8 +21,6 @@ import (
 // Encoder are the flags of what turns texts into token vectors.
 type Encoder struct {
 	Dir string // of the model
-	// Any lets vectors of another model than the index has be used.
-	Any bool
 
 	precision      string
 	settings       string
@@ -47,10 +45,21 @@ func (e *Encoder) Register(f *pflag.FlagSet) {
 	e.backend.register(f)
 }
 
-// RegisterFolder adds those of a model's folder alone.
-func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
+// RegisterQueries adds those of commands that encode questions for an index, which keeps the
+// rest.
+func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
+	e.registerModel(f)
+	e.backend.registerName(f)
+}
+
+func (e *Encoder) registerModel(f *pflag.FlagSet) {
 	e.set = f
 	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
+}
+
+// RegisterFolder adds those of a model's folder alone.
+func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
+	e.registerModel(f)
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
 		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
 	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
@@ -65,11 +74,6 @@ func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
 // RegisterLength adds the flag for how long documents may be.
 func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", "the longest document in tokens of the model; what is longer is cut (0: as its folder says)")
-}
-
-// RegisterAny adds the flag that overrules the check of models.
-func (e *Encoder) RegisterAny(f *pflag.FlagSet) {
-	f.BoolVar(&e.Any, "any-model", false, "go on although the index was made by another model: scores mean nothing unless the two are the same but for their files")
 }
 
 // Given says whether a flag of the group was given.
@@ -147,8 +151,7 @@ type Opening struct {
 }
 
 // Open opens the model of --model, or that of an index, and says what an index is
-// to know of it. Another model than that of the index is an error, but for
-// --any-model.
+// to know of it. Another model than that of the index is an error.
 func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *storage.Model, error) {
 	of := how.Of
 	dir, o, err := e.Options(of, how.Threads, how.Logger)
@@ -169,7 +172,7 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 	if err == nil && how.Queries {
 		m.Near = enc.Config().Near
 	}
-	if err == nil && !e.Any {
+	if err == nil {
 		err = checkModel(of, m)
 	}
 	if err != nil {
@@ -187,7 +190,7 @@ func checkModel(of, m *storage.Model) error {
 	if of.Precision != m.Precision {
 		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, m.Precision, of.Precision)
 	}
-	return fmt.Errorf("%w (--any-model overrules this)", err)
+	return err
 }
 
 // ModelFile is the name of the file that says what made vectors, beside them.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -65,7 +66,8 @@ func TestEffort(t *testing.T) {
 	require.Equal(t, search.Options{K: 1, Probes: 3, Approx: 4, Exact: 5}, o)
 	var lists Efforts
 	parse(t, lists.Register, "--probes", "1,2")
-	require.Equal(t, Efforts{Probes: []int{1, 2}, Approx: []int{0}}, lists)
+	require.Equal(t, []quality.Setting{{Probes: 1}, {Probes: 2}}, lists.Settings(10, 64))
+	require.Empty(t, new(Efforts).Settings(10, 64))
 }
 
 // The limit on memory holds as long as it is asked for, and does not raise one
@@ -106,7 +108,7 @@ func TestInputs(t *testing.T) {
 	usage(t, err, "1 --ids for 2 --vectors: give one for each")
 
 	_, err = new(Queries).AreTexts(nil)
-	usage(t, err, "which queries? give --queries-text")
+	usage(t, err, "which queries? give --questions")
 	_, err = new(Queries).AreTexts([]string{})
 	usage(t, err, "which queries? give questions as arguments")
 	var plain Queries
@@ -117,7 +119,7 @@ func TestInputs(t *testing.T) {
 	parse(t, q.Register, "--queries", file(t, "text.jsonl", `{"_id": "a", "text": "b"}`+"\n"))
 	_, err = q.Open(t.Context(), nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
-	require.ErrorContains(t, err, "texts go to --text and --queries-text")
+	require.ErrorContains(t, err, "texts go to --text and --questions")
 }
 
 func TestStdin(t *testing.T) {
@@ -126,7 +128,7 @@ func TestStdin(t *testing.T) {
 		parse(t, d.Register, args...)
 		return d.Open(t.Context(), strings.NewReader(stdin))
 	}
-	src, err := open(twoDocs, "--vectors", "-", "--input-format", "jsonl")
+	src, err := open(twoDocs, "--vectors", "-")
 	require.NoError(t, err)
 	copied := src.(*copiedSource).path
 	require.FileExists(t, copied)
@@ -141,28 +143,35 @@ func TestStdin(t *testing.T) {
 	require.NoError(t, src.Close())
 	require.NoFileExists(t, copied)
 
-	_, err = open(twoDocs, "--vectors", "-")
-	usage(t, err, "stdin: --input-format is missing")
-	_, err = open(twoDocs, "--vectors", "-", "--vectors", "-", "--input-format", "jsonl")
+	_, err = open(twoDocs, "--vectors", "-", "--vectors", "-")
 	usage(t, err, "stdin (-) can be read once")
-	_, err = open("no vectors\n", "--vectors", "-", "--input-format", "jsonl")
+	_, err = open("no vectors\n", "--vectors", "-")
 	require.ErrorContains(t, err, "stdin: line 1")
-	src, err = open(`{"_id": "a", "vectors": [[1e99, 2]]}`+"\n", "--vectors", "-", "--input-format", "jsonl")
+	src, err = open(`{"_id": "a", "vectors": [[1e99, 2]]}`+"\n", "--vectors", "-")
 	require.NoError(t, err)
 	for _, err := range src.Docs(t.Context(), 0, 1) {
 		require.ErrorContains(t, err, "stdin: line 1")
 	}
 	require.NoError(t, src.Close())
-	// A name that tells the format needs no flag, and is not overruled by one.
-	src, err = open("", "--vectors", file(t, "a.jsonl", twoDocs), "--input-format", "npy")
-	require.NoError(t, err)
-	require.NoError(t, src.Close())
+	// The first bytes say how vectors are written.
+	for head, want := range map[string]string{"\x93NUMPY\x01\x00": "npy", "PK\x03\x04": "npz", "\x10\x01\x00\x00\x00\x00\x00\x00{": "safetensors", "{": "jsonl", "": "jsonl"} {
+		require.Equal(t, want, formatOf([]byte(head)))
+	}
+	// So do those of questions: a text a line needs no name.
+	for stdin, want := range map[string]string{"what is it?\n": "what is it?", `{"text": "a"}` + "\n": "a"} {
+		var q Queries
+		parse(t, q.Register, "--questions", "-")
+		for text, err := range q.Texts(t.Context(), nil, strings.NewReader(stdin)) {
+			require.NoError(t, err)
+			require.Equal(t, want, text.Text)
+		}
+	}
 }
 
 func TestSearch(t *testing.T) {
 	run := file(t, "run", "a Q0 d1 1 9 t\na Q0 d2 2 8 t\n")
 	var s Search
-	parse(t, s.Register, "--candidates", run, "-k", "3", "--exact", "7", "--allow-missing", "--filter", file(t, "ids", "d1\n\nd1\n"))
+	parse(t, s.Register, "--candidates", run, "-k", "3", "--exact", "7", "--ids", file(t, "ids", "d1\n\nd1\n"))
 	o, err := s.Options(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, search.Candidates, o.Mode)
@@ -180,23 +189,15 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, 2, n)
 	require.Equal(t, "b", first)
 
-	for _, c := range []struct {
-		args []string
-		text string
-	}{
-		{[]string{"--mode", "candidates"}, "--mode candidates needs --candidates"},
-		{[]string{"--mode", "pruned", "--candidates", run}, "--candidates goes with --mode candidates, not with --mode pruned"},
-	} {
-		var s Search
-		parse(t, s.Register, c.args...)
-		_, err := s.Options(t.Context())
-		usage(t, err, c.text)
-	}
+	s = Search{}
+	parse(t, s.Register, "--exhaustive", "--candidates", run)
+	_, err = s.Options(t.Context())
+	usage(t, err, "give one of them")
 	s = Search{}
 	parse(t, s.Register)
 	o, err = s.Options(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, search.Options{K: 10}, o)
+	require.Equal(t, search.Options{K: 10, AllowMissing: true}, o)
 	require.False(t, s.PerQuery())
 }
 

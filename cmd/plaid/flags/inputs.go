@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -18,30 +19,29 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Documents are the flags that name the files of documents. Each may be given
 // several times, one collection after another.
 type Documents struct {
-	Vectors                       []string
-	Model                         string // what made them
-	lengths, masks, ids, payloads []string
-	flag                          string // that names the vectors; "": --vectors
-	set                           *pflag.FlagSet
+	Vectors                []string
+	Model                  string // what made them
+	lengths, ids, payloads []string
+	flag                   string // that names the vectors; "" means --vectors
 }
 
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 	VectorsModel(f, &d.Model)
 }
 
 // RegisterPayload adds the flag for what is stored beside them.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.payloads, "payload", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	f.StringArrayVar(&d.payloads, "metadata", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
 }
 
 // Identity stands for the files that are named, by their places, sizes and times: it is
@@ -49,7 +49,7 @@ func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
 // file, such as a pipe, or is not there.
 func (d *Documents) Identity() (string, error) {
 	sum := sha256.New()
-	for _, files := range [][]string{d.Vectors, d.lengths, d.masks, d.ids, d.payloads} {
+	for _, files := range [][]string{d.Vectors, d.lengths, d.ids, d.payloads} {
 		fmt.Fprintln(sum, len(files))
 		for _, name := range files {
 			path, err := filepath.Abs(name)
@@ -69,10 +69,10 @@ func (d *Documents) Identity() (string, error) {
 // CheckTexts finds flags that do not go together: documents are texts that are
 // encoded, or vectors.
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
-	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.masks != nil || d.ids != nil || d.payloads != nil
+	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.ids != nil || d.payloads != nil
 	switch {
 	case t.Given() && d.payloads != nil && len(d.Vectors) == 0:
-		return Usagef("--payload goes with --vectors: with --text the other fields of each object, or columns of each row, are its payload")
+		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of each row, are its metadata")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
 	case !t.Given() && (e.Given() || t.other()):
@@ -93,22 +93,19 @@ func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 // RegisterScored adds the flags of documents to be scored as they are.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	d.flag = "docs"
-	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 }
 
 // registerParts adds the flags of the files beside the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
-	d.set = f
-	registerInputFormat(f)
 	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
-	f.StringArrayVar(&d.masks, "mask", nil, "`FILE` [docs, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
 }
 
 // Given says whether any of the flags was.
 func (d *Documents) Given() bool {
-	return len(d.Vectors)+len(d.lengths)+len(d.masks)+len(d.ids)+len(d.payloads) > 0
+	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
 }
 
 func (d *Documents) name() string { return cmp.Or(d.flag, "vectors") }
@@ -125,7 +122,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 	for _, part := range []struct {
 		flag  string
 		files *[]string
-	}{{"lengths", &d.lengths}, {"mask", &d.masks}, {"ids", &d.ids}, {"payload", &d.payloads}} {
+	}{{"lengths", &d.lengths}, {"ids", &d.ids}, {"metadata", &d.payloads}} {
 		switch len(*part.files) {
 		case n:
 		case 0:
@@ -143,9 +140,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 		}
 	}()
 	for i := range n {
-		s, err := openVectors(ctx, d.set, stdin, vectors.Files{
-			Vectors: d.Vectors[i], Lengths: d.lengths[i], Mask: d.masks[i], IDs: d.ids[i], Payload: d.payloads[i],
-		})
+		s, err := openVectors(ctx, stdin, vectors.Files{Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i]})
 		if errors.Is(err, vectors.ErrNoLengths) {
 			return nil, Usagef("%w; --lengths names the file that says how many tokens each document has", err)
 		}
@@ -180,64 +175,47 @@ func namesOf(paths []string) string {
 }
 
 // Queries are the flags that say which queries there are: files of vectors, or
-// texts and a model.
+// questions as texts and a model.
 type Queries struct {
-	Vectors            string
-	Text               string // file of texts
-	Encoder            Encoder
-	model              string // what made the vectors
-	lengths, mask, ids string
-	format             string // of the texts
-	set                *pflag.FlagSet
-	textless           bool // texts are of no use to the command
+	Vectors   string
+	Questions string // file of texts
+	Encoder   Encoder
+	// Beside lets questions lie beside vectors: their words are searched for.
+	Beside bool
+
+	lengths, ids string
+	textless     bool // texts are of no use to the command
 }
 
 // Register adds the flags.
 func (q *Queries) Register(f *pflag.FlagSet) {
-	f.StringVar(&q.Text, "queries-text", "", "`FILE` of queries to encode: .jsonl, .csv, .tsv or .txt (a query a line), - for stdin")
-	var words []string
-	for _, format := range encode.Formats() {
-		words = append(words, string(format))
-	}
-	f.Var(Choice(&q.format, "", words...), "queries-format", "how the texts of --queries-text are written (default: by the name of the file; stdin: jsonl)")
-	q.Encoder.Register(f)
-	q.Encoder.RegisterAny(f)
+	f.StringVar(&q.Questions, "questions", "", "`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), - for stdin, which is .jsonl or .txt")
+	q.Encoder.RegisterQueries(f)
 	q.RegisterVectors(f)
-	VectorsModel(f, &q.model)
 }
 
 // RegisterVectors adds the flags of queries that are vectors.
 func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
-	q.set = f
-	q.textless = f.Lookup("queries-text") == nil
-	registerInputFormat(f)
-	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, .maxsim, - for stdin")
+	q.textless = f.Lookup("questions") == nil
+	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
-	f.StringVar(&q.mask, "query-mask", "", "`FILE` [queries, rows] of booleans or integers, for padded vectors: 0 is padding")
 	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
 }
 
-// Given says whether a flag of the group was given.
-func (q *Queries) Given() bool {
-	return q.Vectors != "" || q.Text != "" || q.lengths != "" || q.mask != "" || q.ids != "" || q.model != "" || q.Encoder.Given()
-}
-
-// Asked says whether there are queries, beside those of the command line.
-func (q *Queries) Asked() bool { return q.Vectors != "" || q.Text != "" }
-
-// AreTexts says whether queries are texts, those of the command line included, and
-// finds flags that do not go together.
+// AreTexts reports whether the queries are texts that are to be encoded, those of the command
+// line included, and finds flags that do not go together.
 func (q *Queries) AreTexts(questions []string) (bool, error) {
-	texts := len(questions) > 0 || q.Text != ""
+	asked := len(questions) > 0 || q.Questions != ""
+	texts := asked && q.Vectors == ""
 	switch {
-	case len(questions) > 0 && (q.Text != "" || q.Vectors != ""):
-		return false, Usagef("questions are arguments, or in the file of --queries-text or --queries")
-	case q.Text != "" && q.Vectors != "":
-		return false, Usagef("--queries-text does not go with --queries")
-	case texts && (q.lengths != "" || q.mask != "" || q.ids != "" || q.model != ""):
-		return false, Usagef("--query-lengths, --query-mask, --query-ids and --vectors-model go with --queries")
-	case q.format != "" && q.Text == "":
-		return false, Usagef("--queries-format goes with --queries-text")
+	case len(questions) > 0 && q.Questions != "":
+		return false, Usagef("questions are arguments, or in the file of --questions")
+	case asked && q.Vectors != "" && !q.Beside:
+		return false, Usagef("--queries is vectors: questions beside it need --hybrid")
+	case q.Vectors == "-" && q.Questions == "-":
+		return false, Usagef("stdin (-) can be read once")
+	case texts && (q.lengths != "" || q.ids != ""):
+		return false, Usagef("--query-lengths and --query-ids go with --queries")
 	case !texts && q.Encoder.Given():
 		return false, Usagef("flags of a model go with questions as texts")
 	case !texts && q.Vectors == "":
@@ -258,27 +236,27 @@ func (q *Queries) missing(questions []string) string {
 	case q.textless:
 		return "--queries is missing: the file of the query vectors"
 	case questions == nil:
-		return "which queries? give --queries-text, a file of texts, or --queries, a file of vectors"
+		return "which queries? give --questions, a file of texts, or --queries, a file of vectors"
 	}
-	return "which queries? give questions as arguments, --queries-text, a file of texts, or --queries, a file of vectors"
+	return "which queries? give questions as arguments, --questions, a file of texts, or --queries, a file of vectors"
 }
 
 // Name is what errors call the queries.
 func (q *Queries) Name() string {
 	switch {
-	case q.Vectors == "-", q.Text == "-":
+	case q.Vectors == "-", q.Vectors == "" && q.Questions == "-":
 		return "stdin"
 	case q.Vectors != "":
 		return q.Vectors
-	case q.Text != "":
-		return q.Text
+	case q.Questions != "":
+		return q.Questions
 	}
 	return "questions"
 }
 
-// Texts are the queries that are texts.
+// Texts are the questions.
 func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	if q.Text == "" {
+	if q.Questions == "" {
 		return func(yield func(encode.Text, error) bool) {
 			for _, text := range questions {
 				if !yield(encode.Text{Text: text}, nil) {
@@ -287,34 +265,33 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 			}
 		}
 	}
-	t := Texts{Paths: []string{q.Text}, format: q.format}
-	return t.all(ctx, stdin, nil)
+	t := Texts{Paths: []string{q.Questions}}
+	if q.Questions != "-" {
+		return t.all(ctx, stdin, nil)
+	}
+	return func(yield func(encode.Text, error) bool) {
+		r := bufio.NewReader(files.ContextReader(ctx, stdin))
+		if first, _ := r.Peek(1); len(first) == 1 && first[0] != '{' {
+			t.format = string(encode.FormatLines)
+		}
+		t.all(ctx, r, nil)(yield)
+	}
 }
 
 // Open opens queries that are vectors.
 func (q *Queries) Open(ctx context.Context, stdin io.Reader) (vectors.Source, error) {
-	s, err := openVectors(ctx, q.set, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, Lengths: q.lengths, Mask: q.mask, IDs: q.ids})
+	s, err := openVectors(ctx, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, Lengths: q.lengths, IDs: q.ids})
 	return s, withTextHint(q.Vectors, err)
 }
 
-// Single says whether nothing tells where one query of an array ends.
-func (q *Queries) Single() bool { return q.lengths == "" && q.mask == "" }
-
-// Model is what made queries that are vectors; nil if nobody says, or if it is not
-// to be checked.
-func (q *Queries) Model() (*storage.Model, error) {
-	m, err := ParseModel(q.model)
-	if q.Encoder.Any {
-		m = nil
-	}
-	return m, err
-}
+// Single reports whether nothing tells where one query of an array ends.
+func (q *Queries) Single() bool { return q.lengths == "" }
 
 // withTextHint tells those who hand in texts what is wanted.
 func withTextHint(path string, err error) error {
 	ext := strings.ToLower(filepath.Ext(path))
 	if errors.Is(err, vectors.ErrFormat) && (ext == ".jsonl" || ext == ".ndjson") {
-		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}; texts go to --text and --queries-text, with --model`, err)
+		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}; texts go to --text and --questions, with --model`, err)
 	}
 	return err
 }

@@ -48,14 +48,3 @@ func (d *Device) Register(f *pflag.FlagSet) {
 func (d *Device) RegisterEncoding(f *pflag.FlagSet) {
 	f.StringVar(&d.Name, "device", "", "`NAME` of the device that encodes texts: cpu, cuda:0 and so on, or auto for a GPU if there is one; several with commas (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
 }
-
-// RegisterSearch adds the flags for commands that encode and search on the device.
-func (d *Device) RegisterSearch(f *pflag.FlagSet) {
-	d.Register(f)
-	d.registerMemory(f)
-}
-
-// registerMemory adds the flag for those that keep an index on the device.
-func (d *Device) registerMemory(f *pflag.FlagSet) {
-	f.Var(Size(&d.Memory, 0), "device-memory", "how much of the device's memory to use (0: what is free); an index that does not fit is streamed through")
-}

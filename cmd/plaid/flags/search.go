@@ -18,48 +18,45 @@ type Search struct {
 	Queries Queries
 	Where   Where
 	Effort
-	// Bound is the errors of coarse scores to allow for.
-	Bound   kernels.Bound
 	Threads int
 	Device  Device
 	// Candidates is the run that --candidates names.
 	Candidates string
 
-	k            int
-	mode         string
-	filter       string
-	allowMissing bool
-	group        string
-	passages     int
-	feedback     search.Feedback
-	set          *pflag.FlagSet
-	run          *eval.Run // of mode candidates
+	k          int
+	exhaustive bool
+	ids        string
+	group      string
+	passages   int
+	feedback   search.Feedback
+	run        *eval.Run // of --candidates
 }
 
 // Register adds the flags.
 func (s *Search) Register(f *pflag.FlagSet) {
-	s.set = f
-	s.Queries.Register(f)
-	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
-	f.Var(Choice(&s.mode, "pruned", "pruned", "exhaustive", "candidates"), "mode", "score the documents that pruning leaves, all of them, or those of --candidates")
-	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query; implies --mode candidates")
-	s.Effort.Register(f)
+	s.RegisterExplained(f)
+	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
 	var groups []string
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
 	}
 	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
 	f.Lookup("group").NoOptDefVal = groups[0]
-	f.Var(Int(&s.feedback.Docs, 0, 0), "feedback", "add to each query what this many of its best documents have in common, and search again (0: do not)")
+	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
 	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be given several times")
 	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be given several times")
-	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (0: 3)")
-	f.StringVar(&s.filter, "filter", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	s.Device.Register(f)
+}
+
+// RegisterExplained adds those that an explanation of a search takes too.
+func (s *Search) RegisterExplained(f *pflag.FlagSet) {
+	s.Queries.Register(f)
+	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
+	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
+	s.Effort.Register(f)
+	f.StringVar(&s.ids, "ids", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
 	s.Where.Register(f, "return no other documents")
-	f.BoolVar(&s.allowMissing, "allow-missing", false, "pass over ids of --filter and --candidates that are not in the index")
-	f.Var(Bound(&s.Bound), "bound", BoundUsage)
 	Threads(f, &s.Threads, 0)
-	s.Device.RegisterSearch(f)
 }
 
 // usualPassages is how many of a document are shown.
@@ -87,10 +84,11 @@ func (v boundValue) Set(s string) error {
 func (v boundValue) String() string { return v.p.String() }
 func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + kernels.Worst.String() }
 
-// Options reads the files that the flags name.
+// Options reads the files that the flags name. Ids that are not in an index are passed over,
+// and counted by the search.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
-	o := search.Options{K: s.k, AllowMissing: s.allowMissing, Group: search.Grouping(s.group), Passages: s.passages}
-	if fb := s.feedback; fb.Docs+len(fb.Like)+len(fb.Unlike) > 0 {
+	o := search.Options{K: s.k, AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages}
+	if fb := s.feedback; len(fb.Like)+len(fb.Unlike) > 0 {
 		o.Feedback = &fb
 	}
 	switch {
@@ -98,34 +96,26 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 		return o, Usagef("--passages goes with --group")
 	case s.group != "" && s.passages == 0:
 		o.Passages = usualPassages
+	case s.exhaustive && s.Candidates != "":
+		return o, Usagef("--candidates scores the documents of a run, --exhaustive all: give one of them")
 	}
 	s.Apply(&o)
-	if s.Candidates != "" {
-		if !s.set.Changed("mode") {
-			s.mode = search.Candidates.String()
-		}
-		if s.mode != search.Candidates.String() {
-			return o, Usagef("--candidates goes with --mode candidates, not with --mode %s", s.mode)
-		}
-	}
 	var err error
-	if o.Mode, err = search.ParseMode(s.mode); err != nil {
-		return o, err
-	}
-	if o.Mode == search.Candidates {
-		if s.Candidates == "" {
-			return o, Usagef("--mode candidates needs --candidates")
-		}
+	switch {
+	case s.exhaustive:
+		o.Mode = search.Exhaustive
+	case s.Candidates != "":
+		o.Mode = search.Candidates
 		if s.run, err = files.Parse(ctx, s.Candidates, eval.ReadRun); err != nil {
 			return o, err
 		}
 	}
-	if s.filter != "" {
-		ids, err := vectors.ReadIDList(ctx, s.filter)
+	if s.ids != "" {
+		ids, err := vectors.ReadIDList(ctx, s.ids)
 		if err != nil {
 			return o, err
 		}
-		o.Filter = &search.Filter{IDs: ids, AllowMissing: s.allowMissing}
+		o.Filter = &search.Filter{IDs: ids, AllowMissing: true}
 	}
 	c, err := s.Where.Condition()
 	if err != nil {
@@ -144,7 +134,11 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 // Remote are the parameters of a search that a service is asked for, as its JSON has them,
 // and the flags that mean something to it.
 func (s *Search) Remote() (body map[string]any, known []string) {
-	params := map[string]any{"top_k": s.k, "mode": s.mode}
+	mode := search.Pruned
+	if s.exhaustive {
+		mode = search.Exhaustive
+	}
+	params := map[string]any{"top_k": s.k, "mode": mode.String()}
 	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx, "n_full_scores": s.Exact} {
 		if n > 0 {
 			params[name] = n
@@ -161,10 +155,10 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 		body["group"] = s.group
 		body["passages"] = cmp.Or(s.passages, usualPassages)
 	}
-	if f := s.feedback; f.Docs+len(f.Like)+len(f.Unlike) > 0 {
-		body["feedback"] = map[string]any{"documents": f.Docs, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
+	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
+		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
 	}
-	return body, []string{"k", "mode", "probes", "approx", "exact", "where", "param", "group", "passages", "feedback", "like", "unlike", "queries-text", "queries-format"}
+	return body, []string{"k", "exhaustive", "probes", "approx", "exact", "where", "param", "group", "passages", "like", "unlike", "questions"}
 }
 
 // ForQuery completes the options for one query.
@@ -178,7 +172,7 @@ func (s *Search) ForQuery(o search.Options, id string) search.Options {
 	return o
 }
 
-// PerQuery tells whether options differ from query to query.
+// PerQuery reports whether options differ from query to query.
 func (s *Search) PerQuery() bool { return s.run != nil }
 
 // WithoutCandidates counts the queries that the run of --candidates lacks, and

@@ -1,53 +1,32 @@
 package flags
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-const inputFormat = "input-format"
-
-// registerInputFormat adds the flag for files of vectors whose names do not tell how
-// they are written. Documents and queries of one command share it.
-func registerInputFormat(f *pflag.FlagSet) {
-	if f.Lookup(inputFormat) == nil {
-		f.Var(Choice(new(string), "", vectors.Formats()...), inputFormat, "how vectors are written where the name of the file does not tell: stdin (-), pipes, other suffixes")
-	}
-}
-
 // openVectors opens a file of vectors, which may be stdin (-) or a pipe: what can be
-// read only once goes to a temporary file, since it is read more than once.
-func openVectors(ctx context.Context, f *pflag.FlagSet, stdin io.Reader, input vectors.Files) (vectors.Source, error) {
+// read only once goes to a temporary file, since it is read more than once. Its first bytes
+// say how it is written.
+func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vectors.Source, error) {
 	path := input.Vectors
-	format := f.Lookup(inputFormat).Value.String()
-	known := map[string]bool{".npy": true, ".npz": true, ".safetensors": true, ".jsonl": true, ".ndjson": true}[strings.ToLower(filepath.Ext(path))]
-	if !known {
-		input.Format = format
-	}
 	info, err := os.Stat(path)
 	if path != "-" && (err != nil || info.Mode().IsRegular() || info.IsDir()) {
 		return vectors.Open(ctx, input)
 	}
 	name := path
-	if path == "-" {
-		name = "stdin"
-	}
-	if !known && format == "" {
-		return nil, Usagef("%s: --%s is missing: it says how the vectors are written", name, inputFormat)
-	}
 	var r io.Reader
 	if path == "-" {
-		r = files.ContextReader(ctx, stdin)
+		name, r = "stdin", files.ContextReader(ctx, stdin)
 	} else {
 		s, err := files.Stream(ctx, path)
 		if err != nil {
@@ -60,7 +39,12 @@ func openVectors(ctx context.Context, f *pflag.FlagSet, stdin io.Reader, input v
 	if err != nil {
 		return nil, err
 	}
-	_, err = io.Copy(copied, r)
+	begin := bufio.NewReader(r)
+	if input.Format == "" && filepath.Ext(path) == "" {
+		head, _ := begin.Peek(9) // fewer bytes are told when they are read
+		input.Format = formatOf(head)
+	}
+	_, err = io.Copy(copied, begin)
 	if err = errors.Join(err, copied.Close()); err != nil {
 		return nil, errors.Join(vectors.NewFileError(name, err), os.Remove(copied.Name()))
 	}
@@ -70,6 +54,20 @@ func openVectors(ctx context.Context, f *pflag.FlagSet, stdin io.Reader, input v
 		return nil, errors.Join(c.renamed(err), os.Remove(c.path))
 	}
 	return &c, nil
+}
+
+// formatOf is the format of a file of vectors that begins so. Lines of JSON are what is none of
+// the others.
+func formatOf(head []byte) string {
+	switch {
+	case bytes.HasPrefix(head, []byte("\x93NUMPY")):
+		return "npy"
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return "npz"
+	case len(head) == 9 && head[7] == 0 && head[8] == '{': // the size of the header comes first
+		return "safetensors"
+	}
+	return "jsonl"
 }
 
 // copiedSource is a source in a temporary file, which goes with it.

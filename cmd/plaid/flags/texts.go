@@ -55,7 +55,7 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 
 // RegisterDrop adds the flag for what is kept of texts.
 func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
-	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the payload: results cannot show them then")
+	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show them then")
 }
 
 // RegisterSpool adds the flag for the file that vectors wait in.

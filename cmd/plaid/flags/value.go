@@ -144,41 +144,32 @@ func (v *nbitsValue) Set(s string) error {
 func (v *nbitsValue) Type() string { return "1|2|4|8" }
 
 type fractionValue struct {
-	p     *float64
-	whole bool // 1 is one
-	none  bool // 0 is one
-}
-
-// Share is a number between 0 and 1, both excluded.
-func Share(p *float64, def float64) pflag.Value {
-	*p = def
-	return &fractionValue{p: p}
+	p    *float64
+	none bool // 0 is one
 }
 
 // Portion is a number above 0 and at most 1.
 func Portion(p *float64, def float64) pflag.Value {
 	*p = def
-	return &fractionValue{p: p, whole: true}
+	return &fractionValue{p: p}
 }
 
 // Weight is a number from 0 to 1, both included.
 func Weight(p *float64, def float64) pflag.Value {
 	*p = def
-	return &fractionValue{p: p, whole: true, none: true}
+	return &fractionValue{p: p, none: true}
 }
 
 func (v *fractionValue) Set(s string) error {
 	x, err := strconv.ParseFloat(s, 64)
 	switch {
-	case err == nil && (x > 0 && x < 1 || v.whole && x == 1 || v.none && x == 0):
+	case err == nil && (x > 0 || v.none && x == 0) && x <= 1:
 		*v.p = x
 		return nil
 	case v.none:
 		return errors.New("want a number from 0 to 1")
-	case v.whole:
-		return errors.New("want a number above 0 and at most 1")
 	}
-	return errors.New("want a number above 0 and below 1")
+	return errors.New("want a number above 0 and at most 1")
 }
 func (v *fractionValue) String() string { return out.Float(*v.p) }
 func (v *fractionValue) Type() string   { return "X" }

@@ -2,7 +2,7 @@
 // when the process that changes it is killed, when the system calls that it
 // makes fail, when the power goes, and when it is interrupted.
 //
-//	go test ./internal/testing/reliability                                             some hundred points
+//	go test ./internal/testing/reliability                                             a hundred and twenty points
 //	go test ./internal/testing/reliability -run Series -full -seed 1 -timeout 60m -v   all of them, and a table
 //	go test ./internal/testing/reliability -run Series/kill/add -full                  one series, one command
 //

@@ -42,9 +42,9 @@ func TestSeries(t *testing.T) {
 	worlds := &worlds{dir: testenv.RAMDir(t)}
 	for _, s := range series {
 		t.Run(s.name, func(t *testing.T) {
-			wanted := effort.Cases(s.short/4, s.short)
+			wanted := effort.Cases(s.short/8, s.short)
 			if effort.Brief() {
-				wanted /= 3
+				wanted /= 2
 			}
 			if *full {
 				wanted = s.least

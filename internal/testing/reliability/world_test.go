@@ -135,7 +135,7 @@ func (w *world) scenarios(t *testing.T) []*scenario {
 		return &scenario{name: name, w: w, base: "base.plaid", job: &handleJob{Dim: w.dim, Small: small}}
 	}
 	all := []*scenario{
-		command("index", "", "index", "INDEX", "--vectors", "WORLD/base.jsonl", "--payload", "WORLD/base.jsonl", "--threads", "1"),
+		command("index", "", "index", "INDEX", "--vectors", "WORLD/base.jsonl", "--metadata", "WORLD/base.jsonl", "--threads", "1"),
 		command("index --force", "base.plaid", "index", "INDEX", "--vectors", "WORLD/base.jsonl", "--threads", "1", "--force", "--seed", "5"),
 		command("add", "base.plaid", "add", "INDEX", "--vectors", "WORLD/new.jsonl", "--threads", "1"),
 		command("add --replace", "base.plaid", "add", "INDEX", "--vectors", "WORLD/replace.jsonl", "--threads", "1", "--replace"),

@@ -22,7 +22,7 @@ MIN_TOKENS = 1 << 19
 #: Tokens at which a spool is full: 4 GiB of float32 of dimension 128.
 MAX_TOKENS = 1 << 23
 #: The flag of `plaid index` for a file of metadata.
-_METADATA_FLAG = "--payload"
+_METADATA_FLAG = "--metadata"
 #: Bytes of the header of a file of vectors.
 _HEADER_SIZE = 128
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from typing import Any, Iterable, Mapping, Sequence, TypeAlias, Union, cast, overload
@@ -185,12 +186,19 @@ class IndexReader:
         Results
             The hits of each query, in the order of the queries.
         """
-        options = _search.search_options(
-            self._connection, k, mode or self.mode, where=where, parameters=parameters, metadata=metadata,
-            highlight=highlight, group=group, passages=passages, feedback=feedback, like=like, unlike=unlike,
-        )  # fmt: skip
+        to_names = self._connection.to_names
+        request = _search.base_request(k, mode or self.mode)
+        request |= {"metadata": metadata or highlight, **_search.filter_fields(where, parameters)}
+        if highlight:
+            request["highlight"] = True
+        if group is not None:
+            request["group"] = group
+        if passages is not None:
+            request["passages"] = operator.index(passages)
+        if feedback or len(like) or len(unlike):
+            request["feedback"] = {"documents": feedback, "like": to_names(like), "unlike": to_names(unlike)}
         asked = Queries(queries, keywords, hybrid, fusion, expression)
-        return _search.search(self._connection, asked, options, subset)
+        return _search.search(self._connection, asked, request, subset)
 
     def __call__(
         self,

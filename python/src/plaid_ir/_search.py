@@ -54,22 +54,8 @@ class Queries:
         return [len(t) for t in self.texts or self.words or ()]
 
 
-def search_options(
-    connection: Connection,
-    k: Any,
-    mode: Any,
-    *,
-    where: Where | None,
-    parameters: Sequence[Any],
-    metadata: bool,
-    highlight: bool,
-    group: Group | None,
-    passages: int | None,
-    feedback: int,
-    like: Sequence[Any],
-    unlike: Sequence[Any],
-) -> dict[str, Any]:
-    """The part of a request that all queries share."""
+def base_request(k: Any, mode: str) -> dict[str, Any]:
+    """The part of a request that every search has."""
     try:
         k = operator.index(k)
     except TypeError:
@@ -78,27 +64,13 @@ def search_options(
         raise ValueError(f"k is {k}; want 1 or more")
     if mode not in ("pruned", "exhaustive", "candidates"):
         raise ValueError(f"mode is {mode!r}; want 'pruned', 'exhaustive' or 'candidates'")
-    request: dict[str, Any] = {"params": {"top_k": k, "mode": mode}, "metadata": metadata or highlight}
-    if highlight:
-        request["highlight"] = True
-    if group is not None:
-        request["group"] = group
-    if passages is not None:
-        request["passages"] = operator.index(passages)
-    if feedback or len(like) or len(unlike):
-        request["feedback"] = {
-            "documents": feedback,
-            "like": connection.to_names(like),
-            "unlike": connection.to_names(unlike),
-        }
-    return {**request, **_filter(where, parameters)}
+    return {"params": {"top_k": k, "mode": mode}}
 
 
 def search(
-    connection: Connection, queries: Queries, options: Mapping[str, Any], subset: Sequence[Any] | None
+    connection: Connection, queries: Queries, request: dict[str, Any], subset: Sequence[Any] | None
 ) -> Results:
-    """Sends queries in batches; ``options`` are those of `search_options`."""
-    options = dict(options)
+    """Sends queries in batches; ``request`` is the part that all share."""
     subsets: list[list[str]] | None = None
     if subset is not None:
         subset = [subset] if isinstance(subset, (str, int)) else list(subset)
@@ -112,25 +84,25 @@ def search(
             if queries.texts is None and queries.matrices is None:
                 raise ValueError("keywords without vectors take one subset for all queries")
         else:
-            options["ids"] = connection.to_names(subset)
+            request["ids"] = connection.to_names(subset)
     results = Results()
     for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
         try:
-            answer = _send(connection, queries, part, options, None if subsets is None else subsets[part])
+            answer = _send(connection, queries, part, request, None if subsets is None else subsets[part])
         except EmptyIndexError as e:
             message = f"index {connection.index_name!r} is empty: add documents before asking for them"
             raise EmptyIndexError(message, e.code, e.status) from e
         except PlaidError as e:
             add_to_position(e, "query", part.start)
             raise
-        results += [_hits_of(connection, r, options["metadata"]) for r in answer["results"]]
+        results += [_hits_of(connection, r, request["metadata"]) for r in answer["results"]]
     return results
 
 
 def _send(
-    connection: Connection, queries: Queries, part: slice, options: Mapping[str, Any], subsets: list[list[str]] | None
+    connection: Connection, queries: Queries, part: slice, shared: Mapping[str, Any], subsets: list[list[str]] | None
 ) -> Any:
-    request, path = {**options, **queries.options}, connection.path + "/search"
+    request, path = {**shared, **queries.options}, connection.path + "/search"
     if queries.words is not None:
         request["text_query"] = queries.words[part]
     if queries.matrices is not None:
@@ -173,12 +145,8 @@ def _passage_of(connection: Connection, p: Mapping[str, Any]) -> Passage:
 def explain(
     connection: Connection, id: Any, query: Query, k: int, where: Where | None, parameters: Sequence[Any], mode: str
 ) -> Explanation:
-    body: dict[str, Any] = {
-        "id": connection.to_names([id])[0],
-        "similarities": True,
-        "params": {"top_k": k, "mode": mode},
-        **_filter(where, parameters),
-    }
+    body = {**base_request(k, mode), "id": connection.to_names([id])[0], "similarities": True}
+    body |= filter_fields(where, parameters)
     if isinstance(query, str):
         body["text"] = query
     else:
@@ -215,7 +183,8 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
     return cast("list[dict[str, Any]]", answer["results"])
 
 
-def _filter(where: Where | None, parameters: Sequence[Any]) -> dict[str, Any]:
+def filter_fields(where: Where | None, parameters: Sequence[Any]) -> dict[str, Any]:
+    """The part of a request with a condition."""
     chosen = condition(where, parameters)
     return {} if chosen is None else {"filter_condition": chosen[0], "filter_parameters": chosen[1]}
 

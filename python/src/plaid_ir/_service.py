@@ -84,7 +84,7 @@ class Service:
     its stdin does (`plaid serve --until-eof`). A forked child keeps it alive, too.
     """
 
-    _all: dict[tuple[str, bool], Service] = {}
+    _by_folder: dict[tuple[str, bool], Service] = {}
     _lock = threading.RLock()  # garbage collection may release one service while another is acquired
 
     def __init__(
@@ -366,9 +366,9 @@ class Service:
         folder = os.path.realpath(folder)
         found = find_binary(binary)
         with cls._lock:
-            service = cls._all.get((folder, read_only)) or cls._all.get((folder, False))
+            service = cls._by_folder.get((folder, read_only)) or cls._by_folder.get((folder, False))
             if service is None:
-                service = cls._all[folder, read_only] = cls(folder, found, options, timeout, temporary, read_only)
+                service = cls._by_folder[folder, read_only] = cls(folder, found, options, timeout, temporary, read_only)
             elif binary is not None and service.binary != found:
                 raise ValueError(f"{folder} is open with another binary: {service.binary}, not {found}")
             else:
@@ -386,8 +386,8 @@ class Service:
             self.index_count -= 1
             if self.index_count > 0:
                 return
-            for key in [key for key, service in self._all.items() if service is self]:
-                del self._all[key]
+            for key in [key for key, service in self._by_folder.items() if service is self]:
+                del self._by_folder[key]
             self._stop()
             if self._share is not None:
                 self._share.close()
@@ -405,7 +405,7 @@ def _read_options(run_folder: str) -> dict[str, str] | None:
 def _after_fork() -> None:
     # Another thread of the parent may have had the lock, and the services are the parent's.
     Service._lock = threading.RLock()
-    Service._all = {}
+    Service._by_folder = {}
 
 
 if sys.platform != "win32":

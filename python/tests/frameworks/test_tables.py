@@ -12,7 +12,7 @@ import pandas
 import pyarrow
 import pytest
 
-from plaid_ir import Index
+from plaid_ir import Hits, Index
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,6 +44,10 @@ def test_pandas(index: Index) -> None:
     assert list(index.search(np.eye(4)[:2], where="year > 3000").to_pandas().columns) == ["rank", "id", "score"]
     scored = index.search_token_scores([np.eye(4)[:2]], 1)[0].to_pandas()
     assert scored["token_scores"][0].shape == (2, 2)
+    rows = {"a": {"n": 1, "id": "x"}, "b": {"m": None}}
+    named = Hits([{"id": i, "score": 2.0, "metadata": row} for i, row in rows.items()])
+    assert list(named.to_pandas().columns) == ["rank", "id", "score", "n", "metadata.id", "m"]
+    assert named.to_arrow().column("n").to_pylist() == [1, None]
 
 
 def test_arrow(index: Index) -> None:

@@ -17,10 +17,14 @@ ldflags=${2:+-X github.com/plaid-ir/plaid/index.release=$2}
 build() {
   GOOS= GOARCH= CGO_ENABLED=0 go -C "$1" build -tags nocuda,noonnxruntime -ldflags "$ldflags" -o "$plaid" ./cmd/plaid
 }
-build cluster
-"$plaid" man "$out/man-cluster"
+man() {
+  GOOS= GOARCH= CGO_ENABLED=0 go -C "$1" run -tags nocuda,noonnxruntime -ldflags "$ldflags" "$2" "$3"
+}
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) # the same commit makes the same pages
+export SOURCE_DATE_EPOCH
+man cluster ./cmd/man "$out/man-cluster"
+man . ./server/deploy/release/man "$out/man"
 build .
-"$plaid" man "$out/man"
 "$plaid" completion bash >"$out/completions/plaid.bash"
 "$plaid" completion zsh >"$out/completions/_plaid"
 "$plaid" completion fish >"$out/completions/plaid.fish"

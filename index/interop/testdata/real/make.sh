@@ -32,3 +32,6 @@ for engine in colbert fast-plaid next-plaid; do
   rm -rf "${here:?}/$engine" "$here/$engine.hits.tsv"
   cp -r "$work/$engine" "$work/$engine.hits.tsv" "$here"
 done
+for engine in fast-plaid next-plaid; do
+  mv "$here/$engine/metadata.db" "$here/../../../../vectors/formats/sqlite/testdata/$engine.db"
+done

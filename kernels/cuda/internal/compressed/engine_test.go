@@ -42,11 +42,11 @@ func (a attaching) Builder(cpu kernels.Backend) kernels.Builder {
 // An engine on a device finds what one on the processor finds, whatever becomes
 // of the index.
 func TestEngineOnDeviceFollowsTheIndex(t *testing.T) {
-	steps := 250
+	seeds, steps := uint64(2), 250
 	if !effort.Long() {
-		steps = 60
+		seeds, steps = 1, 40
 	}
-	for seed := range uint64(2) {
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("resident/%d", seed), func(t *testing.T) {
 			f, _ := newFake()
 			compareEngines(t, attaching{runtimetest.OpenFake(t, f), 0}, seed, steps)

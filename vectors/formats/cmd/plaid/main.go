@@ -1,5 +1,5 @@
-// Command plaid is the program of cmd/plaid that reads Parquet, Arrow and dataset folders
-// of Hugging Face as well.
+// Command plaid is the program of cmd/plaid that reads Parquet, Arrow, dataset folders of Hugging
+// Face and the SQLite files of fast-plaid and next-plaid as well.
 package main
 
 import (
@@ -7,9 +7,11 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/vectors/formats"
+	"github.com/plaid-ir/plaid/vectors/formats/sqlite"
 )
 
 func main() {
 	formats.Register()
+	sqlite.Register()
 	os.Exit(command.Main())
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -16,7 +18,20 @@ func TestScripts(t *testing.T) {
 			data, err := filepath.Abs("../../testdata")
 			env.Setenv("DATA", data)
 			env.Setenv("NANO", filepath.Join(data, "../../../docs/examples/quickstart/colbert-nano"))
-			return err
+			return errors.Join(err, engineFolder(env.WorkDir, "fast-plaid"), engineFolder(env.WorkDir, "next-plaid"))
 		},
 	})
+}
+
+// engineFolder makes an index folder of another engine, with its metadata.db.
+func engineFolder(dir, engine string) error {
+	to := filepath.Join(dir, engine)
+	if err := os.CopyFS(to, os.DirFS(filepath.Join("../../../../index/interop/testdata/real", engine))); err != nil {
+		return err
+	}
+	db, err := os.ReadFile(filepath.Join("../../sqlite/testdata", engine+".db"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, "metadata.db"), db, 0o666)
 }

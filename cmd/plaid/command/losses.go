@@ -1,0 +1,161 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
+)
+
+// losses are what pruning and compression take from results, each on its own.
+type losses struct {
+	Pruning     pruningLoss      `json:"pruning"`
+	Compression *compressionLoss `json:"compression,omitempty"`
+	PerQuery    []queryLoss      `json:"per_query,omitempty"`
+	ids         []string
+	perQuery    bool
+}
+
+// pruningLoss is of one setting, against exhaustive search over the stored vectors.
+type pruningLoss struct {
+	Setting quality.Setting      `json:"setting"`
+	Recall  float64              `json:"recall"`
+	Worst   float64              `json:"worst"` // of a query
+	Wanted  int                  `json:"wanted"`
+	Missing int                  `json:"missing"`
+	Lost    map[search.Stage]int `json:"lost"` // by the stage
+}
+
+// compressionLoss is of exhaustive search over the stored vectors, against exact
+// MaxSim over the originals.
+type compressionLoss struct {
+	Docs       int     `json:"docs"`
+	PassedOver int     `json:"passed_over"`
+	Reshaped   int     `json:"reshaped"`
+	Overlap    float64 `json:"overlap"`
+	Worst      float64 `json:"worst"` // of a query
+	Scores     int     `json:"scores"`
+	RMSE       float64 `json:"score_rmse"`
+	Bias       float64 `json:"score_bias"`
+}
+
+// queryLoss is of one query.
+type queryLoss struct {
+	Query   string            `json:"query"`
+	Recall  float64           `json:"recall"`
+	Overlap *float64          `json:"overlap,omitempty"` // of compression
+	Missing []quality.Missing `json:"missing"`           // by pruning
+}
+
+// measure finds what searches with a setting lose, and with the original vectors what compression
+// does.
+func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot, set *querySet, b *benchFlags,
+	used quality.Setting, reference [][]search.Hit) (err error) {
+	pruned, err := quality.MeasureRecallOf(ctx, e, set.qs, used.Options(b.k), reference, a.progress())
+	if err != nil {
+		return err
+	}
+	r.addPruning(used, pruned)
+	if len(b.originals.Vectors) == 0 {
+		return nil
+	}
+	src, err := b.originals.Open(ctx, a.in)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	c, err := quality.MeasureCompression(ctx, engine, snap, set.qs, src, b.k, reference, a.progress())
+	if err != nil {
+		return err
+	}
+	if c.Reshaped > 0 {
+		a.warn("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
+	}
+	r.addCompression(c, b.k)
+	return nil
+}
+
+func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
+	r.Pruning = pruningLoss{Setting: s, Recall: x.Mean(), Worst: 1, Wanted: x.Wanted(), Lost: x.Lost()}
+	for i := range x.Queries {
+		q := &x.Queries[i]
+		r.Pruning.Worst = min(r.Pruning.Worst, q.Recall())
+		r.Pruning.Missing += len(q.Missing)
+		if r.perQuery {
+			r.PerQuery = append(r.PerQuery, queryLoss{Query: r.ids[i], Recall: q.Recall(), Missing: q.Missing})
+		}
+	}
+}
+
+func (r *losses) addCompression(c *quality.Compression, k int) {
+	r.Compression = &compressionLoss{
+		Docs: c.Docs, PassedOver: c.Passed, Reshaped: c.Reshaped, Overlap: c.Overlap(k), Worst: 1, Scores: c.Scores, RMSE: c.RMSE, Bias: c.Bias,
+	}
+	for i := range c.Queries {
+		v := c.Queries[i].Overlap(k)
+		r.Compression.Worst = min(r.Compression.Worst, v)
+		if r.perQuery {
+			r.PerQuery[i].Overlap = &v
+		}
+	}
+}
+
+// lossStages can lose a document here, where nothing is filtered.
+var lossStages = quality.LossStages[1:]
+
+// shownMissing is how many documents of a query a table lists.
+const shownMissing = 5
+
+func (r *losses) table(b *bytes.Buffer) {
+	p := &r.Pruning
+	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
+	t := out.Table{Indent: 2}
+	head := []string{"recall", "worst query", "missing"}
+	line := []string{out.Fixed(p.Recall), out.Fixed(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
+	for _, s := range lossStages {
+		head, line = append(head, string(s)), append(line, out.Count(p.Lost[s]))
+	}
+	t.Line(head...)
+	t.Line(line...)
+	t.Print(b)
+	if c := r.Compression; c != nil {
+		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the originals, %s\n", out.Plural(c.Docs, "document"))
+		t := out.Table{Indent: 2}
+		t.Line("overlap", "worst query", "error of scores", "bias")
+		t.Line(out.Fixed(c.Overlap), out.Fixed(c.Worst), out.Fixed(c.RMSE), fmt.Sprintf("%+.4f", c.Bias))
+		t.Print(b)
+	}
+	if r.perQuery {
+		r.queryTable(b)
+	}
+}
+
+// queryTable lists the queries that pruning takes something from.
+func (r *losses) queryTable(b *bytes.Buffer) {
+	b.WriteString("\nqueries with missing documents (rank in the exhaustive result, stage)\n")
+	t := out.Table{Left: 2}
+	t.Line("query", "recall")
+	t.Remark("missing")
+	for _, q := range r.PerQuery {
+		if len(q.Missing) == 0 {
+			continue
+		}
+		var list []string
+		for i, m := range q.Missing {
+			if i == shownMissing {
+				list = append(list, fmt.Sprintf("and %d more", len(q.Missing)-i))
+				break
+			}
+			list = append(list, fmt.Sprintf("%s (%d, %s)", out.ID(m.ID), m.Rank, m.Stage))
+		}
+		t.Line(out.ID(q.Query), out.Fixed(q.Recall))
+		t.Remark(strings.Join(list, ", "))
+	}
+	t.Print(b)
+}

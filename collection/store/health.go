@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+func (c *Collection) counted(rs []*request, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := &c.counts
+	n.Groups++
+	n.Writing += took
+	for _, r := range rs {
+		switch {
+		case r.err != nil:
+			n.Failed++
+		case r.kind == updating:
+			n.Updates++
+			n.Documents += uint64(len(r.docs))
+		case r.kind == deleting:
+			n.Deletions++
+			n.Deleted += uint64(r.count)
+		}
+	}
+}
+
+// Stats describes the collection as it is now. A collection without documents has
+// zeros.
+func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
+	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}, Queue: c.queue.stats(), FileBytes: c.size()}
+	c.mu.Lock()
+	st.Counts = c.counts
+	c.mu.Unlock()
+	v, err := c.View(ctx)
+	if errors.Is(err, collection.ErrEmpty) {
+		return st, nil
+	} else if err != nil {
+		return st, err
+	}
+	s, h := v.snap.State(), v.snap.Header()
+	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(s.Live), uint64(s.Docs-s.Live), s.LiveTokens, v.snap.Payloads()
+	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = h.Dim, h.Nbits, h.Centroids, v.snap.Generation(), h.Model
+	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.StageOf(&h), Drift: v.snap.Drift()}
+	st.Growth.Advice = c.s.o.Growth.Advice(&h, st.Growth.Drift)
+	c.mu.Lock()
+	st.Growth.Training = c.growth.running != nil
+	if c.growth.err != nil {
+		st.Growth.Failed = c.growth.err.Error()
+	}
+	c.mu.Unlock()
+	return st, v.Close()
+}
+
+// disk remembers that the disk was full.
+type disk struct {
+	mu   sync.Mutex
+	full bool
+	free uint64 // bytes, when it was found full
+}
+
+// muchFree is how many bytes must have come free before a disk counts as not full any
+// more, though nothing was written since.
+const muchFree = 16 << 20
+
+// diskFull is the error by which a disk is known to be full, or a share of it; nil: it is
+// none.
+func diskFull(err error) error {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, full) {
+			return full
+		}
+	}
+	return nil
+}
+
+// noteDisk looks whether something failed since the disk is full. That it did not fail
+// shows the contrary, where much was written.
+func (s *Store) noteDisk(err error, wrote bool) {
+	full := diskFull(err) != nil
+	if !full && (err != nil || !wrote) {
+		return
+	}
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
+	if full && !s.disk.full {
+		s.o.Logger.Error("the disk is full: changes are refused until there is room", "folder", s.dir)
+	}
+	s.disk.full = full
+	if full && s.dir != "" {
+		s.disk.free, _ = freeBytes(s.dir)
+	}
+}
+
+// Disk says whether the disk was full when something was last written, and how many bytes
+// are free now, if that is known.
+func (s *Store) Disk() (full bool, free uint64, known bool) {
+	if s.dir != "" {
+		free, known = freeBytes(s.dir)
+	}
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
+	if s.disk.full && known && free >= s.disk.free+muchFree {
+		s.disk.full = false
+	}
+	return s.disk.full, free, known
+}
+
+// guard does something, and makes an error ([storage.ErrInternal]) of a panic in it, which
+// is logged and counted: it is a fault of one request or collection, and no reason to end
+// all others.
+func (s *Store) guard(log *slog.Logger, what string, do func()) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.panics.Add(1)
+			log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+		}
+	}()
+	do()
+	return nil
+}
+
+// noteGuarded counts a panic that is an error already.
+func (s *Store) noteGuarded(err error) {
+	if errors.Is(err, storage.ErrInternal) {
+		s.panics.Add(1)
+	}
+}
+
+// Panics is how many panics there were in work that is no request's own goroutine.
+func (s *Store) Panics() uint64 { return s.panics.Load() }

@@ -1,0 +1,168 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// OpenFile is [os.OpenFile]; on Windows the file can be renamed and removed meanwhile.
+func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
+	return OpenFileAs(path, path, flag, perm)
+}
+
+// OpenFileAs is OpenFile of a file that is to be called by another name, which it will get.
+func OpenFileAs(path, called string, flag int, perm os.FileMode) (*os.File, error) {
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	access := uint32(windows.GENERIC_READ)
+	switch {
+	case flag&os.O_RDWR != 0:
+		access |= windows.GENERIC_WRITE
+	case flag&os.O_WRONLY != 0:
+		access = windows.GENERIC_WRITE
+	}
+	how := uint32(windows.OPEN_EXISTING)
+	switch {
+	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
+		how = windows.CREATE_NEW
+	case flag&os.O_CREATE != 0:
+		how = windows.OPEN_ALWAYS
+	}
+	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+	attributes := uint32(windows.FILE_ATTRIBUTE_NORMAL)
+	if perm&0o200 == 0 && flag&os.O_CREATE != 0 {
+		attributes = windows.FILE_ATTRIBUTE_READONLY
+	}
+	if access == windows.GENERIC_READ { // folders too
+		attributes |= windows.FILE_FLAG_BACKUP_SEMANTICS
+	}
+	var h windows.Handle
+	err = patiently(func() (err error) {
+		h, err = windows.CreateFile(name, access, share, nil, how, attributes, 0)
+		return err
+	}, windows.ERROR_SHARING_VIOLATION)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(h), called)
+	if flag&os.O_TRUNC != 0 {
+		if err := f.Truncate(0); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return f, nil
+}
+
+// patience is how long is tried what others are in the way of for a moment: scanners,
+// searches, and who renames the file just now.
+const patience = time.Second
+
+// patiently does something again for a while where it fails in one of these ways.
+func patiently(try func() error, busy ...error) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := try()
+		waits := slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) })
+		if !waits || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// Rename is [os.Rename]; on Windows it waits a moment for programs that
+// look at the file, as scanners and searches do.
+func Rename(from, to string) error {
+	return patiently(func() error { return os.Rename(from, to) }, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
+}
+
+// Remove is [os.Remove]. On Windows a file that is mapped stays, but has another name then.
+func Remove(path string) error {
+	gone := path + ".gone.tmp"
+	_ = os.Remove(gone)
+	if err := os.Rename(path, gone); err != nil {
+		return os.Remove(path)
+	}
+	_ = os.Remove(gone)
+	return nil
+}
+
+// RenameNew renames a file to a name that no file has, where the system has a call for
+// that.
+func RenameNew(from, to string) error {
+	a, err := windows.UTF16PtrFromString(from)
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	b, err := windows.UTF16PtrFromString(to)
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	if err := patiently(func() error { return windows.MoveFileEx(a, b, 0) }, windows.ERROR_SHARING_VIOLATION); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// The lock is on the last byte but one that a file could have, which no file has, so it
+// keeps nobody from reading; bbolt's own is on the last one.
+const lockedLow, lockedHigh = 1<<32 - 2, 1<<32 - 1
+
+// LockShared and LockExclusive take a lock at once, until the file is closed, or fail.
+func LockShared(f *os.File) error { return lock(f, 0) }
+
+// LockExclusive is described at LockShared.
+func LockExclusive(f *os.File) error { return lock(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+
+func lock(f *os.File, how uint32) error {
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		&windows.Overlapped{Offset: lockedLow, OffsetHigh: lockedHigh})
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	return err
+}
+
+// Unlock gives a lock back before the file is closed.
+func Unlock(f *os.File) {
+	_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedLow, OffsetHigh: lockedHigh})
+}
+
+// Duplicate gives use a second handle of an open file. What it locks is locked beside the
+// lock of the file.
+func Duplicate(f *os.File, use func(*os.File) error) error {
+	var h windows.Handle
+	self := windows.CurrentProcess()
+	if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &h, 0, false, windows.DUPLICATE_SAME_ACCESS); err != nil {
+		return os.NewSyscallError("DuplicateHandle", err)
+	}
+	return use(os.NewFile(uintptr(h), f.Name()))
+}
+
+func mapFile(f *os.File, size int) ([]byte, func() error, error) {
+	h, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READONLY, 0, 0, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The view keeps the mapping.
+	defer windows.CloseHandle(h)
+	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_READ, 0, 0, uintptr(size))
+	if err != nil {
+		return nil, nil, err
+	}
+	// The memory is not Go's; the conversion goes through a pointer so that vet, which
+	// cannot know, has nothing to say.
+	data := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
+	return data, func() error { return windows.UnmapViewOfFile(addr) }, nil
+}
+
+const nonBlocking = 0 // there are no pipes among the files
+
+func keepOwner(*os.File, fs.FileInfo) {}

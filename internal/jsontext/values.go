@@ -1,0 +1,80 @@
+package jsontext
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+)
+
+// Unquote is the text of a valid JSON string, which is read in steps of about so many
+// bytes. After each it asks whether to go on; after a no what it returns means nothing.
+func Unquote(raw []byte, step int, goOn func(bytes int) bool) string {
+	var all strings.Builder
+	for from := 1; from < len(raw)-1; {
+		end := pieceEnd(raw, from, step)
+		piece := raw
+		if end-from < len(raw)-2 {
+			piece = append(append([]byte{'"'}, raw[from:end]...), '"')
+		}
+		var text string
+		_ = json.Unmarshal(piece, &text) // it is valid
+		if all.WriteString(text); !goOn(end - from) {
+			break
+		}
+		from = end
+	}
+	return all.String()
+}
+
+// pieceEnd is a place in a string after some bytes, between two characters.
+func pieceEnd(raw []byte, from, step int) int {
+	at, high := from, false // high: half of a character is before
+	for ; at < len(raw)-1; at++ {
+		if c := raw[at]; at-from >= step && c&0xc0 != 0x80 && !high {
+			break
+		}
+		if high = false; raw[at] == '\\' {
+			if at++; raw[at] == 'u' {
+				high = raw[at+1]|0x20 == 'd' && raw[at+2] >= '8'
+				at += 4
+			}
+		}
+	}
+	return at
+}
+
+// Plain is the JSON of v with <, > and & as they are: conditions compare lists as their text,
+// and people and agents read it. Escapes of these are for HTML alone.
+func Plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
+}
+
+var errNoObject = errors.New("it is no JSON object")
+
+// Members calls visit with the members of an object in their order, their values as they
+// are written. An error of visit ends it.
+func Members(object []byte, visit func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	t, err := d.Token()
+	if err == nil && t != json.Delim('{') {
+		err = errNoObject
+	}
+	for err == nil && d.More() {
+		if t, err = d.Token(); err != nil {
+			break
+		}
+		var value json.RawMessage
+		if err = d.Decode(&value); err == nil {
+			err = visit(t.(string), value)
+		}
+	}
+	if err == nil {
+		_, err = d.Token() // the end of the object
+	}
+	return err
+}

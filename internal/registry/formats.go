@@ -1,0 +1,65 @@
+package registry
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Formats are kinds of files, each found by the suffixes of its files or by the look of a folder.
+// The zero value is ready.
+type Formats[T any] struct {
+	mu  sync.RWMutex
+	all []format[T]
+}
+
+type format[T any] struct {
+	value    T
+	suffixes []string
+	folder   func(path string) bool
+}
+
+// Add adds a format. Suffixes are in small letters, with the dot; folder, where set, reports whether a
+// folder is of the format. Where a suffix is that of another format Add panics.
+func (f *Formats[T]) Add(v T, suffixes []string, folder func(path string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, other := range f.all {
+		for _, suffix := range suffixes {
+			if slices.Contains(other.suffixes, suffix) {
+				panic("registry: suffix " + suffix + " is read already")
+			}
+		}
+	}
+	f.all = append(f.all, format[T]{v, suffixes, folder})
+}
+
+// Of returns the format of a file or folder, if it is one of these.
+func (f *Formats[T]) Of(path string) (v T, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if len(f.all) == 0 {
+		return v, false
+	}
+	suffix := strings.ToLower(filepath.Ext(path))
+	info, err := os.Stat(path)
+	folder := err == nil && info.IsDir()
+	for _, x := range f.all {
+		if folder && x.folder != nil && x.folder(path) || !folder && slices.Contains(x.suffixes, suffix) {
+			return x.value, true
+		}
+	}
+	return v, false
+}
+
+// Suffixes returns those of all formats.
+func (f *Formats[T]) Suffixes() (all []string) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, x := range f.all {
+		all = append(all, x.suffixes...)
+	}
+	return all
+}

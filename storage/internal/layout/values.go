@@ -1,0 +1,170 @@
+package layout
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// MaxDocs is how many ordinals there are.
+const MaxDocs = 1<<32 - 2
+
+// TailBytes follow codes, factors and residuals, so that a kernel may read
+// whole vectors past the last token.
+const TailBytes = 1024
+
+var errDocTable = errors.New("document table does not fit its counts")
+
+// EncodedDocTable is the document table of a chunk as it is stored, read in place.
+type EncodedDocTable struct {
+	First   uint32
+	Count   int
+	lengths []byte
+	ends    []byte
+	ids     []byte
+}
+
+// ParseDocTable makes sure that a table fits its counts.
+func ParseDocTable(v []byte) (EncodedDocTable, error) {
+	le := binary.LittleEndian
+	if len(v) < 8 {
+		return EncodedDocTable{}, errDocTable
+	}
+	n := int(le.Uint32(v))
+	if uint64(len(v)-8) < 8*uint64(n) || uint64(le.Uint32(v[4:]))+uint64(n) > MaxDocs {
+		return EncodedDocTable{}, errDocTable
+	}
+	t := EncodedDocTable{First: le.Uint32(v[4:]), Count: n, lengths: v[8 : 8+4*n], ends: v[8+4*n : 8+8*n], ids: v[8+8*n:]}
+	prev := uint32(0)
+	for i := range n {
+		end := le.Uint32(t.ends[4*i:])
+		if end < prev {
+			return EncodedDocTable{}, errDocTable
+		}
+		prev = end
+	}
+	if uint64(prev) != uint64(len(t.ids)) {
+		return EncodedDocTable{}, errDocTable
+	}
+	return t, nil
+}
+
+// Length is how many tokens a document has.
+func (t *EncodedDocTable) Length(i int) uint32 {
+	return binary.LittleEndian.Uint32(t.lengths[4*i:])
+}
+
+// ID is that of a document, as a copy.
+func (t *EncodedDocTable) ID(i int) string { return string(t.IDBytes(i)) }
+
+// HasID compares without a copy.
+func (t *EncodedDocTable) HasID(i int, id string) bool { return string(t.IDBytes(i)) == id }
+
+// IDBytes is the id of a document, in place.
+func (t *EncodedDocTable) IDBytes(i int) []byte {
+	lo := uint32(0)
+	if i > 0 {
+		lo = binary.LittleEndian.Uint32(t.ends[4*i-4:])
+	}
+	return t.ids[lo:binary.LittleEndian.Uint32(t.ends[4*i:])]
+}
+
+// Offsets returns the token offsets of the documents, one more than there are.
+func (t *EncodedDocTable) Offsets() ([]uint32, error) {
+	off := make([]uint32, t.Count+1)
+	sum := uint64(0)
+	for i := range t.Count {
+		sum += uint64(t.Length(i))
+		if sum > math.MaxUint32 {
+			return nil, errDocTable
+		}
+		off[i+1] = uint32(sum)
+	}
+	return off, nil
+}
+
+// ParseFloatType finds the type of the centroids by its name in the header.
+func ParseFloatType(s string) (kernels.FloatType, error) {
+	for _, t := range []kernels.FloatType{kernels.BF16, kernels.F16, kernels.F32} {
+		if t.String() == s {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("centroid type %q", s)
+}
+
+// CodecArray is one of the arrays that a codec may have beside its centroids.
+type CodecArray struct {
+	Key    []byte
+	Values *[]float32 // nil: it has none
+	Len    int        // that it has to have
+}
+
+// CodecArrays are the arrays of a codec whose centroids and codebook are set.
+func CodecArrays(c *kernels.Codec, cutoffs *[]float32) [3]CodecArray {
+	return [3]CodecArray{
+		{KeyCutoffs, cutoffs, 1<<c.Codebook.Nbits - 1},
+		{KeyDimScale, &c.DimScale, c.Centroids.Dim},
+		{KeyCentroidScale, &c.CentroidScale, c.Centroids.K},
+	}
+}
+
+// AppendFloats appends the stored form of an array.
+func AppendFloats(dst []byte, values []float32) []byte {
+	for _, f := range values {
+		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f))
+	}
+	return dst
+}
+
+// Floats reads what AppendFloats appended.
+func Floats(b []byte) []float32 {
+	values := make([]float32, len(b)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return values
+}
+
+// ErrChecksum: the checksum of a value is not that of its key and bytes.
+var ErrChecksum = errors.New("checksum mismatch")
+
+// Castagnoli is the table of the polynomial of all checksums.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ChecksumSize is how many bytes follow a value.
+const ChecksumSize = 4
+
+// Checksum covers the key as well, so that a value found under another key does
+// not pass. For the values of a chunk or segment, key is what ChecksumKey returns.
+func Checksum(key, value []byte) uint32 {
+	return crc32.Update(crc32.Update(0, Castagnoli, key), Castagnoli, value)
+}
+
+// Seal appends the CRC32C of key and value to value.
+func Seal(key, value []byte) []byte {
+	return binary.LittleEndian.AppendUint32(value, Checksum(key, value))
+}
+
+// Unseal returns the value without its checksum, and whether that is right.
+func Unseal(key, sealed []byte) ([]byte, bool) {
+	n := len(sealed) - ChecksumSize
+	if n < 0 {
+		return nil, false
+	}
+	return sealed[:n:n], binary.LittleEndian.Uint32(sealed[n:]) == Checksum(key, sealed[:n])
+}
+
+// ChecksumKey is the key of a value in the bucket of a chunk or segment, for its
+// checksum.
+func ChecksumKey(number uint32, key []byte) []byte { return append(NumberKey(number), key...) }
+
+// NumberKey is the key of what has a number: a chunk, a segment, the payload of an ordinal.
+func NumberKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// NumberOfKey is the inverse of NumberKey.
+func NumberOfKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }

@@ -1,0 +1,167 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// PutBuilding stores what a build that is under way needs to go on, should it be
+// interrupted: JSON of its own making, about a generation that nobody sees yet. It
+// belongs into the transaction that stages what it tells of, and goes when the
+// generation becomes current, or is swept away.
+func (tx *Tx) PutBuilding(v any) error {
+	b, err := encodeJSON(layout.KeyBuilding, v)
+	if err != nil {
+		return err
+	}
+	return tx.root.Put(layout.KeyBuilding, b)
+}
+
+// Building reads what PutBuilding stored; ok is false if there is nothing. Only a file
+// that was opened with Options.Resume has it.
+func (f *File) Building(to any) (ok bool, err error) {
+	err = f.reading(func(tx *bolt.Tx, _ *handle) error {
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
+		if sealed == nil {
+			return err
+		}
+		ok = true
+		if err := decodeJSON(layout.KeyBuilding, sealed, to); err != nil {
+			return corrupt(f.path, err, "what an interrupted build left")
+		}
+		return nil
+	})
+	return ok, err
+}
+
+// reading runs fn in a read transaction.
+func (f *File) reading(fn func(*bolt.Tx, *handle) error) error {
+	return f.withHandle(func(h *handle) error {
+		return h.db.View(func(tx *bolt.Tx) error { return fn(tx, h) })
+	})
+}
+
+// Staged returns header and codec of a generation that nobody sees yet. The arrays are
+// copies.
+func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []float32, err error) {
+	err = f.reading(func(tx *bolt.Tx, handle *handle) error {
+		gen := tx.Bucket(layout.GenerationName(generation))
+		if gen == nil || gen.Bucket(layout.BucketCodec) == nil {
+			return corrupt(f.path, nil, "generation %d is missing", generation)
+		}
+		v := &View{file: f, handle: handle, tx: tx, generation: generation}
+		if err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header); err != nil {
+			return v.corrupt(err, "header")
+		}
+		if err := v.header.Validate(); err != nil {
+			return v.corrupt(err, "header")
+		}
+		if err := v.loadCodec(gen.Bucket(layout.BucketCodec), nil); err != nil {
+			return err
+		}
+		copied := v.codec.codec
+		copied.Centroids.Data = bytes.Clone(copied.Centroids.Data)
+		h, c, cutoffs = v.header, &copied, slices.Clone(v.codec.cutoffs)
+		return nil
+	})
+	return h, c, cutoffs, err
+}
+
+// Keep removes what a generation that nobody sees yet has beyond the counters of a
+// state; the rest stays staged.
+func (g *Generation) Keep(s State) error { return g.sweepBeyond(s) }
+
+// StagedChunk reads the lengths of the documents of a chunk, and their codes, valid
+// until the transaction ends.
+func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32, codes []byte, err error) {
+	b := g.chunks.Bucket(layout.NumberKey(number))
+	if b == nil {
+		return 0, nil, nil, corrupt(g.tx.path, nil, "chunk %d is missing", number)
+	}
+	sealed, ok := layout.Unseal(layout.ChecksumKey(number, layout.KeyDocs), b.Get(layout.KeyDocs))
+	if !ok {
+		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "document table of chunk %d", number)
+	}
+	t, err := layout.ParseDocTable(sealed)
+	if err != nil {
+		return 0, nil, nil, corrupt(g.tx.path, err, "chunk %d", number)
+	}
+	for i := range t.Count {
+		lengths = append(lengths, t.Length(i))
+	}
+	if codes, ok = layout.Unseal(layout.ChecksumKey(number, layout.KeyCodes), b.Get(layout.KeyCodes)); !ok || len(codes) < layout.TailBytes {
+		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "codes of chunk %d", number)
+	}
+	return t.First, lengths, codes[:len(codes)-layout.TailBytes], nil
+}
+
+// StagedPayload reads the payload of a document, nil if it has none, valid until the
+// transaction ends.
+func (g *Generation) StagedPayload(ordinal uint32) ([]byte, error) {
+	k := layout.NumberKey(ordinal)
+	sealed := g.payload.Get(k)
+	if sealed == nil {
+		return nil, nil
+	}
+	p, ok := layout.Unseal(k, sealed)
+	if !ok {
+		return nil, corrupt(g.tx.path, layout.ErrChecksum, "payload of document %d", ordinal)
+	}
+	return p, nil
+}
+
+// hasBuilding tells whether a build left what it needs to go on, and its generation.
+func (f *File) hasBuilding() (has bool, err error) {
+	err = f.handle.db.View(func(tx *bolt.Tx) error {
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
+		has = sealed != nil
+		return err
+	})
+	return has, err
+}
+
+// Applied is how far a generation has followed an ordered log of changes.
+type Applied struct {
+	// Sequence is the number of the last entry that has been done; 0: none has.
+	Sequence uint64
+	// Mark tells that entry from another one of its number, of another log; zero: nothing
+	// does.
+	Mark [16]byte
+}
+
+// PutApplied stores how far a generation has followed a log. It belongs into the
+// transaction that does the last entry. It is no part of the content, nor of its digest.
+func (tx *Tx) PutApplied(generation uint64, a Applied) error {
+	v := binary.LittleEndian.AppendUint64(nil, generation)
+	v = binary.LittleEndian.AppendUint64(v, a.Sequence)
+	if a.Mark != [16]byte{} {
+		v = append(v, a.Mark[:]...)
+	}
+	return tx.root.Put(layout.KeyApplied, layout.Seal(layout.KeyApplied, v))
+}
+
+// Applied reads what PutApplied stored for the generation of the view; zero if there is
+// nothing, as where the index has been built anew since.
+func (v *View) Applied() (a Applied, err error) {
+	defer Guard(v.file.path, &err)()
+	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyApplied, v.file.path)
+	if sealed == nil {
+		return a, err
+	}
+	b, ok := layout.Unseal(layout.KeyApplied, sealed)
+	if !ok || len(b) != 16 && len(b) != 32 {
+		return a, v.corrupt(layout.ErrChecksum, "the number of the last entry that was applied")
+	}
+	if binary.LittleEndian.Uint64(b) != v.generation {
+		return a, nil
+	}
+	a.Sequence = binary.LittleEndian.Uint64(b[8:])
+	copy(a.Mark[:], b[16:])
+	return a, nil
+}
