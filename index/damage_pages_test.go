@@ -100,7 +100,7 @@ func TestDamagedPages(t *testing.T) {
 
 // damageDocs is how many documents an index to be damaged page by page has.
 func damageDocs() int {
-	return effort.Cases(24, 160)
+	return effort.Cases(40, 160)
 }
 
 func TestSwappedPages(t *testing.T) {

@@ -181,7 +181,7 @@ func TestFilesGrowBelowTheirViews(t *testing.T) {
 	asOnWindows(t)
 	steps := 1500
 	if !effort.Long() {
-		steps = 120
+		steps = 300
 	}
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 22))
