@@ -53,6 +53,7 @@ func (a *app) instead(root *cobra.Command) {
 			for _, c := range root.Commands() {
 				if c.Name() == i.Command {
 					c.Flags().String(i.Flag, "", i.Usage)
+					_ = c.Flags().SetAnnotation(i.Flag, usualFlag, nil)
 				}
 			}
 		}

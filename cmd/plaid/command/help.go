@@ -30,6 +30,9 @@ var usual = map[string][]string{
 	"mcp":     {"model", "data", "url", "precision", "query-length", "threads", "encoder", "model-settings", "log-level", "document-length"},
 }
 
+// usualFlag is the annotation of flags that extensions want to be listed too.
+const usualFlag = "usual"
+
 // helpFlags gives a command --help, which lists its usual flags, and --help-all.
 func (a *app) helpFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -50,7 +53,8 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 		names := usual[cmd.Name()]
 		left := 0
 		hide := func(f *pflag.Flag) {
-			if !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
+			_, marked := f.Annotations[usualFlag]
+			if !marked && !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
 				f.Hidden = true
 				left++
 			}

@@ -18,7 +18,7 @@ func TestStagesAddUp(t *testing.T) {
 	for _, in := range [][]string{
 		{"index", path, "--text", texts, "--model", nano},
 		{"index", path, "--force", "--vectors", filepath.Join(vectors, "docs.npy"), "--lengths", filepath.Join(vectors, "doclens.npy")},
-		{"train", filepath.Join(dir, "codec"), "--text", texts, "--model", nano},
+		{"index", filepath.Join(dir, "codec"), "--codec-only", "--text", texts, "--model", nano},
 	} {
 		code, stdout, stderr := try(t, append(in, "--centroids", "16", "--json")...)
 		require.Equal(t, exitOK, code, stderr)

@@ -69,6 +69,8 @@ func TestScripts(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "brief":
 				return effort.Brief(), nil
+			case "long":
+				return effort.Long(), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},

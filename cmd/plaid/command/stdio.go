@@ -12,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // streams are the ends of the command line. A width is the number of columns
@@ -218,3 +220,43 @@ func (t *stdio) logOpened(ix *index.Index, took time.Duration) error {
 
 // round leaves what is worth reading of a time.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// writeFile writes a file that appears when it is complete; flag names it in an
+// error. The index is never overwritten. What names the program's stdout goes
+// there: to put a new file in its place would take the rest of the output away.
+func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill func(io.Writer) error) error {
+	if t.isStdout(path) {
+		return fill(t.out)
+	}
+	err := files.WriteAtomic(ctx, path, fill, index)
+	if errors.Is(err, files.ErrSame) {
+		return flags.Usagef("--%s names the index itself", flag)
+	}
+	return err
+}
+
+// checkOutput finds out whether a file can be written before there is anything to
+// write, so that nobody waits for a result that is lost then.
+func (t *stdio) checkOutput(flag, path string) error {
+	if path == "" || t.isStdout(path) {
+		return nil
+	}
+	if err := files.CanCreate(path); err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
+}
+
+// isStdout tells whether a path, such as /dev/stdout, is where results go.
+func (t *stdio) isStdout(path string) bool {
+	out, ok := t.stdout.(*os.File)
+	if !ok {
+		return false
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	info, err := out.Stat()
+	return err == nil && os.SameFile(there, info)
+}

@@ -55,7 +55,9 @@ func digest(t *testing.T, path string) string {
 // What was encoded before Ctrl-C, or before a kill, is not encoded again, and the
 // index is the same as without either.
 func TestTextsGoOn(t *testing.T) {
-	effort.SkipBrief(t, "processes are killed")
+	if !effort.Long() {
+		t.Skip("encodes a collection several times")
+	}
 	dir := t.TempDir()
 	lines, err := os.ReadFile(corpus)
 	require.NoError(t, err)
@@ -108,7 +110,9 @@ func TestTextsGoOn(t *testing.T) {
 // After a kill or an interrupt, which says so, the same command goes on; the index is that of
 // a spool.
 func TestTextsOnDeviceGoOn(t *testing.T) {
-	effort.SkipBrief(t, "processes are killed")
+	if !effort.Long() {
+		t.Skip("encodes a collection several times")
+	}
 	plaid, err := exec.LookPath("plaid") // which is this test
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -133,7 +137,7 @@ func TestTextsOnDeviceGoOn(t *testing.T) {
 		}
 		return code, r, errs.String()
 	}
-	cmd := exec.Command(plaid, "train", at("codec"), "--text", corpus, "--model", nano, "--device", "oracle:2", "--nbits", "8", "--centroids", "8")
+	cmd := exec.Command(plaid, "index", at("codec"), "--codec-only", "--text", corpus, "--model", nano, "--device", "oracle:2", "--nbits", "8", "--centroids", "8")
 	cmd.Env = append(os.Environ(), "PLAID_TEST_DEVICES=1")
 	b, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(b))

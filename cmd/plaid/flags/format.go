@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,3 +35,12 @@ func (o *Format) Word() string {
 	}
 	return o.word
 }
+
+// UsageError is a command line that cannot be carried out.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usagef makes a [UsageError].
+func Usagef(format string, args ...any) error { return UsageError{Err: fmt.Errorf(format, args...)} }

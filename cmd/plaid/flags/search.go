@@ -7,9 +7,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/eval"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -189,4 +191,79 @@ func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string)
 		}
 	}
 	return n, first
+}
+
+// Where are the flags of a condition over the metadata of documents.
+type Where struct {
+	text   string
+	params []string
+	set    *pflag.FlagSet
+}
+
+// Register adds the flags. what says what is done with the documents that match.
+func (w *Where) Register(f *pflag.FlagSet, what string) {
+	w.set = f
+	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\": "+what)
+	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; repeat it. It is text, which equals a number of that look")
+}
+
+// Text is the condition as it was written, with its values.
+func (w *Where) Text() (text string, params []string) { return w.text, w.params }
+
+// Condition is what the flags say, nil without --where.
+func (w *Where) Condition() (*condition.Condition, error) {
+	if !w.set.Changed("where") {
+		if w.params != nil {
+			return nil, Usagef("--param goes with --where")
+		}
+		return nil, nil
+	}
+	e, err := condition.Parse(w.text)
+	if err != nil {
+		return nil, Usagef("--where: %w", err)
+	}
+	params := make([]any, len(w.params))
+	for i, p := range w.params {
+		params[i] = p
+	}
+	c, err := e.Bind(params...)
+	if err != nil {
+		return nil, Usagef("--where: %w", err)
+	}
+	return c, nil
+}
+
+// Effort are the flags for the budgets of a search, from which its speed and its
+// recall follow. What is not given is derived from k.
+type Effort struct{ Probes, Approx, Exact int }
+
+// Register adds the flags.
+func (e *Effort) Register(f *pflag.FlagSet) {
+	f.Var(Int(&e.Probes, 0, 0), "probes", "centroids to probe for a query token (0: by k)")
+	f.Var(Int(&e.Approx, 0, 0), "approx", "documents that get an approximate score at most (0: by k)")
+	f.Var(Int(&e.Exact, 0, 0), "exact", "documents that get an exact score at most, at least k (0: by k)")
+}
+
+// Apply puts the budgets into the options of a search.
+func (e *Effort) Apply(o *search.Options) {
+	o.Probes, o.Approx, o.Exact = e.Probes, e.Approx, e.Exact
+}
+
+// Efforts are the same flags with lists, of which all combinations are measured.
+type Efforts struct{ probes, approx, exact []int }
+
+// Register adds the flags.
+func (e *Efforts) Register(f *pflag.FlagSet) {
+	f.Var(Ints(&e.probes, 0), "probes", "centroids to probe for a query token, such as 1,2,4,8 (0: derived)")
+	f.Var(Ints(&e.approx, 0), "approx", "documents that get an approximate score at most (0: derived)")
+	f.Var(Ints(&e.exact, 0), "exact", "documents that get an exact score at most (0: derived)")
+}
+
+// Settings are all combinations for searches of k in an index of some centroids; none if no flag
+// was given.
+func (e *Efforts) Settings(k, centroids int) []quality.Setting {
+	if e.probes == nil && e.approx == nil && e.exact == nil {
+		return nil
+	}
+	return quality.Grid(k, centroids, e.probes, e.approx, e.exact)
 }

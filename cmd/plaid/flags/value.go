@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/internal/size"
 )
 
 // Once is a value of a flag that must not be given twice.
@@ -173,3 +174,22 @@ func (v *fractionValue) Set(s string) error {
 }
 func (v *fractionValue) String() string { return out.Float(*v.p) }
 func (v *fractionValue) Type() string   { return "X" }
+
+type sizeValue struct{ p *int64 }
+
+// Size is a number of bytes.
+func Size(p *int64, def int64) pflag.Value {
+	*p = def
+	return &sizeValue{p}
+}
+
+func (v *sizeValue) Set(s string) error {
+	n, err := size.Parse(s)
+	if err != nil {
+		return err
+	}
+	*v.p = n
+	return nil
+}
+func (v *sizeValue) String() string { return out.Bytes(*v.p) }
+func (v *sizeValue) Type() string   { return "SIZE" }
