@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -100,7 +101,7 @@ func TestSnapshotsOfALineage(t *testing.T) {
 		streamed := rapid.Bool().Draw(rt, "streamed")
 		a, err := attach(ctx, d, snaps[0], kernels.AttachOptions{}, rapid.SampledFrom([]int64{1 << 10, 1 << 13}).Draw(rt, "piece"), streamed)
 		require.NoError(rt, err)
-		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+		for range rapid.IntRange(1, effort.Cases(8, 25)).Draw(rt, "steps") {
 			for range rng.IntN(4) {
 				h.change()
 			}

@@ -40,13 +40,16 @@ func keptOf(r *rand.Rand, n int, share float64) []int32 {
 // the bit, in passes of few tokens and of many, alone and in the company of other calls.
 func TestHalves(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
-	all := []kind{kinds()[0], kinds()[1], kinds()[2], kinds()[4]}
-	if effort.Brief() {
+	all, layers := []kind{kinds()[0], kinds()[1], kinds()[2], kinds()[4]}, 2
+	switch {
+	case effort.Brief():
 		all = all[:1]
+	case !effort.Long():
+		all, layers = []kind{kinds()[1], kinds()[4]}, 1
 	}
 	for _, k := range all {
 		w := k.weights(31)
-		w.Layers = w.Layers[:2]
+		w.Layers = w.Layers[:layers]
 		for _, m := range []*opened{openModel(t, k.config, w, transformer.Options{}, true), openModel(t, k.config, w, transformer.Options{Tokens: 200}, false)} {
 			dim := m.About().Dim
 			var requests []*request
