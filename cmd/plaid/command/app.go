@@ -175,7 +175,7 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--lock-timeout waits for it"
 	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
 		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
-	case is(interop.ErrPayloads) && has("payload"):
+	case is(interop.ErrPayloads) && has("metadata"):
 		return "--metadata FILE takes others along, --metadata none does without"
 	case is(encode.ErrLines) && has("text-format"):
 		return "--text-format lines reads it"

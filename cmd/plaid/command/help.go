@@ -24,7 +24,7 @@ var usual = map[string][]string{
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
 	"score":   {"queries", "query-lengths", "docs", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
 	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "metadata", "highlight", "json"},
-	"serve":   {"data", "model", "listen", "tokens-file", "config", "print-config", "read-only", "memory", "threads", "device"},
+	"serve":   {"data", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "threads", "device"},
 	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
 	"watch":   {"model", "window", "overlap", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
 	"mcp":     {"model", "data", "url", "precision", "query-length", "threads", "encoder", "model-settings", "log-level", "document-length"},

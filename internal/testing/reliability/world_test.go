@@ -142,7 +142,7 @@ func (w *world) scenarios(t *testing.T) []*scenario {
 		command("delete", "base.plaid", "delete", "INDEX", "--ids", "WORLD/delete.txt"),
 		command("update", "base.plaid", "update", "INDEX", "--where", "_id LIKE 'd%1' OR v IS NULL", "--set", "seen=true"),
 		command("compact", "base.plaid", "compact", "INDEX"),
-		command("retrain", "base.plaid", "retrain", "INDEX", "--threads", "1", "--seed", "7"),
+		command("retrain", "base.plaid", "retrain", "INDEX", "--threads", "1"),
 		command("tune", "base.plaid", "tune", "INDEX", "--queries", "WORLD/queries.jsonl", "-k", "5", "--force", "--threads", "1"),
 		command("import", "", "import", "WORLD/engine", "INDEX", "--threads", "1"),
 		command("import --force", "base.plaid", "import", "WORLD/engine", "INDEX", "--threads", "1", "--force"),
