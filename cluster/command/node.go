@@ -225,7 +225,7 @@ func (r *running) run(ctx context.Context, log io.Writer, say func(string, ...an
 // traced lets spans be sent to where the environment says, as plaid serve does, until what is
 // returned is called.
 func (r *running) traced() (end func() error, err error) {
-	p, err := daemon.OpenTracing(os.Getenv, index.Version(), attribute.String("service.instance.id", r.c.Name))
+	p, err := daemon.OpenTracing(context.Background(), index.Version(), attribute.String("service.instance.id", r.c.Name))
 	if err != nil || p == nil {
 		return func() error { return nil }, err
 	}

@@ -126,15 +126,7 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 
 // options of a server, but for what depends on its address and its indexes.
 func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers, reload *reloader) (*server.Options, error) {
-	getenv := func(name string) string {
-		for i := len(environ) - 1; i >= 0; i-- {
-			if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
-				return v
-			}
-		}
-		return ""
-	}
-	tracing, err := OpenTracing(getenv, index.Version())
+	tracing, err := OpenTracing(ctx, index.Version())
 	if err != nil {
 		return nil, err
 	}

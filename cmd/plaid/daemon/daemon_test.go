@@ -129,9 +129,10 @@ func TestTracing(t *testing.T) {
 		}
 	}))
 	defer collector.Close()
-	environ := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=a%20b"}
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment=test") // read by the SDK
-	address, log, stop := run(t, environ)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment=test")
+	address, log, stop := run(t, nil)
 	const traceID, parentID = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 	require.Equal(t, 404, statusOf(t, "http://"+address+"/indices/none", "Traceparent: 00-"+traceID+"-"+parentID+"-01"))
 	require.NoError(t, stop()) // what waits is sent
@@ -161,19 +162,15 @@ func TestTracing(t *testing.T) {
 }
 
 func TestBadTracing(t *testing.T) {
-	for _, environ := range [][]string{
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_PROTOCOL=http/json"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_TIMEOUT=soon"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://x", "OTEL_EXPORTER_OTLP_HEADERS=a=%zz"},
-	} {
-		c := daemon.NewConfig()
+	for _, c := range []struct{ endpoint, protocol string }{{"collector:4317", ""}, {"http://x", "grpc"}, {"http://x", "http/json"}} {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.endpoint)
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", c.protocol)
+		config := daemon.NewConfig()
 		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
+		config.Register(f)
 		require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}))
-		require.NoError(t, c.Load(nil, f))
-		require.ErrorIs(t, daemon.Run(context.Background(), c, io.Discard, environ, nil), daemon.ErrConfig, environ)
+		require.NoError(t, config.Load(nil, f))
+		require.ErrorIs(t, daemon.Run(context.Background(), config, io.Discard, nil, nil), daemon.ErrConfig, c)
 	}
 }
 
