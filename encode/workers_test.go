@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -252,7 +253,7 @@ func TestBatchWait(t *testing.T) {
 // first, it gives those.
 func TestHalvesOfDevices(t *testing.T) {
 	d := &nativetest.Device{Tokens: 700}
-	docs := append(load(t, "scifact-sample").docs[:5:5], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
+	docs := append(load(t, "scifact-sample").docs[:effort.Cases(5, 12):effort.Cases(5, 12)], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
 	open := func(o Options) *Encoder { return open(t, nano(t), &o) }
 	onProcessor, onDevice := open(Options{Threads: 2}), open(Options{Threads: 2, On: d})
 	spooled := func(e *Encoder, o *SpoolOptions) (all []vectors.Document, vectors int64) {

@@ -219,7 +219,7 @@ func requireFewSegments(t tb, s *Snapshot) {
 
 // Random changes against the model.
 func TestChangesLikeTheModel(t *testing.T) {
-	defer setFlag(t, "rapid.checks", strconv.Itoa(effort.Cases(6, 400)))()
+	defer setFlag(t, "rapid.checks", strconv.Itoa(effort.Cases(15, 400)))()
 	small(t)
 	dir := testenv.RAMDir(t)
 	n := 0

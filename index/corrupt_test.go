@@ -146,7 +146,7 @@ func TestFlippedBytes(t *testing.T) {
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	steps := effort.Cases(40, 1200)
+	steps := effort.Cases(100, 1200)
 	bad := filepath.Join(testenv.RAMDir(t), "bad.plaid")
 	noticed := 0
 	for i := range steps {

@@ -400,7 +400,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	sp := newSpecimen(t, 160)
 	used := bytesInUse(t, sp.data)
-	step, less := effort.Cases(1511, 53), 7 // of bytes that mean nothing, fewer are tried
+	step, less := effort.Cases(499, 53), 7 // of bytes that mean nothing, fewer are tried
 	if *everyByte {
 		step = 1
 	}

@@ -110,7 +110,7 @@ func TestFollowBackups(t *testing.T) {
 			})
 		}
 	}
-	rounds := effort.Cases(8, 60)
+	rounds := effort.Cases(16, 60)
 	for i := range rounds {
 		add(t, ix, 8, corpusUpTo(uint32(11 + i))[10+i:]...)
 		_, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: i%2 == 0}) // in place if nobody is there yet

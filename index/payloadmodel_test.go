@@ -339,7 +339,7 @@ func TestFirstPayloadsWriteNoChunks(t *testing.T) {
 	step := func(payload []byte, every int) int {
 		before, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Greater(t, len(before), docs*tokens*dim, "several chunks")
+		require.Greater(t, len(before), docs*tokens*dim, "two chunks of 4 MiB at least: at 8 bits a component is a byte")
 		payloads := map[string][]byte{}
 		for i := range 8 {
 			payloads[fmt.Sprint(every*i)] = payload

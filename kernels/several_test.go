@@ -67,7 +67,7 @@ func TestSeveralDevicesFindWhatOneFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		rng := rand.New(rand.NewPCG(seed, 1))
-		docs := rapid.SampledFrom([]int{1, 255, 700}).Draw(t, "docs")
+		docs := rapid.SampledFrom([]int{1, 255, 256, 257, 700, 1500}).Draw(t, "docs")
 		cs := kerneltest.New(kerneltest.Config{Dim: 16, K: 8, CodeBytes: 2, Lengths: lengths(rng, docs), Seed: seed})
 		c := newMemory(cs, rng.IntN(docs+1))
 		for range docs / 5 {

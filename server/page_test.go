@@ -19,7 +19,7 @@ var ofPage = regexp.MustCompile(`(?:href|src)="(ui/[^"]+)"|from "\./([^"]+)"`)
 
 // The page and whatever it and its scripts name are there, without a token, and what
 // they may do is limited by the browser.
-func TestPageFiles(t *testing.T) {
+func TestFilesOfThePage(t *testing.T) {
 	s := start(t, nil, &server.Options{Tokens: server.Tokens{server.NewToken("reader", server.Read, "a secret of readers")}})
 	wanted := []string{"/ui"}
 	seen := map[string]bool{}

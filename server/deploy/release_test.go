@@ -95,7 +95,7 @@ func TestReleaseNotes(t *testing.T) {
 	version := regexp.MustCompile(`"(.*)"`).FindStringSubmatch(read(t, "../../python/src/plaid_ir/_version.py"))[1]
 	out, err := notes(version)
 	require.NoError(t, err, "the version of the Python package has no section")
-	require.NotEmpty(t, strings.TrimSpace(out))
+	require.Regexp(t, `(?m)^- \*\*`, out)
 	require.NotRegexp(t, `(?m)^(## \[|\[.*\]: )`, out, "of other versions, and links")
 	_, err = notes("99.0.0")
 	require.Error(t, err)

@@ -59,6 +59,7 @@ func TestHelpIsShort(t *testing.T) {
 		if len(names) == 0 {
 			if c.Runnable() {
 				require.LessOrEqual(t, len(all), 15, "%s has no list of usual flags", c.Name())
+				require.ElementsMatch(t, all, flagsOf(helpText(t, c, "--help")), c.Name())
 			}
 			continue
 		}
@@ -97,7 +98,7 @@ func TestExitCodesAreInOnePlace(t *testing.T) {
 func TestHelpIsPlain(t *testing.T) {
 	avoided := regexp.MustCompile(`(?i)\b(whoever|anew|so many|(goes|gone) on|go on with|of which|thereof|therein|whence)\b`)
 	for _, c := range commands(newApp(streams{}, nil)) {
-		text := strings.Join(strings.Fields(helpText(t, c, "--help")), " ")
+		text := strings.Join(strings.Fields(helpText(t, c, "--help-all")), " ")
 		require.Empty(t, avoided.FindAllString(text, -1), c.Name())
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/faults"
 )
 
-// sampledCalls is after about how many calls of a run the power goes, without -full: what the
-// folders would be is hashed for every call that is looked at.
+// sampledCalls is the number of calls of a run, about, that the short form has the power go
+// after: what the folders would be is hashed for every call that is looked at.
 const sampledCalls = 16
 
 // powerPoints: the power goes after each call of a recorded run. Folders that
@@ -33,7 +34,7 @@ func powerPoints(rng *rand.Rand, s *scenario) []point {
 		if c.Op == faults.Open || c.Op == faults.Lock || c.Op == faults.Unlock || c.Op == faults.Map || c.Op == faults.Chmod {
 			continue
 		}
-		if !*full && rng.IntN(len(s.calls)) >= sampledCalls {
+		if !*full && !effort.Long() && *cases == 0 && rng.IntN(len(s.calls)) >= sampledCalls {
 			continue
 		}
 		acked := done
