@@ -53,7 +53,7 @@ func (f *Client) Facet(ctx context.Context, field condition.Field, s collection.
 					return err
 				}
 				if found.Facet == nil {
-					return fmt.Errorf("shard %d: %w: no facet: its node is of a version before", shard, wire.ErrMessage)
+					return fmt.Errorf("shard %d: %w: no facet", shard, wire.ErrMessage)
 				}
 				page := facetOf(found.Facet, first)
 				mu.Lock()

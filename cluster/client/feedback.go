@@ -121,7 +121,7 @@ func (e *evidence) ask(ctx context.Context, what func(s int) []*wire.FeedbackLoo
 			}
 			a := found.Feedback
 			if a == nil || len(a.Centroids) > len(a.Docs) {
-				return fmt.Errorf("shard %d: %w: nothing for feedback: its node is of a version before", s, wire.ErrMessage)
+				return fmt.Errorf("shard %d: %w: nothing for feedback", s, wire.ErrMessage)
 			}
 			mu.Lock()
 			err = take(s, i, a)
