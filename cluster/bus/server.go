@@ -41,7 +41,7 @@ type ServerOptions struct {
 	Routes  []string
 	// TLS for clients and for routes, where set: both sides show certificates.
 	TLS *tls.Config
-	// Users limits what the owners of certificates may do; see [Roles]. It needs TLS.
+	// Users limits what the owners of certificates may do; see [Role]. It needs TLS.
 	Users []User
 	// Key enciphers the streams on the disk; "": they are as they are.
 	Key string

@@ -107,9 +107,6 @@ func (w *writing) await(s int, b *wire.Batch, sequence uint64, heard <-chan *nod
 			if a.Sequence != sequence || a.Shard != s {
 				continue
 			}
-			if a.Generation == 0 {
-				a.Generation = m.Current.Number
-			}
 			if have[a.Generation] == nil {
 				have[a.Generation] = map[string]bool{}
 			}

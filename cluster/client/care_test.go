@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,8 +19,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/objects"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/cluster/topology"
-	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -100,53 +97,4 @@ func TestCheckpointsAtATime(t *testing.T) {
 		require.NoError(t, err)
 	}
 	wg.Wait()
-}
-
-// As long as there is a node of an earlier version, nothing is made that it would not
-// understand: no generation, no object of a replica, no entry that removes a field.
-func TestNodesOfBefore(t *testing.T) {
-	docs, _ := documents(64, 30)
-	c := clustertest.New(t, 1)
-	c.Collection("wiki", operate.CreateOptions{}, dim, docs[:20])
-	f := c.Client(client.Config{Collection: "wiki"})
-	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, docs[20:]), nil)
-	require.NoError(t, err)
-	expr, err := condition.Parse("n = 3")
-	require.NoError(t, err)
-	where, err := expr.Bind()
-	require.NoError(t, err)
-	all := func() map[string]error {
-		errs := map[string]error{}
-		_, errs["remove a field"] = f.UpdatePayload(c.Ctx, where, condition.Fields{"n": nil}, nil)
-		_, errs["checkpoint"] = c.Op.Checkpoint(c.Ctx, "wiki")
-		_, errs["build"] = c.Op.Build(c.Ctx, "wiki", searchtest.Source(t, dim, docs), operate.BuildOptions{Train: clustertest.Train, Dir: t.TempDir()})
-		return errs
-	}
-	_, err = c.Bus.Nodes.Put(c.Ctx, "former", []byte(`{"node": "former", "started": "x", "shards": []}`))
-	require.NoError(t, err)
-	for _, w := range []*topology.Watcher{c.Op.Watcher(), f.Watcher()} {
-		require.NoError(t, w.Wait(c.Ctx, func() bool { return errors.Is(w.UpToDate(), topology.ErrOutdated) }))
-	}
-	require.ErrorContains(t, c.Op.Watcher().UpToDate(), "former")
-	order := func() error {
-		_, err := node.Send(c.Ctx, c.Bus.Conn, "n0", node.Order{Do: "checkpoint", Collection: c.ID("wiki"), Generation: 1})
-		return err
-	}
-	require.Eventually(t, func() bool { return order() != nil }, clustertest.Patience, 10*time.Millisecond, "the node hears of it")
-	for what, err := range all() {
-		require.ErrorContains(t, err, topology.ErrOutdated.Error(), what)
-	}
-	m, err := topology.NewStore(c.Store, c.Bus.Maps).Newest(c.Ctx, "wiki")
-	require.NoError(t, err)
-	require.Empty(t, m.Reserved, "it would not understand the map")
-	_, err = f.UpdatePayload(c.Ctx, where, condition.Fields{"m": []byte("1")}, nil)
-	require.NoError(t, err) // as any change that it understands
-	require.NoError(t, c.Bus.Nodes.Delete(c.Ctx, "former"))
-	for _, w := range []*topology.Watcher{c.Op.Watcher(), f.Watcher()} {
-		require.NoError(t, w.Wait(c.Ctx, func() bool { return w.UpToDate() == nil }))
-	}
-	require.Eventually(t, func() bool { return order() == nil }, clustertest.Patience, 10*time.Millisecond)
-	for what, err := range all() {
-		require.NoError(t, err, what)
-	}
 }

@@ -53,7 +53,7 @@ func (f *Client) Facet(ctx context.Context, field condition.Field, s collection.
 					return err
 				}
 				if found.Facet == nil {
-					return fmt.Errorf("shard %d: %w: no facet: its node is of a version before", shard, wire.ErrMessage)
+					return fmt.Errorf("shard %d: %w: no facet", shard, wire.ErrMessage)
 				}
 				page := facetOf(found.Facet, first)
 				mu.Lock()
@@ -123,7 +123,7 @@ func (f *Client) looksOf(m *topology.Map, s collection.Selection) ([][]*wire.Loo
 		shard := m.ShardOf(id)
 		size := 3 + len(id)
 		if looks[shard] == nil || sizes[shard]+size > most && topology.Whole(id) != before {
-			looks[shard], sizes[shard] = append(looks[shard], &wire.Look{Filter: filter, Whole: m.Passages}), 0
+			looks[shard], sizes[shard] = append(looks[shard], &wire.Look{Filter: filter}), 0
 		}
 		before = topology.Whole(id)
 		l := looks[shard][len(looks[shard])-1]
@@ -188,11 +188,11 @@ func (f *Client) SetPayload(ctx context.Context, ids []string, set condition.Fie
 				size += len(ids[n])
 				n++
 			}
-			where, err := isAmong(ids[:n], w.m.Passages)
+			where, err := isAmong(ids[:n])
 			if err != nil {
 				return w.end(err)
 			}
-			choice, err := f.choice(where, set)
+			choice, err := choiceOf(where, set)
 			if err != nil {
 				return w.end(err)
 			}
@@ -208,12 +208,9 @@ func (f *Client) SetPayload(ctx context.Context, ids []string, set condition.Fie
 	return w.end(nil)
 }
 
-// isAmong is the condition that the id of a document is one of a list.
-func isAmong(ids []string, passages bool) (*condition.Condition, error) {
-	fields := []condition.Field{condition.FieldID}
-	if passages {
-		fields = append(fields, condition.MakeField(vectors.PassageField, "of"))
-	}
+// isAmong is the condition that the id of a document, or of that of a passage, is one of a list.
+func isAmong(ids []string) (*condition.Condition, error) {
+	fields := []condition.Field{condition.FieldID, condition.MakeField(vectors.PassageField, "of")}
 	var params []any
 	var tests []string
 	for _, f := range fields {

@@ -56,11 +56,7 @@ func (f *Client) feedback(ctx context.Context, q search.Query, o search.Options)
 	}
 	before, ranked := (*search.Result)(nil), []search.Hit(nil)
 	if o.Feedback.Docs > 0 {
-		first := o.Feedback.First(o)
-		if !m.Passages { // what lies apart counts by itself
-			first.Group = ""
-		}
-		if before, err = f.search(ctx, q, first); err != nil {
+		if before, err = f.search(ctx, q, o.Feedback.First(o)); err != nil {
 			return nil, err
 		}
 		if err := flipped(nil); err != nil {
@@ -125,7 +121,7 @@ func (e *evidence) ask(ctx context.Context, what func(s int) []*wire.FeedbackLoo
 			}
 			a := found.Feedback
 			if a == nil || len(a.Centroids) > len(a.Docs) {
-				return fmt.Errorf("shard %d: %w: nothing for feedback: its node is of a version before", s, wire.ErrMessage)
+				return fmt.Errorf("shard %d: %w: nothing for feedback", s, wire.ErrMessage)
 			}
 			mu.Lock()
 			err = take(s, i, a)

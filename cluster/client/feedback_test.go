@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -36,22 +34,4 @@ func TestFeedbackMessages(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, len(text), 1<<20, what)
 	}
-}
-
-// A collection of before, whose passages lie apart, cannot put documents together: that is no
-// fault of the question, and whoever asked may ask without.
-func TestGroupWithoutPassages(t *testing.T) {
-	m, err := topology.New("old", 3, 1, 1, nil)
-	require.NoError(t, err)
-	m.Current = &topology.Generation{Dim: 2}
-	f := &Client{}
-	q := search.Query{Vectors: []float32{1, 0}}
-	_, err = f.newAsk(t.Context(), m, q, search.Options{K: 1, Group: search.GroupBest})
-	require.ErrorIs(t, err, collection.ErrUnsupported)
-	require.NotErrorIs(t, err, search.ErrOption)
-	_, err = f.newAsk(t.Context(), m, q, search.Options{K: 1})
-	require.NoError(t, err)
-	m.Passages = true
-	_, err = f.newAsk(t.Context(), m, q, search.Options{K: 1, Group: search.GroupBest})
-	require.NoError(t, err)
 }

@@ -134,9 +134,6 @@ func TestWritersTogether(t *testing.T) {
 	c := clustertest.New(t, 3)
 	c.Collection("wiki", operate.CreateOptions{Replicas: 3}, dim, docs[:40])
 	f := c.Client(client.Config{Collection: "wiki"})
-	m, err := f.Map()
-	require.NoError(t, err)
-	require.True(t, m.Groups, "all nodes are of this version")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	placed := map[uint32]string{}

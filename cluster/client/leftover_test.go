@@ -27,8 +27,6 @@ func TestAside(t *testing.T) {
 	c := clustertest.New(t, 2)
 	c.Collection("wiki", operate.CreateOptions{Replicas: 2}, dim, docs)
 	dir := filepath.Join(c.Dir, "n0", c.ID("wiki"), "g1")
-	older := filepath.Join(dir, "s0000.plaid.aside7") // by a program of before
-	require.NoError(t, os.WriteFile(older, []byte("old"), 0o600))
 	for range 3 {
 		require.NoError(t, c.Op.Rejoin(c.Ctx, "wiki", "n0"))
 		aside, err := filepath.Glob(filepath.Join(dir, "*.aside*"))

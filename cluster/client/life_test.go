@@ -79,113 +79,98 @@ func left(t *testing.T, c *clustertest.Cluster, id string) (names []string) {
 // replica of the new one. Clients of the old one are told, and those that ask by the name
 // again get the new one.
 func TestNameUsedAgain(t *testing.T) {
-	for _, before := range []bool{false, true} { // a collection of before there were incarnations
-		t.Run(fmt.Sprint("without incarnation ", before), func(t *testing.T) {
-			docs, maker := alive(31, 60)
-			others, _ := alive(32, 40)
-			for i := range others {
-				others[i].ID = fmt.Sprint("new", i)
-			}
-			c := clustertest.New(t, 3)
-			const shards = 2
-			if before {
-				m, err := topology.New("wiki", shards, 3, 2, c.Op.Nodes())
-				require.NoError(t, err)
-				require.NoError(t, topology.NewStore(c.Store, c.Bus.Maps).Create(c.Ctx, m))
-				for s := range shards {
-					require.NoError(t, c.Bus.MakeLog(c.Ctx, "wiki", s, 0))
-				}
-				c.Build("wiki", dim, docs)
-			} else {
-				c.Collection("wiki", operate.CreateOptions{Shards: shards, Replicas: 3}, dim, docs)
-			}
-			old := c.ID("wiki")
-			require.Equal(t, before, old == "wiki")
-			f := c.Client(client.Config{Collection: "wiki"})
-			more, _ := alive(38, 8)
-			for i := range more {
-				more[i].ID = fmt.Sprint("more", i)
-			}
-			_, err := f.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
-			require.NoError(t, err)
-			require.ElementsMatch(t, append(idsOf(docs), idsOf(more)...), everything(t, c, f, maker))
-			file := filepath.Join(c.Dir, "n2", old, "g1", "s0000.plaid")
-			require.FileExists(t, file)
-			c.Die("n2")
-
-			m, existed, err := c.Op.Remove(c.Ctx, "wiki")
-			require.NoError(t, err)
-			require.True(t, existed)
-			require.Equal(t, old, m.ID())
-			require.NoError(t, c.Op.Gone(c.Ctx, m))
-			require.Empty(t, left(t, c, old))
-			for s := range shards {
-				_, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(old, s))
-				require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
-			}
-			for _, n := range []string{"n0", "n1"} {
-				require.NoDirExists(t, filepath.Join(c.Dir, n, old))
-			}
-			require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { _, err := f.Watcher().Map("wiki"); return err != nil }))
-			_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{})
-			require.ErrorIs(t, err, topology.ErrRemoved)
-			_, err = f.Delete(c.Ctx, []string{docs[0].ID}, nil)
-			require.ErrorIs(t, err, topology.ErrRemoved)
-
-			c.Collection("wiki", operate.CreateOptions{Shards: shards, Replicas: 2}, dim, others)
-			now := c.ID("wiki")
-			require.NotEqual(t, old, now)
-			require.FileExists(t, file, "n2 is away")
-			n2 := c.Start("n2")
-			require.NoError(t, n2.Ready(c.Ctx))
-			c.Await(func() bool {
-				for _, l := range c.Op.Watcher().Leases() {
-					if l.Node == "n2" && l.Started == n2.Life() {
-						for _, s := range l.Shards {
-							require.Equal(t, now, s.Collection)
-						}
-						return true
-					}
-				}
-				return false
-			})
-			// Whoever asks for the old one is told that it is not here, by every node.
-			conn := c.Connect("asker")
-			for _, name := range []string{"n0", "n1", "n2"} {
-				for _, generation := range []uint64{1, 2} {
-					q := wire.Query{ID: wire.NewID(), Collection: old, Generation: generation, Dim: dim, Vectors: maker.Tokens(2), K: 5, Mode: search.Exhaustive, Shards: []wire.ShardAt{{Shard: 0}}, Left: clustertest.Patience}
-					msg, err := q.Encode()
-					require.NoError(t, err)
-					reply, err := conn.RequestWithContext(c.Ctx, bus.QuerySubject(name), msg)
-					require.NoError(t, err)
-					a, err := wire.DecodeAnswer(reply.Data)
-					require.NoError(t, err)
-					require.Equal(t, wire.WrongGeneration, a.Status, a.Text)
-				}
-				_, err := node.Send(c.Ctx, conn, name, node.Order{Do: "checkpoint", Collection: old, Generation: 1})
-				require.ErrorIs(t, err, node.ErrOrder)
-			}
-			require.Eventually(t, func() bool { // it is dropped beside everything else
-				_, err := os.Stat(filepath.Join(c.Dir, "n2", old))
-				return errors.Is(err, os.ErrNotExist)
-			}, clustertest.Patience, 10*time.Millisecond)
-			_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{})
-			require.ErrorIs(t, err, topology.ErrReplaced)
-			_, err = f.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
-			require.ErrorIs(t, err, topology.ErrReplaced)
-			g := c.Client(client.Config{Collection: "wiki"})
-			require.ElementsMatch(t, idsOf(others), everything(t, c, g, maker))
-			// Everybody takes part: the new node too, and what was in the old logs is nowhere.
-			_, err = c.Op.Rebalance(c.Ctx, "wiki")
-			require.NoError(t, err)
-			report, err := g.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
-			require.NoError(t, err)
-			require.Equal(t, len(more), report.Added)
-			require.ElementsMatch(t, append(idsOf(others), idsOf(more)...), everything(t, c, g, maker))
-			_, err = c.Op.Verify(c.Ctx, "wiki")
-			require.NoError(t, err)
-		})
+	docs, maker := alive(31, 60)
+	others, _ := alive(32, 40)
+	for i := range others {
+		others[i].ID = fmt.Sprint("new", i)
 	}
+	c := clustertest.New(t, 3)
+	const shards = 2
+	c.Collection("wiki", operate.CreateOptions{Shards: shards, Replicas: 3}, dim, docs)
+	old := c.ID("wiki")
+	f := c.Client(client.Config{Collection: "wiki"})
+	more, _ := alive(38, 8)
+	for i := range more {
+		more[i].ID = fmt.Sprint("more", i)
+	}
+	_, err := f.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
+	require.NoError(t, err)
+	require.ElementsMatch(t, append(idsOf(docs), idsOf(more)...), everything(t, c, f, maker))
+	file := filepath.Join(c.Dir, "n2", old, "g1", "s0000.plaid")
+	require.FileExists(t, file)
+	c.Die("n2")
+
+	m, existed, err := c.Op.Remove(c.Ctx, "wiki")
+	require.NoError(t, err)
+	require.True(t, existed)
+	require.Equal(t, old, m.ID())
+	require.NoError(t, c.Op.Gone(c.Ctx, m))
+	require.Empty(t, left(t, c, old))
+	for s := range shards {
+		_, err := c.Bus.JS.Stream(c.Ctx, bus.LogStream(old, s))
+		require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+	}
+	for _, n := range []string{"n0", "n1"} {
+		require.NoDirExists(t, filepath.Join(c.Dir, n, old))
+	}
+	require.NoError(t, f.Watcher().Wait(c.Ctx, func() bool { _, err := f.Watcher().Map("wiki"); return err != nil }))
+	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{})
+	require.ErrorIs(t, err, topology.ErrRemoved)
+	_, err = f.Delete(c.Ctx, []string{docs[0].ID}, nil)
+	require.ErrorIs(t, err, topology.ErrRemoved)
+
+	c.Collection("wiki", operate.CreateOptions{Shards: shards, Replicas: 2}, dim, others)
+	now := c.ID("wiki")
+	require.NotEqual(t, old, now)
+	require.FileExists(t, file, "n2 is away")
+	n2 := c.Start("n2")
+	require.NoError(t, n2.Ready(c.Ctx))
+	c.Await(func() bool {
+		for _, l := range c.Op.Watcher().Leases() {
+			if l.Node == "n2" && l.Started == n2.Life() {
+				for _, s := range l.Shards {
+					require.Equal(t, now, s.Collection)
+				}
+				return true
+			}
+		}
+		return false
+	})
+	// Whoever asks for the old one is told that it is not here, by every node.
+	conn := c.Connect("asker")
+	for _, name := range []string{"n0", "n1", "n2"} {
+		for _, generation := range []uint64{1, 2} {
+			q := wire.Query{ID: wire.NewID(), Collection: old, Generation: generation, Dim: dim, Vectors: maker.Tokens(2), K: 5, Mode: search.Exhaustive, Shards: []wire.ShardAt{{Shard: 0}}, Left: clustertest.Patience}
+			msg, err := q.Encode()
+			require.NoError(t, err)
+			reply, err := conn.RequestWithContext(c.Ctx, bus.QuerySubject(name), msg)
+			require.NoError(t, err)
+			a, err := wire.DecodeAnswer(reply.Data)
+			require.NoError(t, err)
+			require.Equal(t, wire.WrongGeneration, a.Status, a.Text)
+		}
+		_, err := node.Send(c.Ctx, conn, name, node.Order{Do: "checkpoint", Collection: old, Generation: 1})
+		require.ErrorIs(t, err, node.ErrOrder)
+	}
+	require.Eventually(t, func() bool { // it is dropped beside everything else
+		_, err := os.Stat(filepath.Join(c.Dir, "n2", old))
+		return errors.Is(err, os.ErrNotExist)
+	}, clustertest.Patience, 10*time.Millisecond)
+	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{})
+	require.ErrorIs(t, err, topology.ErrReplaced)
+	_, err = f.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
+	require.ErrorIs(t, err, topology.ErrReplaced)
+	g := c.Client(client.Config{Collection: "wiki"})
+	require.ElementsMatch(t, idsOf(others), everything(t, c, g, maker))
+	// Everybody takes part: the new node too, and what was in the old logs is nowhere.
+	_, err = c.Op.Rebalance(c.Ctx, "wiki")
+	require.NoError(t, err)
+	report, err := g.Add(c.Ctx, searchtest.Source(t, dim, more), nil)
+	require.NoError(t, err)
+	require.Equal(t, len(more), report.Added)
+	require.ElementsMatch(t, append(idsOf(others), idsOf(more)...), everything(t, c, g, maker))
+	_, err = c.Op.Verify(c.Ctx, "wiki")
+	require.NoError(t, err)
 }
 
 // Searches and changes that are under way while a collection is removed end with an error

@@ -13,7 +13,6 @@ import (
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/clustertest"
 	"github.com/plaid-ir/plaid/cluster/operate"
-	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -212,10 +211,8 @@ func TestPassagesByID(t *testing.T) {
 	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Effort: 2})
 	require.ErrorIs(t, err, search.ErrOption, "rather than a search without it")
 
-	m, err := topology.New("old", 3, 1, 1, nil)
+	m, err := f.Map()
 	require.NoError(t, err)
-
-	m.Passages = true
 	for _, id := range []string{"a#0", "a#17", "a#1#2"} {
 		assert.Equal(t, m.ShardOf("a"), m.ShardOf(id))
 	}

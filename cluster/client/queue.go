@@ -133,7 +133,7 @@ func (q *queue) next() (group []*waiting, m *topology.Map) {
 	for ; n < len(q.waiting); n++ {
 		w := q.waiting[n]
 		size := wire.GroupSize(n+1, bytes+len(w.msg))
-		if n > 0 && (!q.m.Groups || w.batch.Choice != nil || group[0].batch.Choice != nil || size > q.f.c.BatchBytes || n == maxGroup) {
+		if n > 0 && (w.batch.Choice != nil || group[0].batch.Choice != nil || size > q.f.c.BatchBytes || n == maxGroup) {
 			break
 		}
 		if slices.ContainsFunc(w.batch.Documents, func(d vectors.Document) bool { return ids[topology.Whole(d.ID)] }) {

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -31,19 +30,17 @@ func TestEntriesOfAQueue(t *testing.T) {
 		many = append(many, w)
 	}
 	for name, c := range map[string]struct {
-		groups bool
-		waits  []*waiting
-		want   []int
+		waits []*waiting
+		want  []int
 	}{
-		"nothing":           {true, nil, nil},
-		"together":          {true, []*waiting{on("a"), on("b", "c"), on("d")}, []int{3}},
-		"earlier nodes":     {false, []*waiting{on("a"), on("b"), on("c")}, []int{1, 1, 1}},
-		"the same document": {true, []*waiting{on("a"), on("b"), on("c", "a"), on("c")}, []int{2, 1, 1}},
-		"a whole shard":     {true, []*waiting{on("a"), whole, on("b"), on("c")}, []int{1, 1, 2}},
-		"too large":         {true, []*waiting{large, on("a"), on("b"), large}, []int{1, 2, 1}},
-		"many":              {true, many, []int{maxGroup, 5}},
+		"nothing":           {nil, nil},
+		"together":          {[]*waiting{on("a"), on("b", "c"), on("d")}, []int{3}},
+		"the same document": {[]*waiting{on("a"), on("b"), on("c", "a"), on("c")}, []int{2, 1, 1}},
+		"a whole shard":     {[]*waiting{on("a"), whole, on("b"), on("c")}, []int{1, 1, 2}},
+		"too large":         {[]*waiting{large, on("a"), on("b"), large}, []int{1, 2, 1}},
+		"many":              {many, []int{maxGroup, 5}},
 	} {
-		q := &queue{f: &Client{c: Config{BatchBytes: 4096}}, m: &topology.Map{Groups: c.groups}, waiting: c.waits, writes: true}
+		q := &queue{f: &Client{c: Config{BatchBytes: 4096}}, waiting: c.waits, writes: true}
 		if name == "many" {
 			q.f.c.BatchBytes = 1 << 20
 		}

@@ -256,9 +256,6 @@ func (f *Client) newAsk(ctx context.Context, m *topology.Map, q search.Query, o 
 	if o.Effort != 0 {
 		return nil, fmt.Errorf("%w: an effort, which nodes are not told", search.ErrOption)
 	}
-	if o.Group != "" && !m.Passages {
-		return nil, fmt.Errorf("group: %w: the passages of a document lie apart in this collection, which was made while there were nodes of an earlier version", collection.ErrUnsupported)
-	}
 	if q.Dim != 0 && q.Dim != m.Current.Dim {
 		return nil, fmt.Errorf("%w: it has dimension %d, the collection %d", search.ErrQuery, q.Dim, m.Current.Dim)
 	}

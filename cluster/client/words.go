@@ -68,7 +68,7 @@ func (f *Client) SearchWords(ctx context.Context, q collection.KeywordQuery, set
 	}
 	for s, found := range counted {
 		if found.Words == nil || found.Words.Statistics == nil {
-			return nil, fmt.Errorf("shard %d: %w: no statistics of words: its node is of a version before", s, wire.ErrMessage)
+			return nil, fmt.Errorf("shard %d: %w: no statistics of words", s, wire.ErrMessage)
 		}
 		if err := ask.Statistics.Add(found.Words.Statistics); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", s, err)

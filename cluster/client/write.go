@@ -77,9 +77,9 @@ func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (
 		return nil, err
 	}
 	defer done()
-	op := w.op(wire.Add)
+	op := wire.AddWhole
 	if o.Replace {
-		op = w.op(wire.Put)
+		op = wire.PutWhole
 	}
 	if d := src.Dim(); d != 0 && d != w.m.Current.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, the collection has %d", index.ErrDimension, d, w.m.Current.Dim)
@@ -112,7 +112,7 @@ func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*Wr
 	}
 	defer done()
 	for _, id := range unique(ids) {
-		if err := w.add(w.op(wire.Delete), 0, vectors.Document{ID: id}); err != nil {
+		if err := w.add(wire.DeleteWhole, 0, vectors.Document{ID: id}); err != nil {
 			return w.end(err)
 		}
 	}
@@ -140,7 +140,7 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	if o == nil {
 		o = &WriteOptions{}
 	}
-	text, err := f.choice(where, set)
+	text, err := choiceOf(where, set)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (f *Client) change(ctx context.Context, op wire.Op, where *condition.Condit
 	return w.end(w.flush())
 }
 
-// choice says which documents change, and how.
-func (f *Client) choice(where *condition.Condition, set condition.Fields) ([]byte, error) {
+// choiceOf says which documents change, and how.
+func choiceOf(where *condition.Condition, set condition.Fields) ([]byte, error) {
 	filter, err := whereJSON(where)
 	if err != nil {
 		return nil, err
@@ -173,11 +173,6 @@ func (f *Client) choice(where *condition.Condition, set condition.Fields) ([]byt
 		}
 	}
 	slices.Sort(choice.Remove)
-	if choice.Remove != nil { // which nodes of before pass over, so that replicas would differ
-		if err := f.watch.UpToDate(); err != nil {
-			return nil, fmt.Errorf("removing %q: %w", choice.Remove, err)
-		}
-	}
 	return json.Marshal(choice)
 }
 
@@ -219,14 +214,6 @@ func (w *writing) end(err error) (*WriteReport, error) {
 		err = w.caller.Err()
 	}
 	return &w.report, err
-}
-
-// op is an operation on documents with their passages, where these lie with them.
-func (w *writing) op(alone wire.Op) wire.Op {
-	if w.m.Passages {
-		return alone - wire.Add + wire.AddWhole
-	}
-	return alone
 }
 
 // add puts a document into the batch of its shard, and sends that if it is large enough.

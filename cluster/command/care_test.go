@@ -39,7 +39,7 @@ func TestHealsWhileReplicasAreCompared(t *testing.T) {
 	_, err := c.Connect("n1").Subscribe(bus.AdminSubject("n1"), func(*nats.Msg) { asked <- struct{}{} })
 	require.NoError(t, err)
 	lease, err := json.Marshal(topology.Lease{
-		Node: "n1", Started: "x", Protocol: topology.Protocol, Shards: []topology.Serving{{Collection: c.ID("slow"), Generation: 1, Ready: true}},
+		Node: "n1", Started: "x", Shards: []topology.Serving{{Collection: c.ID("slow"), Generation: 1, Ready: true}},
 	})
 	require.NoError(t, err)
 	_, err = c.Bus.Nodes.Put(c.Ctx, "n1", lease)
@@ -105,7 +105,7 @@ func TestCareTakesTheRoleOperator(t *testing.T) {
 	require.NoError(t, err)
 	m.Incarnation = topology.NewIncarnation()
 	require.NoError(t, maps.Create(ctx, m))
-	lease, err := json.Marshal(topology.Lease{Node: "n0", Started: "x", Protocol: topology.Protocol})
+	lease, err := json.Marshal(topology.Lease{Node: "n0", Started: "x"})
 	require.NoError(t, err)
 	_, err = own.Nodes.Put(ctx, "n0", lease)
 	require.NoError(t, err)

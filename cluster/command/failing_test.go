@@ -53,8 +53,8 @@ func TestBehindInWords(t *testing.T) {
 		{"others have more", []topology.Serving{serving(0, 3500, 0), serving(1, 5000, 0)}, "1 shard behind the log, by up to 1500 entries"},
 	} {
 		s := &status{maps: []*topology.Map{m}, Nodes: []*topology.Lease{
-			{Node: "a", Protocol: topology.Protocol, Shards: []topology.Serving{serving(0, 5000, 0), serving(1, 5000, 0)}},
-			{Node: "b", Protocol: topology.Protocol, Shards: c.b},
+			{Node: "a", Shards: []topology.Serving{serving(0, 5000, 0), serving(1, 5000, 0)}},
+			{Node: "b", Shards: c.b},
 		}}
 		s.furthest = furthestOf(s.Nodes)
 		_, _, words := s.stateOf(s.Nodes[0])

@@ -347,9 +347,6 @@ func (s *status) stateOf(l *topology.Lease) (shards, ready int, words []string) 
 	if l.Draining {
 		say("leaving")
 	}
-	if l.Protocol < topology.Protocol {
-		say("of an earlier version: no builds and checkpoints until it is up to date")
-	}
 	fetching, behind, most := 0, 0, uint64(0)
 	for _, r := range l.Shards {
 		wanted := slices.ContainsFunc(s.maps, func(m *topology.Map) bool { return m.ID() == r.Collection && m.Generation(r.Generation) != nil })

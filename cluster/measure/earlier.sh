@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what counts changes and idle costs (-writers, -idle) of an earlier commit, to be run in
-# turn with that of today: measure/earlier.sh 2f5d52d /tmp/earlier && /tmp/earlier -writers 64
+# turn with that of today: measure/earlier.sh 2f5d52d ./earlier && ./earlier -writers 64
 set -euo pipefail
 commit=$1 program=$(realpath -m "$2") here=$(cd "$(dirname "$0")" && pwd)
 dir=$(mktemp -d)

@@ -26,8 +26,8 @@ type Ack struct {
 	Shard    int    `json:"shard"`
 	Sequence uint64 `json:"sequence"`
 	// Generation is that of the replica: the change counts when those of one that is searched
-	// have it. 0: of a node of a version before, and of the generation that was searched.
-	Generation uint64 `json:"generation,omitempty"`
+	// have it.
+	Generation uint64 `json:"generation"`
 	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
 	Refused string `json:"refused,omitempty"`
 	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"

@@ -70,12 +70,6 @@ func (n *Node) takeOrders() error {
 		return err
 	}
 	for n.ctx.Err() == nil {
-		// Nodes of before could not read the files of this one, and build some that all can.
-		if err := n.watch.UpToDate(); err != nil {
-			n.log.Info("builds are left to others", "because", err)
-			_ = n.watch.Wait(n.ctx, func() bool { return n.watch.UpToDate() == nil })
-			continue
-		}
 		batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(n.c.Renew), jetstream.FetchHeartbeat(n.c.Renew/3))
 		if err != nil {
 			return err

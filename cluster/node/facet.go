@@ -17,25 +17,9 @@ import (
 // among are the live documents that the ids and the filter of a question let through; nil:
 // all. Fields of the filter that no document has are noted in f.
 func among(ctx context.Context, snap *index.Snapshot, l *wire.Look, filter []byte, f *wire.Found) (docs *roaring.Bitmap, err error) {
-	switch ids := l.IDs; {
-	case ids == nil:
-	case l.Whole:
-		if docs, _, err = snap.Named(ctx, ids); err != nil {
+	if l.IDs != nil {
+		if docs, _, err = snap.Named(ctx, l.IDs); err != nil {
 			return nil, err
-		}
-	default:
-		docs = roaring.New()
-		for i, id := range ids {
-			if i%1024 == 0 && ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			ordinal, there, err := snap.Ordinal(id)
-			if err != nil {
-				return nil, err
-			}
-			if there {
-				docs.Add(ordinal)
-			}
 		}
 	}
 	if filter == nil {

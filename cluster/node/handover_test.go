@@ -29,7 +29,7 @@ func TestReplicaStaysUntilOthersHaveItsChanges(t *testing.T) {
 	id := c.ID("wiki")
 	// other answers, and its disk cannot keep up.
 	other := func(applied uint64) {
-		text, err := json.Marshal(topology.Lease{Node: "other", Started: "x", Protocol: topology.Protocol,
+		text, err := json.Marshal(topology.Lease{Node: "other", Started: "x",
 			Shards: []topology.Serving{{Collection: id, Generation: 1, Ready: true, Applied: applied}}})
 		require.NoError(t, err)
 		_, err = c.Bus.Nodes.Put(c.Ctx, "other", text)

@@ -408,7 +408,7 @@ func (n *Node) renew() {
 }
 
 func (n *Node) sayNow(ctx context.Context) error {
-	l := topology.Lease{Node: n.c.Name, Zone: n.c.Zone, Started: n.started, Builds: n.c.Builds, Protocol: topology.Protocol, Counts: n.metrics.counts()}
+	l := topology.Lease{Node: n.c.Name, Zone: n.c.Zone, Started: n.started, Builds: n.c.Builds, Counts: n.metrics.counts()}
 	n.mu.Lock()
 	l.Draining = n.draining
 	failed := slices.Clone(n.inVain)

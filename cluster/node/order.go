@@ -24,7 +24,7 @@ type Order struct {
 	Do string `json:"do"`
 	// At is the entry of the log at which the first three find the replica, which is waited for;
 	// 0: as it is. A replica that is not there at that entry says which it has carried out, and
-	// nothing else; one of a version before tells what it is now.
+	// nothing else.
 	At uint64 `json:"at,omitempty"`
 	// Compared: the object is entered in a map only if other replicas have the same contents.
 	Compared bool `json:"compared,omitempty"`

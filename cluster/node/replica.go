@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,8 +108,8 @@ func (r *replica) stop() {
 func (r *replica) remove() {
 	r.stop()
 	path := r.n.path(r.key)
-	err := r.dropAside("")
-	for _, path := range []string{path, keywords.Path(path)} {
+	var err error
+	for _, path := range []string{path, keywords.Path(path), path + aside} {
 		if rerr := os.Remove(path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
@@ -121,34 +120,12 @@ func (r *replica) remove() {
 	_ = os.Remove(filepath.Dir(path)) // if it is empty
 }
 
-// putAside renames the file of a replica that is of no use. Of those that were put aside only
-// the last one stays.
+// putAside renames the file of a replica that is of no use, in place of the one that was put
+// aside before.
 func (r *replica) putAside() (to string, err error) {
 	path := r.n.path(r.key)
 	to = path + aside
-	if err := os.Rename(path, to); err != nil {
-		return to, err
-	}
-	if err := r.dropAside(filepath.Base(to)); err != nil {
-		r.n.log.Warn("files that were put aside earlier stay", "replica", r.key, "error", err)
-	}
-	return to, nil
-}
-
-// dropAside removes the files that were put aside, but for one. Programs of before numbered
-// them.
-func (r *replica) dropAside(but string) error {
-	dir, name := filepath.Split(r.n.path(r.key))
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), name+aside) && e.Name() != but {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
-		}
-	}
-	return err
+	return to, os.Rename(path, to)
 }
 
 // errFar: the object of the shard is nearer to the end of the log than the replica.

@@ -74,15 +74,9 @@ func describe(ctx context.Context, snap *index.Snapshot, applied uint64) (*topol
 	return &topology.Shard{Digest: digest, Documents: uint64(snap.Len()), Tokens: snap.State().LiveTokens, Applied: applied}, nil
 }
 
-// Told tells whether the replica says what is in it.
-func (r *Report) Told() bool { return r.Contents != "" || r.Shard.Digest != "" }
-
 // checkpoint makes an object of a snapshot, and reports what is in that: it is read from what
 // was written.
 func (r *replica) checkpoint(snap *index.Snapshot, applied uint64, compared bool, report *Report) error {
-	if err := r.n.watch.UpToDate(); err != nil { // a node of before could not begin with it
-		return err
-	}
 	r.checkpointing.Lock() // there is one file for it
 	defer r.checkpointing.Unlock()
 	path := r.n.path(r.key) + checkpointEnd
@@ -116,7 +110,7 @@ func copyTo(ctx context.Context, snap *index.Snapshot, path string) error {
 }
 
 // comparedEnd is at the end of the names of objects that were compared with other replicas
-// before a map named them. Programs of before take it for a part of the name.
+// before a map named them.
 const comparedEnd = "-compared.plaid"
 
 // ObjectName is a new name for the file of a shard.

@@ -134,11 +134,9 @@ func (o *Operator) ask(ctx context.Context, m *topology.Map, s int, orders map[s
 			case err != nil:
 			case r.Log != "":
 				err = fmt.Errorf("it does not follow the log: %s", r.Log)
-			case !r.Told() || r.Shard.Applied != entry:
+			case r.Contents == "" || r.Shard.Applied != entry:
 				passed, short = passed || r.Shard.Applied > entry, short || r.Shard.Applied < entry
 				err = fmt.Errorf("%w: at %d and not at %d", errElsewhere, r.Shard.Applied, entry)
-			case r.Contents == "" && order.Do != "verify":
-				err = errors.New("its program does not tell what it has: bring it up to date")
 			default:
 				g.reports = append(g.reports, report{name, r})
 				return
@@ -234,9 +232,6 @@ func names(reports []report) (all []string) {
 func (o *Operator) object(ctx context.Context, m *topology.Map, s int, among []string, enough quorum) (*topology.Shard, []report, error) {
 	if len(among) == 0 {
 		return nil, nil, fmt.Errorf("%w: shard %d of %s has no replica that answers", ErrState, s, m.Collection)
-	}
-	if err := o.watch.UpToDate(); err != nil { // a node of before would say nothing of it
-		return nil, nil, err
 	}
 	maker := o.ahead(m, s, among)
 	for try := 1; ; try++ {

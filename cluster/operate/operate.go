@@ -113,8 +113,6 @@ func (o *Operator) Create(ctx context.Context, collection string, c CreateOption
 		return nil, err
 	}
 	m.Incarnation, m.Settings = topology.NewIncarnation(), c.Settings
-	o.group(m)
-	m.Passages = o.speak(m, topology.ProtocolPassages)
 	if err := o.maps.Create(ctx, m); err != nil {
 		return nil, err
 	}
@@ -137,20 +135,6 @@ func (o *Operator) Configure(ctx context.Context, id string, change func(setting
 	return o.maps.Update(ctx, id, func(m *topology.Map) (err error) {
 		m.Settings, err = change(m.Settings)
 		return err
-	})
-}
-
-// group lets logs have groups of changes from now on, if all nodes of the collection are
-// there and read them.
-func (o *Operator) group(m *topology.Map) {
-	m.Groups = m.Groups || o.speak(m, topology.ProtocolGroups)
-}
-
-// speak tells whether all nodes of a collection are there and know a protocol.
-func (o *Operator) speak(m *topology.Map, protocol int) bool {
-	leases := o.watch.Leases()
-	return !slices.ContainsFunc(m.Members, func(n topology.Member) bool {
-		return !slices.ContainsFunc(leases, func(l *topology.Lease) bool { return l.Node == n.Name && l.Protocol >= protocol })
 	})
 }
 
@@ -209,7 +193,6 @@ func (o *Operator) Rebalance(ctx context.Context, collection string) (*topology.
 		for _, n := range nodes {
 			m.Join(n)
 		}
-		o.group(m)
 		m.Assign()
 		return nil
 	})

@@ -122,7 +122,6 @@ func (o *Operator) promote(ctx context.Context, m *topology.Map) (*topology.Map,
 		}
 		m.Current, m.Next = m.Next, nil
 		m.Current.Inputs = nil
-		o.group(m)
 		return nil
 	})
 }

@@ -16,9 +16,6 @@ var errReleased = fmt.Errorf("%w: another generation was begun, or this one was 
 // the map says from then on. What the logs have when that is said they keep until the
 // generation is entered or release is called, which does nothing after a success.
 func (o *Operator) reserve(ctx context.Context, id string, free func(*topology.Map) error) (m *topology.Map, release func(error), err error) {
-	if err := o.watch.UpToDate(); err != nil {
-		return nil, nil, fmt.Errorf("a generation of %s: %w", id, err)
-	}
 	m, err = o.maps.Update(ctx, id, func(m *topology.Map) error {
 		m.Reserve(time.Now())
 		return free(m)

@@ -22,7 +22,7 @@ type ReplicaCheck struct {
 	Node      string `json:"node"`
 	Applied   uint64 `json:"applied"`
 	Documents uint64 `json:"documents"`
-	// Digest is that of the documents; of a node of an earlier version that of the file.
+	// Digest is that of the documents.
 	Digest string `json:"digest,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
@@ -67,13 +67,8 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 		if err != nil {
 			return c, fmt.Errorf("shard %d: %w: the replicas are at different entries of the log: %w", s, ErrDiffer, err)
 		}
-		former := "" // a node of a version that does not tell the digest of its documents
 		for _, r := range g.reports {
-			check := ReplicaCheck{r.node, r.Shard.Applied, r.Shard.Documents, r.Contents, ""}
-			if check.Digest == "" {
-				check.Digest, former = r.Shard.Digest, r.node
-			}
-			c.Replicas = append(c.Replicas, check)
+			c.Replicas = append(c.Replicas, ReplicaCheck{r.node, r.Shard.Applied, r.Shard.Documents, r.Contents, ""})
 		}
 		var failed error
 		missed := false
@@ -95,11 +90,7 @@ func (o *Operator) verify(ctx context.Context, m *topology.Map, s int) (*Check, 
 			continue
 		}
 		for _, r := range c.Replicas[1:] {
-			switch {
-			case r.Digest == c.Replicas[0].Digest:
-			case former != "":
-				return c, fmt.Errorf("shard %d: %w, or are of different versions: node %s says nothing of its documents", s, ErrDiffer, former)
-			default:
+			if r.Digest != c.Replicas[0].Digest {
 				return c, fmt.Errorf("shard %d: %w: at entry %d nodes %s and %s have other documents", s, ErrDiffer, r.Applied, c.Replicas[0].Node, r.Node)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/client"
 	"github.com/plaid-ir/plaid/cluster/operate"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 )
 
@@ -81,8 +82,8 @@ func TestLossyLink(t *testing.T) {
 func TestStalledLink(t *testing.T) {
 	for name, ways := range map[string][2]bool{"both": {true, true}, "queries are not heard": {false, true}, "answers are not heard": {true, false}} {
 		t.Run(name, func(t *testing.T) {
-			if !*full && name != "both" {
-				t.Skip("-full")
+			if !effort.Long() && name != "both" {
+				t.Skip("PLAID_LONG=1")
 			}
 			t.Parallel() // they wait for most of their time
 			p, l, f, maker := behind(t, 12)
@@ -106,9 +107,7 @@ func TestStalledLink(t *testing.T) {
 // changes are refused or of unknown outcome, and none is said to be made. When the
 // servers are back, changes are made again, and what was acknowledged before is there.
 func TestServersLost(t *testing.T) {
-	if !*full {
-		t.Skip("half a minute: -full")
-	}
+	long(t)
 	p := start(t, 3, true)
 	docs, maker := documents(13, 60)
 	p.collection("wiki", operate.CreateOptions{Shards: 2, Replicas: 3, Acks: 2}, docs)

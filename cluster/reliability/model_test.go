@@ -27,7 +27,6 @@ import (
 var (
 	kills = flag.Int("kills", 0, "how many processes the model test kills (0: a few)")
 	seed  = flag.Uint64("seed", 1, "of the model test")
-	full  = flag.Bool("full", false, "the long forms of tests, too")
 	cuts  = flag.Int("cuts", 4, "after one of how many kills the model test cuts a log; 0: never")
 	logs  = flag.String("logs", "", "folder for the logs of nodes when the model test fails")
 	own   = flag.Bool("servers", false, "each node of the model test has a server of its own")

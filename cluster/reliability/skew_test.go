@@ -17,9 +17,7 @@ func TestClocks(t *testing.T) {
 // The same where each node has a server, and each of those leads at times: leases, logs
 // and the queue of builds have the stamps of all clocks.
 func TestClocksOfServers(t *testing.T) {
-	if !*full {
-		t.Skip("a minute: -full")
-	}
+	long(t)
 	p := startSet(t, 3, true, setup{clocks: map[string]time.Duration{"n0": -4 * time.Minute, "n1": 3 * time.Minute}})
 	runModel(t, p, 4, 0)
 }

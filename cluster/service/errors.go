@@ -49,7 +49,7 @@ func answered(err error) error {
 		return server.NewProblem(server.CodeTooLarge, err.Error()+": ask for less", 0, err)
 	case is(client.ErrConflict):
 		return server.NewProblem(server.CodeBusy, "others are changing the shards: "+cause(err), soon, err)
-	case is(operate.ErrState, operate.ErrNodes, operate.ErrDiffer, topology.ErrOutdated):
+	case is(operate.ErrState, operate.ErrNodes, operate.ErrDiffer):
 		return server.NewProblem(server.CodeBusy, err.Error(), soon, err)
 	case is(client.ErrQuorum):
 		return server.NewProblem(server.CodeBusy, cause(err), soon, err)

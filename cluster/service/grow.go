@@ -56,7 +56,7 @@ func tokensOf(shards []wire.ShardStats) (n int64) {
 	return n
 }
 
-// growth completes what the statistics say of it.
+// growing completes what the statistics say of it.
 func (c *shards) growing(st *collection.Stats, shards []wire.ShardStats) {
 	h := coded(&shards[0])
 	st.Growth = collection.GrowthStats{Stage: c.f.growth.StageOf(h), Drift: drift(shards)}
@@ -168,9 +168,6 @@ func (c *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 		return nil, answered(err)
 	}
 	h, cfg := coded(&before[0]), c.Config()
-	if h.Build.Source == "" {
-		h.Build.Source = "vectors" // of a node of before, which does not say
-	}
 	err = c.train(ctx, func(tokens int64) collection.Training { return c.f.growth.Again(h, tokens, cfg, false) })
 	if err != nil {
 		return nil, answered(err)

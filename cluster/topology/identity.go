@@ -33,8 +33,8 @@ func NewIncarnation() string {
 	return hex.EncodeToString(b[:])
 }
 
-// ID is the identity of the collection: its name, @, and its incarnation. That of a
-// collection made before there were incarnations is the name alone.
+// ID is the identity of the collection: its name, @, and its incarnation; without one, the
+// name alone.
 func (m *Map) ID() string {
 	if m.Incarnation == "" {
 		return m.Collection

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -60,20 +59,6 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A map of before there were incarnations has the bytes that it had, so that programs of
-// then read it.
-func TestMapOfBefore(t *testing.T) {
-	text, err := make1(t, "").Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, field := range []string{"incarnation", "removed", "former", "settings"} {
-		if strings.Contains(string(text), field) {
-			t.Errorf("%s: %s", field, text)
-		}
-	}
-}
-
 // What began with one collection does not go on with another of the name, and numbers are
 // not given out twice.
 func TestRemoveAndCreateAgain(t *testing.T) {
@@ -81,7 +66,7 @@ func TestRemoveAndCreateAgain(t *testing.T) {
 	ctx := t.Context()
 	_, _, err := s.Remove(ctx, "c")
 	want(t, err, ErrNoCollection, ErrRemoved)
-	old := make1(t, "") // it was made by an earlier program
+	old := make1(t, "")
 	if err := s.Create(ctx, old); err != nil {
 		t.Fatal(err)
 	}

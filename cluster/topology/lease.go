@@ -1,11 +1,6 @@
 package topology
 
-import (
-	"errors"
-	"fmt"
-	"strings"
-	"time"
-)
+import "time"
 
 // Lease is what a node says of itself, again and again: a node that no longer does is
 // forgotten after [bus.Bus.Lease], as those who watch measure it.
@@ -15,10 +10,8 @@ type Lease struct {
 	// Started tells one life of a node from the next.
 	Started string `json:"started"`
 	// Builds: it takes orders from the queue. Draining: it is about to leave.
-	Builds   bool `json:"builds,omitempty"`
-	Draining bool `json:"draining,omitempty"`
-	// Protocol is [Protocol] of its program; 0: it is one of before there was that.
-	Protocol int    `json:"protocol,omitempty"`
+	Builds   bool   `json:"builds,omitempty"`
+	Draining bool   `json:"draining,omitempty"`
 	Counts   Counts `json:"counts,omitzero"`
 	// Failing are builds that this node has tried last, in vain.
 	Failing []FailedBuild `json:"failing_builds,omitempty"`
@@ -48,36 +41,6 @@ type FailedBuild struct {
 func (f *FailedBuild) Awaited(m *Map) bool {
 	g := m.Next
 	return m.ID() == f.Collection && g != nil && g.Number == f.Generation && f.Shard < len(g.Shards) && g.Shards[f.Shard].Object.Name == ""
-}
-
-// Protocol numbers what programs of a cluster understand of each other's maps, entries and
-// files, and grows with what those of before do not. 1: maps with reservations, fields that
-// are removed, index files of format 2, groups of changes in logs. 2: passages that lie with
-// their documents, searches by documents.
-const Protocol = ProtocolPassages
-
-// The protocols that something waits for.
-const (
-	ProtocolGroups   = 1
-	ProtocolPassages = 2
-)
-
-// ErrOutdated: there are nodes of an earlier version, which would not understand it.
-var ErrOutdated = errors.New("there are nodes of an earlier version: bring all up to date first")
-
-// UpToDate is [ErrOutdated] as long as the program of a node does not understand all that
-// this one writes.
-func (w *Watcher) UpToDate() error {
-	var names []string
-	for _, l := range w.Leases() {
-		if l.Protocol < Protocol {
-			names = append(names, l.Node)
-		}
-	}
-	if names == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrOutdated, strings.Join(names, ", "))
 }
 
 // Counts are of what should not happen, since the node was started.

@@ -37,7 +37,7 @@ type Map struct {
 	Format     int    `json:"format"` // 1
 	Collection string `json:"collection"`
 	// Incarnation tells the collection from others that had or will have its name; see
-	// [Map.ID]. "": it was made before there were incarnations.
+	// [Map.ID].
 	Incarnation string `json:"incarnation,omitempty"`
 	// Removed: the collection is no more, and the map keeps its place until the name is used
 	// again. Former are the identities of those that had the name before, the last one first.
@@ -62,12 +62,6 @@ type Map struct {
 	Current *Generation `json:"current,omitempty"`
 	Next    *Generation `json:"next,omitempty"`
 	Last    uint64      `json:"last_generation"`
-	// Groups: entries of logs may be groups of batches ([wire.EncodeGroup]), since all nodes
-	// read them. A program that does not know this field leaves the collection alone.
-	Groups bool `json:"groups,omitempty"`
-	// Passages: passages lie in the shard of the document that they are of, since their ids
-	// place them there ([Whole]). Whether it is so is decided when the collection is made.
-	Passages bool `json:"passages,omitempty"`
 	// Reserved are generations that are being made and are not in the map yet: as long as
 	// there are any, no log is cut off, since they begin with entries that are there now.
 	Reserved []Reservation `json:"reserved,omitempty"`
@@ -188,12 +182,9 @@ func Whole(id string) string {
 	}
 }
 
-// ShardOf is the shard that a document belongs to.
+// ShardOf is the shard that a document belongs to. Passages lie in that of their document.
 func (m *Map) ShardOf(id string) int {
-	if m.Passages {
-		id = Whole(id)
-	}
-	n, found := slices.BinarySearch(m.First, Slot(id))
+	n, found := slices.BinarySearch(m.First, Slot(Whole(id)))
 	if !found {
 		n--
 	}

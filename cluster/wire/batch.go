@@ -94,7 +94,6 @@ type Choice struct {
 	// Where is a filter with a condition, as in a query.
 	Where json.RawMessage `json:"where"`
 	// Set has fields and their new values, of which null is one; Remove names those that go.
-	// Nodes of versions before it was there pass Remove over.
 	Set    map[string]json.RawMessage `json:"set,omitempty"`
 	Remove []string                   `json:"remove,omitempty"`
 }

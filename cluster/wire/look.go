@@ -23,10 +23,9 @@ type Look struct {
 	Left time.Duration `json:"left_ns"`
 	// The documents: those of a list of ids or of ordinals, in its order, those that a filter
 	// lets through, in the order of their ordinals, or all of them (All). Those that are not
-	// there are passed over.
-	IDs []string `json:"ids,omitempty"`
-	// Whole: for Facet and Words, ids stand for all passages of their documents, too.
-	Whole    bool            `json:"whole,omitempty"`
+	// there are passed over. For Facet and Words, ids stand for all passages of their documents,
+	// too.
+	IDs      []string        `json:"ids,omitempty"`
 	Ordinals []uint32        `json:"ordinals,omitempty"`
 	Filter   json.RawMessage `json:"filter,omitempty"`
 	All      bool            `json:"all,omitempty"`
@@ -178,7 +177,7 @@ type ShardStats struct {
 	FileBytes int64  `json:"file_bytes"` // of the replica that answers
 	Normalize bool   `json:"normalize"`  // vectors, those of queries too, are scaled to unit length
 	// What is known of the training of the codec, and how well it fits what was added since, as
-	// in [storage.Build] and [storage.State]. Source is "" of nodes of versions before.
+	// in [storage.Build] and [storage.State].
 	Source      string  `json:"source,omitempty"`
 	Trained     uint64  `json:"trained_tokens,omitempty"` // that the codec was trained for
 	TrainRMSE   float64 `json:"train_rmse,omitempty"`     // of their sample

@@ -34,7 +34,7 @@ type Query struct {
 	AllowMissing          bool
 	// Model, Filter and Options.Candidates in their JSON forms, nil where there are none.
 	Model, Filter, Candidates []byte
-	// Wants is what is asked for beside, nil: nothing. Nodes of versions before refuse it.
+	// Wants is what is asked for beside, nil: nothing.
 	Wants *Wants
 }
 

@@ -2,7 +2,7 @@
 // answers, and batches of changes, little-endian, with a version, and with the
 // CRC-32C of everything before at the end, as in the index file.
 //
-// docs/cluster.md has the layouts. A parser takes any bytes: what is no message is
+// A parser takes any bytes: what is no message is
 // [ErrMessage], and nothing is allocated that the message does not have bytes for.
 package wire
 
