@@ -12,19 +12,19 @@
 //
 // The packages below do each part by itself:
 //
-//	encode              texts to token vectors, with the folder of a model
-//	vectors             documents as vectors: from files, memory or a stream
-//	index               builds index files of vectors, changes, copies and checks them
-//	search              engines, on the processor or on a GPU: budgets, filters, explanations
-//	search/keywords     BM25 over payloads; search/fuse makes one ranking of two
-//	search/highlight    the words of a text that a question has found
-//	search/quality      recall, speed against recall, tuning
+//	encode                    texts to token vectors, with the folder of a model
+//	vectors                   documents as vectors: from files, memory or a stream
+//	index                     builds index files of vectors, changes, copies and checks them
+//	search                    engines, on the processor or on a GPU: budgets, filters, explanations
+//	search/keywords           BM25 over payloads; search/fuse makes one ranking of two
+//	search/highlight          the words of a text that a question has found
+//	search/quality            recall, speed against recall, tuning
 //	index/metadata/condition  conditions over payloads
-//	server, collection/store    the service as an http.Handler; folders of collections
-//	eval, eval/beir     measures of runs, and test collections
-//	kernels/maxsim      MaxSim over plain vectors, without an index
-//	codec               the compression
-//	index/interop       index folders of other engines
+//	server, collection/store  the service as an http.Handler; folders of collections
+//	eval, eval/beir           measures of runs, and test collections
+//	kernels/maxsim            MaxSim over plain vectors, without an index
+//	codec                     the compression
+//	index/interop             index folders of other engines
 //
 // A device is opened by kernels.OpenDevice where kernels/cuda is imported, and given to
 // an engine, a build or an encoder.

@@ -1,5 +1,5 @@
-# What .ci/run and .ci/long share. Each of the two lists its steps in $steps, a name and a sentence
-# per line, defines a function step_NAME for each, and calls run_steps.
+# What .ci/run, .ci/long and .ci/windows share. The first two list their steps in $steps, a name and
+# a sentence per line, define a function step_NAME for each, and call run_steps.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

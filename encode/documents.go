@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -27,9 +26,8 @@ type chunk struct {
 	halves  []byte
 	rounded bool // vectors are those of halves
 	of      *call
-	since   time.Time // when it was queued
-	err     error     // of the computation
-	last    error     // of the stream, after these texts
+	err     error // of the computation
+	last    error // of the stream, after these texts
 	panic   *parallel.Panic
 	done    chan struct{}
 }

@@ -8,7 +8,7 @@
 // from and that goes on where a process was ended. Vectors of a text depend on
 // the text and the model alone: not on other texts, threads or the processor.
 //
-// [JSONL], [Folder], [CSV] and [Lines] read texts; [Window] parts long ones.
+// [JSONL] and [Reader] read texts; [Passages] parts long ones.
 package encode
 
 import (
@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/modeldir"
@@ -76,10 +75,6 @@ type Options struct {
 	// processor. Of Device: how many processors make ids of texts. Of Remote: how many
 	// requests; 0: 4.
 	Threads int
-	// BatchWait is how long a batch that is not full waits for texts of other calls while
-	// other batches are computed. 0: it does not wait, and has what waits anyway. Where
-	// nothing else is computed none waits.
-	BatchWait time.Duration
 	// QueryLength and DocumentLength are in ids, with all that is put around a
 	// text; 0: those of the model.
 	QueryLength, DocumentLength int
@@ -205,7 +200,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err != nil {
 		return nil, err
 	}
-	e.workers = newWorkers(e, e.threads, o.BatchWait)
+	e.workers = &workers{e: e, most: e.threads}
 	if o.Pool > 1 {
 		e.config.Pool = o.Pool
 	}
@@ -222,9 +217,6 @@ func (o *Options) check(dir string) error {
 	}
 	if !slices.Contains(backends(), o.Backend) {
 		return fmt.Errorf("%w: %q, want %s", engine.ErrBackend, o.Backend, strings.Join(backends(), ", "))
-	}
-	if o.BatchWait < 0 {
-		return fmt.Errorf("%w: a wait of %v", engine.ErrBackend, o.BatchWait)
 	}
 	if o.Pool < 0 {
 		return fmt.Errorf("%w: pool of %d vectors", engine.ErrBackend, o.Pool)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
@@ -19,13 +18,10 @@ import (
 type workers struct {
 	e    *Encoder
 	most int
-	wait time.Duration // of a batch that is not full, while others are computed
 
-	mu        sync.Mutex
-	changed   *sync.Cond // the queue, or what is computed
-	running   int        // goroutines
-	computing int        // of these: with a batch
-	turns     []*call    // with chunks that wait, the next one first
+	mu      sync.Mutex
+	running int     // goroutines
+	turns   []*call // with chunks that wait, the next one first
 }
 
 // call is a call of the encoder.
@@ -37,17 +33,11 @@ type call struct {
 	waiting []*chunk
 }
 
-func newWorkers(e *Encoder, most int, wait time.Duration) *workers {
-	w := &workers{e: e, most: most, wait: wait}
-	w.changed = sync.NewCond(&w.mu)
-	return w
-}
-
 // submit queues a chunk of a call. Its done is closed when it is computed; whoever has no
 // use for it any more need not wait for that.
 func (w *workers) submit(of *call, c *chunk) {
 	w.e.hold()
-	c.of, c.since = of, time.Now()
+	c.of = of
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if of.waiting = append(of.waiting, c); len(of.waiting) == 1 {
@@ -57,7 +47,6 @@ func (w *workers) submit(of *call, c *chunk) {
 		w.running++
 		go w.work()
 	}
-	w.changed.Broadcast()
 }
 
 // leave takes what a call has in the queue out of it.
@@ -65,7 +54,6 @@ func (w *workers) leave(of *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.remove(of)
-	w.changed.Broadcast()
 }
 
 func (w *workers) remove(of *call) {
@@ -84,10 +72,6 @@ func (w *workers) work() {
 			return
 		}
 		w.compute(batch)
-		w.mu.Lock()
-		w.computing--
-		w.changed.Broadcast()
-		w.mu.Unlock()
 	}
 }
 
@@ -96,56 +80,40 @@ func (w *workers) work() {
 func (w *workers) next() []*chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
-		for _, of := range slices.Clone(w.turns) {
-			if of.ctx.Err() != nil {
-				w.remove(of)
-			}
+	for _, of := range slices.Clone(w.turns) {
+		if of.ctx.Err() != nil {
+			w.remove(of)
 		}
-		if len(w.turns) == 0 {
-			w.running--
-			return nil
-		}
-		// The other workers come free too: each takes its share of the calls that wait.
-		share := (len(w.turns) + w.most - 1) / w.most
-		chosen, full := w.choose(share)
-		if rest := w.wait - time.Since(chosen[0].waiting[0].since); w.computing > 0 && !full && rest > 0 {
-			timer := time.AfterFunc(rest, func() {
-				w.mu.Lock() // it waits by then
-				defer w.mu.Unlock()
-				w.changed.Broadcast()
-			})
-			w.changed.Wait()
-			timer.Stop()
-			continue
-		}
-		batch := make([]*chunk, len(chosen))
-		for i, of := range chosen {
-			batch[i], of.waiting = of.waiting[0], of.waiting[1:]
-			w.turns = slices.DeleteFunc(w.turns, func(o *call) bool { return o == of })
-			if len(of.waiting) > 0 {
-				w.turns = append(w.turns, of)
-			}
-		}
-		w.computing++
-		return batch
 	}
+	if len(w.turns) == 0 {
+		w.running--
+		return nil
+	}
+	// The other workers come free too: each takes its share of the calls that wait.
+	chosen := w.choose((len(w.turns) + w.most - 1) / w.most)
+	batch := make([]*chunk, len(chosen))
+	for i, of := range chosen {
+		batch[i], of.waiting = of.waiting[0], of.waiting[1:]
+		w.turns = slices.DeleteFunc(w.turns, func(o *call) bool { return o == of })
+		if len(of.waiting) > 0 {
+			w.turns = append(w.turns, of)
+		}
+	}
+	return batch
 }
 
-// choose says whose first chunks make a batch, and whether no further one has room in it.
-func (w *workers) choose(share int) (chosen []*call, full bool) {
+// choose says whose first chunks make a batch, which are no more than share.
+func (w *workers) choose(share int) (chosen []*call) {
 	var batch []*chunk
 	for _, of := range w.turns {
 		if c := of.waiting[0]; len(batch) == 0 || w.e.backend.joins(batch, c) {
 			chosen, batch = append(chosen, of), append(batch, c)
-		} else {
-			full = true
 		}
-		if len(batch) == share && w.wait == 0 {
+		if len(batch) == share {
 			break
 		}
 	}
-	return chosen, full || w.e.backend.full(batch[0])
+	return chosen
 }
 
 // compute computes a batch. What fails, or panics, is computed again chunk by chunk, so

@@ -217,37 +217,6 @@ func TestFaultsStayWithTheirCall(t *testing.T) {
 	require.Nil(t, good.fault)
 }
 
-// A batch waits for others while some are computed, and not else.
-func TestBatchWait(t *testing.T) {
-	_, err := Open(nano(t), &Options{BatchWait: -1})
-	require.Error(t, err)
-	e, b := gate(t, &Options{Threads: 2, BatchWait: time.Hour})
-	first := ask(t, e, "first")
-	require.Equal(t, []string{"first"}, <-b.entered) // nothing else is computed
-	second := ask(t, e, "second")
-	untilWaiting(t, e, 1)
-	third := ask(t, e, "third")
-	untilWaiting(t, e, 2)
-	require.Empty(t, b.entered) // though a worker is free
-	b.free <- struct{}{}
-	require.Equal(t, []string{"second", "third"}, <-b.entered)
-	b.free <- struct{}{}
-	for _, c := range []*asked{first, second, third} {
-		<-c.done
-		require.NoError(t, c.err)
-	}
-	e.workers.mu.Lock()
-	e.workers.wait = time.Millisecond
-	e.workers.mu.Unlock()
-	first = ask(t, e, "first")
-	<-b.entered
-	second = ask(t, e, "second")
-	require.Equal(t, []string{"second"}, <-b.entered) // a wait that is over
-	close(b.free)
-	<-first.done
-	<-second.done
-}
-
 // Of texts that go into a spool or a build a device gives halves, of what is kept alone, with
 // the bits that a spool makes of float32. Where whole numbers are wanted, or are put together
 // first, it gives those.

@@ -106,20 +106,20 @@ func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
 	t.Helper()
 	got, err := readAll(path)
 	if err != nil {
-		requireOurs(t, err, what)
+		RequireTyped(t, err, what)
 		noticed = true
 	} else {
 		require.True(t, want == got, "%s: other content without an error", what)
 	}
 	ix, err := Open(context.Background(), path, nil)
 	if err != nil {
-		requireOurs(t, err, what)
+		RequireTyped(t, err, what)
 		return true
 	}
 	s, err := ix.Snapshot()
 	require.NoError(t, err)
 	if err := s.Verify(context.Background()); err != nil {
-		requireOurs(t, err, what)
+		RequireTyped(t, err, what)
 		noticed = true
 	} else {
 		require.True(t, want == got, "%s: passes verification", what)
@@ -129,7 +129,8 @@ func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
 	return noticed
 }
 
-func requireOurs(t *testing.T, err error, what string) {
+// RequireTyped fails a test unless an error is one of those that a damaged file has.
+func RequireTyped(t *testing.T, err error, what string) {
 	t.Helper()
 	for _, target := range []error{storage.ErrCorrupt, storage.ErrNotIndex, storage.ErrUnfinished, storage.ErrVersion} {
 		if errors.Is(err, target) {
@@ -194,7 +195,7 @@ func TestTruncatedFiles(t *testing.T) {
 				require.False(t, checkDamaged(t, cut, want, fmt.Sprintf("%d of %d bytes", n, len(data))))
 				continue
 			}
-			requireOurs(t, err, fmt.Sprintf("%d of %d bytes", n, len(data)))
+			RequireTyped(t, err, fmt.Sprintf("%d of %d bytes", n, len(data)))
 			require.ErrorContains(t, err, cut)
 		}
 	}

@@ -285,7 +285,7 @@ func (sp *specimen) try(t *testing.T, n *tally, data []byte, what string, but ..
 	}
 	n.cases++
 	if l.open != nil {
-		requireTyped(t, l.open, what)
+		index.RequireTyped(t, l.open, what)
 		n.refused++
 		return refused
 	}
@@ -294,7 +294,7 @@ func (sp *specimen) try(t *testing.T, n *tally, data []byte, what string, but ..
 	for name, r := range l.results() {
 		switch {
 		case r.err != nil:
-			requireTyped(t, r.err, what+": "+name)
+			index.RequireTyped(t, r.err, what+": "+name)
 			if !slices.Contains(but, name) {
 				differ = append(differ, fmt.Sprintf("%s: %v", name, r.err))
 			}
@@ -313,16 +313,6 @@ func (sp *specimen) try(t *testing.T, n *tally, data []byte, what string, but ..
 	require.Empty(t, differ, "%s: verification passes over it", what)
 	n.harmless++
 	return harmless
-}
-
-func requireTyped(t *testing.T, err error, what string) {
-	t.Helper()
-	for _, target := range []error{storage.ErrCorrupt, storage.ErrNotIndex, storage.ErrUnfinished, storage.ErrVersion} {
-		if errors.Is(err, target) {
-			return
-		}
-	}
-	require.Fail(t, "not one of the documented errors", "%s: %v", what, err)
 }
 
 // bytesInUse tells which bytes of an index file mean something: those of the

@@ -149,7 +149,7 @@ func (sp *specimen) requireIndex(t *testing.T, swept look, what string) {
 	l, whole := sp.look(), swept.results()
 	for name, r := range l.results() {
 		if r.err != nil {
-			requireTyped(t, r.err, what)
+			index.RequireTyped(t, r.err, what)
 		} else {
 			require.Equal(t, whole[name], r, "%s: %s, after a writer has opened it", what, name)
 		}

@@ -113,7 +113,7 @@ func (s *salvager) try(t *testing.T, data []byte, what string) *index.SalvageRep
 	require.NoError(t, rerr)
 	require.True(t, slices.Equal(data, after), "%s: the damaged file was changed", what)
 	if err != nil {
-		requireTyped(t, err, what)
+		index.RequireTyped(t, err, what)
 		require.ErrorContains(t, err, s.sp.path)
 		require.NoFileExists(t, s.out, what)
 		s.refused++
@@ -246,7 +246,7 @@ func TestSalvageAfterLostWrites(t *testing.T) {
 			require.NoError(t, os.WriteFile(sp.path, data, 0o600))
 			r, err := index.Salvage(context.Background(), sp.path, s.out, nil)
 			if err != nil {
-				requireTyped(t, err, what)
+				index.RequireTyped(t, err, what)
 				require.NoFileExists(t, s.out)
 				return
 			}

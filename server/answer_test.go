@@ -68,7 +68,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	s.ok(t, 200, "GET", "/indices/a/documents?document_id=0&vectors=json", nil, nil)
 	s.refused(t, 413, server.CodeTooLarge, "GET", "/indices/a/documents?vectors=base64"+strings.Repeat("&document_id=0", 10), nil)
 
-	all := start(t, nil, &server.Options{Limits: server.Limits{Answers: 6000}})
+	all := start(t, nil, &server.Options{Limits: server.Limits{Answers: 6000, Answer: 1 << 20}})
 	storeLong(t, all, 4, 1000)
 	for range 3 {
 		all.ok(t, 200, "POST", "/indices/a/metadata/get", ids(2), nil)

@@ -21,17 +21,18 @@ type Limits struct {
 	// hold for uploads of backups and of other engines' indexes, which the disk limits.
 	Body int64
 	// Decoded is how much memory the body of a request may take when it is read, about;
-	// default 512 MiB. Bodies is how much of that is held at a time, with what searches by
-	// words take; default 1 GiB. Uploads take none. What does not fit waits, as long as the
-	// wait is expected to be no longer than Wait.
+	// default: half of Bodies. Bodies is how much of that is held at a time, with what
+	// searches by words take; default 1 GiB. Uploads take none. What does not fit waits, as
+	// long as the wait is expected to be no longer than Wait.
 	Decoded, Bodies int64
-	// Text is the longest text to encode in bytes; default 1 MiB.
+	// Text is the longest text to encode in bytes; default: a hundredth of Body, or 1 MiB
+	// if that is more.
 	Text int64
-	// Answer is the largest answer in bytes, about; default 256 MiB. Answers is how
-	// much of answers is held at a time; default 1 GiB. Of what streams a part is.
+	// Answer is the largest answer in bytes, about; default: a quarter of Answers. Answers
+	// is how much of answers is held at a time; default 1 GiB. Of what streams a part is.
 	Answer, Answers int64
-	// Quick is how long requests that only look may take; default 30 s. Work is how
-	// long the others may, but for what streams; default 300 s.
+	// Quick is how long requests that only look may take; default: a tenth of Work. Work
+	// is how long the others may, but for what streams; default 300 s.
 	Quick, Work time.Duration
 	// Stall is how long a client may send, or take, nothing of a body; default 30 s. Who
 	// sends, or takes, fewer bytes a second than Transfer may do so for that long; default
@@ -67,13 +68,13 @@ const (
 
 func (l *Limits) setDefaults() {
 	orDefault(&l.Body, 100<<20, manyBytes)
-	orDefault(&l.Decoded, 512<<20, manyBytes)
+	orDefault(&l.Text, max(l.Body/100, 1<<20), manyBytes)
 	orDefault(&l.Bodies, 1<<30, manyBytes)
-	orDefault(&l.Text, 1<<20, manyBytes)
-	orDefault(&l.Answer, 256<<20, manyBytes)
+	orDefault(&l.Decoded, l.Bodies/2, manyBytes)
 	orDefault(&l.Answers, 1<<30, manyBytes)
-	orDefault(&l.Quick, 30*time.Second, longTime)
+	orDefault(&l.Answer, l.Answers/4, manyBytes)
 	orDefault(&l.Work, 300*time.Second, longTime)
+	orDefault(&l.Quick, l.Work/10, longTime)
 	orDefault(&l.Stall, 30*time.Second, longTime)
 	orDefault(&l.Transfer, 4<<10, 0)
 	orDefault(&l.Concurrent, 100, 1<<30)

@@ -153,7 +153,7 @@ func TestBodyLimits(t *testing.T) {
 	s.ServeHTTP(w, r)
 	require.Equal(t, 413, w.Code, w.Body)
 
-	all := start(t, nil, &server.Options{Limits: server.Limits{Bodies: 1000}})
+	all := start(t, nil, &server.Options{Limits: server.Limits{Bodies: 1000, Decoded: 1 << 20}})
 	p := all.refused(t, 413, server.CodeTooLarge, "POST", "/indices", large) // no wait would help
 	require.Contains(t, p.Message, "for bodies (max-memory)")
 	require.Equal(t, 200, all.send(t, "POST", "/indices", object{"name": "x"}).status) // given back

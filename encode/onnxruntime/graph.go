@@ -99,8 +99,9 @@ func text(p handle) string {
 // names are the inputs that a graph may have, with what they are.
 var names = []string{"input_ids", "attention_mask", "token_type_ids"}
 
-// choose finds the inputs, in the order of names, and the output.
-func (m *Model) choose(in, out []port, output string) error {
+// choose finds the inputs, in the order of names, and the output: the only one with three
+// dimensions, or of several the one that is called output, embeddings or token_embeddings.
+func (m *Model) choose(in, out []port) error {
 	m.in = make([]port, 0, len(names))
 	for _, name := range names {
 		i := slices.IndexFunc(in, func(p port) bool { return p.name == name })
@@ -134,9 +135,6 @@ func (m *Model) choose(in, out []port, output string) error {
 	}
 	var fit []port
 	for _, p := range out {
-		if output != "" && p.name != output {
-			continue
-		}
 		if p.isKnown && (p.kind == typeFloat32 || p.kind == typeFloat16) && len(p.shape) == 3 {
 			fit = append(fit, p)
 		}
@@ -149,11 +147,7 @@ func (m *Model) choose(in, out []port, output string) error {
 		}
 	}
 	if len(fit) != 1 {
-		what := "one output"
-		if output != "" {
-			what = "an output " + output
-		}
-		return fmt.Errorf("%w: has outputs %s, want %s of float32 or float16 [texts, ids, dimensions]", ErrGraph, listed(out), what)
+		return fmt.Errorf("%w: has outputs %s, want one output of float32 or float16 [texts, ids, dimensions]", ErrGraph, listed(out))
 	}
 	m.out = fit[0]
 	return nil

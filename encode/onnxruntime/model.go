@@ -3,7 +3,6 @@
 package onnxruntime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +49,12 @@ func Open(path string, o Options) (*Model, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	if o.Threads < 0 || o.BatchTokens < 0 {
-		return nil, fmt.Errorf("onnxruntime: %w: %d threads, batches of %d ids", engine.ErrBackend, o.Threads, o.BatchTokens)
-	}
 	a, err := load(lib)
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	m := &Model{api: a, batch: cmp.Or(o.BatchTokens, batchTokens)}
-	if err := m.open(path, max(o.Threads, 1), o.Output); err != nil {
+	m := &Model{api: a, batch: batchTokens}
+	if err := m.open(path); err != nil {
 		m.release()
 		return nil, fmt.Errorf("onnxruntime %s: %w", a.version, err)
 	}
@@ -69,7 +65,7 @@ func Open(path string, o Options) (*Model, error) {
 	return m, nil
 }
 
-func (m *Model) open(path string, threads int, output string) error {
+func (m *Model) open(path string) error {
 	a := m.api
 	var options handle
 	if err := a.check(a.createOptions(&options)); err != nil {
@@ -77,8 +73,9 @@ func (m *Model) open(path string, threads int, output string) error {
 	}
 	defer a.releaseOptions(options)
 	const all = 99 // optimizations
+	// One thread works on a batch: many batches are run at once.
 	if err := a.first(a.disableMemPattern(options), a.optimization(options, all),
-		a.intraThreads(options, int32(threads)), a.interThreads(options, 1)); err != nil {
+		a.intraThreads(options, 1), a.interThreads(options, 1)); err != nil {
 		return err
 	}
 	if err := a.check(a.createSession(a.env, path, options, &m.session)); err != nil {
@@ -94,7 +91,7 @@ func (m *Model) open(path string, threads int, output string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.choose(in, out, output); err != nil {
+	if err := m.choose(in, out); err != nil {
 		return err
 	}
 	// One run tells the dimension, and that the graph can be run at all.

@@ -41,20 +41,11 @@ const (
 type Options struct {
 	// Library is the path of libonnxruntime; "": that of $PLAID_ONNXRUNTIME.
 	Library string
-	// Threads that work on one batch; 0: 1, as many batches may be run at once. The
-	// bits of vectors may depend on it.
-	Threads int
-	// BatchTokens is how many ids a batch has at most, with padding, unless one
-	// text alone has more; 0: 512.
-	BatchTokens int
-	// Output names the output with the vectors; "": the only one with three
-	// dimensions, or of several the one that is called output, embeddings or
-	// token_embeddings.
-	Output string
-	Logger *slog.Logger // nil: silent
+	Logger  *slog.Logger // nil: silent
 }
 
-// Batches of about 512 ids are the fastest: more no longer fit the caches, and pad more.
+// batchTokens is how many ids a batch has at most, with padding, unless one text alone has
+// more. This many are the fastest: more no longer fit the caches, and pad more.
 const batchTokens = 512
 
 // chunkBatches is how many batches' worth of texts are sorted by length together.

@@ -18,7 +18,7 @@ import (
 // with what is there. (Fetching a collection is not tried: tests need no network.)
 func TestVectorsScript(t *testing.T) {
 	if !effort.Long() || runtime.GOOS == "windows" {
-		t.Skip("not -short, and not on Windows: encodes texts, in a shell of POSIX")
+		t.Skip("the long form (PLAID_LONG=1), and not on Windows: encodes texts, in a shell of POSIX")
 	}
 	dir := t.TempDir()
 	plaid, out := filepath.Join(dir, "plaid"), filepath.Join(dir, "out")
@@ -62,7 +62,7 @@ func TestVectorsScript(t *testing.T) {
 // is there. (The texts themselves are their owners' to give.)
 func TestMSMARCOScript(t *testing.T) {
 	if !effort.Long() || runtime.GOOS == "windows" {
-		t.Skip("not -short, and not on Windows: encodes texts, in a shell of POSIX")
+		t.Skip("the long form (PLAID_LONG=1), and not on Windows: encodes texts, in a shell of POSIX")
 	}
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3")

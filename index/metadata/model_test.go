@@ -43,7 +43,7 @@ type model struct {
 // what keywords find against a reading of all payloads, with limits so small that
 // everything is beyond them now and then.
 //
-//	TMPDIR=/dev/shm go test ./metadata -run 'TestModel$' -metadata.steps 100000 -metadata.seed 7 -timeout 0
+//	TMPDIR=/dev/shm go test ./index/metadata -run 'TestModel$' -metadata.steps 100000 -metadata.seed 7 -timeout 0
 func TestModel(t *testing.T) {
 	metadata.SmallLimits(t, 3)
 	m := &model{t: t, rng: rand.New(rand.NewPCG(*modelSeed, 0)), dir: t.TempDir(), docs: map[string][]byte{}}

@@ -8,8 +8,7 @@
 // scorer.go has what depends on the codec, query.go the vectors and S, probe.go the best
 // centroids, screen.go what takes the place of most of S where there are many, approx.go
 // the centroid-only score, maxsim.go the paths to MaxSim, whose tables are made by
-// tables.go, levels.go and tiles.go; bound.go bounds the error of each. calls.go cuts the
-// work in calls of loops.
+// tables.go, levels.go and tiles.go; bound.go bounds the error of each.
 package cpu
 
 import (

@@ -73,9 +73,6 @@ type HoldOptions struct {
 	// multiplied in full. It takes about dim+16 bytes a token more, and the results
 	// are the same.
 	Screen bool
-	// Screening, where not nil, is what was packed of the batch before, by [Pack] or in
-	// a file, so that Screen packs nothing. It must not change either.
-	Screening *Screening
 	// Threads is how many goroutines may work; 0: one a processor.
 	Threads int
 }

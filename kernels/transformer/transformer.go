@@ -2,9 +2,8 @@
 // families: what a model is, its sizes and tensors, what a batch of texts is, and what
 // computes. encode/native computes on the processor, kernels/cuda on devices.
 //
-//	config    sizes, tensors, their check
+//	config    sizes, tensors, their check; the angles of rotary positions
 //	batch     texts as ids, their check
-//	rotary    the angles of rotary positions
 package transformer
 
 import (

@@ -19,8 +19,6 @@ type TuneOptions struct {
 	Recall float64
 	// K are the classes of k to tune for; none: 10 and 100.
 	K []int
-	// Seed decides which half of the queries is held out.
-	Seed uint64
 	// Progress, where set, hears how many settings were tried.
 	Progress Progress
 }
@@ -122,7 +120,7 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 		return nil, err
 	}
 	t := &Tuning{Target: o.Recall}
-	order := rand.New(rand.NewPCG(o.Seed, 0)).Perm(len(qs))
+	order := rand.New(rand.NewPCG(0, 0)).Perm(len(qs))
 	t.TunedOn, t.HeldOut = order[:(len(qs)+1)/2], order[(len(qs)+1)/2:]
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)

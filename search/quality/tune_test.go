@@ -29,7 +29,7 @@ func recallOf(t *testing.T, e *search.Engine, qs []search.Query, which []int, o 
 func TestTune(t *testing.T) {
 	e, snap, qs, _ := recallIndex(t)
 	steps := 0
-	tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.9, K: []int{20, 5, 20}, Seed: 3, Progress: func(index.Progress) { steps++ }})
+	tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.9, K: []int{20, 5, 20}, Progress: func(index.Progress) { steps++ }})
 	require.NoError(t, err)
 	require.Positive(t, steps)
 	both := slices.Sorted(slices.Values(slices.Concat(tuning.TunedOn, tuning.HeldOut)))

@@ -56,7 +56,7 @@ next-plaid keep in metadata.db is taken along by the program that reads it
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
-	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE)")
+	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)

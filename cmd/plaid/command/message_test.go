@@ -59,7 +59,7 @@ func TestMessagesAreSafe(t *testing.T) {
 	require.Contains(t, stderr, "… (100000 bytes)")
 }
 
-// What goes out as JSON is JSON to every reader, whatever older indexes hold.
+// What goes out as JSON is JSON to every reader, whatever an index holds.
 func TestPayloadIsUTF8(t *testing.T) {
 	for payload, want := range map[string]string{
 		"{\"a\":\"\xff\"}": `{"base64":"eyJhIjoi/yJ9"}`, "\xff": `{"base64":"/w=="}`, `{"a": "<1>"}`: `{"a":"<1>"}`, "<text>": `"<text>"`, "3": "3", "": `""`,

@@ -271,23 +271,12 @@ func (c *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// limits derives the limits of the service from its settings.
+// limits are those limits of the service that settings name; the others follow from them.
 func (c *Config) limits() server.Limits {
 	return server.Limits{
-		Body: unlimited(c.MaxBody), Text: unlimited(textLimit(c.MaxBody)),
-		Bodies: unlimited(c.MaxMemory / 2), Decoded: unlimited(c.MaxMemory / 4),
-		Answers: unlimited(c.MaxMemory / 2), Answer: unlimited(c.MaxMemory / 8),
-		Work: unlimited(c.WorkTimeout), Quick: unlimited(c.WorkTimeout / 10),
-		Rate: c.Rate,
+		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxMemory / 2), Answers: unlimited(c.MaxMemory / 2),
+		Work: unlimited(c.WorkTimeout), Rate: c.Rate,
 	}
-}
-
-// textLimit is the longest text to encode in bytes, where a body may have so many.
-func textLimit(body int64) int64 {
-	if body == 0 {
-		return 0
-	}
-	return max(body/100, 1<<20)
 }
 
 // unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].

@@ -48,7 +48,7 @@ func TestModelOnDevice(t *testing.T) {
 	require.EqualValues(t, 1000, left)
 }
 
-// TestLimits: the limits of requests follow from the size of bodies, of memory, and from a time.
+// TestLimits: half of the memory is for bodies, half for answers, and 0 is no limit.
 func TestLimits(t *testing.T) {
 	limits := func(args ...string) server.Limits {
 		c := NewConfig()
@@ -59,15 +59,10 @@ func TestLimits(t *testing.T) {
 		return c.limits()
 	}
 	const mib = 1 << 20
-	require.Equal(t, server.Limits{
-		Body: 100 * mib, Text: mib, Bodies: 1024 * mib, Decoded: 512 * mib, Answers: 1024 * mib, Answer: 256 * mib,
-		Work: 5 * time.Minute, Quick: 30 * time.Second,
-	}, limits())
-	require.Equal(t, server.Limits{
-		Body: 800 * mib, Text: 8 * mib, Bodies: 32 * mib, Decoded: 16 * mib, Answers: 32 * mib, Answer: 8 * mib,
-		Work: time.Second, Quick: 100 * time.Millisecond, Rate: 2.5,
-	}, limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5"))
-	require.Equal(t, server.Limits{Body: -1, Text: -1, Bodies: -1, Decoded: -1, Answers: -1, Answer: -1, Work: -1, Quick: -1},
+	require.Equal(t, server.Limits{Body: 100 * mib, Bodies: 1024 * mib, Answers: 1024 * mib, Work: 5 * time.Minute}, limits())
+	require.Equal(t, server.Limits{Body: 800 * mib, Bodies: 32 * mib, Answers: 32 * mib, Work: time.Second, Rate: 2.5},
+		limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5"))
+	require.Equal(t, server.Limits{Body: -1, Bodies: -1, Answers: -1, Work: -1},
 		limits("--max-body", "0", "--max-memory", "0", "--work-timeout", "0s"))
 	c := NewConfig()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)

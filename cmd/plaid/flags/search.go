@@ -9,7 +9,6 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/vectors"
@@ -63,28 +62,6 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 
 // usualPassages is how many of a document are shown.
 const usualPassages = 3
-
-// BoundUsage describes a flag with [Bound].
-const BoundUsage = "errors of coarse scores to allow for: those that are probable, but for one query in 1e9, or the worst there can be"
-
-type boundValue struct{ p *kernels.Bound }
-
-// Bound is the errors of coarse scores to allow for.
-func Bound(p *kernels.Bound) pflag.Value { return boundValue{p} }
-
-func (v boundValue) Set(s string) error {
-	var name string
-	if err := Choice(&name, "", kernels.Probable.String(), kernels.Worst.String()).Set(s); err != nil {
-		return err
-	}
-	*v.p = kernels.Probable
-	if name == kernels.Worst.String() {
-		*v.p = kernels.Worst
-	}
-	return nil
-}
-func (v boundValue) String() string { return v.p.String() }
-func (v boundValue) Type() string   { return kernels.Probable.String() + "|" + kernels.Worst.String() }
 
 // Options reads the files that the flags name. Ids that are not in an index are passed over,
 // and counted by the search.

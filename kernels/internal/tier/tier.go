@@ -2,9 +2,9 @@
 // instructions, each with a table of loops for every family of kernels that has
 // loops of its own.
 //
-// A family has a struct of functions in a file of its name (tokens.go), its loops
-// in plain Go as the first value, and a file for each architecture that says which
-// tier replaces which of them (tokens_amd64.go). It is a field of Tier.
+// A family has a struct of functions, with its loops in plain Go as the first value
+// (tier.go). Each architecture says which tier replaces which of them (tier_amd64.go,
+// tier_arm64.go). A family is a field of Tier.
 package tier
 
 import (
@@ -169,6 +169,16 @@ var portableTokens = Tokens{
 func inTurn(scores func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32, []byte) {
 	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32, _ []byte) {
 		scores(dst, rows, m, q, lo, hi)
+	}
+}
+
+// lanes32 calls a loop that computes on 32 lanes of query tokens.
+func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
+	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
+		for g := 0; g < q.N; g += 32 {
+			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
+				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
+		}
 	}
 }
 

@@ -141,16 +141,6 @@ func lanes16(dots func(dst []float32, stride int, rows []float32, m, dim int, qu
 	}
 }
 
-// lanes32 calls a loop that computes on 32 lanes of query tokens.
-func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
-	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
-		for g := 0; g < q.N; g += 32 {
-			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
-				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
-		}
-	}
-}
-
 func avx2Vectors() Vectors {
 	return Vectors{Uses: "avx2", Rows: avx2.MaxDotRows, MaxDot: avx2.MaxDot, Squares: avx2.Squares,
 		Products: avx2.SumProducts, AddScaled: avx2.AddScaled, AddRows: addRows(avx2.AddScaled), Zero: zero, WidenI8: avx2.WidenI8}

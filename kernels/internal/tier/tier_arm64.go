@@ -54,16 +54,6 @@ func neonTokens() Tokens {
 	return t
 }
 
-// lanes32 calls a loop that computes on 32 lanes of query tokens.
-func lanes32(dots func(dst []float32, stride int, rows []float32, m, dim int, queries []float32, n int, lo, hi *[32]float32)) func([]float32, []float32, int, *QueryVectors, []float32, []float32) {
-	return func(dst, rows []float32, m int, q *QueryVectors, lo, hi []float32) {
-		for g := 0; g < q.N; g += 32 {
-			dots(dst[g:], q.Stride, rows, m, q.Dim, q.Lanes[g*q.Dim:], min(32, q.Stride-g),
-				(*[32]float32)(lo[g:]), (*[32]float32)(hi[g:]))
-		}
-	}
-}
-
 func neonVectors() Vectors {
 	return Vectors{Uses: "neon", Rows: neon.MaxDotRows, MaxDot: neon.MaxDot, Squares: neon.Squares,
 		Products: portable.SumProducts, AddScaled: neon.AddScaled, AddRows: addRows(neon.AddScaled), Zero: zero}

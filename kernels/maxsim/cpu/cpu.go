@@ -60,20 +60,9 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOp
 		return nil, err
 	}
 	h := &held{by: b, batch: batch}
-	if o.Screening != nil {
-		if err := o.Screening.Check(batch); err != nil {
-			return nil, err
-		}
-	}
 	if o.Screen && b.tier.Vectors.Screen != nil {
-		s := o.Screening
-		if s == nil {
-			if s, err = b.Pack(ctx, batch, o.Threads); err != nil {
-				return nil, err
-			}
-		}
-		if s != nil {
-			h.packed = &packed{s, batch.Starts()}
+		if h.packed, err = b.pack(ctx, batch, o.Threads); err != nil {
+			return nil, err
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -1,12 +1,21 @@
 package cpu
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
+
+// Pack packs a batch on any tier, also on those that do not screen.
+func Pack(ctx context.Context, b maxsim.Backend, batch *maxsim.Batch, threads int) (*packed, error) {
+	return b.(*backend).pack(ctx, batch, threads)
+}
+
+// Screens says that a backend packs what it is to screen.
+func Screens(b maxsim.Backend) bool { return b.(*backend).tier.Vectors.Screen != nil }
 
 // HalvesBackend is the best tier with loops that screen, which multiplies bfloat16 in plain
 // Go, with errors as large as those of other orders may be; nil where none screens.

@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
+	"github.com/plaid-ir/plaid/kernels/maxsim/cpu"
 )
 
 // Vectors at the ends of what float32 holds.
@@ -151,9 +152,9 @@ func TestScreenedRange(t *testing.T) {
 					for _, b := range screeners(t) {
 						requireScreened(t, b, q, d, maxsim.HoldOptions{Screen: true})
 					}
-					screening, err := maxsim.Pack(ctx, screeners(t)[0], d, 1)
+					packed, err := cpu.Pack(ctx, screeners(t)[0], d, 1)
 					require.NoError(t, err)
-					require.Equal(t, docs > 1e-15 && docs < 1e15, screening != nil)
+					require.Equal(t, docs > 1e-15 && docs < 1e15, packed != nil)
 				}
 			}
 		}

@@ -95,7 +95,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll)
-	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.Stride, halvesFit(s.backend.tier, d)) {
+	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.stride, halvesFit(s.backend.tier, d)) {
 		s.packed = nil
 	}
 	var own *head

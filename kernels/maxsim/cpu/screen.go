@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"unsafe"
 
-	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -25,44 +24,74 @@ import (
 // Documents in bfloat16 are their own x̃ where the processor multiplies bfloat16
 // matrices: x − x̃ is 0 then, and few tokens but the best are in doubt.
 
-// packed is documents in bytes beside their originals.
+// packed is documents rounded to bytes beside their originals. It has the tokens of all
+// items one after another, without those that are masked.
 type packed struct {
-	*maxsim.Screening
-	starts []int // of the tokens of each item
+	// levels is [tokens, stride]: 128 + x/unit, rounded, with the unit of a token that
+	// makes its largest value ±127; bytes beyond the dimension are 128.
+	levels []byte
+	stride int   // the dimension, rounded up to a multiple of 4
+	starts []int // for each item the number of its first token, and at last that of all
+	// plain is of the vectors as they are, unit of those divided by their lengths.
+	plain, unit packedTerms
 }
 
-func (p *packed) terms(normalize bool) *maxsim.ScreeningTerms {
+// packedTerms are what depends on the lengths of vectors.
+type packedTerms struct {
+	// scales are the units of the tokens, and factors what the products of their values
+	// count times (nil: all 1).
+	scales, factors []float32
+	// errors and norms have, for each item, the largest length of a rounding error and
+	// of a rounded vector.
+	errors, norms []float32
+}
+
+func (p *packed) terms(normalize bool) *packedTerms {
 	if normalize {
-		return &p.Unit
+		return &p.unit
 	}
-	return &p.Plain
+	return &p.plain
 }
 
-// Pack is what maxsim.Pack calls.
-func (b *backend) Pack(ctx context.Context, batch *maxsim.Batch, threads int) (_ *maxsim.Screening, err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
-	if err := batch.Validate(); err != nil {
-		return nil, err
+// starts has for each item the number of its first token, and at last that of all tokens.
+func starts(b *maxsim.Batch) []int {
+	starts := make([]int, b.Len()+1)
+	for i := range b.Len() {
+		lo, hi := b.Span(i)
+		n := hi - lo
+		if b.Mask != nil {
+			for _, real := range b.Mask[lo:hi] {
+				if !real {
+					n--
+				}
+			}
+		}
+		starts[i+1] = starts[i] + n
 	}
+	return starts
+}
+
+// pack rounds documents to bytes; nil if there are values that bytes are no good for.
+func (b *backend) pack(ctx context.Context, batch *maxsim.Batch, threads int) (*packed, error) {
 	n, t := batch.Len(), b.tier
-	starts, stride := batch.Starts(), (batch.Tokens.Dim+3)&^3
-	rows := starts[n]
-	p := &maxsim.Screening{Stride: stride, Levels: aligned(rows * stride)}
-	for _, s := range []*maxsim.ScreeningTerms{&p.Plain, &p.Unit} {
-		*s = maxsim.ScreeningTerms{Scales: make([]float32, rows), Errors: make([]float32, n), Norms: make([]float32, n)}
+	p := &packed{stride: (batch.Tokens.Dim + 3) &^ 3, starts: starts(batch)}
+	rows := p.starts[n]
+	p.levels = aligned(rows * p.stride)
+	for _, s := range []*packedTerms{&p.plain, &p.unit} {
+		*s = packedTerms{scales: make([]float32, rows), errors: make([]float32, n), norms: make([]float32, n)}
 	}
-	p.Unit.Factors = make([]float32, rows)
+	p.unit.factors = make([]float32, rows)
 	if batch.Tokens.Scales != nil {
-		p.Plain.Factors = make([]float32, rows)
+		p.plain.factors = make([]float32, rows)
 	}
 	const block = 64 // items
 	workers := make([]rounder, parallel.Threads(threads, parallel.Blocks(n, block)))
 	var pool parallel.Pool
-	err = pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
+	err := pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, n, block)
 		for ; lo < hi; lo++ {
-			workers[worker].item(p, t, batch, lo, starts[lo])
+			workers[worker].item(p, t, batch, lo, p.starts[lo])
 		}
 		return nil
 	}))
@@ -88,7 +117,7 @@ type rounder struct {
 	unfit   bool
 }
 
-func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item, at int) {
+func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item, at int) {
 	lo, hi := b.Span(item)
 	dim := b.Tokens.Dim
 	r.row = resize(r.row, dim)
@@ -97,7 +126,7 @@ func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item,
 			continue
 		}
 		widen(t, &b.Tokens, r.row, i, i+1)
-		levels := p.Levels[at*p.Stride : (at+1)*p.Stride]
+		levels := p.levels[at*p.stride : (at+1)*p.stride]
 		unit, err, norm, length := round(levels, r.row)
 		inverse := 0.0
 		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
@@ -107,8 +136,8 @@ func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item,
 		if !fits(length) || !fits(length*math.Abs(float64(scale))) {
 			r.unfit = true
 		}
-		put(&p.Plain, item, at, float64(scale), unit, err, norm)
-		put(&p.Unit, item, at, sign(scale)*inverse, unit, err, norm)
+		put(&p.plain, item, at, float64(scale), unit, err, norm)
+		put(&p.unit, item, at, sign(scale)*inverse, unit, err, norm)
 		at++
 	}
 }
@@ -120,14 +149,14 @@ func (r *rounder) item(p *maxsim.Screening, t *tier.Tier, b *maxsim.Batch, item,
 func fits(length float64) bool { return length == 0 || length > 1e-15 && length < 1e15 }
 
 // put enters a token whose values count times factor.
-func put(s *maxsim.ScreeningTerms, item, at int, factor, unit, err, norm float64) {
-	s.Scales[at] = float32(factor * unit)
-	if s.Factors != nil {
-		s.Factors[at] = float32(factor)
+func put(s *packedTerms, item, at int, factor, unit, err, norm float64) {
+	s.scales[at] = float32(factor * unit)
+	if s.factors != nil {
+		s.factors[at] = float32(factor)
 	}
 	factor = math.Abs(factor)
-	s.Errors[item] = max(s.Errors[item], up(factor*err))
-	s.Norms[item] = max(s.Norms[item], up(factor*norm))
+	s.errors[item] = max(s.errors[item], up(factor*err))
+	s.norms[item] = max(s.norms[item], up(factor*norm))
 }
 
 // up is v as float32, or a little more.
@@ -220,7 +249,7 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 		x.whole = false
 		for _, span := range w.spans {
 			for i := span.lo; i < span.hi; i++ {
-				w.screenBlock(p, s, docs.Levels, terms, item, i, lo, first, a, b)
+				w.screenBlock(p, s, docs.levels, terms, item, i, lo, first, a, b)
 			}
 		}
 	}
@@ -228,21 +257,21 @@ func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs 
 }
 
 // screenBlock raises the maxima of panel i by the tokens a to b of an item.
-func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *maxsim.ScreeningTerms, item, i, lo, first, a, b int) {
+func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *packedTerms, item, i, lo, first, a, b int) {
 	x, loops := w.screener, w.rows.tier.Vectors.Screen
 	products := x.products[:b-a]
 	panel, c := p.panel(i)
 	if len(s.halves) > 0 {
 		var factors []float32
-		if terms.Factors != nil {
-			factors = terms.Factors[first+a : first+b]
+		if terms.factors != nil {
+			factors = terms.factors[first+a : first+b]
 		}
 		loops.Halves(products, &x.most[i], w.rows.batch.Tokens.U16[(lo+a)*p.dim:(lo+b)*p.dim], p.dim, s.halves[i*width*p.dim:(i+1)*width*p.dim], factors)
 	} else {
 		levels = levels[(first+a)*s.stride : (first+b)*s.stride]
-		loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.Scales[first+a:first+b])
+		loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.scales[first+a:first+b])
 	}
-	x.limit(i, &s.perErr[i], &s.per[i], terms.Errors[item], terms.Norms[item], c)
+	x.limit(i, &s.perErr[i], &s.per[i], terms.errors[item], terms.norms[item], c)
 	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
 	inDoubt := doubts > mostDoubts*(b-a)
 	if !x.whole && (inDoubt || x.many && w.rows.batch.Tokens.Type != maxsim.F32) {
@@ -257,7 +286,7 @@ func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *m
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
-	some, theirs := w.doubted(list, terms.Factors, first, lo, a, b)
+	some, theirs := w.doubted(list, terms.factors, first, lo, a, b)
 	loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
 }
 

@@ -5,9 +5,8 @@
 //	weights   tensors -> the device: rounded, padded, interleaved
 //	memory    what a model takes; places of a batch
 //	choose    which kernel a product is computed by
-//	forward   the launches of a pass
+//	forward   the launches of a pass; those of a small one are given to the driver in one call
 //	request   calls -> passes, several under way
-//	graph     the launches of a small pass, given to the driver in one call
 //
 // Texts lie one behind the other, without padding, and the vectors of one do not depend
 // on what else is there. The device code is in src/encoder, its kernels and their structs
