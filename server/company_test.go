@@ -161,8 +161,9 @@ func (c *company) healthy(ctx context.Context) error {
 // Clients that read slowly, send slowly or leave, on every route and more of them than
 // there are turns, keep nobody else from anything; and nothing of them stays.
 func TestBadCompany(t *testing.T) {
+	effort.SkipBrief(t, "takes minutes under the race detector on a busy machine")
 	c := startCompany(t)
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute) // of what hangs
 	defer stop()
 	require.NoError(t, c.healthy(ctx))
 	c.come(t)
