@@ -33,17 +33,16 @@ var usual = map[string][]string{
 // usualFlag is the annotation of flags that extensions want to be listed too.
 const usualFlag = "usual"
 
-// helpFlags gives a command --help, which lists its usual flags, and --help-all.
+// helpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
+// flags are all listed takes --help-all, too, but does not mention it.
 func (a *app) helpFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolP("help", "h", false, "describe the command")
-	if len(usual[cmd.Name()]) == 0 {
-		return
-	}
 	f.BoolFunc("help-all", "describe the command with all its flags", func(string) error {
 		a.helpAll = true
 		return f.Set("help", "true")
 	})
+	f.Lookup("help-all").Hidden = len(usual[cmd.Name()]) == 0
 }
 
 // helped wraps cobra's help of a command: flags that are not usual are left out, unless all are
