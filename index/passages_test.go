@@ -287,7 +287,11 @@ func TestPassagesModel(t *testing.T) {
 			case "retrain":
 				if set == nil {
 					_, err := ix.Retrain(t.Context(), &RetrainOptions{Centroids: 2})
-					require.NoError(t, err)
+					if len(want) == 0 {
+						require.ErrorIs(t, err, ErrNoTokens)
+					} else {
+						require.NoError(t, err)
+					}
 				}
 			case "split":
 				if set != nil || len(want) == 0 {
