@@ -59,11 +59,11 @@ func TestBuildOptionsGiveOneContent(t *testing.T) {
 		return digestOf(t, path)
 	}
 	want := digest(func(*BuildOptions) {})
-	threads := []int{2, 7}
+	counts := []int{2, 7}
 	if effort.Long() {
-		threads = append(threads, 1)
+		counts = append(counts, 1)
 	}
-	for _, threads := range threads {
+	for _, threads := range counts {
 		require.Equal(t, want, digest(func(o *BuildOptions) { o.Threads = threads }), "%d threads", threads)
 	}
 	if effort.Brief() {

@@ -162,9 +162,18 @@ func TestTracing(t *testing.T) {
 }
 
 func TestBadTracing(t *testing.T) {
-	for _, c := range []struct{ endpoint, protocol string }{{"collector:4317", ""}, {"http://x", "grpc"}, {"http://x", "http/json"}} {
+	for _, c := range []struct{ endpoint, suffix, value string }{
+		{"collector:4317", "PROTOCOL", ""},
+		{"http://x", "PROTOCOL", "grpc"},
+		{"http://x", "PROTOCOL", "http/json"},
+		{"http://x", "TIMEOUT", "soon"},
+		{"http://x", "HEADERS", "a=%zz"},
+	} {
+		for _, suffix := range []string{"PROTOCOL", "TIMEOUT", "HEADERS"} {
+			t.Setenv("OTEL_EXPORTER_OTLP_"+suffix, "")
+		}
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.endpoint)
-		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", c.protocol)
+		t.Setenv("OTEL_EXPORTER_OTLP_"+c.suffix, c.value)
 		config := daemon.NewConfig()
 		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 		config.Register(f)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -19,9 +20,8 @@ const otlpProtocol = "http/protobuf"
 // OpenTelemetry; nil means that it asks for none. The attributes in more tell one of several
 // processes from the others. The caller shuts the tracing down.
 //
-// The exporter reads its variables itself, and reports those that it cannot use to OpenTelemetry's
-// error handler. An endpoint that is no URL and a protocol other than http/protobuf would go
-// unnoticed there, and are errors here.
+// The exporter reads its variables itself and only logs those that it cannot use, so they are
+// checked here first.
 func OpenTracing(ctx context.Context, version string, more ...attribute.KeyValue) (*sdktrace.TracerProvider, error) {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return nil, nil
@@ -35,6 +35,15 @@ func OpenTracing(ctx context.Context, version string, more ...attribute.KeyValue
 	}
 	if name, p := tracingVariable("PROTOCOL"); p != "" && p != otlpProtocol {
 		return nil, fmt.Errorf("%w: %s is %q; spans are sent by %s only", ErrConfig, name, p, otlpProtocol)
+	}
+	if name, ms := tracingVariable("TIMEOUT"); ms != "" {
+		if n, err := strconv.Atoi(ms); err != nil || n <= 0 {
+			return nil, fmt.Errorf("%w: %s: %q is no number of milliseconds", ErrConfig, name, ms)
+		}
+	}
+	name, headers := tracingVariable("HEADERS")
+	if _, err := url.PathUnescape(headers); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
 	}
 	more = append(more, attribute.String("service.name", "plaid"), attribute.String("service.version", version))
 	about, err := resource.New(ctx, resource.WithAttributes(more...), resource.WithFromEnv())
