@@ -29,8 +29,8 @@ func helpText(t *testing.T, c *cobra.Command, flag string) string {
 	return text
 }
 
-// --help lists ten flags at most of a command that has many, --help-all all of them, and nobody
-// has to learn more than that.
+// TestHelpIsShort checks that --help lists at most ten flags of a command with many, that --help-all
+// lists all of them, and that search and serve stay within their limits.
 func TestHelpIsShort(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^  (?:-\w, |    )--([a-z0-9-]+)`)
 	flagsOf := func(text string) (names []string) {
