@@ -25,13 +25,7 @@ const asTextToo = 2
 // answer sends a value as JSON.
 func (q *request) answer(status int, v any) error {
 	made := q.route.group == writing || q.route.group == transferring // the change: a refusal would have it made again
-	var text []byte
-	var err error
-	if made || q.answered < int64(largeBody) {
-		text, err = json.Marshal(v)
-	} else {
-		text, err = marshal(q.ctx, v)
-	}
+	text, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}

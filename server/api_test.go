@@ -388,17 +388,6 @@ func TestPreferRepresentation(t *testing.T) {
 	require.Equal(t, 1., info["num_documents"])
 }
 
-// Bodies and answers of many megabytes are done in pieces; nothing tells.
-func TestAllOfItInPieces(t *testing.T) {
-	server.InPieces(t, 10)
-	for name, test := range map[string]func(*testing.T){
-		"searches": TestSearchForms, "restrictions": TestSearchRestrictions, "faults": TestBadRequests, "fields": TestUnknownFields, "other routes": TestTheOtherRoute,
-		"facets": TestFacets, "explain": TestExplain, "tensors": TestTensorsAndJSONAreTheSame, "keywords": TestKeywords,
-	} {
-		t.Run(name, test)
-	}
-}
-
 // Payloads of index files that were made elsewhere are shown too.
 func TestMetadataOfOtherFiles(t *testing.T) {
 	for payload, want := range map[string]string{

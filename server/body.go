@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,15 +132,11 @@ func (q *request) decodeJSON(text []byte, into any) error {
 		return badJSON(err)
 	}
 	if !q.passesOver(into) {
-		if err := checkFields(q.ctx, text, reflect.TypeOf(into)); err != nil {
+		if err := checkFields(text, reflect.TypeOf(into)); err != nil {
 			return err
 		}
 	}
-	read := json.Unmarshal
-	if len(text) >= largeBody {
-		read = func(text []byte, into any) error { return unmarshal(q.ctx, text, into) }
-	}
-	if err := read(text, into); err != nil {
+	if err := json.Unmarshal(text, into); err != nil {
 		hint, err := q.otherRoute(err), badJSON(err)
 		var p *Problem
 		if hint != "" && errors.As(err, &p) {
@@ -276,15 +273,15 @@ func isTransport(err error) bool {
 // object is compared as its text, and takes no more than that.
 type parametersJSON []json.RawMessage
 
-// bodyField is a field that a body may have.
-type bodyField struct {
-	name string
-	typ  reflect.Type
+// jsonField is a field of an object.
+type jsonField struct {
+	reflect.StructField
+	name, how string // its name, and options, as in the tag
 }
 
 // bodyShape is what a value may have: fields, or items with fields.
 type bodyShape struct {
-	fields []bodyField
+	fields []jsonField
 	items  bool
 }
 
@@ -299,20 +296,23 @@ func shapeOf(t reflect.Type) *bodyShape {
 	return s
 }
 
-// fieldsOf are the fields of an object that is decoded into a type; none for what is no
-// object, or decodes itself.
-func fieldsOf(t reflect.Type) (all []bodyField) {
+// fieldsOf are the fields of an object that is decoded into a type, or written of it, with those
+// of embedded structs; none for what is no object, or does that itself.
+func fieldsOf(t reflect.Type) (all []jsonField) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
 			all = append(all, fieldsOf(f.Type)...)
-		case f.IsExported() && name != "" && name != "-":
-			all = append(all, bodyField{name, f.Type})
+		case f.IsExported() && name != "-":
+			all = append(all, jsonField{f, cmp.Or(name, f.Name), how})
 		}
 	}
 	return all
@@ -327,19 +327,16 @@ func fieldPaths(t reflect.Type, before string) (paths []string) {
 		t = t.Elem()
 	}
 	for _, f := range fieldsOf(t) {
-		paths = append(append(paths, before+f.name), fieldPaths(f.typ, before+f.name+".")...)
+		paths = append(append(paths, before+f.name), fieldPaths(f.Type, before+f.name+".")...)
 	}
 	return paths
 }
 
 // checkFields refuses a body with a field that the route does not know, which as a rule is
 // one that is misspelt or in the wrong place. The text is valid JSON.
-func checkFields(ctx context.Context, text []byte, t reflect.Type) error {
-	w := fieldWalk{scanner{text: text, ctx: ctx}, t}
-	if err := w.check(t, ""); err != nil {
-		return err
-	}
-	return w.ended
+func checkFields(text []byte, t reflect.Type) error {
+	w := fieldWalk{scanner{text: text}, t}
+	return w.check(t, "")
 }
 
 type fieldWalk struct {
@@ -357,11 +354,11 @@ func (w *fieldWalk) check(t reflect.Type, path string) error {
 	switch c := w.next(); {
 	case c == '{' && fields != nil:
 		return w.members(func(name string) error {
-			i := slices.IndexFunc(fields, func(f bodyField) bool { return strings.EqualFold(f.name, name) })
+			i := slices.IndexFunc(fields, func(f jsonField) bool { return strings.EqualFold(f.name, name) })
 			if i < 0 {
 				return w.unknown(fields, path, name)
 			}
-			return w.check(fields[i].typ, path+fields[i].name+".")
+			return w.check(fields[i].Type, path+fields[i].name+".")
 		})
 	case c == '[' && shape.items:
 		w.at++
@@ -378,7 +375,7 @@ func (w *fieldWalk) check(t reflect.Type, path string) error {
 
 // unknown names the fields that may have been meant: one of the same place with nearly
 // that name, or one of that name in another place.
-func (w *fieldWalk) unknown(fields []bodyField, path, name string) error {
+func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
 	var names []string
 	for _, f := range fields {
 		names = append(names, f.name)

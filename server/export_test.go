@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"testing"
+	"time"
 )
 
 // WithKeys is for tests.
@@ -85,6 +85,15 @@ func Turns(s *Server) int {
 	return n
 }
 
+// HoldTurns sets how long turns were held until now.
+func HoldTurns(s *Server, held time.Duration) {
+	for _, g := range s.gates {
+		g.mu.Lock()
+		g.held = held
+		g.mu.Unlock()
+	}
+}
+
 // Storing lets so many documents of an update count for quotas until it is done.
 func Storing(s *Server, index string, documents uint64) (done func()) {
 	add := func(n uint64) {
@@ -113,7 +122,3 @@ func WriteMatrix(m Matrix) []byte {
 	}
 	return text
 }
-
-// InPieces lets the rest of a test read bodies and write answers in pieces of so many bytes,
-// however short they are.
-func InPieces(t *testing.T, bytes int) { inPieces(t, bytes) }

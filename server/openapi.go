@@ -262,9 +262,27 @@ func nullable(s object) object {
 // there in answers and required in requests. Requests have no others, and answers may get
 // some.
 func (d *describer) fields(t reflect.Type) object {
-	properties := object{}
-	required := []string{}
-	d.collect(t, properties, &required)
+	properties, required := object{}, []string{}
+	for _, f := range fieldsOf(t) {
+		s := maps.Clone(d.of(f.Type))
+		if strings.Contains(f.how, "string") {
+			s = object{"type": "string"}
+		}
+		optional := strings.Contains(f.how, "omitempty") || strings.Contains(f.how, "omitzero")
+		if optional && f.Type.Kind() == reflect.Slice {
+			s = nullable(s)
+		}
+		if doc := f.Tag.Get("doc"); doc != "" {
+			s["description"] = doc // beside a $ref, which 3.1 allows
+		}
+		if values := f.Tag.Get("enum"); values != "" {
+			s["enum"] = strings.Split(values, ",")
+		}
+		properties[f.name] = s
+		if !optional {
+			required = append(required, f.name)
+		}
+	}
 	s := object{"type": "object", "properties": properties}
 	if d.strict {
 		s["unevaluatedProperties"] = false // additionalProperties means any others to openapi-generator
@@ -274,47 +292,6 @@ func (d *describer) fields(t reflect.Type) object {
 		s["required"] = required
 	}
 	return s
-}
-
-func (d *describer) collect(t reflect.Type, properties object, required *[]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous && name == "" {
-			inner := f.Type
-			if inner.Kind() == reflect.Pointer {
-				inner = inner.Elem()
-			}
-			d.collect(inner, properties, required)
-			continue
-		}
-		if name == "-" || !f.IsExported() {
-			continue
-		}
-		if name == "" {
-			name = f.Name
-		}
-		s := d.of(f.Type)
-		if strings.Contains(how, "string") {
-			s = object{"type": "string"}
-		}
-		optional := strings.Contains(how, "omitempty") || strings.Contains(how, "omitzero")
-		if optional && f.Type.Kind() == reflect.Slice {
-			s = nullable(s)
-		}
-		if doc := f.Tag.Get("doc"); doc != "" {
-			s = maps.Clone(s)
-			s["description"] = doc // beside a $ref, which 3.1 allows
-		}
-		if values := f.Tag.Get("enum"); values != "" {
-			s = maps.Clone(s)
-			s["enum"] = strings.Split(values, ",")
-		}
-		properties[name] = s
-		if !optional {
-			*required = append(*required, name)
-		}
-	}
 }
 
 // schema implements schemer.

@@ -1,43 +1,20 @@
 package server
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 )
 
-// scanner goes through valid JSON. It looks at its context, where it has one, every so many
-// bytes; once that has ended the text ends where it is.
+// scanner goes through valid JSON.
 type scanner struct {
 	text []byte
 	at   int
-
-	ctx   context.Context // nil: without end
-	limit int             // up to here it is read without a look
-	ended error           // of the context
 }
 
 // more tells whether there is text at the place.
-func (s *scanner) more() bool { return s.at < s.limit || s.goesOn() }
-
-func (s *scanner) goesOn() bool {
-	if s.at >= len(s.text) || !s.looks() {
-		return false
-	}
-	s.limit = min(s.at+pieceText, len(s.text))
-	return true
-}
-
-// looks looks at the context; false: it has ended.
-func (s *scanner) looks() bool {
-	if s.ctx != nil && s.ended == nil {
-		if s.ended = s.ctx.Err(); s.ended != nil {
-			s.text, s.limit = nil, 0
-		}
-	}
-	return s.ended == nil
-}
+func (s *scanner) more() bool { return s.at < len(s.text) }
 
 // next skips white space and commas, and returns the byte after it, 0 at the end.
 func (s *scanner) next() byte {
@@ -66,6 +43,26 @@ func (s *scanner) end() bool {
 		s.at++
 	}
 	return c == ']' || c == 0
+}
+
+// members goes over those of an object. visit passes the value of one.
+func (s *scanner) members(visit func(name string) error) error {
+	s.at++
+	for s.next() == '"' {
+		begin := s.at
+		s.skip()
+		var name string
+		if err := json.Unmarshal(s.text[begin:s.at], &name); err != nil {
+			return err
+		}
+		s.next()
+		s.at++ // the colon
+		if err := visit(name); err != nil {
+			return err
+		}
+	}
+	s.at++
+	return nil
 }
 
 // skip goes over a value.
@@ -116,9 +113,6 @@ func (s *scanner) number() (float32, error) {
 			continue
 		}
 		break
-	}
-	if s.ended != nil {
-		return 0, s.ended
 	}
 	word := s.text[begin:s.at]
 	switch {

@@ -101,9 +101,6 @@ type rowsJSON struct {
 	err   error
 }
 
-// IsZero makes omitzero leave it out.
-func (r rowsJSON) IsZero() bool { return !r.given }
-
 // MarshalJSON writes the rows.
 func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.m), nil }
 
@@ -111,10 +108,10 @@ func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.m), n
 // encoding/json: vectors are most of what the service reads.
 func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 	*r = rowsJSON{}
-	if string(text) == "null" {
-		return nil
+	if string(text) != "null" {
+		r.given, r.err = true, r.parse(&scanner{text: text})
 	}
-	return r.read(&scanner{text: text})
+	return nil
 }
 
 func (r *rowsJSON) parse(s *scanner) error {
@@ -129,17 +126,12 @@ func (r *rowsJSON) parse(s *scanner) error {
 		n := len(r.m.Data)
 		for !s.end() {
 			x, err := s.number()
-			if s.ended != nil {
-				return nil
-			}
 			if err != nil {
 				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.m.Data)-n, err)}
 			}
 			r.m.Data = append(r.m.Data, x)
 		}
 		switch n = len(r.m.Data) - n; {
-		case s.ended != nil:
-			return nil
 		case n == 0:
 			return &matrixError{token, errors.New("the vector is empty")}
 		case token == 0:
@@ -163,14 +155,6 @@ type floatsJSON struct {
 	err   error
 }
 
-// IsZero makes omitzero leave it out.
-func (f floatsJSON) IsZero() bool { return !f.given }
-
-// MarshalJSON writes the base64.
-func (f floatsJSON) MarshalJSON() ([]byte, error) {
-	return json.Marshal(base64.StdEncoding.EncodeToString(f.data))
-}
-
 // UnmarshalJSON reads a string.
 func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 	*f = floatsJSON{}
@@ -190,17 +174,13 @@ func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 		}
 		inner = []byte(s)
 	}
-	f.decode(inner)
-	return nil
-}
-
-func (f *floatsJSON) decode(inner []byte) {
 	f.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
 	n, err := base64.StdEncoding.Strict().Decode(f.data, inner)
 	f.data, f.err = f.data[:n], err
 	if err == nil && bytes.ContainsAny(inner, "\r\n") {
 		f.err = errors.New("line breaks in base64")
 	}
+	return nil
 }
 
 // base64Of is a matrix as base64.
