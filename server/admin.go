@@ -87,20 +87,6 @@ func adminRoutes() []route {
 	}
 }
 
-// digesting counts and sums up what goes through.
-type digesting struct {
-	w     io.Writer
-	sum   hash.Hash
-	bytes int64
-}
-
-func (d *digesting) Write(p []byte) (int, error) {
-	n, err := d.w.Write(p)
-	d.sum.Write(p[:n])
-	d.bytes += int64(n)
-	return n, err
-}
-
 func digestText(sum hash.Hash) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum.Sum(nil)) + ":"
 }
@@ -121,25 +107,17 @@ func download(q *request) error {
 		return v.Close()
 	}
 	h.Set("Trailer", headerDigest)
-	d := &digesting{w: q.w, sum: sha256.New()}
-	first := func(p []byte) (int, error) { // errors before the first byte are answered as errors
-		h.Set("Content-Type", mediaBytes)
-		h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", c.Name()+".plaid"))
-		return d.Write(p)
-	}
-	if _, err := from.Backup(q.ctx, writerFunc(first)); err != nil {
-		if d.bytes == 0 {
-			h.Del("Trailer")
-		}
+	h.Set("Content-Type", mediaBytes)
+	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", c.Name()+".plaid"))
+	sum := sha256.New()
+	if _, err := from.Backup(q.ctx, io.MultiWriter(q.w, sum)); err != nil {
+		h.Del("Trailer") // before the first byte the error is the answer
+		h.Del("Content-Disposition")
 		return err
 	}
-	h.Set(headerDigest, digestText(d.sum))
+	h.Set(headerDigest, digestText(sum))
 	return nil
 }
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // restorer makes collections of what is sent, if those of the service do. What is wrong
 // with the name, or that documents are there, is told before anything is received.

@@ -5,10 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,42 +100,6 @@ func TestRateLimitOfStrangers(t *testing.T) {
 	s.refused(t, 429, server.CodeRateLimited, "GET", "/indices", nil, "Authorization: Bearer "+writeSecret)
 	require.Equal(t, 200, s.send(t, "GET", "/indices", nil, "Authorization: Bearer "+readSecret).status)
 }
-
-// A request has its turn when its body is there, so that clients that send slowly keep
-// nobody else waiting.
-func TestSlowBodiesHoldNoTurn(t *testing.T) {
-	s := start(t, nil, &server.Options{Limits: server.Limits{Concurrent: 1}})
-	storeLong(t, s, 1, 10)
-	body, sending := io.Pipe()
-	reading := make(chan struct{})
-	slow := httptest.NewRequest("POST", "/indices/a/search", io.TeeReader(body, writerFunc(func(p []byte) (int, error) {
-		select {
-		case <-reading:
-		default:
-			close(reading)
-		}
-		return len(p), nil
-	})))
-	slow.Header.Set("Content-Type", "application/json")
-	answered := make(chan int)
-	go func() {
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, slow)
-		answered <- w.Code
-	}()
-	_, err := io.WriteString(sending, `{"queries": [{"embeddings": `)
-	require.NoError(t, err)
-	<-reading
-	s.ok(t, 200, "POST", "/indices/a/search", object{"queries": list{object{"embeddings": list{list{1, 0}}}}}, nil)
-	_, err = io.WriteString(sending, `[[1, 0]]}]}`)
-	require.NoError(t, err)
-	require.NoError(t, sending.Close())
-	require.Equal(t, http.StatusOK, <-answered)
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // What has no tokens left to train on is no fault of the service.
 func TestRetrainWithoutTokens(t *testing.T) {

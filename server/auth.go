@@ -73,20 +73,24 @@ func NewToken(name string, p Permission, secret string) Token {
 
 // On is what the token allows on an index, there or not.
 func (t *Token) On(index string) Permission {
-	p := t.Permission
-	for _, g := range t.Grants {
-		if matchesName(g.Pattern, index) {
-			p = max(p, g.Permission)
-		}
-	}
-	return p
+	return t.granted(func(pattern string) bool { return matchesName(pattern, index) })
 }
 
 // Most is what the token allows somewhere.
-func (t *Token) Most() Permission {
+func (t *Token) Most() Permission { return t.granted(func(string) bool { return true }) }
+
+// everywhere is what the token allows on all indexes.
+func (t *Token) everywhere() Permission {
+	return t.granted(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
+}
+
+// granted is what the token allows with those of its grants whose patterns count.
+func (t *Token) granted(counts func(pattern string) bool) Permission {
 	p := t.Permission
 	for _, g := range t.Grants {
-		p = max(p, g.Permission)
+		if counts(g.Pattern) {
+			p = max(p, g.Permission)
+		}
 	}
 	return p
 }
@@ -236,17 +240,6 @@ func authorize(source TokenSource, header string, r *route, index string) (*Toke
 		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, of, r.need)
 	}
 	return found, nil
-}
-
-// everywhere is what the token allows on all indexes.
-func (t *Token) everywhere() Permission {
-	p := t.Permission
-	for _, g := range t.Grants {
-		if strings.Trim(g.Pattern, "*") == "" {
-			p = max(p, g.Permission)
-		}
-	}
-	return p
 }
 
 // may tells whether the request may do something with an index that is not that of its

@@ -3,13 +3,9 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -351,25 +347,6 @@ func TestQuotasOfSeveralTokens(t *testing.T) {
 	}
 	close(e.free)
 	require.Equal(t, 202, (<-replies).status)
-}
-
-// What a token may do changes with its file, when the service is told to read it.
-func TestGrantsAreReadAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	write := func(line string) { require.NoError(t, os.WriteFile(path, []byte(line), 0o600)) }
-	write("a read:one " + readSecret)
-	f, err := server.OpenTokenFile(context.Background(), path, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	s := start(t, nil, &server.Options{Tokens: f})
-	status := func(index string) int {
-		return s.send(t, "GET", "/indices/"+index, nil, "Authorization: Bearer "+readSecret).status
-	}
-	require.Equal(t, []int{404, 403}, []int{status("one"), status("two")})
-	write("a read:two " + readSecret)
-	f.Reload()
-	require.Equal(t, []int{403, 404}, []int{status("one"), status("two")})
-	write("a read:two,write:one " + readSecret)
-	require.Eventually(t, func() bool { return status("one") == 404 }, time.Minute, 20*time.Millisecond)
 }
 
 // Who asks learns what its own token allows, and an admin of all indexes what all do; no

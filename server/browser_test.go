@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,10 +55,16 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// startBrowser skips the test where there is no browser, unless
-// PLAID_REQUIRE_BROWSER says that there must be one.
+// updatePictures has the pictures of the page in docs made again.
+const updatePictures = "PLAID_UPDATE_PICTURES"
+
+// startBrowser skips a test that has the long form alone. It skips one where there is no
+// browser, unless PLAID_REQUIRE_BROWSER says that there must be one.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
+	if !effort.Long() && os.Getenv(updatePictures) == "" {
+		t.Skip("starts a browser")
+	}
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if path, err := exec.LookPath(name); err == nil {

@@ -28,9 +28,9 @@ type company struct {
 }
 
 // turns is how many requests of a group run at a time.
-const turns = 4
+var turns = effort.Cases(1, 4)
 
-func startCompany(t testing.TB) *company {
+func startCompany(t *testing.T) *company {
 	st := openStore(t, nil)
 	limits := server.Limits{Stall: time.Hour, Concurrent: turns, Wait: time.Hour}
 	s, err := server.New(st.Set(), words{}, patient(&server.Options{Limits: limits}))
@@ -48,18 +48,13 @@ func startCompany(t testing.TB) *company {
 	}
 	_, err = c.Update(context.Background(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l, &server.ServeOptions{Drain: time.Millisecond}) }()
-	co := &company{Server: s, address: l.Addr().String()}
-	t.Cleanup(func() { co.leave(); stop(); <-ended })
+	co := &company{Server: s, address: listen(t, s, &server.ServeOptions{Drain: time.Millisecond})}
+	t.Cleanup(co.leave)
 	return co
 }
 
 // send begins a request of which only a part of the body comes, if so.
-func (c *company) send(t testing.TB, method, path, media, body string, part int) net.Conn {
+func (c *company) send(t *testing.T, method, path, media, body string, part int) net.Conn {
 	conn, err := net.Dial("tcp", c.address)
 	require.NoError(t, err)
 	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, media, len(body), body[:part])
@@ -70,7 +65,7 @@ func (c *company) send(t testing.TB, method, path, media, body string, part int)
 // come lets them come: to every route clients that send half of a body and then nothing,
 // those that leave when they have sent all, and to what has large answers those that take
 // their first byte and no more.
-func (c *company) come(t testing.TB) {
+func (c *company) come(t *testing.T) {
 	for _, r := range server.RequestsOf(c.Server) {
 		body := r.Body
 		if body == "" && r.Method != "GET" {
@@ -185,20 +180,4 @@ func TestBadCompany(t *testing.T) {
 		return bodies == 0 && answers == 0 && server.Turns(c.Server) == 0 && strings.Contains(metrics(c.Server), "plaid_http_requests_running 1\n") // the one that asks
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, c.healthy(ctx))
-}
-
-// BenchmarkBadCompany: a client alone, and beside bad company.
-func BenchmarkBadCompany(b *testing.B) {
-	c := startCompany(b)
-	ask := func(int) {
-		if err := c.healthy(b.Context()); err != nil {
-			b.Error(err)
-		}
-	}
-	b.Run("alone", func(b *testing.B) { timed(b, 1, ask) })
-	c.come(b)
-	for range 100 { // until those that left are done with
-		ask(0)
-	}
-	b.Run("beside", func(b *testing.B) { timed(b, 1, ask) })
 }

@@ -85,7 +85,7 @@ func documentRoutes() []route {
 			summary: "The same as update_index; older clients call it",
 			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), update),
 		typed(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", id: "delete_documents",
-			summary: "Delete documents by a condition, or by id", fails: []Code{CodeMetadataNotFound}, whole: removedOut{},
+			summary: "Delete documents by a condition, or by id", whole: removedOut{},
 			doc:     "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
 			example: `{"condition": "year < ?", "parameters": [2020]}`}), deleteDocuments),
 	}

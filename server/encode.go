@@ -128,9 +128,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	case err == nil:
 		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
-	p := problem(CodeModel, "the model failed: the log of the service has it under this request id")
-	p.err = err
-	return p
+	return problem(CodeModel, "the model failed: the log of the service has it under this request id").because(err)
 }
 
 // madeBy is the model of the service, as indexes know it: those that were made by
@@ -211,45 +209,55 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 	return ctx.Err()
 }
 
-// answerTo implements answerer: vectors of many texts are sent while the others are
-// encoded.
+// answerTo implements answerer.
 func (out encodeOut) answerTo(q *request) error {
-	texts, role, factor := out.ask.Texts, out.role, out.ask.PoolFactor
-	if role == encode.Query {
+	factor := out.ask.PoolFactor
+	if out.role == encode.Query {
 		factor = nil // clients may send it: it is for documents only
 	}
+	head, write := `{"embeddings":[`, appendRows
+	encoded := q.Header.Get(headerFormat) == formatBase64
+	if encoded {
+		head, write = `{"embeddings_b64":[`, appendBase64
+	}
+	var shapes []byte
+	return q.sendVectors(out.role, out.ask.Texts, factor, head, func(w *stream, _ int, m Matrix) error {
+		if encoded {
+			shapes = fmt.Appendf(shapes, ",[%d,%d]", m.Tokens, m.Dim)
+		}
+		return w.vectors(m, write)
+	}, func(w *stream, n int) {
+		if encoded {
+			w.text = append(append(w.text, `],"shapes":[`...), shapes[1:]...)
+		}
+		w.text = fmt.Appendf(w.text, `],"num_texts":%d}`, n)
+	})
+}
+
+// sendVectors answers with a list of the vectors of texts, which are sent while the others are
+// encoded. item writes those of one text, and tail what stands behind the list.
+func (q *request) sendVectors(role encode.Role, texts []string, factor *int, head string,
+	item func(w *stream, n int, m Matrix) error, tail func(w *stream, n int)) error {
 	w, err := q.stream()
 	if err != nil {
 		return err
 	}
-	encoded := q.Header.Get(headerFormat) == formatBase64
-	field := `{"embeddings":[`
-	if encoded {
-		field = `{"embeddings_b64":[`
-	}
-	w.text = append(w.text, field...)
-	shapes, n := []byte(`],"shapes":[`), 0
+	w.text = append(w.text, head...)
+	n := 0
 	err = q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
-		if n++; n > 1 {
-			w.text, shapes = append(w.text, ','), append(shapes, ',')
+		if n > 0 {
+			w.text = append(w.text, ',')
 		}
-		write := appendRows
-		if encoded {
-			write = appendBase64
-			shapes = fmt.Appendf(shapes, "[%d,%d]", m.Tokens, m.Dim)
-		}
-		if err := w.vectors(m, write); err != nil {
+		if err := item(w, n, m); err != nil {
 			return err
 		}
+		n++
 		return w.pass()
 	})
 	if err != nil {
 		return err
 	}
-	if encoded {
-		w.text = append(w.text, shapes...)
-	}
-	w.text = fmt.Appendf(w.text, `],"num_texts":%d}`, n)
+	tail(w, n)
 	return w.end()
 }
 
@@ -354,16 +362,9 @@ func (out embeddingsOut) answerTo(q *request) error {
 	if err != nil {
 		return err
 	}
-	w, err := q.stream()
-	if err != nil {
-		return err
-	}
-	w.text = append(w.text, `{"object":"list","data":[`...)
-	n, tokens := 0, 0
-	err = q.encodeEach(role, in.Input, nil, func(m Matrix, _ []encode.Token) error {
-		if n > 0 {
-			w.text = append(w.text, ',')
-		}
+	tokens := 0
+	return q.sendVectors(role, in.Input, nil, `{"object":"list","data":[`, func(w *stream, n int, m Matrix) error {
+		tokens += m.Tokens
 		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,`, n)
 		write := appendRows
 		if in.Format == formatBase64 {
@@ -371,19 +372,12 @@ func (out embeddingsOut) answerTo(q *request) error {
 			w.text = fmt.Appendf(w.text, `"shape":[%d,%d],`, m.Tokens, m.Dim)
 		}
 		w.text = append(w.text, `"embedding":`...)
-		if err := w.vectors(m, write); err != nil {
-			return err
-		}
+		err := w.vectors(m, write)
 		w.text = append(w.text, '}')
-		n++
-		tokens += m.Tokens
-		return w.pass()
-	})
-	if err != nil {
 		return err
-	}
-	w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, model, tokens, tokens)
-	return w.end()
+	}, func(w *stream, _ int) {
+		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, model, tokens, tokens)
+	})
 }
 
 // modelsOut are the models that there are: one, or none yet.

@@ -71,7 +71,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 		}
 		return all
 	}
-	n := effort.Cases(160, 300)
+	n := effort.Cases(132, 300)
 	for _, c := range []struct {
 		path    string
 		body    object
@@ -248,4 +248,6 @@ func TestRerank(t *testing.T) {
 	require.Equal(t, []float32{10, 2, 2}, []float32{out.Results[0].Score, out.Results[1].Score, out.Results[2].Score})
 	s.ok(t, 200, "POST", "/rerank_with_encoding", object{"query": "dogs", "documents": list{"cats", "dogs bark"}}, &out)
 	require.Equal(t, 1, out.Results[0].Index)
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", `{"query": [[3e38, 3e38]], "documents": [{"embeddings": [[0, 0]]}, {"embeddings": [[3e38, 3e38]]}]}`)
+	require.Equal(t, 1, *p.Details.Document, "a score beyond float32 is no fault of the service")
 }

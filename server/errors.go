@@ -28,7 +28,6 @@ type Code string
 const (
 	CodeIndexNotFound    Code = "INDEX_NOT_FOUND"
 	CodeIndexNotDeclared Code = "INDEX_NOT_DECLARED"
-	CodeMetadataNotFound Code = "METADATA_NOT_FOUND"
 	CodeIndexExists      Code = "INDEX_ALREADY_EXISTS"
 	CodeBadRequest       Code = "BAD_REQUEST"
 	CodeDimension        Code = "DIMENSION_MISMATCH"
@@ -62,7 +61,6 @@ var codeTable = []struct {
 }{
 	{CodeIndexNotFound, http.StatusNotFound, "There is no such index, or it has no documents yet"},
 	{CodeIndexNotDeclared, http.StatusNotFound, "The index has to be declared before documents are added"},
-	{CodeMetadataNotFound, http.StatusNotFound, "The index has no metadata"},
 	{CodeDocumentNotFound, http.StatusNotFound, "There is no such document"},
 	{CodeImageNotFound, http.StatusNotFound, "The document has no picture that the service can send"},
 	{CodeIndexExists, http.StatusConflict, "There is an index of this name"},
@@ -114,7 +112,8 @@ type Problem struct {
 	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
 	RequestID  string `json:"request_id,omitempty" doc:"the X-Request-ID of the response, which the log names too"`
 
-	err error // what happened, for the log
+	err   error    // what happened, for the log
+	allow []string // methods that the path has
 }
 
 // Where is the place in a request that an error is about. Numbers are from 0.
@@ -132,12 +131,10 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 // Unwrap returns the cause; nil if there is no other error behind it.
 func (p *Problem) Unwrap() error { return p.err }
 
-// NewProblem is the error that is answered as a problem of that code, with a cause for
-// the log, which may be nil. It is for
-// a [collection.Set]. With after set, clients are told when to
-// try again.
+// NewProblem is the error that a [collection.Set] is answered with as a problem of that code.
+// The cause is for the log, and may be nil. With after set, clients are told when to try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
-	p := &Problem{Code: c, Message: message, err: cause}
+	p := (&Problem{Code: c, Message: message}).because(cause)
 	if after > 0 {
 		p.after(after)
 	}
@@ -156,6 +153,12 @@ func bad(format string, args ...any) *Problem { return problem(CodeBadRequest, f
 // at says where in the request the problem is.
 func (p *Problem) at(w Where) *Problem {
 	p.Details = &w
+	return p
+}
+
+// because sets what happened, for the log.
+func (p *Problem) because(err error) *Problem {
+	p.err = err
 	return p
 }
 
@@ -187,9 +190,7 @@ func known(ctx context.Context, err error) *Problem {
 	case errors.Is(err, context.Canceled):
 		return problem(CodeBusy, "the request was given up").after(time.Second)
 	}
-	p = problem(CodeInternal, "internal error: the log of the service has it under this request id")
-	p.err = err
-	return p
+	return problem(CodeInternal, "internal error: the log of the service has it under this request id").because(err)
 }
 
 // fail answers with an error.
@@ -233,9 +234,7 @@ func ofCollection(err error) *Problem {
 		// Its text names no index: clients take a 503 with "model" in it for another error.
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
 	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
-		p := problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry)
-		p.err = err
-		return p
+		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry).because(err)
 	case errors.Is(err, collection.ErrReopened):
 		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
 	case errors.Is(err, keywords.ErrSyntax):
@@ -292,19 +291,13 @@ func ofCollection(err error) *Problem {
 		}
 	}
 	internal := func(code Code, text string) *Problem {
-		p := problem(code, "%s: the log of the service has it under this request id", text)
-		p.err = err
-		return p
+		return problem(code, "%s: the log of the service has it under this request id", text).because(err)
 	}
 	switch {
 	case errors.Is(err, collection.ErrUnknown):
-		p := problem(CodeIndexNotFound, "index not found")
-		p.err = err
-		return p
+		return problem(CodeIndexNotFound, "index not found").because(err)
 	case errors.Is(err, collection.ErrEmpty):
-		p := problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet")
-		p.err = err
-		return p
+		return problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet").because(err)
 	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
 		return problem(CodeBusy, "the index was closed meanwhile; try again").after(time.Second)
 	case errors.Is(err, storage.ErrLocked):

@@ -6,16 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,32 +19,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
-
-// Scores of vectors that are sent are those of the kernels; those beyond float32 are no
-// fault of the service.
-func TestRerankScores(t *testing.T) {
-	s := start(t, nil, nil)
-	var docs list
-	for i := range 40 {
-		docs = append(docs, query(strings.Repeat(fmt.Sprint("w", i, " "), 1+i)+"cats"))
-	}
-	docs = append(docs, query("cats sleep"))
-	var out struct {
-		Results []struct {
-			Index int
-			Score float32
-		}
-	}
-	s.ok(t, 200, "POST", "/rerank", object{"query": matrix("cats sleep"), "documents": docs}, &out)
-	require.Len(t, out.Results, 41)
-	require.Equal(t, 40, out.Results[0].Index)
-	require.InDelta(t, 2, out.Results[0].Score, 1e-5)
-	for i := range out.Results[1:] {
-		require.GreaterOrEqual(t, out.Results[i].Score, out.Results[i+1].Score)
-	}
-	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/rerank", `{"query": [[3e38, 3e38]], "documents": [{"embeddings": [[0, 0]]}, {"embeddings": [[3e38, 3e38]]}]}`)
-	require.Equal(t, 1, *p.Details.Document)
-}
 
 // What is wrong with an archive is told in the words of the archive.
 func TestImportsSayWhatIsWrong(t *testing.T) {
@@ -128,24 +98,6 @@ func TestDroppingBeside(t *testing.T) {
 	for text := range bad {
 		t.Error(text)
 	}
-}
-
-// A file of tokens that takes the place of another one is read, though it has the size and
-// the time of that.
-func TestReplacedTokenFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "tokens")
-	other := strings.Repeat("x", len(readSecret))
-	require.NoError(t, os.WriteFile(path, []byte("a read "+readSecret), 0o600))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	f, err := server.OpenTokenFile(context.Background(), path, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path+".new", []byte("a read "+other), 0o600))
-	require.NoError(t, os.Chtimes(path+".new", info.ModTime(), info.ModTime()))
-	require.NoError(t, os.Rename(path+".new", path))
-	want := server.NewToken("a", server.Read, other)
-	require.Eventually(t, func() bool { return reflect.DeepEqual(f.Tokens()[0], want) }, time.Minute, 20*time.Millisecond)
 }
 
 // A panic beside a request is a fault of what it was about.

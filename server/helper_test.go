@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,9 +19,15 @@ import (
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/vectors"
 )
+
+func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
+	os.Exit(m.Run())
+}
 
 // openStore opens a store in a folder that goes with the test.
 func openStore(t testing.TB, o *store.Options) *store.Store {

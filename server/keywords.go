@@ -52,8 +52,7 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
 		})
 		if errors.Is(err, storage.ErrLocked) {
-			p := problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second)
-			p.err, err = err, p
+			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second).because(err)
 		}
 		if err != nil {
 			end(err)

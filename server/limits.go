@@ -105,9 +105,6 @@ const longestRetry = 10 * time.Minute
 
 // wait is how long the n-th of those that wait will wait, as turns were held until now.
 func (g *gate) wait(n int64) time.Duration {
-	if g == nil {
-		return 0
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	expected := float64(n) * float64(g.held) / float64(cap(g.slots))

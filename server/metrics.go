@@ -89,25 +89,32 @@ func (m *metrics) forget(index string) {
 // collections are the gauges of each index, looked at when /metrics is asked for.
 type collections struct{ s *Server }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("plaid_index_"+name, help, append([]string{"index"}, labels...), nil)
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("plaid_index_"+name, help, []string{"index"}, nil)
+}
+
+// indexGauges are those of an index that can be used.
+var indexGauges = []struct {
+	*prometheus.Desc
+	of func(st *collection.Stats) float64
+}{
+	{desc("documents", "Live documents."), func(st *collection.Stats) float64 { return float64(st.Documents) }},
+	{desc("tokens", "Token vectors of live documents."), func(st *collection.Stats) float64 { return float64(st.Tokens) }},
+	{desc("deleted_documents", "Deleted documents."), func(st *collection.Stats) float64 { return float64(st.Deleted) }},
+	{desc("centroids", "Centroids."), func(st *collection.Stats) float64 { return float64(st.Centroids) }},
+	{desc("file_bytes", "Length of the index file."), func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
+	{desc("generation", "How often the index has been trained again."), func(st *collection.Stats) float64 { return float64(st.Generation) }},
+	{desc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown."),
+		func(st *collection.Stats) float64 { return st.Growth.Drift.Ratio }},
+	{desc("retrain_advised", "1 if another training would pay."), func(st *collection.Stats) float64 { return flag(st.Growth.Advice != "") }},
+	{desc("training", "1 while the index is trained again."), func(st *collection.Stats) float64 { return flag(st.Growth.Training) }},
+	{desc("queue_documents", "Documents that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Documents) }},
+	{desc("queue_bytes", "Bytes that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Bytes) }},
+	{desc("queue_requests", "Changes that wait or are being written."), func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
 }
 
 var (
-	descUp         = desc("up", "1 if the index can be used, 0 if it is damaged.")
-	descDocuments  = desc("documents", "Live documents.")
-	descTokens     = desc("tokens", "Token vectors of live documents.")
-	descDeleted    = desc("deleted_documents", "Deleted documents.")
-	descCentroids  = desc("centroids", "Centroids.")
-	descBytes      = desc("file_bytes", "Length of the index file.")
-	descGeneration = desc("generation", "How often the index has been trained anew.")
-	descDrift      = desc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown.")
-	descAdvice     = desc("retrain_advised", "1 if training anew would pay.")
-	descTraining   = desc("training", "1 while the index is trained anew.")
-	descQueued     = desc("queue_documents", "Documents that wait to be written.")
-	descQueueBytes = desc("queue_bytes", "Bytes that wait to be written.")
-	descRequests   = desc("queue_requests", "Changes that wait or are being written.")
-
+	descUp       = desc("up", "1 if the index can be used, 0 if it is damaged.")
 	descPanics   = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work beside requests.", nil, nil)
 	descDiskFull = prometheus.NewDesc("plaid_disk_full", "1 while changes are refused since the disk is full.", nil, nil)
 	descDiskFree = prometheus.NewDesc("plaid_disk_free_bytes", "What is free on the disk of the indexes.", nil, nil)
@@ -115,8 +122,11 @@ var (
 
 // Describe implements prometheus.Collector.
 func (collections) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descDocuments, descTokens, descDeleted, descCentroids, descBytes, descGeneration, descDrift, descAdvice, descTraining, descQueued, descQueueBytes, descRequests, descPanics, descDiskFull, descDiskFree} {
+	for _, d := range []*prometheus.Desc{descUp, descPanics, descDiskFull, descDiskFree} {
 		to <- d
+	}
+	for _, g := range indexGauges {
+		to <- g.Desc
 	}
 }
 
@@ -136,24 +146,12 @@ func (c collections) Collect(to chan<- prometheus.Metric) {
 		gauge := func(d *prometheus.Desc, x float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, one.Name())
 		}
-		if one.err != nil {
-			gauge(descUp, 0)
-			continue
+		gauge(descUp, flag(one.err == nil))
+		for _, g := range indexGauges {
+			if one.err == nil {
+				gauge(g.Desc, g.of(&one.stats))
+			}
 		}
-		st := one.stats
-		gauge(descUp, 1)
-		gauge(descDocuments, float64(st.Documents))
-		gauge(descTokens, float64(st.Tokens))
-		gauge(descDeleted, float64(st.Deleted))
-		gauge(descCentroids, float64(st.Centroids))
-		gauge(descBytes, float64(st.FileBytes))
-		gauge(descGeneration, float64(st.Generation))
-		gauge(descDrift, st.Growth.Drift.Ratio)
-		gauge(descAdvice, flag(st.Growth.Advice != ""))
-		gauge(descTraining, flag(st.Growth.Training))
-		gauge(descQueued, float64(st.Queue.Documents))
-		gauge(descQueueBytes, float64(st.Queue.Bytes))
-		gauge(descRequests, float64(st.Queue.Requests))
 	}
 }
 

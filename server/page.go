@@ -108,12 +108,14 @@ func (q *request) sendFile(name string) error {
 	if q.s.o.Images == nil && name != "" && !isAddress(name) {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
-	f, media, err := OpenImage(q.s.o.Images, name)
-	if errors.Is(err, ErrNoImage) {
-		return problem(CodeImageNotFound, "%w", err)
-	} else if err != nil {
+	f, media, err := openImage(q.s.o.Images, name)
+	var none *Problem
+	if err != nil && !errors.As(err, &none) {
 		q.s.log.Warn("a picture cannot be opened", "error", err)
-		return problem(CodeImageNotFound, "%v: it cannot be opened", ErrNoImage)
+		err = noImage("it cannot be opened")
+	}
+	if err != nil {
+		return err
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -130,18 +132,19 @@ func (q *request) sendFile(name string) error {
 	return nil
 }
 
-// ErrNoImage: what a document names as its image is no picture in the folder of pictures.
-var ErrNoImage = errors.New("the image of the document is no picture that there is")
+func noImage(why string) *Problem {
+	return problem(CodeImageNotFound, "the image of the document is no picture that there is: %s", why)
+}
 
 func isAddress(image string) bool {
 	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
 }
 
-// OpenImage opens the picture that a document names, and says of which media type it is. No
+// openImage opens the picture that a document names, and says of which media type it is. No
 // name leads out of the folder, and no link in it; the file is PNG, JPEG, GIF, WebP or BMP by
-// its first bytes, and has up to 64 MiB. Errors wrap [ErrNoImage], or are of the system.
-func OpenImage(folder *os.Root, name string) (f *os.File, media string, err error) {
-	none := func(why string) (*os.File, string, error) { return nil, "", fmt.Errorf("%w: %s", ErrNoImage, why) }
+// its first bytes, and has up to 64 MiB.
+func openImage(folder *os.Root, name string) (f *os.File, media string, err error) {
+	none := func(why string) (*os.File, string, error) { return nil, "", noImage(why) }
 	clean := path.Clean(name)
 	switch {
 	case name == "":
@@ -175,7 +178,7 @@ func OpenImage(folder *os.Root, name string) (f *os.File, media string, err erro
 		return nil, "", errors.Join(err, f.Close())
 	}
 	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
-		return nil, "", errors.Join(fmt.Errorf("%w: its file is none: PNG, JPEG, GIF, WebP and BMP are possible", ErrNoImage), f.Close())
+		return nil, "", errors.Join(noImage("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"), f.Close())
 	}
 	return f, media, nil
 }

@@ -15,15 +15,11 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
 // A snapshot is downloaded, is an index file, and makes an index again.
 func TestPageSnapshot(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addZoo(t)
@@ -83,9 +79,6 @@ func (spread) Layout() collection.Layout {
 // An admin of all indexes sees all tokens without their secrets, and the nodes and shards;
 // others see their own token alone.
 func TestPageTokensAndNodes(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	tokens, err := server.ParseTokens(strings.NewReader(`
 ops   admin                a-secret-of-operators
@@ -138,9 +131,6 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 documents=1000
 // Every view, the start and the dialogs can be used by everybody, in the dark and on small
 // screens too.
 func TestPageForEverybody(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	look := func(p *tab, what string) {

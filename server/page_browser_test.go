@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -65,9 +64,6 @@ func (p *tab) ids() (ids []string) {
 }
 
 func TestPage(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addZoo(t)
@@ -338,9 +334,6 @@ func (p *tab) contrast(front, back string) float64 {
 }
 
 func TestPageAsksForAToken(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	tokens := server.Tokens{server.NewToken("admin", server.Admin, "a secret of the admin"), server.NewToken("reader", server.Read, "a secret of readers")}
 	st := openStore(t, nil)
@@ -381,9 +374,6 @@ func (p *tab) value(selector string) string {
 
 // Without a model similar documents are found, and tokens have numbers.
 func TestPageWithoutAModel(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, nil, nil)
 	s.addZoo(t)

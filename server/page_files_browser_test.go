@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // documentsOf is what the page makes of a file: the documents of each group, as JSON.
@@ -43,9 +41,6 @@ func (p *tab) documentsOf(path, text string) (groups [][]struct {
 // Ids, titles, texts and the names of fields are stored as they are in files, and numbers
 // with all their digits.
 func TestPageReadsFiles(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	p := b.open(t, url)
@@ -150,9 +145,6 @@ func TestPageReadsFiles(t *testing.T) {
 
 // Folders are chosen, or dropped, with all that is in them.
 func TestPageTakesFolders(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	dir := filepath.Join(t.TempDir(), "notes")
 	for path, text := range map[string]string{

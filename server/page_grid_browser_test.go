@@ -19,15 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
 // A page of pictures is a thumbnail beside its hit, and a heat map of its cells.
 func TestPageHeatMapOfPicture(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	dir := t.TempDir()
 	var picture bytes.Buffer
@@ -72,8 +68,8 @@ func TestPageHeatMapOfPicture(t *testing.T) {
 
 // The pictures of the service's page are made anew where PLAID_UPDATE_PICTURES is set.
 func TestPagePictures(t *testing.T) {
-	if os.Getenv("PLAID_UPDATE_PICTURES") == "" {
-		t.Skip("PLAID_UPDATE_PICTURES is not set")
+	if os.Getenv(updatePictures) == "" {
+		t.Skip(updatePictures, "is not set")
 	}
 	b := startBrowser(t)
 	sample := filepath.Join("..", "docs", "examples", "quickstart")

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // addBooks adds documents of three passages each, all of which have the word owls.
@@ -31,9 +29,6 @@ func (s *service) addBooks(t *testing.T, n int) {
 
 // Whatever is searched by, pages count documents and not their passages.
 func TestPageCountsDocuments(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addBooks(t, 15)
@@ -64,9 +59,6 @@ func TestPageCountsDocuments(t *testing.T) {
 
 // A document of passages is a query as a whole.
 func TestPageSimilarToPassages(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addBooks(t, 3)
@@ -89,9 +81,6 @@ func TestPageSimilarToPassages(t *testing.T) {
 // What one types is searched for from the second letter on, and from the first character
 // where words have one.
 func TestPageOneCharacter(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addPets(t)
@@ -122,9 +111,6 @@ func TestPageOneCharacter(t *testing.T) {
 // Words are marked as searches by words compare them, and parts of words as those of trigrams
 // do.
 func TestPageMarksWords(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	_, origin, url := pageOf(t, nil, nil)
 	p := b.open(t, url)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -48,9 +47,6 @@ const hostileField = `_x"]<img src=x onerror=alert(1)>`
 // Where nothing is there yet the page says what to do, and does it: the sample, files, and
 // folders of them.
 func TestPageFromNothing(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	e, err := encode.Open(filepath.Join("..", "docs", "examples", "quickstart", "colbert-nano"), nil)
 	require.NoError(t, err)
@@ -162,9 +158,6 @@ func TestPageFromNothing(t *testing.T) {
 
 // A value of lists is found however the JSON that brought it has written it.
 func TestPageFiltersLists(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, _, url := pageOf(t, words{}, nil)
 	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
@@ -190,9 +183,6 @@ func TestPageFiltersLists(t *testing.T) {
 // Names, values, texts and ids are hostile everywhere, screens small, and the keyboard is
 // all there is.
 func TestPageViews(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addZoo(t)
@@ -267,9 +257,6 @@ func TestPageViews(t *testing.T) {
 
 // What the page gives as code runs, with whatever is in it, and finds the same.
 func TestPageCode(t *testing.T) {
-	if !effort.Long() {
-		t.Skip("starts a browser")
-	}
 	b := startBrowser(t)
 	const secret = "a secret of readers"
 	s := start(t, words{}, nil)

@@ -93,15 +93,7 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		}
 		out.Results[i] = rerankedOut{i, score}
 	}
-	slices.SortStableFunc(out.Results, func(a, b rerankedOut) int {
-		switch {
-		case a.Score > b.Score:
-			return -1
-		case a.Score < b.Score:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out.Results, func(a, b rerankedOut) int { return cmp.Compare(b.Score, a.Score) })
 	return out, nil
 }
 

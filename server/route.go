@@ -175,20 +175,11 @@ func (rt *router) find(r *http.Request) (*route, *Problem) {
 	if methods == nil {
 		return nil, problem(CodeNoRoute, "no such route: %s", r.URL.Path)
 	}
+	p := problem(CodeMethod, "%s is not possible here", r.Method)
 	slices.Sort(methods)
-	return nil, problem(CodeMethod, "%s is not possible here", r.Method).allow(slices.Compact(methods))
+	p.allow = slices.Compact(methods)
+	return nil, p
 }
-
-// allow notes the methods that are possible.
-func (p *Problem) allow(methods []string) *Problem {
-	p.err = allowed(methods)
-	return p
-}
-
-// allowed are the methods of a path.
-type allowed []string
-
-func (a allowed) Error() string { return "allowed: " + strings.Join(a, ", ") }
 
 func matches(pattern, parts []string) bool {
 	if len(pattern) != len(parts) {
@@ -312,9 +303,4 @@ func (q *request) leaveTurn() {
 }
 
 // gate is that of the group; nil: there is none.
-func (q *request) gate() *gate {
-	if q.route == nil {
-		return nil
-	}
-	return q.s.gates[q.route.group]
-}
+func (q *request) gate() *gate { return q.s.gates[q.route.group] }

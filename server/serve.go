@@ -222,9 +222,8 @@ func (q *request) fail(p *Problem) {
 		rec.cut = true // half an answer is there: only a broken connection says that it is no whole one
 		return
 	}
-	var methods allowed
-	if errors.As(p.err, &methods) {
-		q.w.Header().Set("Allow", strings.Join(methods, ", "))
+	if p.allow != nil {
+		q.w.Header().Set("Allow", strings.Join(p.allow, ", "))
 	}
 	if p.Code == CodeUnauthorized {
 		q.w.Header().Set("WWW-Authenticate", `Bearer realm="plaid"`)

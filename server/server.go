@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -147,12 +148,12 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		}
 	}
 	s.quotas = quotas{indexes: s.o.Quotas, running: map[string]uint64{}}
-	routes := s.allRoutes()
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err
 	}
-	routes = append(routes, page...)
+	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
+		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(), page)
 	if s.routes, err = newRouter(routes); err != nil {
 		return nil, err
 	}
@@ -185,16 +186,5 @@ func (s *Server) encoder() (Encoder, *Problem) {
 // Drain makes /readyz answer 503, so that no more requests are sent here. Everything
 // else goes on.
 func (s *Server) Drain() { s.draining.Store(true) }
-
-// allRoutes is the table of the API.
-func (s *Server) allRoutes() []route {
-	var all []route
-	for _, some := range [][]route{
-		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(), metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
-	} {
-		all = append(all, some...)
-	}
-	return all
-}
 
 var _ http.Handler = (*Server)(nil)

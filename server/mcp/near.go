@@ -163,7 +163,7 @@ type matchOut struct {
 func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (explainOut, error) {
 	out := explainOut{Matches: []matchOut{}}
 	if in.Query == "" || len(in.Query) > MaxQuery {
-		return out, fmt.Errorf("%w: query has %d bytes; 1 to %d are possible", ErrArgument, len(in.Query), MaxQuery)
+		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
 	path, err := t.index(ctx, from, in.Index)
 	if err != nil {

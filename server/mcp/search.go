@@ -64,7 +64,7 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		return out, err
 	}
 	if in.Query == "" || len(in.Query) > MaxQuery {
-		return out, fmt.Errorf("%w: query has %d bytes; 1 to %d are possible", ErrArgument, len(in.Query), MaxQuery)
+		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
 	path, err := t.index(ctx, from, in.Index)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		}
 	case byMeaning, byWords, byBoth:
 	default:
-		return out, fmt.Errorf("%w: mode is %q; %s, %s and %s are possible", ErrArgument, in.Mode, byMeaning, byWords, byBoth)
+		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byMeaning, byWords, byBoth)
 	}
 	body := map[string]any{"params": map[string]any{"top_k": k}}
 	route := "/search"

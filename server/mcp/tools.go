@@ -14,12 +14,6 @@ import (
 // tools are what agents call. Errors of theirs are for the agent to read.
 type tools struct{ service *Service }
 
-// Errors of arguments.
-var (
-	ErrIndex    = errors.New("which index is meant is not clear")
-	ErrArgument = errors.New("bad argument")
-)
-
 func (t tools) names(ctx context.Context, from http.Header) (names []string, err error) {
 	err = t.service.ask(ctx, from, "GET", "/indices", nil, &names)
 	return names, err
@@ -33,7 +27,7 @@ func (t tools) index(ctx context.Context, from http.Header, name string) (string
 			return "", err
 		}
 		if len(names) != 1 {
-			return "", fmt.Errorf("%w: name one of %.200q", ErrIndex, names)
+			return "", fmt.Errorf("which index is meant is not clear: name one of %.200q", names)
 		}
 		name = names[0]
 	}
@@ -64,10 +58,10 @@ type documentOut struct {
 func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, error) {
 	out := getOut{Documents: []documentOut{}}
 	if len(in.IDs) < 1 || len(in.IDs) > MaxHits {
-		return out, fmt.Errorf("%w: %d ids; 1 to %d are possible", ErrArgument, len(in.IDs), MaxHits)
+		return out, fmt.Errorf("bad argument: %d ids; 1 to %d are possible", len(in.IDs), MaxHits)
 	}
 	if in.Start < 0 {
-		return out, fmt.Errorf("%w: start is %d", ErrArgument, in.Start)
+		return out, fmt.Errorf("bad argument: start is %d", in.Start)
 	}
 	room, err := in.room(TextBytes)
 	if err != nil {
@@ -163,7 +157,7 @@ type tokensIn struct {
 // room is how many bytes an answer may have, most if nothing is said.
 func (in *tokensIn) room(most int) (int, error) {
 	if in.MaxTokens < 0 {
-		return 0, fmt.Errorf("%w: max_tokens is %d", ErrArgument, in.MaxTokens)
+		return 0, fmt.Errorf("bad argument: max_tokens is %d", in.MaxTokens)
 	}
 	if in.MaxTokens == 0 || in.MaxTokens > most/tokenBytes {
 		return most, nil
@@ -177,7 +171,7 @@ func hits(k int) (int, error) {
 		return DefaultHits, nil
 	}
 	if k < 1 || k > MaxHits {
-		return 0, fmt.Errorf("%w: k is %d; 1 to %d are possible", ErrArgument, k, MaxHits)
+		return 0, fmt.Errorf("bad argument: k is %d; 1 to %d are possible", k, MaxHits)
 	}
 	return k, nil
 }
