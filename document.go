@@ -36,7 +36,7 @@ const titleField, textField = "title", "text"
 func payloadOf(d *Document) ([]byte, error) {
 	p := bytes.TrimSpace(d.Payload)
 	if len(p) > 0 {
-		if err := jsontext.Check(p, jsontext.Options{Numbers: true}); err != nil {
+		if err := jsontext.Check(p, jsontext.Options{}); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPayload, err)
 		}
 		if p[0] != '{' {

@@ -137,7 +137,7 @@ type field struct {
 
 // objectFields takes a JSON object apart, in order; a key twice is an error.
 func objectFields(m json.RawMessage) ([]field, error) {
-	if err := jsontext.Check(m, jsontext.Options{Numbers: true}); err != nil {
+	if err := jsontext.Check(m, jsontext.Options{}); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMetadata, err)
 	}
 	return members(m)
@@ -196,7 +196,7 @@ func CheckFields(set map[string]json.RawMessage) error {
 		if err := checkKey(key); err != nil {
 			return err
 		}
-		if err := jsontext.Check(value, jsontext.Options{Numbers: true}); err != nil {
+		if err := jsontext.Check(value, jsontext.Options{}); err != nil {
 			return fmt.Errorf("%w: value of %q: %w", ErrMetadata, key, err)
 		}
 		size += len(key) + len(value) + 4

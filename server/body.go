@@ -128,7 +128,7 @@ func (q *request) decodeJSON(text []byte, into any) error {
 	if err := q.body.hold(int64(len(text))); err != nil { // texts and metadata are copied
 		return err
 	}
-	if err := jsontext.Check(text, jsontext.Options{Numbers: true, Vectors: true, Charge: q.body.hold}); err != nil {
+	if err := jsontext.Check(text, jsontext.Options{Vectors: true, Charge: q.body.hold}); err != nil {
 		return badJSON(err)
 	}
 	if !q.passesOver(into) {

@@ -111,15 +111,14 @@ func (c change) answerTo(q *request) error {
 }
 
 func update(q *request, in *updateIn) (change, error) {
-	docs := make([]collection.Document, len(in.Documents))
+	matrices := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
-		m, err := in.Documents[i].matrix()
-		if err != nil {
+		var err error
+		if matrices[i], err = in.Documents[i].matrix(); err != nil {
 			return change{}, badDocument(i, err)
 		}
-		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
 	}
-	return q.update(docs, in.Metadata, nil)
+	return q.update(matrices, in.Metadata, nil)
 }
 
 func badDocument(i int, err error) *Problem {
@@ -131,9 +130,13 @@ func badDocument(i int, err error) *Problem {
 	return bad("document %d: %w", i, err).at(w)
 }
 
-// update stores documents with their metadata; by is the model that made the vectors,
-// nil if that is not known.
-func (q *request) update(docs []collection.Document, metadata []json.RawMessage, by *storage.Model) (change, error) {
+// update stores documents of these vectors with their metadata; by is the model that made the
+// vectors, nil if that is not known.
+func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model) (change, error) {
+	docs := make([]collection.Document, len(matrices))
+	for i, m := range matrices {
+		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
+	}
 	c, err := q.declared()
 	if err != nil {
 		return change{}, err
@@ -178,8 +181,9 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 		return bad("documents is empty")
 	case len(metadata) == 0:
 		return nil
-	case len(metadata) != len(docs):
-		return bad("there are %s and %d metadata: want one for each", plural(len(docs), "document"), len(metadata))
+	}
+	if err := oneForEach(len(docs), metadata); err != nil {
+		return err
 	}
 	for i, m := range metadata {
 		docs[i].Metadata = m
@@ -236,11 +240,7 @@ func (q *request) updateTexts(texts []string, metadata []json.RawMessage, factor
 	if err != nil {
 		return change{}, err
 	}
-	docs := make([]collection.Document, len(matrices))
-	for i, m := range matrices {
-		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
-	}
-	return q.update(docs, metadata, q.s.madeBy())
+	return q.update(matrices, metadata, q.s.madeBy())
 }
 
 // keepTexts puts texts into the metadata where that is asked for.
@@ -248,7 +248,7 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	if in.TextField == "" {
 		return in.Metadata, nil
 	}
-	if err := oneForEach(in); err != nil {
+	if err := oneForEach(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
 	all := make([]json.RawMessage, len(in.Documents))
@@ -271,9 +271,9 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	return all, nil
 }
 
-func oneForEach(in *updateTextIn) error {
-	if len(in.Metadata) != 0 && len(in.Metadata) != len(in.Documents) {
-		return bad("there are %s and %d metadata: want one for each", plural(len(in.Documents), "document"), len(in.Metadata))
+func oneForEach(documents int, metadata []json.RawMessage) error {
+	if len(metadata) != 0 && len(metadata) != documents {
+		return bad("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
 	}
 	return nil
 }

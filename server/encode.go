@@ -262,17 +262,12 @@ func (q *request) sendVectors(role encode.Role, texts []string, factor *int, hea
 }
 
 func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
-	role, err := parseRole(in.InputType)
-	return encodeOut{ask: in, role: role}, err
-}
-
-func parseRole(s string) (encode.Role, error) {
-	for _, r := range []encode.Role{encode.Query, encode.Document} {
-		if s == r.String() {
-			return r, nil
+	for _, role := range []encode.Role{encode.Query, encode.Document} {
+		if in.InputType == role.String() {
+			return encodeOut{ask: in, role: role}, nil
 		}
 	}
-	return 0, bad("input_type is %q; there is query and document", s)
+	return encodeOut{}, bad("input_type is %q; there is query and document", in.InputType)
 }
 
 // embeddingsIn is the request of OpenAI's service, and of PyLate's.

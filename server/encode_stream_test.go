@@ -63,15 +63,15 @@ func (w *watched) Write(p []byte) (int, error) {
 // and say how long they are.
 func TestVectorsAreStreamed(t *testing.T) {
 	var texts atomic.Int64
-	s := start(t, counted{words{}, &texts, 0}, &server.Options{Limits: server.Limits{Answers: 4 << 20, Concurrent: 1}})
-	long := strings.Repeat("cats and dogs ", 200)
+	s := start(t, counted{words{}, &texts, 0}, &server.Options{Limits: server.Limits{Answers: 3 << 20, Concurrent: 1}})
+	long := strings.Repeat("cats and dogs ", 100)
 	many := func(n int) (all list) {
 		for range n {
 			all = append(all, long)
 		}
 		return all
 	}
-	n := effort.Cases(132, 300)
+	n := effort.Cases(140, 300)
 	for _, c := range []struct {
 		path    string
 		body    object
@@ -91,7 +91,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 		w := &watched{httptest.NewRecorder(), func() { first = texts.Load() }}
 		s.ServeHTTP(w, r)
 		require.Equal(t, 200, w.Code, w.Body)
-		require.Greater(t, w.Body.Len(), 4<<20)
+		require.Greater(t, w.Body.Len(), 3<<20)
 		require.EqualValues(t, n, texts.Load())
 		require.Less(t, first, int64(n/2), c.path)
 		var out struct {
@@ -114,7 +114,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 			require.Equal(t, "words", out.Model)
 		case c.headers != "":
 			require.Len(t, out.Shapes, n)
-			require.Equal(t, [2]int{600, wordDim}, out.Shapes[n-1])
+			require.Equal(t, [2]int{300, wordDim}, out.Shapes[n-1])
 			require.Equal(t, n, out.Texts)
 		default:
 			require.Equal(t, matrix(long), out.Embeddings[n-1])

@@ -1,14 +1,10 @@
 package server_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,32 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/server"
 )
-
-// What is wrong with an archive is told in the words of the archive.
-func TestImportsSayWhatIsWrong(t *testing.T) {
-	s := start(t, nil, nil)
-	pack := func(files map[string]string) string {
-		var b bytes.Buffer
-		w := tar.NewWriter(&b)
-		for name, text := range files {
-			require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(text)), Mode: 0o644, Format: tar.FormatPAX}))
-			_, err := io.WriteString(w, text)
-			require.NoError(t, err)
-		}
-		require.NoError(t, w.Close())
-		return b.String()
-	}
-	for says, files := range map[string]map[string]string{
-		"a name that is too long": {strings.Repeat("n", 300): "x"},
-		"ids.txt":                 {"metadata.json": "{}", "ids.txt": "a\na\n"},
-	} {
-		p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/x/import", pack(files), "Content-Type: application/x-tar")
-		require.Contains(t, p.Message, says)
-		require.NotContains(t, p.Message, os.TempDir())
-	}
-}
 
 // sendCut is send of a request whose answer may be cut off: a backup that is not whole.
 func sendCut(s *service, t *testing.T, method, path string, body any, headers ...string) (r *reply) {

@@ -39,8 +39,11 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	if !ok {
 		return nil, collection.Unsupported("text_query")
 	}
-	if in.Group != "" && len(in.TextQuery) > 0 {
-		by = &grouping{by, v, in.passages()}
+	find := by.SearchKeywords
+	if in.Group != "" {
+		find = func(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
+			return groupedKeywords(ctx, by, v, in.passages(), query)
+		}
 	}
 	out := make([]ranking, len(in.TextQuery))
 	if k == 0 {
@@ -48,7 +51,7 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	}
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
+		hits, err := find(ctx, collection.KeywordQuery{
 			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
 		})
 		if errors.Is(err, storage.ErrLocked) {
@@ -64,20 +67,12 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	return out, nil
 }
 
-// grouping ranks documents by the words of their passages, each by its best one.
-type grouping struct {
-	collection.Keywords
-	view     collection.View
-	passages int
-}
-
-// SearchKeywords implements [collection.Keywords].
-func (g *grouping) SearchKeywords(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
-	k := query.K
+// groupedKeywords ranks documents by the words of their passages, each by its best one.
+func groupedKeywords(ctx context.Context, by collection.Keywords, v collection.View, passages int, query collection.KeywordQuery) ([]search.Hit, error) {
 	query.Payload = true
-	return search.RankGroups(k, g.passages, g.view.Most(), func(k int) ([]search.Hit, error) {
+	return search.RankGroups(query.K, passages, v.Most(), func(k int) ([]search.Hit, error) {
 		query.K = k
-		ranked, err := g.Keywords.SearchKeywords(ctx, query)
+		ranked, err := by.SearchKeywords(ctx, query)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +80,7 @@ func (g *grouping) SearchKeywords(ctx context.Context, query collection.KeywordQ
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			payload, err := g.view.MetadataOf(&ranked[i])
+			payload, err := v.MetadataOf(&ranked[i])
 			if err != nil {
 				return nil, err
 			}

@@ -238,7 +238,6 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	if in.Limit != nil {
 		limit = max(*in.Limit, 1)
 	}
-	none := in.Limit != nil && *in.Limit == 0
 	err := q.view(func(_ collection.Collection, v collection.View) error {
 		chosen, err := q.selected(in.Condition, in.Parameters)
 		if err != nil {
@@ -250,7 +249,7 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 		out, err = metadataOfAll(q, v, chosen, limit)
 		return err
 	})
-	if none && err == nil { // the condition is checked all the same
+	if err == nil && in.Limit != nil && *in.Limit == 0 { // the condition is checked all the same
 		out = metadataOut{Metadata: []json.RawMessage{}}
 	}
 	return out, err

@@ -129,7 +129,7 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 documents=1000
 }
 
 // Every view, the start and the dialogs can be used by everybody, in the dark and on small
-// screens too.
+// screens too, however hostile names, values, texts and ids are.
 func TestPageForEverybody(t *testing.T) {
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
@@ -143,6 +143,9 @@ func TestPageForEverybody(t *testing.T) {
 			p.js("[...document.querySelectorAll('dialog[open], dialog[open] *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < 0).map(e => e.outerHTML)", &wide)
 			require.Empty(t, wide, "%s %d", what, width)
 			p.axe()
+			var made int
+			p.js("document.querySelectorAll('main script, main img, main b').length", &made)
+			require.Zero(t, made, what)
 		}
 	}
 	for _, scheme := range []string{"light", "dark"} {
@@ -159,7 +162,7 @@ func TestPageForEverybody(t *testing.T) {
 				look(p, "start "+scheme)
 				p.sound(origin)
 			}
-			s.addZoo(t)
+			s.addHostile(t)
 		}
 		for _, view := range []string{"search", "add", "manage"} {
 			p := dark(b.open(t, url+"#index=pets&text=dogs&view="+view))

@@ -392,14 +392,8 @@ func (q *request) filters(v collection.View, tasks, asked []task, in *common, n 
 	if err := q.spendEvidence(tasks, asked, in, k, each); err != nil {
 		return f, 0, err
 	}
-	return f, k, q.spend(spendHits(n, k, each))
-}
-
-// spendHits is what the hits of n queries take while they are found and sent, without
-// their metadata, each with so many passages.
-func spendHits(n, k, passages int) int {
-	const bytes = 64
-	return product(bytes, passages, n, k)
+	const hit = 64 // bytes, while it is found and sent, without its metadata
+	return f, k, q.spend(product(hit, each, n, k))
 }
 
 // ofQuery says which query an error is of.

@@ -157,9 +157,9 @@ func TestImport(t *testing.T) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for _, h := range headers {
-			h.Mode = 0o644
+			h.Mode, h.Format = 0o644, tar.FormatPAX
 			require.NoError(t, w.WriteHeader(&h))
-			_, err := w.Write(make([]byte, h.Size))
+			_, err := io.WriteString(w, strings.Repeat("x\n", int(h.Size/2)))
 			require.NoError(t, err)
 		}
 		require.NoError(t, w.Close())
@@ -171,25 +171,32 @@ func TestImport(t *testing.T) {
 	require.NoError(t, err)
 	sparse, err := io.ReadAll(zipped)
 	require.NoError(t, err)
-	for name, archive := range map[string][]byte{
-		"sparse":       sparse,
-		"empty":        {},
-		"text":         []byte("this is no archive, but a sentence that is long enough"),
-		"cut":          whole[:len(whole)*2/3],
-		"nothing":      pack(),
-		"no index":     pack(tar.Header{Name: "a.txt", Size: 3, Typeflag: tar.TypeReg}),
-		"outside":      pack(tar.Header{Name: "../evil", Size: 3, Typeflag: tar.TypeReg}),
-		"absolute":     pack(tar.Header{Name: "/evil", Size: 3, Typeflag: tar.TypeReg}),
-		"a link":       pack(tar.Header{Name: "l", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}),
-		"a hard link":  pack(tar.Header{Name: "l", Linkname: "m", Typeflag: tar.TypeLink}),
-		"a device":     pack(tar.Header{Name: "d", Typeflag: tar.TypeChar}),
-		"twice":        pack(tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}, tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}),
-		"below a file": pack(tar.Header{Name: "a", Size: 1, Typeflag: tar.TypeReg}, tar.Header{Name: "a/b", Size: 1, Typeflag: tar.TypeReg}),
+	file := func(name string, size int64) tar.Header {
+		return tar.Header{Name: name, Size: size, Typeflag: tar.TypeReg}
+	}
+	for name, c := range map[string]struct {
+		archive []byte
+		says    string
+	}{
+		"sparse":       {sparse, "sparse"},
+		"empty":        {nil, ""},
+		"text":         {[]byte("this is no archive, but a sentence that is long enough"), "no tar archive"},
+		"cut":          {whole[:len(whole)*2/3], ""},
+		"nothing":      {pack(), ""},
+		"no index":     {pack(file("a.txt", 4)), ""},
+		"outside":      {pack(file("../evil", 4)), "outside"},
+		"absolute":     {pack(file("/evil", 4)), "outside"},
+		"a link":       {pack(tar.Header{Name: "l", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), "no regular file"},
+		"a hard link":  {pack(tar.Header{Name: "l", Linkname: "m", Typeflag: tar.TypeLink}), "no regular file"},
+		"a device":     {pack(tar.Header{Name: "d", Typeflag: tar.TypeChar}), "no regular file"},
+		"twice":        {pack(file("a", 2), file("a", 2)), "twice"},
+		"below a file": {pack(file("a", 2), file("a/b", 2)), "below a file"},
+		"a long name":  {pack(file(strings.Repeat("n", 300), 2)), "a name that is too long"},
+		"ids twice":    {pack(file("metadata.json", 2), file("ids.txt", 4)), "ids.txt"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := s.send(t, "PUT", "/indices/new/import", archive, tarType)
-			require.Equal(t, 400, r.status, r.body)
-			p := isProblem(t, r, server.CodeBadRequest)
+			p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", c.archive, tarType)
+			require.Contains(t, p.Message, c.says)
 			require.NotContains(t, p.Message, uploads)
 		})
 	}

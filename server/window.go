@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
@@ -51,7 +50,7 @@ type parted struct {
 
 // part parts the texts of a request. What that takes is counted before it is made.
 func (q *request) part(in *updateTextIn) (*parted, error) {
-	if err := oneForEach(in); err != nil {
+	if err := oneForEach(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
 	e, none := q.s.encoder()
@@ -102,7 +101,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		}
 	}
 	field := cmp.Or(in.TextField, textField)
-	for t, err := range encode.Passages(only(whole), how) {
+	for t, err := range encode.Passages(encode.Texts(whole), how) {
 		if err != nil {
 			var of *encode.TextError
 			if errors.As(err, &of) {
@@ -139,10 +138,6 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		p.texts, p.metadata, p.of = append(p.texts, t.Full()), append(p.metadata, metadata), append(p.of, i)
 	}
 	return nil
-}
-
-func only(t encode.Text) iter.Seq2[encode.Text, error] {
-	return func(yield func(encode.Text, error) bool) { yield(t, nil) }
 }
 
 // placed is an error about a passage with the place of its document in the request.

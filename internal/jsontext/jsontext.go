@@ -34,10 +34,8 @@ func (e *Error) Error() string {
 
 // Options of [Check]. The zero value is a good choice.
 type Options struct {
-	// Numbers refuses numbers beyond float64, such as 1e400.
-	Numbers bool
-	// Vectors leaves out numbers in arrays of arrays: whoever reads vectors knows better
-	// what they may be.
+	// Vectors takes any numbers in arrays of arrays, and not just those that float64 has: whoever
+	// reads vectors knows better what they may be.
 	Vectors bool
 	// Charge, where set, is told how much memory the values will take that have been passed
 	// since the last time, at the latest after 64 KiB of text; an error ends the check.
@@ -124,7 +122,7 @@ type scanner struct {
 	checked int  // bytes of which it is known whether they are UTF-8
 	invalid int  // the first that is none; −1: all are
 	depth   int  // of what is open, at most
-	lax     bool // halves of surrogate pairs are characters
+	lax     bool // halves of surrogate pairs are characters, and numbers may be beyond float64
 
 	limit int // up to here it is read without a question
 	step  int // and after the answer so much further
@@ -270,12 +268,11 @@ func (s *scanner) value() (ended bool, err error) {
 		}
 		return true, s.charge(int64(n) + costString)
 	case c == '-' || c >= '0' && c <= '9':
-		cost := int64(costScalar)
-		numbers := s.o.Numbers
+		cost, finite := int64(costScalar), !s.lax
 		if n := len(s.open); n > 1 && s.open[n-1].array && s.open[n-2].array {
-			cost, numbers = costInRow, numbers && !s.o.Vectors
+			cost, finite = costInRow, finite && !s.o.Vectors
 		}
-		if err := s.number(numbers); err != nil {
+		if err := s.number(finite); err != nil {
 			return false, err
 		}
 		return true, s.charge(cost)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -20,17 +21,23 @@ import (
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 
-// model is in the repository.
-const model = "../../docs/examples/quickstart/colbert-nano"
+// opened is a model in the repository, one for all tests.
+var opened = sync.OnceValues(func() (*encode.Encoder, error) {
+	return encode.Open("../../docs/examples/quickstart/colbert-nano", &encode.Options{Threads: 1})
+})
+
+func encoder(t *testing.T) *encode.Encoder {
+	e, err := opened()
+	require.NoError(t, err)
+	return e
+}
 
 // newService is a service with two indexes: notes of texts, and empty.
 func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 	st, err := store.Open(t.Context(), t.TempDir(), &store.Options{Derive: store.DeriveKeywords(nil), Growth: collection.Growth{Flat: -1}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
-	e, err := encode.Open(model, &encode.Options{Threads: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	e := encoder(t)
 	maker, err := server.New(st.Set(), e, nil)
 	require.NoError(t, err)
 	for _, name := range []string{"notes", "empty"} {

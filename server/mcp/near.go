@@ -85,9 +85,6 @@ func (t tools) vectors(ctx context.Context, from http.Header, index, id string) 
 			Shape  []int  `json:"shape"`
 		} `json:"documents"`
 	}
-	ask := func(ids ...string) error {
-		return t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": ids, "vectors": {"base64"}}.Encode(), nil, &stored)
-	}
 	ids, err := t.idsOf(ctx, from, index, id)
 	if err != nil {
 		return "", "", nil, err
@@ -98,7 +95,7 @@ func (t tools) vectors(ctx context.Context, from http.Header, index, id string) 
 		}
 		ids = ids[:mostPassages]
 	}
-	if err := ask(ids...); err != nil {
+	if err := t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": ids, "vectors": {"base64"}}.Encode(), nil, &stored); err != nil {
 		return "", "", nil, err
 	}
 	var all []byte

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/store"
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/mcp"
 )
@@ -177,9 +176,7 @@ func TestMaxTokens(t *testing.T) {
 // An index that is damaged is listed as such, and the others are as they are.
 func TestListDamaged(t *testing.T) {
 	dir := t.TempDir()
-	e, err := encode.Open(model, &encode.Options{Threads: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	e := encoder(t)
 	open := func() (*store.Store, *server.Server) {
 		st, err := store.Open(t.Context(), dir, nil)
 		require.NoError(t, err)

@@ -375,7 +375,7 @@ func (d *database) take(n int) error {
 
 // isNested reports whether a text is a JSON list or object.
 func isNested(text string) bool {
-	return text != "" && (text[0] == '[' || text[0] == '{') && jsontext.Check([]byte(text), jsontext.Options{Numbers: true}) == nil
+	return text != "" && (text[0] == '[' || text[0] == '{') && jsontext.Check([]byte(text), jsontext.Options{}) == nil
 }
 
 func quoted(s string) []byte {
