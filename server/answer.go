@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -139,18 +140,11 @@ type recorder struct {
 // deadlines.
 func (r *recorder) extend() { _ = r.control.SetWriteDeadline(r.pace.now().Add(r.pace.left)) }
 
-func (r *recorder) status() int {
-	if r.code == 0 {
-		return http.StatusOK
-	}
-	return r.code
-}
+func (r *recorder) status() int { return cmp.Or(r.code, http.StatusOK) }
 
 // WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
+	r.code = cmp.Or(r.code, code)
 	r.extend()
 	r.ResponseWriter.WriteHeader(code)
 }
@@ -163,9 +157,7 @@ const pieceBytes = 64 << 10
 // Write implements http.ResponseWriter. A client that takes its answer steadily is never
 // cut, however long that lasts: each piece has a deadline of its own.
 func (r *recorder) Write(p []byte) (n int, err error) {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
+	r.code = r.status()
 	for {
 		r.extend()
 		began := r.pace.now()

@@ -19,6 +19,13 @@ var pets = []struct{ id, text, title string }{
 	{"a", "cats sleep all day", "cats"}, {"b", "dogs bark at night", "dogs"}, {"c", "birds sing in the morning", "birds"},
 }
 
+func startPets(t testing.TB) *service {
+	t.Helper()
+	s := start(t, words{}, nil)
+	s.addPets(t)
+	return s
+}
+
 func (s *service) addPets(t testing.TB) {
 	t.Helper()
 	s.ok(t, 200, "POST", "/indices", object{"name": "pets"}, nil)
@@ -53,8 +60,7 @@ func (s *service) search(t testing.TB, path string, body object) found {
 func query(text string) object { return object{"embeddings": matrix(text)} }
 
 func TestSearchForms(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	raw := make([]byte, 0, 4*wordDim)
 	for _, x := range flat("cats sleep") {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
@@ -82,8 +88,7 @@ func TestSearchForms(t *testing.T) {
 }
 
 func TestSearchRestrictions(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	for name, c := range map[string]struct {
 		body object
 		want []uint32
@@ -141,8 +146,7 @@ func TestSearchRestrictions(t *testing.T) {
 
 // What is wrong with a request is told before anything happens, and where it is.
 func TestBadRequests(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	s.ok(t, 200, "POST", "/indices", object{"name": "empty"}, nil)
 	doc := func(extra object) object {
 		body := object{"documents": list{object{"embeddings": matrix("fine")}}}
@@ -291,8 +295,7 @@ func TestMediaTypes(t *testing.T) {
 // Unknown fields are errors that name the field which was meant, unless they are to be
 // passed over.
 func TestUnknownFields(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	search := "/indices/pets/search"
 	for _, c := range []struct {
 		path, body, says string
@@ -326,8 +329,7 @@ func TestUnknownFields(t *testing.T) {
 
 // Texts where vectors are wanted, and vectors where texts are, are sent to the other route.
 func TestTheOtherRoute(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	for _, c := range []struct{ path, body, says string }{
 		{"/indices/pets/search", `{"queries": ["cats"]}`, "queries: a string is in the place of an object; texts go to POST /indices/{name}/search_with_encoding"},
 		{"/indices/pets/search/filtered", `{"queries": ["cats"]}`, "texts go to POST /indices/{name}/search/filtered_with_encoding"},
@@ -344,8 +346,7 @@ func TestTheOtherRoute(t *testing.T) {
 }
 
 func TestPreferRepresentation(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	r := s.send(t, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"new words", "cats"}, "metadata": list{object{"_id": "a"}, nil}, "text_field": "text"}, "Prefer: return=representation")
 	require.Equal(t, 200, r.status, r.body)
 	require.Equal(t, "return=representation", r.header.Get("Preference-Applied"))

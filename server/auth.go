@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -37,12 +38,11 @@ func (p Permission) String() string { return permissionNames[p] }
 
 // parsePermission is the inverse of String; "none" is no permission of a token.
 func parsePermission(s string) (Permission, error) {
-	for p, name := range permissionNames[1:] {
-		if s == name {
-			return Permission(p + 1), nil
-		}
+	p := slices.Index(permissionNames, s)
+	if p < 1 {
+		return 0, fmt.Errorf("permission %q: there is read, write and admin", s)
 	}
-	return 0, fmt.Errorf("permission %q: there is read, write and admin", s)
+	return Permission(p), nil
 }
 
 // Token is a bearer token.

@@ -381,8 +381,7 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50
 
 // The answer says what took the time of a request.
 func TestServerTiming(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	r := s.send(t, "POST", "/indices/pets/search_with_encoding", object{"queries": list{"cats", "dogs"}, "filter_condition": "year > 2000"})
 	require.Equal(t, 200, r.status, r.body)
 	require.Regexp(t, `^encode;dur=[0-9.]+, select;dur=[0-9.]+, search;dur=[0-9.]+, total;dur=[0-9.]+$`, r.header.Get("Server-Timing"))

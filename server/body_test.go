@@ -54,8 +54,7 @@ func TestParametersKeepTheirNumbers(t *testing.T) {
 // Strings that are no text would become others, and so different ids one. What strict
 // readers could not read again is refused too, with its place.
 func TestBodiesThatOthersReadDifferently(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	update := func(metadata string) string {
 		return `{"documents": [{"embeddings": [[` + strings.Repeat("0,", wordDim-1) + `1]]}], "metadata": [` + metadata + `]}`
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,12 +25,7 @@ type feedbackIn struct {
 const usualPassages = 3
 
 // passages is how many of each document are wanted, where there is a group.
-func (in *common) passages() int {
-	if in.Passages == 0 {
-		return usualPassages
-	}
-	return in.Passages
-}
+func (in *common) passages() int { return cmp.Or(in.Passages, usualPassages) }
 
 // checkEvidence finds what is wrong with what is asked beside the documents by so many queries.
 func (in *common) checkEvidence(queries int) error {

@@ -46,8 +46,7 @@ func TestExplainFindsTheText(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	var x struct {
 		ID, Stage     string
 		DocumentID    uint32 `json:"document_id"`
@@ -122,6 +121,14 @@ type evidence struct {
 	} `json:"results"`
 }
 
+// startParts is a service with an index for documents of passages.
+func startParts(t testing.TB, o *server.Options) *service {
+	t.Helper()
+	s := start(t, words{}, o)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	return s
+}
+
 // addParts stores documents, each of passages.
 func (s *service) addParts(t testing.TB, parts map[string][]string) {
 	t.Helper()
@@ -140,8 +147,7 @@ func (s *service) addParts(t testing.TB, parts map[string][]string) {
 }
 
 func TestDocumentsOfPassages(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, nil)
 	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats bark never"}, "dog": {"dogs bark", "dogs sleep"}, "fish": {"fish swim"}})
 	find := func(body object) (e evidence) {
 		t.Helper()
@@ -206,8 +212,7 @@ func TestDocumentsOfPassages(t *testing.T) {
 
 // Words are shown of what words have found, or both sides, and feedback adds to the queries.
 func TestEvidenceByWords(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, nil)
 	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}, "dog": {"dogs bark", "dogs sleep"}, "fish": {"fish swim"}})
 	for _, group := range []string{"", "best", "maxsim"} {
 		for _, queries := range []list{nil, {"cats sleep"}} {
@@ -257,8 +262,7 @@ func TestEvidenceByWords(t *testing.T) {
 
 // Rankings by words, and by both, are of documents too, of as many as are wanted.
 func TestDocumentsOfPassagesByWords(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, nil)
 	many := make([]string, 40)
 	for i := range many {
 		many[i] = "cats sleep"
@@ -300,8 +304,7 @@ func TestDocumentsOfPassagesByWords(t *testing.T) {
 
 // The id of a document that is stored as passages stands for these.
 func TestDocumentsOfPassagesByID(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, nil)
 	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats purr"}, "dog": {"dogs bark"}})
 	get := func(query string) (ids []string) {
 		t.Helper()
@@ -333,8 +336,7 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 
 // What takes the place of a document, and of its passages, is none more for a quota.
 func TestQuotasCountDocumentsThatGo(t *testing.T) {
-	s := start(t, words{}, &server.Options{Quotas: []server.IndexQuota{{Pattern: "parts", Quota: server.Quota{Documents: 3}}}})
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, &server.Options{Quotas: []server.IndexQuota{{Pattern: "parts", Quota: server.Quota{Documents: 3}}}})
 	send := func(metadata ...object) *reply {
 		var docs, all list
 		for _, m := range metadata {
@@ -388,8 +390,7 @@ func TestEvidenceIsCounted(t *testing.T) {
 
 // That a document is a passage is not changed by who sets fields, to nothing either.
 func TestPassagesStayWhatTheyAre(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, nil)
 	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish"}})
 	for _, value := range []any{nil, 1, list{}, object{"of": "b"}} {
 		p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"condition": "kind = 'cat'", "updates": object{"_passage": value}})

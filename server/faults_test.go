@@ -29,8 +29,7 @@ func sendCut(s *service, t *testing.T, method, path string, body any, headers ..
 
 // An index that is dropped while others use it is not there, or was there; never a fault.
 func TestDroppingBeside(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	backup := s.send(t, "GET", "/indices/pets/backup", nil).body
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -93,12 +94,7 @@ func healthRoutes() []route {
 }
 
 // device names what searches.
-func (s *Server) device() string {
-	if s.o.Device == "" {
-		return "cpu"
-	}
-	return s.o.Device
-}
+func (s *Server) device() string { return cmp.Or(s.o.Device, "cpu") }
 
 // indexStatus is an index and what it says of itself.
 type indexStatus struct {

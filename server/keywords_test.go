@@ -97,8 +97,7 @@ func damage(t *testing.T, file, text string) {
 }
 
 func TestKeywords(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	f := s.search(t, "", object{"text_query": list{"birds!", "what about (dogs", "nothing of it"}})
 	require.Equal(t, 3, f.Queries)
 	require.Equal(t, []uint32{2}, f.Results[0].Documents)
@@ -149,8 +148,7 @@ func TestKeywords(t *testing.T) {
 
 // Values of fields are counted over what a search with the same restriction could return.
 func TestFacets(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	s.ok(t, 202, "POST", "/indices/pets/update", object{"documents": list{query("eels"), query("newts")}, "metadata": list{
 		object{"_id": "d", "year": 2020, "tags": list{"wet", true}}, object{"_id": "e", "year": nil, "at": object{"home": 1}}}}, nil)
 	type value struct {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -162,9 +163,9 @@ func newRateLimit() *rateLimit {
 	return &rateLimit{clients: clients}
 }
 
-// take counts a request of a client that may send so many; it returns how long the client
-// is to wait, 0 if it may go on.
-func (r *rateLimit) take(name string, perSecond float64, burst int, now time.Time) time.Duration {
+// take counts a request of a client that may send so many, as a setting says; nil: it may go on.
+func (r *rateLimit) take(name string, perSecond float64, burst int, setting string) *Problem {
+	now := time.Now()
 	r.mu.Lock()
 	limiter, known := r.clients.Get(name)
 	if !known {
@@ -178,10 +179,11 @@ func (r *rateLimit) take(name string, perSecond float64, burst int, now time.Tim
 	r.mu.Unlock()
 	turn := limiter.ReserveN(now, 1)
 	wait := turn.DelayFrom(now)
-	if wait > 0 {
-		turn.CancelAt(now)
+	if wait <= 0 {
+		return nil
 	}
-	return wait
+	turn.CancelAt(now)
+	return problem(CodeRateLimited, "more than %g requests a second (%s)", perSecond, setting).after(wait)
 }
 
 // clientAddress is who a request comes from: the address of the connection, or, where
@@ -193,26 +195,14 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 	}
 	isTrusted := func(host string) bool {
 		a, err := netip.ParseAddr(host)
-		if err != nil {
-			return false
-		}
-		for _, p := range trusted {
-			if p.Contains(a.Unmap()) {
-				return true
-			}
-		}
-		return false
+		return err == nil && slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 	}
 	if !isTrusted(host) {
 		return host
 	}
 	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(forwarded) - 1; i >= 0; i-- {
-		hop := strings.TrimSpace(forwarded[i])
-		if hop == "" {
-			continue
-		}
-		if !isTrusted(hop) {
+	for _, hop := range slices.Backward(forwarded) {
+		if hop = strings.TrimSpace(hop); hop != "" && !isTrusted(hop) {
 			return hop
 		}
 	}

@@ -148,8 +148,7 @@ func TestDescription(t *testing.T) {
 // Whether a field that is not known is refused, the description says as the service does:
 // at the top of each body, and in what is in it.
 func TestDescriptionOfUnknownFields(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	c := readContract(t, s)
 	foreign := 0
 	check := func(method, path string, keys []string, body object) {
@@ -293,8 +292,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 // A client that knows nothing but the description can be strict: the answers have no
 // fields beyond it.
 func TestAnswersHaveNoOtherFields(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	c := readContract(t, s)
 	for path, schema := range map[string]string{"/health": "HealthAnswer", "/indices/pets": "InfoAnswer", "/indices/pets/stats": "StatsAnswer"} {
 		var v object

@@ -407,8 +407,7 @@ func TestFullQueue(t *testing.T) {
 // What the dashboard and the alert rules ask for is there: each metric, each label of it
 // that they name, and the routes.
 func TestDashboardAndAlerts(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	s.ok(t, 202, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"fish swim"}}, nil)
 	s.search(t, "", object{"queries": list{query("cats")}})
 	s.search(t, "_with_encoding", object{"queries": list{"cats"}})

@@ -233,8 +233,8 @@ func (q *request) limitIndex() *Problem {
 		if u.Rate == 0 || !matchesName(u.Pattern, q.index()) {
 			continue
 		}
-		if wait := q.s.rate.take("index "+q.index()+" "+u.Pattern, u.Rate, u.burst(), time.Now()); wait > 0 {
-			return problem(CodeRateLimited, "more than %g requests a second (quota of the index)", u.Rate).after(wait)
+		if p := q.s.rate.take("index "+q.index()+" "+u.Pattern, u.Rate, u.burst(), "quota of the index"); p != nil {
+			return p
 		}
 	}
 	return nil

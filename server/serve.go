@@ -154,10 +154,7 @@ func (s *Server) limitRate(q *request, token *Token) *Problem {
 	if perSecond <= 0 {
 		return nil
 	}
-	if wait := s.rate.take(name, perSecond, burst, time.Now()); wait > 0 {
-		return problem(CodeRateLimited, "more than %g requests a second (%s)", perSecond, setting).after(wait)
-	}
-	return nil
+	return s.rate.take(name, perSecond, burst, setting)
 }
 
 // forUs tells whether a request names the service by one of its names.

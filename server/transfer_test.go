@@ -30,8 +30,7 @@ const octets = "Content-Type: application/octet-stream"
 // A backup goes through a connection, with its digest behind it, and makes an index that
 // answers like the first.
 func TestBackupAndRestore(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	r, err := http.Get(s.URL + "/indices/pets/backup")
 	require.NoError(t, err)
 	file, err := io.ReadAll(r.Body)

@@ -13,8 +13,7 @@ import (
 // A service parts texts itself: what it stores is what a client that parts them sends, and it is
 // found, shown and replaced as that is.
 func TestWindow(t *testing.T) {
-	s := start(t, words{}, &server.Options{Limits: server.Limits{Text: 2000}})
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, &server.Options{Limits: server.Limits{Text: 2000}})
 	send := func(body object) (ids []string) {
 		t.Helper()
 		var out struct{ IDs []string }
@@ -93,8 +92,7 @@ func TestWindow(t *testing.T) {
 // Parting takes no more memory than a body may: a short text with long metadata makes many
 // passages of these.
 func TestWindowIsCounted(t *testing.T) {
-	s := start(t, words{}, &server.Options{Limits: server.Limits{Decoded: 1 << 20}})
-	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s := startParts(t, &server.Options{Limits: server.Limits{Decoded: 1 << 20}})
 	body := object{"documents": list{strings.Repeat("a ", 2000)}, "window": 1, "metadata": list{object{"_id": "x", "note": strings.Repeat("n", 10_000)}}}
 	require.Equal(t, 413, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
 	body["window"] = 2000

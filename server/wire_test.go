@@ -236,8 +236,7 @@ func TestTensorTypes(t *testing.T) {
 
 // Each query may have its own restriction, and the names come without the metadata.
 func TestTensorQueriesOfTheirOwn(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	values := slices.Concat(flat("cats and"), flat("dogs"))
 	request := `{"queries": [{"ids": ["a", "c"]}, {"ids": ["b"]}], "metadata": false}`
 	r := s.send(t, "POST", "/indices/pets/search", safetensors(f32Tensor(wordDim, values...), lengthsTensor(2, 1), requestTensor(request)), tensorsMedia)
@@ -258,8 +257,7 @@ func TestTensorQueriesOfTheirOwn(t *testing.T) {
 }
 
 func TestBadTensors(t *testing.T) {
-	s := start(t, words{}, nil)
-	s.addPets(t)
+	s := startPets(t)
 	good := f32Tensor(wordDim, flat("cats dogs")...)
 	nan := f32Tensor(wordDim, flat("cats dogs")...)
 	copy(nan.data[4*wordDim:], []byte{0, 0, 0xc0, 0x7f})
