@@ -122,38 +122,24 @@ func TestClose(t *testing.T) {
 	require.NotEmpty(t, search(t, on(t, ix, 1), q, Options{}).Hits, "the index is open")
 }
 
-// stuck is a device that answers when its context ends.
-type stuck struct {
-	scripted
-	asked chan struct{}
-}
-
-func (s *stuck) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	return &stuckIndex{scriptedIndex{&s.scripted}, s}, nil
-}
-
-type stuckIndex struct {
-	scriptedIndex
-	s *stuck
-}
-
-func (s *stuckIndex) Search(ctx context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
-	s.s.asked <- struct{}{}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
+// A search that waits for its device ends with the engine.
 func TestCloseOnDevice(t *testing.T) {
 	m := newMaker(1, 16, 4)
 	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
-	d := &stuck{asked: make(chan struct{})}
-	e := onDeviceOf(t, ix, d)
-	errs := make(chan error)
+	asked, errs := make(chan struct{}), make(chan error)
+	e := onDeviceOf(t, ix, &scripted{hear: func(ctx context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) error {
+		if qs == nil {
+			return nil
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}})
 	go func() {
 		_, err := e.Search(context.Background(), m.query(2), Options{})
 		errs <- err
 	}()
-	<-d.asked
+	<-asked
 	go func() { _ = e.Close() }()
 	require.ErrorIs(t, <-errs, ErrClosed)
 }

@@ -76,27 +76,19 @@ type trace struct {
 
 // Explain answers the query and tells what became of the document. It is an
 // error ([ErrUnknownID]) if the id names no live document. Of a document that is stored
-// as passages the one is explained that scores most. The search of a device is told by
-// the processor.
-func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
-	return e.explain(ctx, e.collection, q, id, o)
-}
-
-// Trace is the Stage of Explain without the rest.
-func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (Stage, error) {
-	return e.trace(ctx, e.collection, q, id, o)
-}
-
-func (c *core) explain(ctx context.Context, of source, q Query, id string, o Options) (x *Explanation, err error) {
-	err = c.follow(ctx, of, q, id, o, func(all *collection, t *trace) (err error) {
+// as passages the one is explained that scores most, of an id that several indexes have the
+// first document. The search of a device is told by the processor.
+func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
+	err = s.follow(ctx, q, id, o, func(all *collection, t *trace) (err error) {
 		x, err = explanation(all, &q, t)
 		return err
 	})
 	return x, err
 }
 
-func (c *core) trace(ctx context.Context, of source, q Query, id string, o Options) (stage Stage, err error) {
-	err = c.follow(ctx, of, q, id, o, func(_ *collection, t *trace) error {
+// Trace is the Stage of Explain without the rest.
+func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
+	err = s.follow(ctx, q, id, o, func(_ *collection, t *trace) error {
 		stage = t.stage
 		return nil
 	})
@@ -104,34 +96,34 @@ func (c *core) trace(ctx context.Context, of source, q Query, id string, o Optio
 }
 
 // follow searches, and tells what became of a document.
-func (c *core) follow(ctx context.Context, of source, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+func (s *searcher) follow(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
 	if o.Group != "" || o.Feedback != nil {
 		return fmt.Errorf("%w: a search is explained without group and feedback", ErrOption)
 	}
-	all, done, err := c.begin(of)
+	all, done, err := s.begin()
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer func() {
 		if err != nil {
-			err = ofOne(c.failed(ctx, err))
+			err = ofOne(s.failed(ctx, err))
 		}
 	}()
 	defer storage.Guard(all.first().Path(), &err)()
-	within := &searching{ctx, c.end}
+	within := &searching{ctx, s.end}
 	if err := within.Err(); err != nil {
 		return err
 	}
-	t, err := c.find(within, all, q, id)
+	t, err := s.find(within, all, q, id)
 	if err != nil {
 		return err
 	}
-	call, err := c.call(within, all, []Query{q}, &o)
+	call, err := s.call(within, all, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	if err := c.stages.follow(within, call, t); err != nil {
+	if err := s.stages.follow(within, call, t); err != nil {
 		return err
 	}
 	return tell(all, t)
@@ -164,8 +156,7 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
 	snap := t.part.snap
 	defer storage.Guard(snap.Path(), &err)()
-	chunk, doc, _ := snap.Locate(t.ordinal)
-	ch, err := snap.Chunk(chunk, storage.All)
+	ch, doc, err := chunkOf(snap, t.ordinal)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -19,8 +18,7 @@ func (r *run) matchHits(hits []Hit, at []located, vectors, weights []float32) er
 			return err
 		}
 		snap := at[i].part.snap
-		chunk, doc, _ := snap.Locate(at[i].ordinal)
-		ch, err := snap.Chunk(chunk, storage.All)
+		ch, doc, err := chunkOf(snap, at[i].ordinal)
 		if err != nil {
 			return err
 		}

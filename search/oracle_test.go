@@ -290,25 +290,6 @@ func TestNegativeProducts(t *testing.T) {
 	}
 }
 
-// Every stored vector decodes to unit length, so scaling a document changes
-// nothing.
-func TestScaleOfDocumentsIsIgnored(t *testing.T) {
-	m := newMaker(7, 32, 20)
-	docs := m.Docs("d", 100, 5)
-	scaled := make([]vectors.Document, len(docs))
-	for i, d := range docs {
-		scaled[i] = vectors.Document{ID: d.ID, Tokens: append([]float32(nil), d.Tokens...)}
-		for j := range scaled[i].Tokens {
-			scaled[i].Tokens[j] *= 4 // exact in floating point
-		}
-	}
-	a, b := on(t, searchtest.Build(t, 32, docs, nil), 1), on(t, searchtest.Build(t, 32, scaled, nil), 1)
-	for range 5 {
-		q := m.query(8)
-		require.Equal(t, search(t, a, q, Options{K: 30}).Hits, search(t, b, q, Options{K: 30}).Hits)
-	}
-}
-
 // Queries are scaled to unit length: of extreme lengths they score as at length 1.
 func TestExtremeQueryScales(t *testing.T) {
 	m := newMaker(8, 32, 20)

@@ -274,8 +274,7 @@ func (r *run) compare(coarse, fine []topk.Scored) error {
 // largestFactor is that of a document's tokens.
 func (r *run) largestFactor(doc uint32) (float32, error) {
 	p := r.group.partOf(doc)
-	chunk, i, _ := p.snap.Locate(doc - p.base)
-	ch, err := p.snap.Chunk(chunk, storage.All)
+	ch, i, err := chunkOf(p.snap, doc-p.base)
 	if err != nil {
 		return 0, err
 	}

@@ -250,13 +250,14 @@ func TestManyCentroids(t *testing.T) {
 	report, err := cpu.Describe("")
 	require.NoError(t, err)
 	var engines []*Engine
+	var one *index.Index
 	for i, tier := range report.Tiers {
 		ix, err := index.Open(t.Context(), path, &index.Options{Backend: tier})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, ix.Close()) })
-		engines = append(engines, on(t, ix, 1+2*(i%2)))
+		engines, one = append(engines, on(t, ix, 1+2*(i%2))), ix
 	}
-	several := multi(t, sharded(t, engines[0].ix, docs, 2, false), 2)
+	several := multi(t, sharded(t, one, docs, 2, false), 2)
 	few := Only(docs[3].ID, docs[4].ID, docs[700].ID)
 	found, wanted := 0, 0
 	for range effort.Cases(2, 6) {

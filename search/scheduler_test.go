@@ -351,7 +351,7 @@ func TestSearchBesideWriter(t *testing.T) {
 	for g := range readers {
 		wg.Go(func() {
 			for i := g; !stop.Load(); i++ {
-				if err := searchOnce(ctx, e, queries[i%len(queries)], i); err != nil {
+				if err := searchOnce(ctx, ix, e, queries[i%len(queries)], i); err != nil {
 					errs <- fmt.Errorf("reader %d, search %d: %w", g, i, err)
 					return
 				}
@@ -391,7 +391,7 @@ func TestSearchBesideWriter(t *testing.T) {
 
 // searchOnce searches all documents of a snapshot and compares with what the
 // snapshot holds; every few times it asks the engine that follows the index.
-func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
+func searchOnce(ctx context.Context, ix *index.Index, e *Engine, q Query, i int) error {
 	if i%3 == 0 {
 		res, err := e.Search(ctx, q, Options{K: 1000, Mode: Exhaustive})
 		if err != nil {
@@ -411,7 +411,7 @@ func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
 		}
 		return nil
 	}
-	snap, err := e.ix.Snapshot()
+	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}

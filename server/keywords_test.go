@@ -111,7 +111,7 @@ func TestLongPhrases(t *testing.T) {
 	phrase := func(words int) object {
 		return object{"text_query": list{"cats", `"` + strings.Repeat("cats ", words) + `"`}, "text_mode": "expression"}
 	}
-	require.Empty(t, s.search(t, "", phrase(keywords.DefaultMaxWords)).Results[1].Documents)
+	require.Empty(t, s.search(t, "", phrase(keywords.MaxWords)).Results[1].Documents)
 	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/pets/search", phrase(10_000))
 	require.Contains(t, p.Message, "4096 words")
 	require.Equal(t, 1, *p.Details.Query)

@@ -175,11 +175,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}
-	err := ix.openFirst(ctx)
-	if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-		return ix, nil
-	}
-	if err != nil {
+	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return ix, nil

@@ -30,6 +30,11 @@ type segment struct {
 	dense bool
 }
 
+func newSegment(docs []docInfo) *segment {
+	n := len(docs)
+	return &segment{docs, n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)}
+}
+
 // A segment is a bucket: "d" is its document table, and a dictionary has its terms.
 
 func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
@@ -66,18 +71,16 @@ func decodeDocs(b []byte) (*segment, error) {
 	if len(b)%docInfoBytes != 0 {
 		return nil, ErrDamaged
 	}
-	s := &segment{docs: make([]docInfo, len(b)/docInfoBytes)}
+	docs := make([]docInfo, len(b)/docInfoBytes)
 	le := binary.LittleEndian
-	for i := range s.docs {
+	for i := range docs {
 		r := b[i*docInfoBytes:]
-		s.docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadSum(le.Uint64(r[8:]))}
-		if i > 0 && s.docs[i].ordinal <= s.docs[i-1].ordinal {
+		docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadSum(le.Uint64(r[8:]))}
+		if i > 0 && docs[i].ordinal <= docs[i-1].ordinal {
 			return nil, ErrDamaged
 		}
 	}
-	n := len(s.docs)
-	s.dense = n > 0 && uint64(s.docs[n-1].ordinal)-uint64(s.docs[0].ordinal) == uint64(n-1)
-	return s, nil
+	return newSegment(docs), nil
 }
 
 // source is what a segment is made from: a batch, or a segment.
@@ -193,10 +196,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 	if err := dict.flush(nil); err != nil {
 		return st, nil, err
 	}
-	seg := &segment{docs: docs}
-	n := len(docs)
-	seg.dense = n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)
-	return st, seg, nil
+	return st, newSegment(docs), nil
 }
 
 // lowestTerm is the first term of all sources.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -30,87 +31,60 @@ func values(dst []string, payload []byte, fields []string) []string {
 	if p := bytes.TrimLeft(payload, " \t\r\n"); p[0] != '{' {
 		fields = nil
 	}
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.UseNumber() // as it is written
-	w := walker{fields: fields}
-	for {
-		t, err := d.Token()
-		if err != nil { // the end
-			return dst
-		}
-		if text, ok := w.next(t); ok {
-			dst = append(dst, text)
-		}
-	}
+	w := walker{Decoder: json.NewDecoder(bytes.NewReader(payload)), fields: fields, texts: dst}
+	w.UseNumber() // as it is written
+	w.value(nil, len(fields) == 0)
+	return w.texts
 }
 
-// walker knows where in a JSON text it is.
+// walker collects the texts of a JSON text, which is valid.
 type walker struct {
+	*json.Decoder
 	fields []string
-	path   []string // names of the fields around; "" for lists
-	open   []level
+	texts  []string
 }
 
-type level struct {
-	object bool
-	name   bool // the next token is the name of a field
-}
-
-// next takes a token, which is the text of a value that is searched, or not.
-func (w *walker) next(t json.Token) (text string, ok bool) {
-	var top *level
-	if n := len(w.open); n > 0 {
-		top = &w.open[n-1]
+// value goes over a value, whose path has the names of the fields around it, "" for lists. It
+// reports whether there is one.
+func (w *walker) value(path []string, wanted bool) bool {
+	token, err := w.Token()
+	if err != nil {
+		return false
 	}
-	if d, is := t.(json.Delim); is {
-		if d == '}' || d == ']' {
-			w.open, w.path = w.open[:len(w.open)-1], w.path[:len(w.path)-1]
-			return "", false
+	text := ""
+	switch t := token.(type) {
+	case json.Delim:
+		path = append(path, "")
+		for w.More() {
+			inside := wanted
+			if t == '{' {
+				name, _ := w.Token()
+				path[len(path)-1], _ = name.(string)
+				inside = w.wanted(path)
+			}
+			if !w.value(path, inside) {
+				return false
+			}
 		}
-		w.beginValue(top)
-		w.open = append(w.open, level{object: d == '{', name: d == '{'})
-		w.path = append(w.path, "")
-		return "", false
-	}
-	if top != nil && top.name {
-		w.path[len(w.path)-1], _ = t.(string)
-		top.name = false
-		return "", false
-	}
-	w.beginValue(top)
-	if !w.wanted() {
-		return "", false
-	}
-	switch t := t.(type) {
+		_, err = w.Token()
 	case string:
-		return t, t != ""
+		text = t
 	case json.Number:
-		return t.String(), true
+		text = t.String()
 	case bool:
-		if t {
-			return "true", true
-		}
-		return "false", true
+		text = strconv.FormatBool(t)
 	}
-	return "", false // null
+	if wanted && text != "" {
+		w.texts = append(w.texts, text)
+	}
+	return err == nil
 }
 
-// beginValue notes that a value begins: after it comes a name again.
-func (w *walker) beginValue(top *level) {
-	if top != nil {
-		top.name = top.object
-	}
-}
-
-func (w *walker) wanted() bool {
+// wanted tells whether what is in a field is searched.
+func (w *walker) wanted(path []string) bool {
 	if len(w.fields) == 0 {
-		return len(w.path) == 0 || w.path[0] != vectors.PassageField // numbers, and an id
+		return path[0] != vectors.PassageField // numbers, and an id
 	}
-	path := strings.Join(slices.DeleteFunc(slices.Clone(w.path), func(s string) bool { return s == "" }), ".")
-	for _, f := range w.fields {
-		if path == f || strings.HasPrefix(path, f+".") {
-			return true
-		}
-	}
-	return false
+	name := strings.Join(slices.DeleteFunc(slices.Clone(path), func(s string) bool { return s == "" }), ".")
+	return slices.ContainsFunc(w.fields, func(f string) bool { return name == f || strings.HasPrefix(name, f+".") })
 }

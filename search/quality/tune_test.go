@@ -118,10 +118,10 @@ func TestTuneErrors(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	e, snap, qs, _ := recallIndex(t)
+	e, _, qs, _ := recallIndex(t)
 	settings := append(Grid(10, 128, []int{0, 1, 500}, nil, []int{0, 3, 10}), Setting{Exhaustive: true})
 	require.Equal(t, 7, len(settings), "%v", settings)
-	points, err := Sweep(t.Context(), e, snap, qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []search.Result) (float64, error) {
+	points, err := Sweep(t.Context(), e, qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []search.Result) (float64, error) {
 		return float64(len(r)), nil
 	}}, nil)
 	require.NoError(t, err)
@@ -148,11 +148,11 @@ func TestSweep(t *testing.T) {
 	require.Positive(t, front)
 
 	boom := errors.New("boom")
-	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: settings, Judge: func([]search.Result) (float64, error) { return 0, boom }}, nil)
+	_, err = Sweep(t.Context(), e, qs, SweepOptions{Settings: settings, Judge: func([]search.Result) (float64, error) { return 0, boom }}, nil)
 	require.ErrorIs(t, err, boom)
-	_, err = Sweep(t.Context(), e, snap, nil, SweepOptions{Settings: settings}, nil)
+	_, err = Sweep(t.Context(), e, nil, SweepOptions{Settings: settings}, nil)
 	require.ErrorIs(t, err, search.ErrQuery)
-	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
+	_, err = Sweep(t.Context(), e, qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
 	require.ErrorIs(t, err, search.ErrOption)
 }
 
