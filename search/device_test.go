@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
@@ -290,7 +291,7 @@ func TestExplainOnDevice(t *testing.T) {
 	defer func(cost float64) { deviceCost.scan = cost }(deviceCost.scan)
 	rng := rand.New(rand.NewPCG(1, 1))
 	stages := map[string]int{}
-	for i := range 10 {
+	for i := range effort.Cases(6, 10) {
 		q := Query{Vectors: kerneltest.UnitVectors(rng, 1, 32)} // whose best documents are in many lists
 		for _, o := range []Options{{K: 10}, {K: 10, Probes: 1}, {K: 10, Mode: Exhaustive}} {
 			deviceCost.scan = float64(1e9 * (i % 2))

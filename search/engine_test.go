@@ -73,7 +73,7 @@ func TestClose(t *testing.T) {
 	m := newMaker(38, 64, 40)
 	ix := searchtest.Build(t, 64, m.Docs("d", 400, 20), nil)
 	q := m.query(32)
-	many := make([]Query, 1<<16)
+	many := make([]Query, 1<<14)
 	for i := range many {
 		many[i] = q
 	}
@@ -328,7 +328,7 @@ func TestLongDocumentsInParts(t *testing.T) {
 func TestJobsOfLongQueries(t *testing.T) {
 	const dim, longest = 16, 30
 	m := newMaker(8, dim, 60)
-	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64}))
+	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64, Iterations: 1, SampleDocs: 200}))
 	live, _ := snap.LiveSet()
 	for _, queryTokens := range []int{1, 128, 40_000} {
 		r := testRun(snap, 2)

@@ -245,7 +245,7 @@ func TestGroupPruned(t *testing.T) {
 	several := multi(t, set, 2)
 	for _, group := range Groupings() {
 		hit, all := 0, 0
-		for range effort.Cases(8, 15) {
+		for range effort.Cases(5, 15) {
 			q := m.query(8)
 			o := Options{K: 10, Group: group, Passages: 3}
 			want := search(t, e, q, with(o, func(o *Options) { o.Mode = Exhaustive }))

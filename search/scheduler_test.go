@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -302,7 +303,7 @@ func TestSearchesWithinBudget(t *testing.T) {
 				t.Error(err)
 			default:
 				for j := range res {
-					if !equalHits(res[j].Hits, want[i%7+j].Hits) {
+					if !slices.EqualFunc(res[j].Hits, want[i%7+j].Hits, func(a, b Hit) bool { return a.ID == b.ID && a.Score == b.Score }) {
 						t.Errorf("%v, want %v", res[j].Hits, want[i%7+j].Hits)
 					}
 				}
@@ -312,18 +313,6 @@ func TestSearchesWithinBudget(t *testing.T) {
 	wg.Wait()
 	requireIdle(t, s)
 	require.Nil(t, e.stages.(*processor).pool.Get(), "buffers are larger than what is kept")
-}
-
-func equalHits(a, b []Hit) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].ID != b[i].ID || a[i].Score != b[i].Score {
-			return false
-		}
-	}
-	return true
 }
 
 // Searches beside a writer each see one state of the index: a document of every

@@ -113,7 +113,7 @@ func TestShares(t *testing.T) {
 	for _, k := range []int{1, 10, 100} {
 		var found, wanted, again int
 		var before, after, whole int64
-		for i := range effort.Cases(8, 20) {
+		for i := range effort.Cases(5, 20) {
 			q := m.query(3 + i)
 			exact, err := e.Search(ctx, q, Options{K: k, Mode: Exhaustive})
 			require.NoError(t, err)

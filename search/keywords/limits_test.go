@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 // A query of more words than are wanted is refused, and says so.
@@ -29,7 +30,7 @@ func TestTooLong(t *testing.T) {
 		{kw, Query{Text: strings.Repeat("red* ", MaxWords) + "-fox", Mode: Expression}, "4096 words"},
 		{kw, Query{Text: many + `"red fox"`, Mode: Expression}, "4096 words"},
 		{kw, Query{Text: strings.Repeat(" ", MaxQueryBytes) + "x"}, "262144 bytes"},
-		{trigrams, Query{Text: strings.Repeat("fox", MaxWords+1)}, "4096 words"},
+		{trigrams, Query{Text: strings.Repeat("foxes ", MaxWords/2+1)}, "4096 words"},
 	} {
 		x.q.K = 1
 		_, err := x.kw.Search(context.Background(), x.q)
@@ -40,13 +41,14 @@ func TestTooLong(t *testing.T) {
 }
 
 // long is documents with the words of long phrases.
-func long(t *testing.T) *Index {
+func long(t *testing.T) (kw *Index, docs int) {
 	var payloads [][]byte
-	for i := range 4000 {
+	docs = effort.Cases(1000, 4000)
+	for i := range docs {
 		payloads = append(payloads, fmt.Appendf(nil, "red fox red fox %d", i%7))
 	}
-	kw, _ := made(t, Settings{}, payloads...)
-	return kw
+	kw, _ = made(t, Settings{}, payloads...)
+	return kw, docs
 }
 
 func allocated(fn func()) uint64 {
@@ -60,7 +62,7 @@ func allocated(fn func()) uint64 {
 // The words of a phrase are read once each, however often they are in it, and the lists
 // of all are not in memory.
 func TestLongPhrases(t *testing.T) {
-	kw := long(t)
+	kw, _ := long(t)
 	one := Query{Text: `"red fox"`, Mode: Expression, K: 10}
 	search1(t, kw, one) // tables of documents are read
 	once := allocated(func() { search1(t, kw, one) })
@@ -75,7 +77,7 @@ func TestLongPhrases(t *testing.T) {
 // A search looks at its context for every so many documents and places that it goes over,
 // and ends whenever that does.
 func TestSearchesEndWithTheirContext(t *testing.T) {
-	kw := long(t)
+	kw, docs := long(t)
 	before := stepsUnobserved
 	defer func() { stepsUnobserved = before }()
 	stepsUnobserved = 100
@@ -83,11 +85,11 @@ func TestSearchesEndWithTheirContext(t *testing.T) {
 		text  string
 		steps int // at least
 	}{
-		{"red", 4000},
-		{"re* f*", 4 * 4000},
-		{`"red fox red"`, 4000 * 3},
-		{`"fox fox"`, 4000 * 2},
-		{`+"red fox" -"fox red"`, 4 * 4000},
+		{"red", docs},
+		{"re* f*", 4 * docs},
+		{`"red fox red"`, 3 * docs},
+		{`"fox fox"`, 2 * docs},
+		{`+"red fox" -"fox red"`, 4 * docs},
 	} {
 		q := Query{Text: x.text, Mode: Expression, K: 1}
 		ended := false

@@ -296,7 +296,7 @@ func TestCompressionOfRealVectors(t *testing.T) {
 	const sample, k = "../../docs/examples/quickstart/scifact-sample/vectors/", 46
 	files := vectors.Files{Vectors: sample + "docs.npy", Lengths: sample + "doclens.npy", IDs: sample + "doc_ids.txt"}
 	docs := searchtest.Load(t, files)
-	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256})
+	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256, Iterations: 1, SampleDocs: 24})
 	src, err := vectors.Open(t.Context(), files)
 	require.NoError(t, err)
 	defer src.Close()

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -59,7 +60,7 @@ func TestTune(t *testing.T) {
 func TestTuneIsCounted(t *testing.T) {
 	e, snap, qs, _ := recallIndex(t)
 	chosen := func() (all []Setting) {
-		tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.95, K: []int{3, 10, 30}})
+		tuning, err := Tune(t.Context(), e, snap, qs[:effort.Cases(20, 40)], TuneOptions{Recall: 0.95, K: []int{3, 10, 30}})
 		require.NoError(t, err)
 		for _, c := range tuning.Classes {
 			all = append(all, c.Setting)
