@@ -176,8 +176,8 @@ func newCore(o *EngineOptions) (*core, error) {
 // the snapshot stays open until then.
 func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinned(snap)}} }
 
-// Close implements [Searcher]. It takes what is searched off devices, if it is on some,
-// and leaves the index open. Other calls wait for the first.
+// Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
+// one, and leaves it open. Other calls wait for the first.
 func (s *searcher) Close() error { return s.close() }
 
 // begin takes what a call searches, which Close waits for until done.

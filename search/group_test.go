@@ -236,7 +236,7 @@ func long(t testing.TB, m maker, docs, passages int) []vectors.Document {
 // Pruned searches find the documents that exhaustive ones do, of one index and of several.
 func TestGroupPruned(t *testing.T) {
 	m := newMaker(3, 16, 30)
-	docs := long(t, m, 600, 6)
+	docs := long(t, m, effort.Cases(300, 600), 6)
 	ix := searchtest.Build(t, 16, docs, nil)
 	e := on(t, ix, 2)
 	parts, err := index.Split(t.Context(), searchtest.Snapshot(t, ix), filepath.Join(t.TempDir(), "parts"), 3, index.ByHash, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -216,8 +217,9 @@ func sharded(t testing.TB, of *index.Index, docs []vectors.Document, n int, byHa
 	}
 	snap := searchtest.Snapshot(t, of)
 	var paths []string
+	dir := testenv.RAMDir(t)
 	for i, part := range parts {
-		path := filepath.Join(t.TempDir(), fmt.Sprintf("part%d.plaid", i))
+		path := filepath.Join(dir, fmt.Sprintf("part%d.plaid", i))
 		_, err := index.Build(context.Background(), path, searchtest.Source(t, snap.Dim(), part), &index.BuildOptions{Codec: snap.Quantizer()})
 		require.NoError(t, err)
 		paths = append(paths, path)

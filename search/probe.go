@@ -162,14 +162,6 @@ func (c candidate) bucket() int  { return int(c.gain() / ((gainSum + 1) / gainBu
 // the floor. A document's own best is lower, and by how much is not known: what
 // counts most is how many query tokens found the document at all (as in EMVB, arXiv
 // 2404.02805, section 4.1), so it is put far below, and as far for each query token.
-//
-// For example two query tokens with two probes each, of scores 0.9 and 0.7 above a
-// floor of 0.6, and 0.5 and 0.4 above a floor of 0.3. The middle probes are 0.1
-// above the floors on average, so what was not seen is put at 5 times 0.1 below
-// them: at 0.1 and −0.2. A document in the lists of 0.7 and 0.4 gains
-// 0.7 − 0.1 + 0.4 + 0.2 = 1.2, one in that of 0.9 alone 0.9 − 0.1 = 0.8. With the
-// floors themselves it would be 0.2 against 0.3: the one that a single token found
-// would be first.
 func (r *run) reach(allowed *allowance) ([]candidate, error) {
 	p := &r.prober
 	r.reached = r.reached[:0]

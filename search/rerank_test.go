@@ -245,7 +245,7 @@ func manyCentroids(t *testing.T, docs []vectors.Document, dim int) *codec.Quanti
 func TestManyCentroids(t *testing.T) {
 	const dim = 16
 	m := newMaker(31, dim, 60)
-	docs := m.Docs("d", effort.Cases(500, 1200), 9)
+	docs := m.Docs("d", effort.Cases(400, 1200), effort.Cases(5, 9))
 	path := filepath.Join(t.TempDir(), "whole.plaid")
 	_, err := index.Build(t.Context(), path, searchtest.Source(t, dim, docs), &index.BuildOptions{Codec: manyCentroids(t, docs, dim)})
 	require.NoError(t, err)
@@ -260,7 +260,7 @@ func TestManyCentroids(t *testing.T) {
 		engines, one = append(engines, on(t, ix, 1+2*(i%2))), ix
 	}
 	several := multi(t, sharded(t, one, docs, 2, false), 2)
-	few := Only(docs[3].ID, docs[4].ID, docs[400].ID)
+	few := Only(docs[3].ID, docs[4].ID, docs[300].ID)
 	found, wanted := 0, 0
 	for range effort.Cases(2, 6) {
 		q := m.query(8)
@@ -300,7 +300,7 @@ func TestManyCentroids(t *testing.T) {
 func TestManyCentroidsOfPassages(t *testing.T) {
 	const dim = 16
 	m := newMaker(33, dim, 60)
-	docs := m.Docs("d", effort.Cases(500, 1200), 9)
+	docs := m.Docs("d", effort.Cases(400, 1200), effort.Cases(5, 9))
 	for i := range docs {
 		p := vectors.Passage{Of: fmt.Sprint("w", i/40), Number: i % 40, Start: i, End: i + 1}
 		payload, err := p.Payload(nil)

@@ -119,9 +119,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 		if err := x.block(ctx, docs); err != nil {
 			return nil, err
 		}
-		if progress != nil {
-			progress(index.Progress{Stage: "exact scores", Done: int64(n), Total: int64(src.Len()), Unit: "documents"})
-		}
+		report(progress, "exact scores", n, src.Len(), "documents")
 	}
 	if err := x.block(ctx, docs); err != nil {
 		return nil, err

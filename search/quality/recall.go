@@ -100,6 +100,12 @@ var LossStages = []search.Stage{search.StageFiltered, search.StageProbe, search.
 // Progress hears how far a measurement is; nil: nobody does.
 type Progress = func(index.Progress)
 
+func report(p Progress, stage string, done, total int, unit string) {
+	if p != nil {
+		p(index.Progress{Stage: stage, Done: int64(done), Total: int64(total), Unit: unit})
+	}
+}
+
 // Reference answers queries exhaustively: the k documents of highest score over
 // the stored vectors, each list in order. Its first n are the result for n.
 func Reference(ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress) ([][]search.Hit, error) {
@@ -129,9 +135,7 @@ func inBatches(ctx context.Context, s search.Searcher, qs []search.Query, o sear
 			return nil, shiftQuery(err, len(results))
 		}
 		results = append(results, part...)
-		if progress != nil {
-			progress(index.Progress{Stage: stage, Done: int64(len(results)), Total: int64(len(qs)), Unit: "queries"})
-		}
+		report(progress, stage, len(results), len(qs), "queries")
 	}
 	return results, nil
 }
@@ -253,9 +257,7 @@ func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o sear
 			return err
 		}
 		done += len(part)
-		if progress != nil {
-			progress(index.Progress{Stage: "missing documents", Done: int64(done), Total: int64(len(jobs)), Unit: "documents"})
-		}
+		report(progress, "missing documents", done, len(jobs), "documents")
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -176,9 +175,7 @@ func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOp
 		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {
 			return nil, fmt.Errorf("%v: %w", s, err)
 		}
-		if o.Progress != nil {
-			o.Progress(index.Progress{Stage: "sweep", Done: int64(i + 1), Total: int64(len(points)), Unit: "settings"})
-		}
+		report(o.Progress, "sweep", i+1, len(points), "settings")
 	}
 	markPareto(points)
 	return points, nil

@@ -228,9 +228,7 @@ func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
 	}
 	u.tried[s] = t
 	u.trials = append(u.trials, t)
-	if u.progress != nil {
-		u.progress(index.Progress{Stage: fmt.Sprintf("tuning k = %d", u.k), Done: int64(len(u.trials)), Unit: "settings"})
-	}
+	report(u.progress, fmt.Sprintf("tuning k = %d", u.k), len(u.trials), 0, "settings")
 	return t, nil
 }
 
