@@ -26,7 +26,7 @@ func TestMultiIsOneIndex(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(41, 32, 60)
 	docs := m.Docs("d", 1500, 8)
-	one := searchtest.Build(t, 32, docs, nil)
+	one := searchtest.Build(t, 32, docs, &index.BuildOptions{SampleDocs: 500})
 	e := on(t, one, 2)
 	var qs []Query
 	for i := range effort.Cases(6, 12) {

@@ -153,7 +153,7 @@ func TestPlan(t *testing.T) {
 func TestFilters(t *testing.T) {
 	m := newMaker(23, 32, 60)
 	docs := m.Docs("d", 2000, 8)
-	ix := searchtest.Build(t, 32, docs, nil)
+	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{SampleDocs: 500})
 	snap := searchtest.Snapshot(t, ix)
 	e := on(t, ix, 2)
 	found, wanted := map[string]int{}, map[string]int{}

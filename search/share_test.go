@@ -101,7 +101,7 @@ func TestShares(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(51, 32, 60)
 	docs := m.Docs("d", 4000, 8)
-	one := searchtest.Build(t, 32, docs, nil)
+	one := searchtest.Build(t, 32, docs, &index.BuildOptions{SampleDocs: 500})
 	e := on(t, one, 2)
 	set := sharded(t, one, docs, 4, true)
 	var shares []*Multi

@@ -247,9 +247,9 @@ func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
 		ix.cache.Lock()
 		ix.damaged = true
 		ix.cache.Unlock()
-		return fmt.Errorf("%s: %w", ix.path, ErrDamaged)
+		err = ErrDamaged
 	}
-	if errors.Is(err, ErrNotSynced) {
+	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotSynced) {
 		return fmt.Errorf("%s: %w", ix.path, err)
 	}
 	return err

@@ -129,10 +129,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 	}
 	hits := make([][]search.Hit, len(x.top))
 	for i, list := range x.top {
-		var err error
-		if hits[i], err = toHits(snap, list, x.k); err != nil {
-			return nil, err
-		}
+		hits[i] = toHits(snap, list, x.k)
 	}
 	return hits, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
-	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -122,21 +121,18 @@ func TestMeasuringKeepsTheDevice(t *testing.T) {
 	asked(2*len(qs), "tuning")
 }
 
-// The ids of exact results are read from mapped pages, which may be gone.
-func TestExactHitsOfACutFile(t *testing.T) {
+// Exact scores need ids, which are read from mapped pages, which may be gone.
+func TestCompressionOfACutFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a mapped file cannot be cut there")
 	}
 	m := searchtest.New(1, 16, 4)
-	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
-	snap := searchtest.Snapshot(t, ix)
-	live, _ := snap.LiveSet()
-	list := []topk.Scored{{Doc: 3, Score: 1}, {Doc: 5, Score: 2}}
-	hits, err := toHits(snap, list, 2)
+	docs := m.Docs("d", 40, 5)
+	ix := searchtest.Build(t, 16, docs, nil)
+	e, snap, qs := engine(t, ix, search.EngineOptions{}), searchtest.Snapshot(t, ix), []search.Query{query(m, 3)}
+	reference, err := Reference(t.Context(), e, qs, 5, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"d5", "d3"}, ids(hits))
 	require.NoError(t, os.Truncate(ix.Path(), 0))
-	_, err = toHits(snap, list, 2)
+	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 16, docs), 5, reference, nil)
 	require.ErrorIs(t, err, storage.ErrCorrupt)
-	require.ErrorIs(t, checkSeen(snap, make([]uint64, len(live))), storage.ErrCorrupt)
 }
