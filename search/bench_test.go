@@ -16,8 +16,6 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
-	"github.com/plaid-ir/plaid/internal/topk"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -79,101 +77,6 @@ func BenchmarkMatches(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkDeviceAlone is what an engine itself takes of a search on a device which
-// answers at once: 5,000 documents, 32 query tokens of 128 dimensions, the best 100.
-func BenchmarkDeviceAlone(b *testing.B) {
-	m := newMaker(1, 128, 16)
-	ix := searchtest.Build(b, 128, m.Docs("d", 5000, 5), nil)
-	d := &instant{scripted: &scripted{}}
-	d.answer.Docs, d.answer.Scores = make([]uint32, 100), make([]float32, 100)
-	for i := range d.answer.Docs {
-		d.answer.Docs[i] = uint32(i * 47 % 5000)
-	}
-	e := onDeviceOf(b, ix, d)
-	q := []Query{m.query(32)}
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := e.SearchBatch(context.Background(), q, Options{K: 100})
-		require.NoError(b, err)
-	}
-}
-
-// instant keeps nothing of what it is asked.
-type instant struct{ *scripted }
-
-func (d *instant) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	d.open++
-	return &instantIndex{scriptedIndex{d.scripted}}, nil
-}
-
-type instantIndex struct{ scriptedIndex }
-
-func (d *instantIndex) Search(context.Context, kernels.Corpus, []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
-	return []kernels.DeviceAnswer{d.answer}, nil
-}
-
-// BenchmarkReached collects the 110,000 or so of 302,688 documents that 24 probes of 32 query
-// tokens reached, and keeps the best 13,063 of them: what a search for a hundred of 48.6 M
-// tokens does. It takes what the lists have said as given. "quickselect" is the choice alone,
-// in the way of [topk.Best]. Queries differ, since processors learn from those before.
-func BenchmarkReached(b *testing.B) {
-	const docs, budget, first, queries = 302_688, 13_063, 1000, 16
-	const all = (docs + reachBlock - 1) / reachBlock * reachBlock
-	rng := rand.New(rand.NewPCG(1, 2))
-	var state [queries][]uint64
-	for q := range state {
-		state[q] = make([]uint64, all)
-		for i := range state[q] {
-			stamp := rng.Uint64N(first) // of an earlier block
-			if rng.Float64() < 0.36 {
-				stamp = first
-			}
-			tokens := 0.0
-			for range 8 {
-				tokens += max(rng.NormFloat64()*0.02, 0)
-			}
-			state[q][i] = stamp<<32 | uint64(gainSum*tokens)
-		}
-	}
-	allowed := make([]uint64, all/64)
-	for i := range docs / 64 {
-		allowed[i] = math.MaxUint64
-	}
-	r := &run{plan: plan{approx: budget}}
-	collect := func(q int) {
-		r.reached = r.reached[:0]
-		for block := range uint32(all / reachBlock) {
-			r.prober.reached = state[q][block*reachBlock : (block+1)*reachBlock]
-			r.collect(allowed, 0, block, first)
-		}
-	}
-	b.Run("collect", func(b *testing.B) {
-		for i := range b.N {
-			collect(i % queries)
-		}
-		b.ReportMetric(float64(len(r.reached)), "candidates")
-	})
-	var reached [queries][]candidate
-	var scored [queries][]topk.Scored
-	for q := range queries {
-		collect(q)
-		reached[q] = append([]candidate(nil), r.reached...)
-		scored[q] = r.prober.scored(reached[q])
-	}
-	b.Run("cut", func(b *testing.B) {
-		for i := range b.N {
-			r.cutReached(reached[i%queries])
-		}
-	})
-	b.Run("quickselect", func(b *testing.B) {
-		some := make([]topk.Scored, len(scored[0])+all)
-		for i := range b.N {
-			some = append(some[:0], scored[i%queries]...)
-			topk.Best(some, budget)
-		}
-	})
 }
 
 // grown is Cranfield several times, each copy of a token vector moved a little: more

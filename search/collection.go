@@ -89,6 +89,13 @@ func (c *collection) versions() []uint64 {
 	return v
 }
 
+// chunkOf is the chunk that has the tokens of a document, and its place in there.
+func chunkOf(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc int, err error) {
+	chunk, doc, _ := snap.Locate(ordinal)
+	ch, err = snap.Chunk(chunk, storage.All)
+	return ch, doc, err
+}
+
 // coverage is that of a search of all parts.
 func (c *collection) coverage() Coverage {
 	docs, _ := c.live()
@@ -173,8 +180,28 @@ func (a *allowance) docs(dst []uint32, g group) []uint32 {
 	return dst
 }
 
-// and is what both allow.
+// noneOf allows nothing, until documents are added to the lists of its parts.
+func noneOf(c *collection) *allowance {
+	a := &allowance{parts: make([]*selection, len(c.parts))}
+	for i := range a.parts {
+		a.parts[i] = &selection{}
+	}
+	return a
+}
+
+// settled makes use of lists that are complete.
+func (a *allowance) settled(c *collection) *allowance {
+	for i, s := range a.parts {
+		s.settled(c.parts[i].snap)
+	}
+	return a.counted()
+}
+
+// and is what both allow; a nil one is not there.
 func (a *allowance) and(b *allowance, c *collection) *allowance {
+	if a == nil {
+		return b
+	}
 	both := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing + b.missing}
 	for i := range both.parts {
 		both.parts[i] = a.parts[i].and(b.parts[i], c.parts[i].snap)

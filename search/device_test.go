@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
@@ -23,22 +24,33 @@ type scripted struct {
 	answer kernels.DeviceAnswer
 	err    error
 	open   int
+	// hear, where set, is told of each attachment, without queries, and of each search.
+	hear func(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) error
 }
 
 func (s *scripted) Info() kernels.DeviceInfo { return kernels.DeviceInfo{Name: "test:0"} }
 
-func (s *scripted) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	if s.err != nil {
-		return nil, s.err
+func (s *scripted) Attach(ctx context.Context, c kernels.Corpus, _ kernels.AttachOptions) (kernels.Attachment, error) {
+	if s.err == nil {
+		s.open++
 	}
-	s.open++
-	return &scriptedIndex{s}, nil
+	if s.hear != nil {
+		if err := s.hear(ctx, c, nil); err != nil {
+			return nil, err
+		}
+	}
+	return &scriptedIndex{s}, s.err
 }
 
 type scriptedIndex struct{ *scripted }
 
-func (s *scriptedIndex) Search(_ context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+func (s *scriptedIndex) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
 	s.asked = append(s.asked, qs)
+	if s.hear != nil {
+		if err := s.hear(ctx, c, qs); err != nil {
+			return nil, err
+		}
+	}
 	out := make([]kernels.DeviceAnswer, len(qs))
 	for i := range out {
 		out[i] = s.answer
@@ -149,38 +161,18 @@ func TestEngineOnDevice(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// keeping is a device that copies the vectors that it is asked for while it may.
-type keeping struct {
-	*scripted
-	vectors [][]float32
-}
-
-func (k *keeping) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	k.open++
-	return &keepingIndex{scriptedIndex{k.scripted}, k}, nil
-}
-
-type keepingIndex struct {
-	scriptedIndex
-	k *keeping
-}
-
-func (a *keepingIndex) Search(_ context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
-	out := make([]kernels.DeviceAnswer, len(qs))
-	for i := range qs {
-		a.k.vectors = append(a.k.vectors, slices.Clone(qs[i].Vectors))
-		out[i] = a.k.answer
-	}
-	return out, nil
-}
-
 // Queries are given to a device as they are scored, one call after the other in the
 // same memory: long ones and short ones, and some with tokens that are left out.
 func TestVectorsOfDeviceQueries(t *testing.T) {
 	m := newMaker(1, 16, 4)
 	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
-	d := &keeping{scripted: &scripted{}}
-	e := onDeviceOf(t, ix, d)
+	var got [][]float32
+	e := onDeviceOf(t, ix, &scripted{hear: func(_ context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) error {
+		for i := range qs {
+			got = append(got, slices.Clone(qs[i].Vectors)) // which are the engine's
+		}
+		return nil
+	}})
 	snap := searchtest.Snapshot(t, ix)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 30 {
@@ -197,14 +189,14 @@ func TestVectorsOfDeviceQueries(t *testing.T) {
 				}
 			}
 		}
-		d.vectors = nil
+		got = nil
 		_, err := e.SearchBatch(context.Background(), qs, Options{})
 		require.NoError(t, err)
-		require.Len(t, d.vectors, len(qs))
+		require.Len(t, got, len(qs))
 		for i := range qs {
 			want, _, err := qs[i].Tokens(snap)
 			require.NoError(t, err)
-			require.Equal(t, want, d.vectors[i])
+			require.Equal(t, want, got[i])
 		}
 	}
 }
@@ -299,7 +291,7 @@ func TestExplainOnDevice(t *testing.T) {
 	defer func(cost float64) { deviceCost.scan = cost }(deviceCost.scan)
 	rng := rand.New(rand.NewPCG(1, 1))
 	stages := map[string]int{}
-	for i := range 10 {
+	for i := range effort.Cases(6, 10) {
 		q := Query{Vectors: kerneltest.UnitVectors(rng, 1, 32)} // whose best documents are in many lists
 		for _, o := range []Options{{K: 10}, {K: 10, Probes: 1}, {K: 10, Mode: Exhaustive}} {
 			deviceCost.scan = float64(1e9 * (i % 2))

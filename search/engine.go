@@ -41,10 +41,20 @@ type EngineOptions struct {
 }
 
 // Engine answers queries from an index in this process. It is a [Searcher].
-type Engine struct {
+type Engine struct{ searcher }
+
+// searcher is what an [Engine] and a [Multi] have in common.
+type searcher struct {
 	*core
-	ix     *index.Index
-	pinned *index.Snapshot // in place of ix
+	of source
+}
+
+// source gives what is to be searched, until done.
+type source func() (c *collection, done func(), err error)
+
+// pinned gives snapshots that somebody else closes.
+func pinned(snaps ...*index.Snapshot) source {
+	return func() (*collection, func(), error) { return collectionOf(snaps...), func() {}, nil }
 }
 
 // core is what engines on the same device share.
@@ -55,6 +65,7 @@ type core struct {
 	stages    stages
 	host      *processor // answers what devices cannot
 	tuned     bool       // what the index has stored counts: it was found on the processor
+	several   bool       // indexes are searched as one
 
 	mu      sync.Mutex
 	closed  bool
@@ -89,16 +100,22 @@ type call struct {
 // New returns an engine for an index. Each search sees the index as it is when
 // the search begins. The context ends waiting for the device, if there is one.
 func New(ctx context.Context, ix *index.Index, o *EngineOptions) (*Engine, error) {
-	return newEngine(ctx, &Engine{ix: ix}, o)
+	return newEngine(ctx, o, func() (*collection, func(), error) {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return nil, nil, err
+		}
+		return collectionOf(snap), func() { _ = snap.Close() }, nil
+	})
 }
 
 // NewAt returns an engine for one snapshot, which the caller closes after the
 // engine.
 func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine, error) {
-	return newEngine(ctx, &Engine{pinned: snap}, o)
+	return newEngine(ctx, o, pinned(snap))
 }
 
-func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error) {
+func newEngine(ctx context.Context, o *EngineOptions, of source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}
 	}
@@ -106,22 +123,20 @@ func newEngine(ctx context.Context, e *Engine, o *EngineOptions) (*Engine, error
 	if err != nil {
 		return nil, err
 	}
-	e.core = c
 	if o.Device != nil {
-		all, done, err := e.collection()
+		all, done, err := of()
 		if err != nil {
 			return nil, err
 		}
+		defer done()
 		how := o.Attach
 		how.Bound = o.Bound
-		d, err := attach(ctx, &processor{bound: o.Bound}, all.first(), o.Device, how)
-		done()
-		if err != nil {
+		if c.stages, err = attach(ctx, c.host, all.first(), o.Device, how); err != nil {
 			return nil, err
 		}
-		c.stages, c.tuned = d, false
+		c.tuned = false
 	}
-	return e, nil
+	return &Engine{searcher{c, of}}, nil
 }
 
 // newCore makes one that searches on the processor.
@@ -159,45 +174,29 @@ func newCore(o *EngineOptions) (*core, error) {
 // At returns an engine that answers from one snapshot where this one searches,
 // with the same device and scheduler. The two end together, when either is closed;
 // the snapshot stays open until then.
-func (e *Engine) At(snap *index.Snapshot) *Engine {
-	return &Engine{core: e.core, pinned: snap}
-}
+func (e *Engine) At(snap *index.Snapshot) *Engine { return &Engine{searcher{e.core, pinned(snap)}} }
 
-// Close implements [Searcher]. It takes the index off the device, if it is on one,
-// and leaves the index open. Other calls wait for the first.
-func (e *Engine) Close() error { return e.close() }
-
-// source gives what is to be searched, until done.
-type source func() (c *collection, done func(), err error)
-
-func (e *Engine) collection() (c *collection, done func(), err error) {
-	if e.pinned != nil {
-		return collectionOf(e.pinned), func() {}, nil
-	}
-	snap, err := e.ix.Snapshot()
-	if err != nil {
-		return nil, nil, err
-	}
-	return collectionOf(snap), func() { _ = snap.Close() }, nil
-}
+// Close implements [Searcher]. It takes the index, or each of several, off its device, if it is on
+// one, and leaves it open. Other calls wait for the first.
+func (s *searcher) Close() error { return s.close() }
 
 // begin takes what a call searches, which Close waits for until done.
-func (c *core) begin(of source) (all *collection, done func(), err error) {
-	c.mu.Lock()
-	closed := c.closed
+func (s *searcher) begin() (all *collection, done func(), err error) {
+	s.mu.Lock()
+	closed := s.closed
 	if !closed {
-		c.running.Add(1)
+		s.running.Add(1)
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	if closed {
 		return nil, nil, ErrClosed
 	}
-	all, release, err := of()
+	all, release, err := s.of()
 	if err != nil {
-		c.running.Done()
+		s.running.Done()
 		return nil, nil, err
 	}
-	return all, func() { release(); c.running.Done() }, nil
+	return all, func() { release(); s.running.Done() }, nil
 }
 
 // searching is the context of a call: it has ended when the caller's has, or the
@@ -242,25 +241,17 @@ func (c *call) requestOf(i int) *request {
 //
 // Errors: [ErrQuery], [ErrOption], [ErrUnknownID], [ErrClosed],
 // [storage.ErrCorrupt], and those of the context and of the device.
-func (e *Engine) Search(ctx context.Context, q Query, o Options) (*Result, error) {
-	return e.searchOne(ctx, e.collection, q, o)
-}
-
-// SearchBatch implements [Searcher].
-func (e *Engine) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
-	return e.batch(ctx, e.collection, qs, o)
-}
-
-func (c *core) searchOne(ctx context.Context, of source, q Query, o Options) (*Result, error) {
-	results, err := c.batch(ctx, of, []Query{q}, o)
+func (s *searcher) Search(ctx context.Context, q Query, o Options) (*Result, error) {
+	results, err := s.SearchBatch(ctx, []Query{q}, o)
 	if err != nil {
 		return nil, ofOne(err)
 	}
 	return &results[0], nil
 }
 
-func (c *core) batch(ctx context.Context, of source, qs []Query, o Options) ([]Result, error) {
-	all, done, err := c.begin(of)
+// SearchBatch implements [Searcher].
+func (s *searcher) SearchBatch(ctx context.Context, qs []Query, o Options) ([]Result, error) {
+	all, done, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
@@ -268,14 +259,14 @@ func (c *core) batch(ctx context.Context, of source, qs []Query, o Options) ([]R
 	if len(qs) == 0 {
 		return []Result{}, ctx.Err()
 	}
-	within := &searching{ctx, c.end}
+	within := &searching{ctx, s.end}
 	var results []Result
 	err = within.Err()
 	if err == nil {
-		results, err = c.answer(within, all, qs, &o)
+		results, err = s.answer(within, all, qs, &o)
 	}
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, s.failed(ctx, err)
 	}
 	return results, nil
 }
@@ -379,13 +370,9 @@ func ofOne(err error) error {
 	return err
 }
 
-// Describe implements [Searcher].
-func (e *Engine) Describe(ctx context.Context) (Description, error) {
-	return e.describe(ctx, e.collection, false)
-}
-
-func (c *core) describe(ctx context.Context, of source, several bool) (d Description, err error) {
-	all, done, err := c.begin(of)
+// Describe implements [Searcher]. Of several indexes Generation is the sum of theirs.
+func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
+	all, done, err := s.begin()
 	if err != nil {
 		return d, err
 	}
@@ -398,7 +385,7 @@ func (c *core) describe(ctx context.Context, of source, several bool) (d Descrip
 	h := snap.Header()
 	d = Description{
 		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
-		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: c.threads,
+		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
 	}
 	d.Docs, d.Tokens = all.live()
 	for i := range all.parts {
@@ -406,9 +393,9 @@ func (c *core) describe(ctx context.Context, of source, several bool) (d Descrip
 			d.Pool = max(d.Pool, n)
 		}
 	}
-	if several {
+	if s.several {
 		all.describeParts(&d)
 	}
-	c.stages.describe(&d)
+	s.stages.describe(&d)
 	return d, nil
 }

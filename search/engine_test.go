@@ -73,7 +73,7 @@ func TestClose(t *testing.T) {
 	m := newMaker(38, 64, 40)
 	ix := searchtest.Build(t, 64, m.Docs("d", 400, 20), nil)
 	q := m.query(32)
-	many := make([]Query, 1<<16)
+	many := make([]Query, 1<<14)
 	for i := range many {
 		many[i] = q
 	}
@@ -122,38 +122,24 @@ func TestClose(t *testing.T) {
 	require.NotEmpty(t, search(t, on(t, ix, 1), q, Options{}).Hits, "the index is open")
 }
 
-// stuck is a device that answers when its context ends.
-type stuck struct {
-	scripted
-	asked chan struct{}
-}
-
-func (s *stuck) Attach(context.Context, kernels.Corpus, kernels.AttachOptions) (kernels.Attachment, error) {
-	return &stuckIndex{scriptedIndex{&s.scripted}, s}, nil
-}
-
-type stuckIndex struct {
-	scriptedIndex
-	s *stuck
-}
-
-func (s *stuckIndex) Search(ctx context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
-	s.s.asked <- struct{}{}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
+// A search that waits for its device ends with the engine.
 func TestCloseOnDevice(t *testing.T) {
 	m := newMaker(1, 16, 4)
 	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
-	d := &stuck{asked: make(chan struct{})}
-	e := onDeviceOf(t, ix, d)
-	errs := make(chan error)
+	asked, errs := make(chan struct{}), make(chan error)
+	e := onDeviceOf(t, ix, &scripted{hear: func(ctx context.Context, _ kernels.Corpus, qs []kernels.DeviceQuery) error {
+		if qs == nil {
+			return nil
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}})
 	go func() {
 		_, err := e.Search(context.Background(), m.query(2), Options{})
 		errs <- err
 	}()
-	<-d.asked
+	<-asked
 	go func() { _ = e.Close() }()
 	require.ErrorIs(t, <-errs, ErrClosed)
 }
@@ -342,7 +328,7 @@ func TestLongDocumentsInParts(t *testing.T) {
 func TestJobsOfLongQueries(t *testing.T) {
 	const dim, longest = 16, 30
 	m := newMaker(8, dim, 60)
-	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64}))
+	snap := searchtest.Snapshot(t, searchtest.Build(t, dim, m.Docs("d", 3000, longest), &index.BuildOptions{Centroids: 64, Iterations: 1, SampleDocs: 200}))
 	live, _ := snap.LiveSet()
 	for _, queryTokens := range []int{1, 128, 40_000} {
 		r := testRun(snap, 2)

@@ -15,10 +15,10 @@ import (
 )
 
 // exampleIndex builds an index of three documents of 4-d vectors.
-func exampleIndex() (ix *index.Index, cleanup func(), err error) {
+func exampleIndex() (ix *index.Index, cleanup func()) {
 	dir, err := os.MkdirTemp("", "plaid")
 	if err != nil {
-		return nil, nil, err
+		log.Fatal(err)
 	}
 	src, err := vectors.FromDocuments(4, []vectors.Document{
 		{ID: "north", Tokens: []float32{1, 0, 0, 0, 0.8, 0.6, 0, 0}},
@@ -26,35 +26,39 @@ func exampleIndex() (ix *index.Index, cleanup func(), err error) {
 		{ID: "west", Tokens: []float32{0, 0, 1, 0, 0, 0, 0, 1}},
 	})
 	if err != nil {
-		return nil, nil, err
+		log.Fatal(err)
 	}
 	path := filepath.Join(dir, "points.plaid")
 	if _, err := index.Build(context.Background(), path, src, &index.BuildOptions{Nbits: 8}); err != nil {
-		return nil, nil, err
+		log.Fatal(err)
 	}
 	if ix, err = index.Open(context.Background(), path, nil); err != nil {
-		return nil, nil, err
+		log.Fatal(err)
 	}
-	return ix, func() { _ = ix.Close(); _ = os.RemoveAll(dir) }, nil
+	return ix, func() { _ = ix.Close(); _ = os.RemoveAll(dir) }
+}
+
+// exampleEngine is an engine over exampleIndex.
+func exampleEngine(o *search.EngineOptions) (e *search.Engine, done func()) {
+	ix, cleanup := exampleIndex()
+	e, err := search.New(context.Background(), ix, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return e, func() { _ = e.Close(); cleanup() }
 }
 
 func ExampleNew() {
-	ix, cleanup, err := exampleIndex()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ix, cleanup := exampleIndex()
 	defer cleanup()
 	e, err := search.New(context.Background(), ix, nil)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer e.Close()
 	res, err := e.Search(context.Background(), search.Query{Vectors: []float32{0, 1, 0, 0}}, search.Options{K: 2, Payload: true})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for _, h := range res.Hits {
 		fmt.Printf("%s %.2f %s\n", h.ID, h.Score, h.Payload)
@@ -65,18 +69,8 @@ func ExampleNew() {
 }
 
 func ExampleEngine_Search() {
-	ix, cleanup, err := exampleIndex()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer cleanup()
-	e, err := search.New(context.Background(), ix, &search.EngineOptions{Threads: 1})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer e.Close()
+	e, done := exampleEngine(&search.EngineOptions{Threads: 1})
+	defer done()
 	q := search.Query{
 		Vectors: []float32{1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
 		Mask:    []bool{true, true, false}, // the third token is padding
@@ -84,8 +78,7 @@ func ExampleEngine_Search() {
 	}
 	res, err := e.Search(context.Background(), q, search.Options{Filter: search.Only("north", "west")})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	for _, h := range res.Hits {
 		fmt.Printf("%s %.2f\n", h.ID, h.Score)
@@ -99,34 +92,21 @@ func ExampleEngine_Search() {
 
 // A filter by a condition is made once and used by any number of searches.
 func ExampleWhere() {
-	ix, cleanup, err := exampleIndex()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer cleanup()
-	e, err := search.New(context.Background(), ix, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer e.Close()
+	e, done := exampleEngine(nil)
+	defer done()
 	expr, err := condition.Parse("title LIKE ? OR _id = ?")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	cond, err := expr.Bind("s%", "west")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	filter := search.Where(cond)
 	for _, v := range [][]float32{{0, 1, 0, 0}, {0, 0, 1, 0}} {
 		res, err := e.Search(context.Background(), search.Query{Vectors: v, Filter: filter}, search.Options{})
 		if err != nil {
-			fmt.Println(err)
-			return
+			log.Fatal(err)
 		}
 		for _, h := range res.Hits {
 			fmt.Printf("%s %.2f\n", h.ID, h.Score)
@@ -140,39 +120,16 @@ func ExampleWhere() {
 }
 
 func ExampleEngine_Explain() {
-	ix, cleanup, err := exampleIndex()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer cleanup()
-	e, err := search.New(context.Background(), ix, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer e.Close()
+	e, done := exampleEngine(nil)
+	defer done()
 	q := search.Query{Vectors: []float32{0, 1, 0, 0}}
 	x, err := e.Explain(context.Background(), q, "north", search.Options{K: 1})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	fmt.Printf("%s: %s, score %.2f, best token %d\n", x.ID, x.Stage, x.Score, x.Matches[0].DocToken)
 	// Output:
 	// north: outranked, score 0.60, best token 1
-}
-
-// exampleEngine is an engine over exampleIndex.
-func exampleEngine(o *search.EngineOptions) (e *search.Engine, done func()) {
-	ix, cleanup, err := exampleIndex()
-	if err != nil {
-		log.Fatal(err)
-	}
-	if e, err = search.New(context.Background(), ix, o); err != nil {
-		log.Fatal(err)
-	}
-	return e, func() { _ = e.Close(); cleanup() }
 }
 
 // Queries with the same options go in together. Each may have a filter of its own.

@@ -6,9 +6,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Stage is where a document left a search.
@@ -76,27 +78,19 @@ type trace struct {
 
 // Explain answers the query and tells what became of the document. It is an
 // error ([ErrUnknownID]) if the id names no live document. Of a document that is stored
-// as passages the one is explained that scores most. The search of a device is told by
-// the processor.
-func (e *Engine) Explain(ctx context.Context, q Query, id string, o Options) (*Explanation, error) {
-	return e.explain(ctx, e.collection, q, id, o)
-}
-
-// Trace is the Stage of Explain without the rest.
-func (e *Engine) Trace(ctx context.Context, q Query, id string, o Options) (Stage, error) {
-	return e.trace(ctx, e.collection, q, id, o)
-}
-
-func (c *core) explain(ctx context.Context, of source, q Query, id string, o Options) (x *Explanation, err error) {
-	err = c.follow(ctx, of, q, id, o, func(all *collection, t *trace) (err error) {
+// as passages the one is explained that scores most, of an id that several indexes have the
+// first document. The search of a device is told by the processor.
+func (s *searcher) Explain(ctx context.Context, q Query, id string, o Options) (x *Explanation, err error) {
+	err = s.follow(ctx, q, id, o, func(all *collection, t *trace) (err error) {
 		x, err = explanation(all, &q, t)
 		return err
 	})
 	return x, err
 }
 
-func (c *core) trace(ctx context.Context, of source, q Query, id string, o Options) (stage Stage, err error) {
-	err = c.follow(ctx, of, q, id, o, func(_ *collection, t *trace) error {
+// Trace is the Stage of Explain without the rest.
+func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (stage Stage, err error) {
+	err = s.follow(ctx, q, id, o, func(_ *collection, t *trace) error {
 		stage = t.stage
 		return nil
 	})
@@ -104,34 +98,34 @@ func (c *core) trace(ctx context.Context, of source, q Query, id string, o Optio
 }
 
 // follow searches, and tells what became of a document.
-func (c *core) follow(ctx context.Context, of source, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
+func (s *searcher) follow(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
 	if o.Group != "" || o.Feedback != nil {
 		return fmt.Errorf("%w: a search is explained without group and feedback", ErrOption)
 	}
-	all, done, err := c.begin(of)
+	all, done, err := s.begin()
 	if err != nil {
 		return err
 	}
 	defer done()
 	defer func() {
 		if err != nil {
-			err = ofOne(c.failed(ctx, err))
+			err = ofOne(s.failed(ctx, err))
 		}
 	}()
 	defer storage.Guard(all.first().Path(), &err)()
-	within := &searching{ctx, c.end}
+	within := &searching{ctx, s.end}
 	if err := within.Err(); err != nil {
 		return err
 	}
-	t, err := c.find(within, all, q, id)
+	t, err := s.find(within, all, q, id)
 	if err != nil {
 		return err
 	}
-	call, err := c.call(within, all, []Query{q}, &o)
+	call, err := s.call(within, all, []Query{q}, &o)
 	if err != nil {
 		return err
 	}
-	if err := c.stages.follow(within, call, t); err != nil {
+	if err := s.stages.follow(within, call, t); err != nil {
 		return err
 	}
 	return tell(all, t)
@@ -164,8 +158,7 @@ func (c *core) find(ctx context.Context, all *collection, q Query, id string) (*
 func explanation(all *collection, q *Query, t *trace) (_ *Explanation, err error) {
 	snap := t.part.snap
 	defer storage.Guard(snap.Path(), &err)()
-	chunk, doc, _ := snap.Locate(t.ordinal)
-	ch, err := snap.Chunk(chunk, storage.All)
+	ch, doc, err := chunkOf(snap, t.ordinal)
 	if err != nil {
 		return nil, err
 	}
@@ -263,4 +256,120 @@ func (t *trace) finish(top []located) {
 			t.stage, t.rank = StageReturned, i+1
 		}
 	}
+}
+
+// matchHits tells which tokens of hits matched, given where they are and the query.
+func (r *run) matchHits(hits []Hit, at []located, vectors, weights []float32) error {
+	q := &r.call.queries[r.at]
+	return r.forEach(len(hits), func(i int) (err error) {
+		defer at[i].part.guard(r.call, &err)()
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		snap := at[i].part.snap
+		ch, doc, err := chunkOf(snap, at[i].ordinal)
+		if err != nil {
+			return err
+		}
+		hits[i].Tokens = int(ch.Offsets[doc+1] - ch.Offsets[doc])
+		hits[i].Matches = matches(q, snap.Codec(), ch, doc, vectors, weights, r.bestTokens(ch, doc))
+		return nil
+	})
+}
+
+// bestTokens is for each query token the token of a document, which is not empty, that
+// scores highest, the first of several.
+func (r *run) bestTokens(ch *kernels.Chunk, doc int) []int {
+	n, first := r.query.Len(), int(ch.Offsets[doc])
+	best, products, top := make([]int, n), make([]float64, n), make([]float64, n)
+	for t := first; t < int(ch.Offsets[doc+1]); t++ {
+		r.query.Maxima(products, ch, t, t+1, kernels.Fine)
+		if t == first {
+			copy(top, products)
+			continue
+		}
+		for i, x := range products {
+			if x > top[i] {
+				top[i], best[i] = x, t-first
+			}
+		}
+	}
+	return slices.Clip(best)
+}
+
+// GridScores say where in a picture the tokens of a query are.
+type GridScores struct {
+	// Rows and Columns are those of [vectors.Grid], also where tiles of cells were pooled.
+	Rows    int `json:"rows"`
+	Columns int `json:"columns"`
+	// Special is how many tokens of the document are no cells.
+	Special int `json:"special"`
+	// Scores has an entry for each of [Explanation].Matches, in the same order.
+	Scores []CellScores `json:"scores"`
+}
+
+// CellScores are the inner products of a query token with the tokens of a page, rounded to
+// four decimals, without the token's weight.
+type CellScores struct {
+	QueryToken int `json:"query_token"` // its number in the query, from 0
+	// Cells are in order row after row, from the top left. The cells of a pooled tile have
+	// what the tile has.
+	Cells []float32 `json:"cells"`
+	// Special are those of tokens that are no cells, in their order.
+	Special []float32 `json:"special"`
+}
+
+// picture adds to an explanation what its document is as a page.
+func (x *Explanation) picture(snap *index.Snapshot, query []float32, of []int, ch *kernels.Chunk, doc int) error {
+	payload, err := snap.Payload(x.Ordinal)
+	if err != nil {
+		return err
+	}
+	page, err := vectors.PageOf(payload)
+	if page == nil {
+		if err != nil {
+			x.NoGrid = err.Error() // another program has stored it
+		}
+		return nil
+	}
+	x.Image = page.Image
+	if page.Grid == nil {
+		return nil
+	}
+	stored, side, err := snap.Grid(page, x.Tokens)
+	switch {
+	case err != nil:
+		x.NoGrid = err.Error()
+		return nil
+	case side == 0:
+		x.NoGrid = "tokens were pooled, and not as tiles: which cells they stand for is not known"
+		return nil
+	}
+	g := &GridScores{Rows: page.Grid.Rows, Columns: page.Grid.Columns, Special: x.Tokens - stored.Cells(), Scores: make([]CellScores, len(x.Matches))}
+	dim, first := snap.Dim(), int(ch.Offsets[doc])
+	products := make([][]float32, len(x.Matches))
+	for i := range products {
+		products[i] = make([]float32, x.Tokens)
+	}
+	for t := range x.Tokens {
+		token := kernels.OracleDecode(snap.Codec(), ch, first+t)
+		for i := range products {
+			sum := 0.0
+			for j, v := range query[of[i]*dim : (of[i]+1)*dim] {
+				sum += float64(float64(v) * token[j])
+			}
+			products[i][t] = float32(math.Round(sum*1e4) / 1e4)
+		}
+	}
+	for i, p := range products {
+		s := CellScores{QueryToken: x.Matches[i].QueryToken, Cells: make([]float32, 0, page.Grid.Cells()), Special: make([]float32, 0, g.Special)}
+		for cell := range page.Grid.Cells() {
+			row, column := cell/g.Columns/side, cell%g.Columns/side
+			s.Cells = append(s.Cells, p[stored.First+row*stored.Columns+column])
+		}
+		s.Special = append(append(s.Special, p[:stored.First]...), p[stored.End():]...)
+		g.Scores[i] = s
+	}
+	x.Grid = g
+	return nil
 }

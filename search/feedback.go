@@ -198,13 +198,6 @@ type Evidence interface {
 // FeedbackTokens is how many tokens of each of some documents feedback looks at, 1 at least.
 func FeedbackTokens(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
 
-// completed has the defaults.
-func (f *Feedback) completed() Feedback {
-	c := *f
-	c.Terms, c.Weight = cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
-	return c
-}
-
 // term is a centroid of documents.
 type term struct {
 	code   uint32
@@ -213,7 +206,7 @@ type term struct {
 
 // Expand is a query of a dimension with the tokens that feedback adds.
 func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Query, error) {
-	full := f.completed()
+	terms, usual := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, usualWeight)
 	var docs [2]map[uint32]int // good, bad
 	var of [2]int
 	var codes []uint32
@@ -240,9 +233,9 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 	if out.Weights == nil {
 		out.Weights = slices.Repeat([]float32{1}, n)
 	}
-	for side, weight := range []float64{full.Weight, -full.Weight * unlikeShare} {
+	for side, weight := range []float64{usual, -usual * unlikeShare} {
 		best := weigh(docs[side], of[side], codes, have, live)
-		best = best[:min(len(best), full.Terms)]
+		best = best[:min(len(best), terms)]
 		if len(best) == 0 {
 			continue
 		}
@@ -332,19 +325,12 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 }
 
 func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	sums := newSums(len(codes), e.c.first().Dim())
+	dim := e.c.first().Dim()
+	sums := slices.Collect(slices.Chunk(make([]float32, len(codes)*dim), dim))
 	err := e.each(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
 		return Sums(ctx, snap, ordinals, tokens, codes, sums)
 	})
 	return sums, err
-}
-
-func newSums(n, dim int) [][]float32 {
-	sums := make([][]float32, n)
-	for i := range sums {
-		sums[i] = make([]float32, dim)
-	}
-	return sums
 }
 
 func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
@@ -365,8 +351,7 @@ func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, mos
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		chunk, doc, _ := snap.Locate(ordinal)
-		ch, err := snap.Chunk(chunk, storage.All)
+		ch, doc, err := chunkOf(snap, ordinal)
 		if err != nil {
 			return err
 		}
@@ -388,11 +373,7 @@ func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens
 	var whole []wholeKey
 	parts := map[wholeKey][]uint32{}
 	for _, ordinal := range ordinals {
-		key := wholeKey{ordinal: ordinal}
-		if passages.Contains(ordinal) {
-			key = wholeKey{}
-			key.id, _ = snap.PassageOf(ordinal)
-		}
+		key := wholeOf(snap, passages, ordinal)
 		if parts[key] == nil {
 			whole = append(whole, key)
 		}

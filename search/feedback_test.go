@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
@@ -166,7 +167,7 @@ func addedByFeedback(t require.TestingT, q Query, f *Feedback, snaps []*index.Sn
 				row[j] = float32(x)
 			}
 			if weight(code) > 0 {
-				unit(row, groupDim)
+				codec.Normalize(row, groupDim)
 				out.Vectors = append(out.Vectors, row...)
 				out.Weights = append(out.Weights, float32(f.Weight*[]float64{1, -.5}[i]*weight(code)))
 			}
@@ -234,7 +235,7 @@ func TestFeedbackModel(t *testing.T) {
 		}
 		defer e.Close()
 		q := Query{Vectors: m.Tokens(rapid.IntRange(1, 4).Draw(t, "query"))}
-		unit(q.Vectors, groupDim)
+		codec.Normalize(q.Vectors, groupDim)
 		f := &Feedback{
 			Docs: rapid.IntRange(0, 4).Draw(t, "docs"), Terms: rapid.IntRange(1, 5).Draw(t, "terms"), Weight: rapid.SampledFrom([]float64{.5, 3}).Draw(t, "weight"),
 			Like:   rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 2, rapid.ID).Draw(t, "like"),

@@ -82,29 +82,22 @@ func (f *Filter) allowance(ctx context.Context, c *collection) (*allowance, erro
 	return allowed, err
 }
 
-func (f *Filter) findAllowance(ctx context.Context, c *collection) (*allowance, error) {
+func (f *Filter) findAllowance(ctx context.Context, c *collection) (all *allowance, err error) {
 	if f.Docs != nil {
 		if len(c.parts) > 1 {
 			return nil, fmt.Errorf("%w: filter: a set of ordinals, which name no document where several indexes are searched", ErrOption)
 		}
-		docs := (&allowance{parts: []*selection{selected(f.Docs, c.first())}}).counted()
-		if f.IDs == nil && f.Where == nil {
-			return docs, nil
-		}
-		rest := *f
-		rest.Docs = nil
-		s, err := rest.findAllowance(ctx, c)
+		all = (&allowance{parts: []*selection{selected(f.Docs, c.first())}}).counted()
+	}
+	if f.IDs != nil || f.Docs == nil && f.Where == nil {
+		listed, err := include(ctx, c, "filter", f.IDs, f.AllowMissing)
 		if err != nil {
 			return nil, err
 		}
-		return s.and(docs, c), nil
+		all = all.and(listed, c)
 	}
-	var listed *allowance
-	if f.IDs != nil || f.Where == nil {
-		var err error
-		if listed, err = include(ctx, c, "filter", f.IDs, f.AllowMissing); err != nil || f.Where == nil {
-			return listed, err
-		}
+	if f.Where == nil {
+		return all, nil
 	}
 	snaps := make([]*index.Snapshot, len(c.parts))
 	for i := range snaps {
@@ -118,10 +111,7 @@ func (f *Filter) findAllowance(ctx context.Context, c *collection) (*allowance, 
 	for i, snap := range snaps {
 		found.parts[i] = selected(docs[i], snap)
 	}
-	if listed != nil {
-		return listed.and(found, c), nil
-	}
-	return found.counted(), nil
+	return all.and(found.counted(), c), nil
 }
 
 // selected are the documents of a set that a search may return.
@@ -132,18 +122,12 @@ func selected(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 		s.list = slices.DeleteFunc(docs.ToArray(), func(d uint32) bool { return int(d/64) >= len(live) || !inSet(live, d) })
 		return s.settled(snap)
 	}
-	s.set = make([]uint64, len(live))
-	for it := docs.ManyIterator(); ; {
-		var some [256]uint32
-		n := it.NextMany(some[:])
-		for n > 0 && int(some[n-1]/64) >= len(live) { // ascending
-			n--
-		}
-		if n == 0 {
-			break
-		}
-		mark(s.set, some[:n])
+	if end := 64 * uint64(len(live)); uint64(docs.Maximum()) >= end {
+		docs = docs.Clone()
+		docs.RemoveRange(end, 1<<32)
 	}
+	s.set = make([]uint64, len(live))
+	docs.WriteDenseTo(s.set)
 	for w := range s.set {
 		s.set[w] &= live[w]
 	}
@@ -248,30 +232,25 @@ func (o *Options) allowance(ctx context.Context, c *collection) (*allowance, err
 		}
 		return all.counted(), nil
 	}
-	var listed *allowance
+	var all *allowance
 	if o.Mode == Candidates {
-		var err error
-		if listed, err = include(ctx, c, "candidates", o.Candidates, o.AllowMissing); err != nil {
-			return nil, err
+		listed, err := include(ctx, c, "candidates", o.Candidates, o.AllowMissing)
+		if err != nil || o.Filter == nil {
+			return listed, err
 		}
-	}
-	if o.Filter == nil {
-		return listed, nil
+		all = listed
 	}
 	f, err := o.Filter.allowance(ctx, c)
-	if err != nil || listed == nil {
-		return f, err
+	if err != nil {
+		return nil, err
 	}
-	return listed.and(f, c), nil
+	return all.and(f, c), nil
 }
 
 // include looks ids up, in each part, and includes the documents that a search may
 // return, with a longer document its passages. An id that no part has is missing.
 func include(ctx context.Context, c *collection, what string, ids []string, allowMissing bool) (*allowance, error) {
-	a := &allowance{parts: make([]*selection, len(c.parts))}
-	for i := range a.parts {
-		a.parts[i] = &selection{}
-	}
+	a := noneOf(c)
 	absent := make([][]string, len(c.parts)) // in order
 	for i := range c.parts {
 		snap := c.parts[i].snap
@@ -304,27 +283,20 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 			a.missing++
 		}
 	}
-	for i, s := range a.parts {
-		s.settled(c.parts[i].snap)
-	}
-	return a.counted(), nil
+	return a.settled(c), nil
 }
 
 // allowHits lets through what has been found.
 func allowHits(c *collection, hits []Hit) *allowance {
-	a := &allowance{parts: make([]*selection, len(c.parts))}
-	for i := range a.parts {
-		a.parts[i] = &selection{}
-	}
+	a := noneOf(c)
 	for i := range hits {
 		s := a.parts[hits[i].Part]
 		s.list = append(s.list, hits[i].Ordinal)
 	}
-	for i, s := range a.parts {
+	for _, s := range a.parts {
 		slices.Sort(s.list)
-		s.settled(c.parts[i].snap)
 	}
-	return a.counted()
+	return a.settled(c)
 }
 
 // docs appends the documents in ascending order.

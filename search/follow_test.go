@@ -88,27 +88,6 @@ func TestEngineFollows(t *testing.T) {
 	wg.Wait()
 }
 
-// lineages keeps what a device is told of the index.
-type lineages struct {
-	scripted
-	seen []uint64
-}
-
-func (l *lineages) Attach(_ context.Context, c kernels.Corpus, _ kernels.AttachOptions) (kernels.Attachment, error) {
-	l.seen = append(l.seen, c.Lineage())
-	return &lineagesIndex{scriptedIndex{&l.scripted}, l}, nil
-}
-
-type lineagesIndex struct {
-	scriptedIndex
-	l *lineages
-}
-
-func (l *lineagesIndex) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
-	l.l.seen = append(l.l.seen, c.Lineage())
-	return l.scriptedIndex.Search(ctx, c, qs)
-}
-
 // A device learns that the file is another one, though its generation has the
 // same number, and nothing of a deletion.
 func TestDeviceFollows(t *testing.T) {
@@ -121,7 +100,11 @@ func TestDeviceFollows(t *testing.T) {
 	ix, err := index.Open(ctx, path, nil)
 	require.NoError(t, err)
 	defer ix.Close()
-	d := &lineages{}
+	var seen []uint64
+	d := &scripted{hear: func(_ context.Context, c kernels.Corpus, _ []kernels.DeviceQuery) error {
+		seen = append(seen, c.Lineage())
+		return nil
+	}}
 	e := onDeviceOf(t, ix, d)
 	search(t, e, m.query(3), Options{})
 	_, err = source.BackupTo(ctx, path, nil)
@@ -130,9 +113,9 @@ func TestDeviceFollows(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, changed)
 	search(t, e, m.query(3), Options{})
-	require.Len(t, d.seen, 3)
-	require.Equal(t, d.seen[0], d.seen[1])
-	require.NotEqual(t, d.seen[1], d.seen[2])
+	require.Len(t, seen, 3)
+	require.Equal(t, seen[0], seen[1])
+	require.NotEqual(t, seen[1], seen[2])
 
 	live := onDeviceOf(t, source, d)
 	_, _, err = source.Delete(ctx, []string{"d1"})
@@ -140,6 +123,6 @@ func TestDeviceFollows(t *testing.T) {
 	search(t, live, m.query(3), Options{})
 	require.NoError(t, source.Compact(ctx, nil))
 	search(t, live, m.query(3), Options{})
-	require.Equal(t, d.seen[3], d.seen[4])
-	require.Equal(t, d.seen[4], d.seen[5], "a compaction keeps ordinals")
+	require.Equal(t, seen[3], seen[4])
+	require.Equal(t, seen[4], seen[5], "a compaction keeps ordinals")
 }

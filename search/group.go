@@ -7,9 +7,9 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -127,6 +127,15 @@ type wholeKey struct {
 	ordinal uint32
 }
 
+// wholeOf is the key of the document that an ordinal of a part is of, without the part.
+func wholeOf(snap *index.Snapshot, passages *roaring.Bitmap, ordinal uint32) wholeKey {
+	if !passages.Contains(ordinal) {
+		return wholeKey{ordinal: ordinal}
+	}
+	id, _ := snap.PassageOf(ordinal)
+	return wholeKey{id: id}
+}
+
 // wholes adds the documents of ranked passages that are not among docs yet, by their best
 // passages.
 func (r *run) wholes(top []located, found map[wholeKey]*whole, docs []*whole) ([]*whole, error) {
@@ -135,15 +144,13 @@ func (r *run) wholes(top []located, found map[wholeKey]*whole, docs []*whole) ([
 		if err != nil {
 			return nil, err
 		}
-		key := wholeKey{part: l.part.at, ordinal: l.ordinal}
-		id := ""
-		if passages.Contains(l.ordinal) {
-			id, _ = l.part.snap.PassageOf(l.ordinal)
-			key.id, key.ordinal = id, 0
-		} else {
-			id = l.part.snap.ID(l.ordinal)
-		}
+		key := wholeOf(l.part.snap, passages, l.ordinal)
+		key.part = l.part.at
 		if found[key] == nil {
+			id := key.id
+			if !passages.Contains(l.ordinal) {
+				id = l.part.snap.ID(l.ordinal)
+			}
 			d := &whole{part: l.part, id: id, score: l.score, best: l.score, passages: []located{l}}
 			found[key] = d
 			docs = append(docs, d)
@@ -184,17 +191,24 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 		if err != nil {
 			return err
 		}
-		eachAllowed(all, allowed.parts[at], p, func(ordinal uint32) {
+		live, _ := p.snap.LiveSet()
+		for it := all.Iterator(); it.HasNext(); {
+			ordinal := it.Next()
+			if !inSet(live, ordinal) || !allowed.parts[at].has(ordinal) {
+				continue
+			}
 			id, _ := p.snap.PassageOf(ordinal)
 			key := wholeKey{part: at, id: id}
 			if m := members[key]; len(m) == 0 || m[0] != ordinal {
 				members[key] = append(m, ordinal)
 			}
-		})
+		}
 	}
 	of := func(d *whole) []uint32 { return members[wholeKey{part: d.part.at, id: d.id}] }
 	// Passages that the search has not scored may need rows of S that are not there.
-	err := r.fillRows(len(fresh), func(i int) error { return r.requireWhole(fresh[i], of(fresh[i])) })
+	err := r.fillRows(len(fresh), func(i int) error {
+		return r.eachPassage(fresh[i], of(fresh[i]), func(_ uint32, ch *kernels.Chunk, lo, hi int) { r.query.RequireTokens(ch, lo, hi) })
+	})
 	if err != nil {
 		return err
 	}
@@ -205,54 +219,38 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 	return err
 }
 
-func eachAllowed(docs *roaring.Bitmap, allowed *selection, p *part, fn func(ordinal uint32)) {
-	live, _ := p.snap.LiveSet()
-	for it := docs.Iterator(); it.HasNext(); {
-		if o := it.Next(); inSet(live, o) && allowed.has(o) {
-			fn(o)
-		}
-	}
-}
-
-// requireWhole asks for the rows of S that the passages of a document need.
-func (r *run) requireWhole(d *whole, ordinals []uint32) (err error) {
+// eachPassage calls fn with the tokens of the passages of a document.
+func (r *run) eachPassage(d *whole, ordinals []uint32, fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer d.part.guard(r.call, &err)()
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		chunk, doc, _ := d.part.snap.Locate(o)
-		ch, err := d.part.snap.Chunk(chunk, storage.All)
+		ch, doc, err := chunkOf(d.part.snap, o)
 		if err != nil {
 			return err
 		}
-		r.query.RequireTokens(ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
+		fn(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
 	}
 	return nil
 }
 
 // scoreWhole scores all passages of a document, and the document by them.
-func (r *run) scoreWhole(d *whole, ordinals []uint32) (err error) {
-	defer d.part.guard(r.call, &err)()
+func (r *run) scoreWhole(d *whole, ordinals []uint32) error {
 	n := r.query.Len()
 	own, all := make([]float64, n), make([]float64, n)
 	d.passages = d.passages[:0]
-	for i, o := range ordinals {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		chunk, doc, _ := d.part.snap.Locate(o)
-		ch, err := d.part.snap.Chunk(chunk, storage.All)
-		if err != nil {
-			return err
-		}
-		r.query.Maxima(own, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]), kernels.Fine)
-		d.passages = append(d.passages, located{d.part, o, r.query.Total(own, kernels.Fine)})
-		if i == 0 {
+	err := r.eachPassage(d, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
+		r.query.Maxima(own, ch, lo, hi, kernels.Fine)
+		if len(d.passages) == 0 {
 			copy(all, own)
 		} else {
 			kernels.MergeMaxima(all, own)
 		}
+		d.passages = append(d.passages, located{d.part, o, r.query.Total(own, kernels.Fine)})
+	})
+	if err != nil {
+		return err
 	}
 	slices.SortFunc(d.passages, func(a, b located) int {
 		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})

@@ -2,12 +2,10 @@ package search
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -186,7 +185,7 @@ func TestGroupModel(t *testing.T) {
 			require.NoError(t, snap.Close())
 			for range 3 {
 				q := Query{Vectors: m.Tokens(rapid.IntRange(1, 5).Draw(t, "query"))}
-				unit(q.Vectors, groupDim)
+				codec.Normalize(q.Vectors, groupDim)
 				o := Options{
 					K: rapid.IntRange(1, 9).Draw(t, "k"), Group: rapid.SampledFrom(Groupings()).Draw(t, "group"),
 					Passages: rapid.IntRange(0, 4).Draw(t, "shown"), Payload: rapid.Bool().Draw(t, "payload"), Matches: rapid.Bool().Draw(t, "matches"),
@@ -219,18 +218,6 @@ func TestGroupModel(t *testing.T) {
 	})
 }
 
-func unit(v []float32, dim int) {
-	for ; len(v) >= dim; v = v[dim:] {
-		sum := 0.0
-		for _, x := range v[:dim] {
-			sum += float64(x) * float64(x)
-		}
-		for j := range dim {
-			v[j] = float32(float64(v[j]) / math.Sqrt(sum))
-		}
-	}
-}
-
 // long is an index of documents, each of some passages that have to do with each other.
 func long(t testing.TB, m maker, docs, passages int) []vectors.Document {
 	var all []vectors.Document
@@ -249,8 +236,8 @@ func long(t testing.TB, m maker, docs, passages int) []vectors.Document {
 // Pruned searches find the documents that exhaustive ones do, of one index and of several.
 func TestGroupPruned(t *testing.T) {
 	m := newMaker(3, 16, 30)
-	docs := long(t, m, 600, 6)
-	ix := buildIn(t, 16, docs)
+	docs := long(t, m, effort.Cases(300, 600), 6)
+	ix := searchtest.Build(t, 16, docs, nil)
 	e := on(t, ix, 2)
 	parts, err := index.Split(t.Context(), searchtest.Snapshot(t, ix), filepath.Join(t.TempDir(), "parts"), 3, index.ByHash, nil)
 	require.NoError(t, err)
@@ -258,7 +245,7 @@ func TestGroupPruned(t *testing.T) {
 	several := multi(t, set, 2)
 	for _, group := range Groupings() {
 		hit, all := 0, 0
-		for range effort.Cases(8, 15) {
+		for range effort.Cases(5, 15) {
 			q := m.query(8)
 			o := Options{K: 10, Group: group, Passages: 3}
 			want := search(t, e, q, with(o, func(o *Options) { o.Mode = Exhaustive }))
@@ -283,21 +270,9 @@ func TestGroupPruned(t *testing.T) {
 	}
 }
 
-func buildIn(t testing.TB, dim int, docs []vectors.Document) *index.Index {
-	path := filepath.Join(t.TempDir(), "long.plaid")
-	src, err := vectors.FromDocuments(dim, docs)
-	require.NoError(t, err)
-	_, err = index.Build(context.Background(), path, src, nil)
-	require.NoError(t, err)
-	ix, err := index.Open(context.Background(), path, &index.Options{Write: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ix.Close()) })
-	return ix
-}
-
 func TestGroupHits(t *testing.T) {
 	m := newMaker(5, 16, 8)
-	ix := buildIn(t, 16, long(t, m, 20, 4))
+	ix := searchtest.Build(t, 16, long(t, m, 20, 4), nil)
 	e := on(t, ix, 1)
 	q := m.query(4)
 	res := search(t, e, q, Options{K: 3, Group: GroupBest, Passages: 2, Payload: true})
@@ -336,7 +311,7 @@ func TestGroupHits(t *testing.T) {
 // The matches of a hit are those that an explanation tells.
 func TestMatches(t *testing.T) {
 	m := newMaker(6, 16, 8)
-	ix := buildIn(t, 16, long(t, m, 30, 4))
+	ix := searchtest.Build(t, 16, long(t, m, 30, 4), nil)
 	e := on(t, ix, 2)
 	q := m.query(6)
 	q.Mask = []bool{true, false, true, true, true, true}

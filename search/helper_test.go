@@ -1,8 +1,11 @@
 package search
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -11,8 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // maker draws clustered documents and queries.
@@ -26,26 +31,27 @@ func (m maker) query(tokens int) Query { return Query{Vectors: m.Tokens(tokens)}
 func on(t testing.TB, ix *index.Index, threads int) *Engine {
 	t.Helper()
 	e, err := New(context.Background(), ix, &EngineOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return e
+	return untilEnd(t, e, err)
 }
 
 func at(t testing.TB, snap *index.Snapshot, threads int) *Engine {
 	t.Helper()
 	e, err := NewAt(context.Background(), snap, &EngineOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return e
+	return untilEnd(t, e, err)
 }
 
 // onDeviceOf returns an engine that searches on a device.
 func onDeviceOf(t testing.TB, ix *index.Index, d kernels.Device) *Engine {
 	t.Helper()
 	e, err := New(context.Background(), ix, &EngineOptions{Threads: 2, Device: d})
+	return untilEnd(t, e, err)
+}
+
+func untilEnd[S Searcher](t testing.TB, s S, err error) S {
+	t.Helper()
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return e
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
 }
 
 func search(t testing.TB, e *Engine, q Query, o Options) *Result {
@@ -134,13 +140,7 @@ func (o *oracle) rank(q Query, allowed map[string]bool) []truth {
 		}
 	}
 	slices.SortFunc(out, func(a, b truth) int {
-		if a.score != b.score {
-			if a.score > b.score {
-				return -1
-			}
-			return 1
-		}
-		return int(a.ordinal) - int(b.ordinal)
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.ordinal, b.ordinal))
 	})
 	return out
 }
@@ -201,4 +201,100 @@ func testRun(snap *index.Snapshot, threads int) *run {
 		ctx: context.Background(), group: c.group(0), scorer: snap.Scorer(), query: snap.Scorer().NewQuery(), threads: threads,
 		call: &call{coll: c, turn: turn{s: s, end: context.Background()}},
 	}
+}
+
+// sharded builds documents as n indexes with the codec of another one: by the order of
+// documents, or by the hashes of their ids.
+func sharded(t testing.TB, of *index.Index, docs []vectors.Document, n int, byHash bool) *index.Set {
+	t.Helper()
+	parts := make([][]vectors.Document, n)
+	for i, d := range docs {
+		p := i * n / len(docs)
+		if byHash {
+			p = index.Place(d.ID, n)
+		}
+		parts[p] = append(parts[p], d)
+	}
+	snap := searchtest.Snapshot(t, of)
+	var paths []string
+	dir := testenv.RAMDir(t)
+	for i, part := range parts {
+		path := filepath.Join(dir, fmt.Sprintf("part%d.plaid", i))
+		_, err := index.Build(context.Background(), path, searchtest.Source(t, snap.Dim(), part), &index.BuildOptions{Codec: snap.Quantizer()})
+		require.NoError(t, err)
+		paths = append(paths, path)
+	}
+	return openSet(t, paths)
+}
+
+func openSet(t testing.TB, paths []string) *index.Set {
+	t.Helper()
+	set, err := index.OpenSet(context.Background(), paths, &index.Options{Write: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	return set
+}
+
+func multi(t testing.TB, set *index.Set, threads int) *Multi {
+	t.Helper()
+	m, err := NewMulti(context.Background(), set, &MultiOptions{Threads: threads, Scheduler: NewScheduler(threads, 0)})
+	return untilEnd(t, m, err)
+}
+
+// named leaves what two searchers of the same documents have in common: ids and the
+// bits of scores.
+func named(hits []Hit) []string {
+	out := make([]string, len(hits))
+	for i, h := range hits {
+		out[i] = fmt.Sprintf("%s %08x %s", h.ID, math.Float32bits(h.Score), h.Payload)
+	}
+	return out
+}
+
+// inOrder makes sure that hits are by score, part and ordinal.
+func inOrder(t testing.TB, hits []Hit) {
+	t.Helper()
+	require.True(t, slices.IsSortedFunc(hits, func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Ordinal, b.Ordinal))
+	}), "%v", hits)
+}
+
+func scoresOf(hits []Hit) []float32 {
+	out := make([]float32, len(hits))
+	for i, h := range hits {
+		out[i] = h.Score
+	}
+	return out
+}
+
+// sumParts makes sure that the figures of parts add up.
+func sumParts(t testing.TB, n int, r *Result) {
+	t.Helper()
+	if n == 1 {
+		require.Empty(t, r.Stats.Parts)
+		return
+	}
+	require.Len(t, r.Stats.Parts, n)
+	var sum PartStats
+	for i, p := range r.Stats.Parts {
+		require.Equal(t, i, p.Part)
+		sum.Allowed += p.Allowed
+		sum.Hits += p.Hits
+		sum.ExactDocs += p.ExactDocs
+	}
+	require.Equal(t, []int64{r.Stats.Allowed, int64(len(r.Hits)), r.Stats.ExactDocs}, []int64{sum.Allowed, sum.Hits, sum.ExactDocs})
+}
+
+func overlap(a, b []Hit) int {
+	n := 0
+	for _, h := range a {
+		if slices.Contains(ids(b), h.ID) {
+			n++
+		}
+	}
+	return n
+}
+
+func nonEmpty(docs []vectors.Document, id string) bool {
+	return slices.ContainsFunc(docs, func(d vectors.Document) bool { return d.ID == id && len(d.Tokens) > 0 })
 }

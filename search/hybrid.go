@@ -53,11 +53,7 @@ func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedH
 		}
 		return hits
 	}
-	pair, err := fuse.Pair(side(byVectors), side(others), alpha)
-	if err != nil {
-		return nil, err
-	}
-	best, err := fuse.Fuse(m, k, pair...)
+	best, err := fuse.Fuse(m, k, alpha, side(byVectors), side(others))
 	if err != nil {
 		return nil, err
 	}

@@ -70,9 +70,7 @@ func (q Query) MarshalJSON() ([]byte, error) {
 // restriction, and so is null in a list, which is what becomes of NaN elsewhere.
 func (q *Query) UnmarshalJSON(text []byte) error {
 	var in queryJSON
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	if err := strictly(text, &in); err != nil {
 		return fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	out := Query{Dim: in.Dim, Model: in.Model, Filter: in.Filter}
@@ -110,6 +108,13 @@ func (q *Query) UnmarshalJSON(text []byte) error {
 	}
 	*q = out
 	return nil
+}
+
+// strictly decodes JSON whose fields are all known.
+func strictly(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
 }
 
 // nested tells a list of lists from a list of numbers.
@@ -154,9 +159,7 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 		Where        string            `json:"where"`
 		Params       []json.RawMessage `json:"params"`
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	if err := strictly(text, &in); err != nil {
 		return fmt.Errorf("%w: filter: %w", ErrOption, err)
 	}
 	out := Filter{IDs: in.IDs, AllowMissing: in.AllowMissing}
@@ -191,11 +194,6 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 // written, but for white space in JSON values.
 type Payload []byte
 
-// bytesJSON is the form of bytes that are no text.
-type bytesJSON struct {
-	Base64 *string `json:"base64"`
-}
-
 // MarshalJSON writes the payload.
 func (p Payload) MarshalJSON() ([]byte, error) {
 	switch {
@@ -224,15 +222,11 @@ func plainJSON(p []byte) bool {
 
 // decodeBytes is the text of an object with base64 alone.
 func decodeBytes(object []byte) (text string, ok bool) {
-	var fields map[string]json.RawMessage
+	var fields map[string]*string
 	if json.Unmarshal(object, &fields) != nil || len(fields) != 1 || fields["base64"] == nil {
 		return "", false
 	}
-	var b bytesJSON
-	if json.Unmarshal(object, &b) != nil || b.Base64 == nil {
-		return "", false
-	}
-	return *b.Base64, true
+	return *fields["base64"], true
 }
 
 // UnmarshalJSON reads a payload.

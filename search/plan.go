@@ -119,13 +119,9 @@ func derived(k int, effort float64) (probes int, approxTokens float64) {
 // documents may be returned, docs and tokens the size of the collection, lists the
 // number of centroids. The numbers follow measurements (docs/lab/search-quality.md).
 //
-// For example a million documents of 100 tokens, 131,072 centroids, k = 10 and 32
-// query tokens: 8 probes read 32·8 = 256 lists of 100,000,000/131,072/2 = 381
-// documents, 97,656 entries of some 57,000 documents. That costs 256·400 +
-// 97,656·10 = 1.08 million, and the approximate scores of 10,485 documents, the
-// budget, 1.05 million more; a scan would cost 100 million. If a filter lets 11,000
-// documents through, some 626 are among those found, so that probing costs
-// 1.08 + 0.06 million and a scan 1.10: it is scanned.
+// For example of a million documents of 100 tokens, 131,072 centroids, k = 10 and 32 query tokens
+// probing costs 1.08 million for 256 lists and 1.05 million for approximate scores, a scan 100
+// million. If a filter lets 11,000 documents through it is 1.14 against 1.10: it is scanned.
 func (q *request) plan(allowed, docs int, tokens int64, queryTokens, lists int) plan {
 	p := plan{how: PlanExact, k: q.k, of: q.of, share: q.share}
 	if p.share >= 1 {

@@ -55,7 +55,6 @@ func TestRealColBERTIndex(t *testing.T) {
 	require.Len(t, golden, 100*50)
 
 	e := on(t, ix, 2)
-	o := newOracle(t, searchtest.Snapshot(t, ix))
 	const k, tol = 50, 2e-3
 	worst, swaps, recall50, recall10, seen := 0.0, 0, 0.0, 0.0, 0.0
 	for i, q := range queries {
@@ -67,9 +66,6 @@ func TestRealColBERTIndex(t *testing.T) {
 		require.Equal(t, want[0][0], want[k-1][0])
 		exact := search(t, e, Query{Vectors: q.Tokens}, Options{K: k, Mode: Exhaustive}).Hits
 		require.Len(t, exact, k)
-		if i%33 == 0 {
-			o.check(t, Query{Vectors: q.Tokens}, exact, k, nil)
-		}
 		scores, names := map[string]float64{}, []string{}
 		for _, row := range want {
 			scores[row[2]] = number(t, row[4])
@@ -359,54 +355,4 @@ func TestRealCranfield(t *testing.T) {
 			quality(t, on(t, searchtest.Open(t, path), 2), c.nbits, c.least)
 		})
 	}
-
-	t.Run("threads", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "x.plaid")
-		start := time.Now()
-		_, err := buildCranfield(cranfieldFiles(t), path, &index.BuildOptions{Threads: 1})
-		require.NoError(t, err)
-		t.Logf("built with one thread in %.1f s", time.Since(start).Seconds())
-		a, err := searchtest.Snapshot(t, ix).Info(ctx)
-		require.NoError(t, err)
-		b, err := searchtest.Snapshot(t, searchtest.Open(t, path)).Info(ctx)
-		require.NoError(t, err)
-		require.Equal(t, a.Digest, b.Digest)
-	})
-
-	t.Run("add and delete", func(t *testing.T) {
-		docs := searchtest.Load(t, cranfieldFiles(t))
-		quantizer := searchtest.Snapshot(t, ix).Quantizer()
-		changed := searchtest.Build(t, 128, docs[:1300], &index.BuildOptions{Codec: quantizer})
-		start := time.Now()
-		_, err := changed.Add(ctx, searchtest.Source(t, 128, docs[1300:]), nil)
-		require.NoError(t, err)
-		added := time.Since(start)
-		gone := map[string]bool{}
-		var list []string
-		for i := 7; i < 1400; i += 140 {
-			gone[docs[i].ID] = true
-			list = append(list, docs[i].ID)
-		}
-		start = time.Now()
-		n, _, err := changed.Delete(ctx, list)
-		require.NoError(t, err)
-		require.Equal(t, 10, n)
-		t.Logf("100 documents added in %v, 10 deleted in %v", added, time.Since(start))
-		var rest []vectors.Document
-		for _, d := range docs {
-			if !gone[d.ID] {
-				rest = append(rest, d)
-			}
-		}
-		whole := searchtest.Build(t, 128, rest, &index.BuildOptions{Codec: quantizer})
-		for _, o := range []Options{{K: 100, Mode: Exhaustive}, {K: 10}, {K: 10, Probes: 4}} {
-			a, b := batched(t, on(t, changed, 2), qs, o), batched(t, on(t, whole, 2), qs, o)
-			for i := range a {
-				require.Equal(t, ids(b[i].Hits), ids(a[i].Hits))
-				for r, h := range a[i].Hits {
-					require.Equal(t, b[i].Hits[r].Score, h.Score)
-				}
-			}
-		}
-	})
 }

@@ -46,14 +46,9 @@ func confidence(k int, effort float64) float64 {
 // them a document is scored if its approximate score, plus the mean of that, plus
 // some standard deviations, exceeds the K-th best score so far.
 //
-// That is decided twice. For example K = 10, with 44 leading documents whose exact
-// scores exceed the approximate ones by 2.0 on average, with a deviation of 0.5, and
-// a tenth best exact score of 20. 3.5 deviations are 1.75, so whoever has more than
-// 20 − 2.0 − 1.75 = 16.25 by centroids might be among the ten best: 300 documents,
-// say. Of these only the next 44 at most are scored, and become leading documents
-// too. With 88 of them the tenth best is 20.3, and the mean, which is least for the
-// best by centroids, is 1.8: the limit is now 20.3 − 1.8 − 1.75 = 16.75, and of the
-// 256 that were left only those above it are scored.
+// That is decided twice: the documents that the first limit lets through are many, and the
+// best of them become leading documents too, by which a second limit, mostly a higher one, is
+// found for the rest.
 func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	k := r.plan.k
 	if n := r.plan.exact; n > 0 {
@@ -274,8 +269,7 @@ func (r *run) compare(coarse, fine []topk.Scored) error {
 // largestFactor is that of a document's tokens.
 func (r *run) largestFactor(doc uint32) (float32, error) {
 	p := r.group.partOf(doc)
-	chunk, i, _ := p.snap.Locate(doc - p.base)
-	ch, err := p.snap.Chunk(chunk, storage.All)
+	ch, i, err := chunkOf(p.snap, doc-p.base)
 	if err != nil {
 		return 0, err
 	}

@@ -13,19 +13,16 @@ import (
 //
 // Goals, in this order:
 //
-//   - A thousand searches at once take the memory of a few: what the queries that
-//     run need for their tables stays within a budget of bytes. A query that needs
-//     more than the budget runs when no other does.
-//   - No search starves. Calls take turns, a query each: one search waits for one
-//     query of a batch of a thousand, not for all of them.
+//   - A thousand searches at once take the memory of a few: the tables of the queries
+//     that run stay within a budget of bytes. A query that needs more runs alone.
+//   - No search starves. Calls take turns, a query each.
 //   - All processors work. A query has one of them for as long as it runs. While no
 //     query waits it borrows more for each of its stages, as many as its engine
 //     allows.
 //
-// It is no limit of the number of calls, which cost little while they wait, and
-// knows no priorities: whoever has searches of more and of less importance gives
-// them engines with schedulers of their own. It does not limit what a device does,
-// but what is prepared for it. The two limits are all there is to tune.
+// It does not limit the number of calls, which cost little while they wait, nor what a
+// device does, and knows no priorities: searches of less importance get engines with a
+// scheduler of their own.
 type Scheduler struct {
 	workers int
 	bytes   int64

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -302,7 +303,7 @@ func TestSearchesWithinBudget(t *testing.T) {
 				t.Error(err)
 			default:
 				for j := range res {
-					if !equalHits(res[j].Hits, want[i%7+j].Hits) {
+					if !slices.EqualFunc(res[j].Hits, want[i%7+j].Hits, func(a, b Hit) bool { return a.ID == b.ID && a.Score == b.Score }) {
 						t.Errorf("%v, want %v", res[j].Hits, want[i%7+j].Hits)
 					}
 				}
@@ -312,18 +313,6 @@ func TestSearchesWithinBudget(t *testing.T) {
 	wg.Wait()
 	requireIdle(t, s)
 	require.Nil(t, e.stages.(*processor).pool.Get(), "buffers are larger than what is kept")
-}
-
-func equalHits(a, b []Hit) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].ID != b[i].ID || a[i].Score != b[i].Score {
-			return false
-		}
-	}
-	return true
 }
 
 // Searches beside a writer each see one state of the index: a document of every
@@ -351,7 +340,7 @@ func TestSearchBesideWriter(t *testing.T) {
 	for g := range readers {
 		wg.Go(func() {
 			for i := g; !stop.Load(); i++ {
-				if err := searchOnce(ctx, e, queries[i%len(queries)], i); err != nil {
+				if err := searchOnce(ctx, ix, e, queries[i%len(queries)], i); err != nil {
 					errs <- fmt.Errorf("reader %d, search %d: %w", g, i, err)
 					return
 				}
@@ -391,7 +380,7 @@ func TestSearchBesideWriter(t *testing.T) {
 
 // searchOnce searches all documents of a snapshot and compares with what the
 // snapshot holds; every few times it asks the engine that follows the index.
-func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
+func searchOnce(ctx context.Context, ix *index.Index, e *Engine, q Query, i int) error {
 	if i%3 == 0 {
 		res, err := e.Search(ctx, q, Options{K: 1000, Mode: Exhaustive})
 		if err != nil {
@@ -411,7 +400,7 @@ func searchOnce(ctx context.Context, e *Engine, q Query, i int) error {
 		}
 		return nil
 	}
-	snap, err := e.ix.Snapshot()
+	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}

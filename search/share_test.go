@@ -101,7 +101,7 @@ func TestShares(t *testing.T) {
 	ctx := context.Background()
 	m := newMaker(51, 32, 60)
 	docs := m.Docs("d", 4000, 8)
-	one := searchtest.Build(t, 32, docs, nil)
+	one := searchtest.Build(t, 32, docs, &index.BuildOptions{SampleDocs: 500})
 	e := on(t, one, 2)
 	set := sharded(t, one, docs, 4, true)
 	var shares []*Multi
@@ -113,7 +113,7 @@ func TestShares(t *testing.T) {
 	for _, k := range []int{1, 10, 100} {
 		var found, wanted, again int
 		var before, after, whole int64
-		for i := range effort.Cases(8, 20) {
+		for i := range effort.Cases(5, 20) {
 			q := m.query(3 + i)
 			exact, err := e.Search(ctx, q, Options{K: k, Mode: Exhaustive})
 			require.NoError(t, err)

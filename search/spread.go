@@ -3,6 +3,7 @@ package search
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -21,7 +23,7 @@ type spread struct {
 
 // spreadOver puts each part on the device that has the fewest tokens yet, the largest
 // part first.
-func spreadOver(ctx context.Context, c *collection, o *MultiOptions) (_ stages, err error) {
+func spreadOver(ctx context.Context, c *collection, host *processor, devices []kernels.Device) (_ stages, err error) {
 	s := &spread{parts: make([]*onDevice, len(c.parts))}
 	defer func() {
 		if err != nil {
@@ -34,14 +36,11 @@ func spreadOver(ctx context.Context, c *collection, o *MultiOptions) (_ stages, 
 	}
 	tokens := func(i int) uint64 { return c.parts[i].snap.State().LiveTokens }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tokens(b), tokens(a)) })
-	load := make([]uint64, len(o.Devices))
-	cpu := &processor{bound: o.Bound}
-	how := o.Attach
-	how.Bound = o.Bound
+	load := make([]uint64, len(devices))
 	for _, i := range order {
 		least := slices.Index(load, slices.Min(load))
 		load[least] += max(tokens(i), 1)
-		if s.parts[i], err = attach(ctx, cpu, c.parts[i].snap, o.Devices[least], how); err != nil {
+		if s.parts[i], err = attach(ctx, host, c.parts[i].snap, devices[least], kernels.AttachOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -50,11 +49,8 @@ func spreadOver(ctx context.Context, c *collection, o *MultiOptions) (_ stages, 
 
 func (s *spread) close() (err error) {
 	for _, d := range s.parts {
-		if d == nil {
-			continue
-		}
-		if cerr := d.close(); err == nil {
-			err = cerr
+		if d != nil {
+			err = errors.Join(err, d.close())
 		}
 	}
 	return err

@@ -275,7 +275,7 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		if err != nil {
 			return q.dimension(v, tasks, err)
 		}
-		r, err := quality.MeasureRecallOf(q.ctx, measured.Traced(), qs, o, reference, nil)
+		r, err := quality.MeasureRecall(q.ctx, measured.Traced(), qs, o, reference, nil)
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, single.Close()) }()
-	points, err := quality.Sweep(ctx, single, snap, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
+	points, err := quality.Sweep(ctx, single, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}

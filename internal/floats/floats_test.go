@@ -33,11 +33,7 @@ func TestFMA(t *testing.T) {
 		return math.Float32bits(float32(float64(a)*float64(b)+float64(c))) == math.Float32bits(want)
 	}
 	once := 0
-	cases := 300_000
-	if !effort.Long() {
-		cases = 10_000
-	}
-	for range cases {
+	for range effort.Cases(10_000, 300_000) {
 		a := math.Float32frombits(rng.Uint32()&0x807fffff | (100+rng.Uint32N(60))<<23)
 		b := math.Float32frombits(rng.Uint32()&0x807fffff | (100+rng.Uint32N(60))<<23)
 		c := math.Float32frombits(rng.Uint32()&0x807fffff | (40+rng.Uint32N(160))<<23)
@@ -96,7 +92,7 @@ func TestDecode(t *testing.T) {
 func TestEncode(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 40 {
-		for range 300 {
+		for range effort.Cases(60, 300) {
 			src := make([]float32, n)
 			finite := true
 			for i := range src {

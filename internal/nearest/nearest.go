@@ -2,6 +2,7 @@
 package nearest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -22,10 +23,7 @@ func Order(name string, names []string) []string {
 		all[i] = candidate{other, Distance(name, other)}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		if a.distance != b.distance {
-			return a.distance - b.distance
-		}
-		return strings.Compare(a.name, b.name)
+		return cmp.Or(a.distance-b.distance, strings.Compare(a.name, b.name))
 	})
 	out := make([]string, len(all))
 	for i := range all {

@@ -16,8 +16,7 @@ import (
 var (
 	// ErrMethod: a name that is no method.
 	ErrMethod = errors.New("unknown method of fusion")
-	// ErrWeight: a weight that is negative or not finite, or an alpha that is not from
-	// 0 to 1.
+	// ErrWeight: an alpha that is not from 0 to 1.
 	ErrWeight = errors.New("bad weight of a ranking")
 	// ErrRanking: a score that is not finite, or a document that a ranking has twice.
 	ErrRanking = errors.New("bad ranking to fuse")
@@ -90,37 +89,25 @@ type Hit struct {
 	Score   float64 `json:"score"`   // on the scale of its side
 }
 
-// Ranking is hits, the best first, with a weight. Each document is there once.
-type Ranking struct {
-	Hits   []Hit
-	Weight float64 // not negative
-}
-
-// Pair is two rankings of which the first one counts alpha and the second 1 − alpha.
-func Pair(vectors, words []Hit, alpha float64) ([]Ranking, error) {
-	if !(alpha >= 0 && alpha <= 1) {
-		return nil, fmt.Errorf("%w: alpha %g is not from 0 to 1", ErrWeight, alpha)
-	}
-	return []Ranking{{vectors, alpha}, {words, 1 - alpha}}, nil
-}
-
-// Fuse returns the k best documents of several rankings (all if there are fewer), the
-// highest sum first and equal ones in the order of their ordinals. A ranking of weight
-// 0 takes no part: it brings no documents in.
+// Fuse returns the k best documents of two rankings (all if there are fewer), of which the first
+// counts alpha and the second 1 − alpha: the highest sum first and equal ones in the order of
+// their ordinals. Each has the best first, and a document once. One that counts nothing takes
+// no part: it brings no documents in.
 //
 // Errors: [ErrMethod], [ErrWeight], [ErrRanking].
-func Fuse(m Method, k int, rankings ...Ranking) ([]Hit, error) {
+func Fuse(m Method, k int, alpha float64, first, second []Hit) ([]Hit, error) {
 	if m != RelativeScore && m != ReciprocalRank {
 		return nil, fmt.Errorf("%w: %v", ErrMethod, m)
 	}
+	if !(alpha >= 0 && alpha <= 1) {
+		return nil, fmt.Errorf("%w: alpha %g is not from 0 to 1", ErrWeight, alpha)
+	}
 	sums := map[uint32]float64{}
-	for i, r := range rankings {
-		if !(r.Weight >= 0) || math.IsInf(r.Weight, 0) {
-			return nil, fmt.Errorf("%w: %g, of ranking %d", ErrWeight, r.Weight, i)
-		}
+	for i, hits := range [][]Hit{first, second} {
+		weight := []float64{alpha, 1 - alpha}[i]
 		lo, hi := math.Inf(1), math.Inf(-1)
-		seen := make(map[uint32]struct{}, len(r.Hits))
-		for place, h := range r.Hits {
+		seen := make(map[uint32]struct{}, len(hits))
+		for place, h := range hits {
 			if math.IsNaN(h.Score) || math.IsInf(h.Score, 0) {
 				return nil, fmt.Errorf("%w: ranking %d, place %d: score %g", ErrRanking, i, place, h.Score)
 			}
@@ -130,15 +117,15 @@ func Fuse(m Method, k int, rankings ...Ranking) ([]Hit, error) {
 			seen[h.Ordinal] = struct{}{}
 			lo, hi = min(lo, h.Score), max(hi, h.Score)
 		}
-		if r.Weight == 0 {
+		if weight == 0 {
 			continue
 		}
-		for place, h := range r.Hits {
+		for place, h := range hits {
 			gain := 1 / float64(rankOffset+place+1)
 			if m == RelativeScore {
 				gain = relative(h.Score, lo, hi)
 			}
-			sums[h.Ordinal] += r.Weight * gain
+			sums[h.Ordinal] += weight * gain
 		}
 	}
 	fused := make([]Hit, 0, len(sums))

@@ -28,9 +28,7 @@ func TestFuse(t *testing.T) {
 	}
 	for _, x := range tests {
 		t.Run(x.name, func(t *testing.T) {
-			r, err := Pair(vectors, words, x.alpha)
-			require.NoError(t, err)
-			got, err := Fuse(x.method, x.k, r...)
+			got, err := Fuse(x.method, x.k, x.alpha, vectors, words)
 			require.NoError(t, err)
 			require.Equal(t, x.want, got)
 		})
@@ -38,18 +36,16 @@ func TestFuse(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	for _, alpha := range []float64{-.1, 1.1, math.NaN()} {
-		_, err := Pair(nil, nil, alpha)
+	for _, alpha := range []float64{-.1, 1.1, math.NaN(), math.Inf(1)} {
+		_, err := Fuse(RelativeScore, 1, alpha, nil, nil)
 		require.ErrorIs(t, err, ErrWeight)
 	}
-	_, err := Fuse(Method(7), 1)
+	_, err := Fuse(Method(7), 1, 1, nil, nil)
 	require.ErrorIs(t, err, ErrMethod)
-	_, err = Fuse(RelativeScore, 1, Ranking{nil, math.Inf(1)})
-	require.ErrorIs(t, err, ErrWeight)
-	_, err = Fuse(RelativeScore, 1, Ranking{[]Hit{{1, math.NaN()}}, 1})
-	require.ErrorIs(t, err, ErrRanking)
-	_, err = Fuse(RelativeScore, 1, Ranking{[]Hit{{1, 2}, {1, 1}}, 1})
-	require.ErrorIs(t, err, ErrRanking)
+	for _, bad := range [][]Hit{{{1, math.NaN()}}, {{1, 2}, {1, 1}}} {
+		_, err = Fuse(RelativeScore, 1, 1, bad, nil)
+		require.ErrorIs(t, err, ErrRanking)
+	}
 	_, err = ParseMethod("best")
 	require.ErrorIs(t, err, ErrMethod)
 	_, err = json.Marshal(Method(7))
@@ -83,9 +79,8 @@ func TestFuseProperties(t *testing.T) {
 		}
 		a, b := draw("a"), draw("b")
 		m := rapid.SampledFrom([]Method{RelativeScore, ReciprocalRank}).Draw(t, "method")
-		r, err := Pair(a, b, rapid.Float64Range(.01, .99).Draw(t, "alpha"))
-		require.NoError(t, err)
-		got, err := Fuse(m, 100, r...)
+		alpha := rapid.Float64Range(.01, .99).Draw(t, "alpha")
+		got, err := Fuse(m, 100, alpha, a, b)
 		require.NoError(t, err)
 		all := map[uint32]bool{}
 		for _, h := range append(append([]Hit{}, a...), b...) {
@@ -104,7 +99,7 @@ func TestFuseProperties(t *testing.T) {
 		for i := range a { // powers of two: exact
 			a[i].Score *= 4
 		}
-		again, err := Fuse(m, 100, r...)
+		again, err := Fuse(m, 100, alpha, a, b)
 		require.NoError(t, err)
 		require.Equal(t, got, again)
 	})

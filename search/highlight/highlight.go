@@ -4,6 +4,7 @@
 package highlight
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -157,6 +158,10 @@ type Span struct {
 // and of the text. asked are the tokens of the question that have vectors ([Kept]).
 func (d *Document) Spans(question string, asked []encode.Token, matches []search.Match) []Span {
 	var spans []Span
+	order := map[string]int{}
+	for i, f := range d.fields {
+		order[f.name] = i
+	}
 	at := map[[4]int]int{} // of words: the field, its beginning, that of the question's
 	for _, m := range matches {
 		if m.QueryToken >= len(asked) || m.DocToken < 0 || m.DocToken >= len(d.Tokens) {
@@ -174,8 +179,7 @@ func (d *Document) Spans(question string, asked []encode.Token, matches []search
 		if !strings.ContainsFunc(s.Word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
 			continue // a question mark finds something, too
 		}
-		field := slices.IndexFunc(d.fields, func(f field) bool { return f.name == name })
-		key := [4]int{field, s.Start, s.End, s.WordStart}
+		key := [4]int{order[name], s.Start, s.End, s.WordStart}
 		if i, ok := at[key]; ok {
 			spans[i].Score += s.Score
 			continue
@@ -183,17 +187,8 @@ func (d *Document) Spans(question string, asked []encode.Token, matches []search
 		at[key] = len(spans)
 		spans = append(spans, s)
 	}
-	order := map[string]int{}
-	for i, f := range d.fields {
-		order[f.name] = i
-	}
 	slices.SortStableFunc(spans, func(a, b Span) int {
-		for _, c := range []int{order[a.Field] - order[b.Field], a.Start - b.Start, a.WordStart - b.WordStart} {
-			if c != 0 {
-				return c
-			}
-		}
-		return 0
+		return cmp.Or(order[a.Field]-order[b.Field], a.Start-b.Start, a.WordStart-b.WordStart)
 	})
 	return spans
 }

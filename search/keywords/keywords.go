@@ -175,11 +175,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}
-	err := ix.openFirst(ctx)
-	if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-		return ix, nil
-	}
-	if err != nil {
+	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return ix, nil
@@ -251,9 +247,9 @@ func (ix *Index) view(use func(*bolt.Tx, *picture) error) (err error) {
 		ix.cache.Lock()
 		ix.damaged = true
 		ix.cache.Unlock()
-		return fmt.Errorf("%s: %w", ix.path, ErrDamaged)
+		err = ErrDamaged
 	}
-	if errors.Is(err, ErrNotSynced) {
+	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotSynced) {
 		return fmt.Errorf("%s: %w", ix.path, err)
 	}
 	return err

@@ -1,6 +1,7 @@
 package keywords
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -120,13 +121,7 @@ func oracle(t require.TestingT, docs []oracleDoc, parts []part, p BM25, filter *
 		}
 	}
 	slices.SortFunc(hits, func(a, b Hit) int {
-		switch {
-		case a.Score > b.Score:
-			return -1
-		case a.Score < b.Score:
-			return 1
-		}
-		return int(a.Ordinal) - int(b.Ordinal)
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Ordinal, b.Ordinal))
 	})
 	return hits[:min(k, len(hits))]
 }

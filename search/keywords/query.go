@@ -27,27 +27,15 @@ func (e *SyntaxError) Unwrap() error { return ErrSyntax }
 
 // Limits of a query.
 const (
-	// DefaultMaxWords is what [Query.MaxWords] means by 0.
-	DefaultMaxWords = 4096
+	// MaxWords is how many words the text of a query may have, those of phrases and
+	// repeated ones included.
+	MaxWords = 4096
 	// MaxQueryBytes is how long the text of a query may be.
 	MaxQueryBytes = 256 << 10
 )
 
-// ErrTooLong: a query of too many words or bytes. The error is a [*LengthError].
+// ErrTooLong: a query of more than [MaxWords] or [MaxQueryBytes].
 var ErrTooLong = errors.New("a keyword query is too long")
-
-// LengthError says of what a query has too much. It wraps [ErrTooLong].
-type LengthError struct {
-	What string // "words" or "bytes"
-	Most int
-}
-
-func (e *LengthError) Error() string {
-	return fmt.Sprintf("%v: %d %s are the most", ErrTooLong, e.Most, e.What)
-}
-
-// Unwrap makes errors.Is find ErrTooLong.
-func (e *LengthError) Unwrap() error { return ErrTooLong }
 
 // occur says what a part of a query demands of documents.
 type occur int
@@ -77,7 +65,7 @@ func (u *unit) key() string {
 // places, so that documents that score the same do so to the bit.
 func parse(q Query, s Settings) ([]unit, error) {
 	if len(q.Text) > MaxQueryBytes {
-		return nil, &LengthError{What: "bytes", Most: MaxQueryBytes}
+		return nil, fmt.Errorf("%w: %d bytes are the most", ErrTooLong, MaxQueryBytes)
 	}
 	a := newAnalyzer(s)
 	var units []unit
@@ -93,14 +81,10 @@ func parse(q Query, s Settings) ([]unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := q.MaxWords
-	if most == 0 {
-		most = DefaultMaxWords
-	}
-	left := most
+	left := MaxWords
 	for i := range units {
 		if left -= len(units[i].terms); left < 0 {
-			return nil, &LengthError{What: "words", Most: most}
+			return nil, fmt.Errorf("%w: %d words are the most", ErrTooLong, MaxWords)
 		}
 	}
 	known := map[string]int{}

@@ -19,7 +19,6 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -228,9 +227,7 @@ func TestRandomChanges(t *testing.T) {
 	n := 0
 	met := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		if n++; n > 20 && !effort.Long() {
-			return
-		}
+		n++
 		w := &world{t: t, path: filepath.Join(dir, fmt.Sprintf("%d.plaid", n)), settings: Settings{Tokenizer: Unicode61}}
 		w.options.Memory = int64(rapid.SampledFrom([]int{1, 3000, defaultMemory}).Draw(t, "memory"))
 		w.options.Write = rapid.Bool().Draw(t, "write")

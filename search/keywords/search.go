@@ -2,7 +2,6 @@ package keywords
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -46,9 +45,6 @@ type Query struct {
 	Filter *roaring.Bitmap
 	// BM25 are the parameters; nil: [DefaultBM25].
 	BM25 *BM25
-	// MaxWords is how many words the text may have, those of phrases and repeated ones
-	// included; 0: [DefaultMaxWords].
-	MaxWords int
 	// Statistics, where set, are counted in place of those of this index: those of all
 	// indexes that are searched as one, added up.
 	Statistics *Statistics
@@ -127,9 +123,6 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []Hit, err error) {
 	if !(p.K1 >= 0 && p.K1 <= math.MaxFloat32 && p.B >= 0 && p.B <= 1) {
 		return nil, fmt.Errorf("%w: k1 %g, b %g", ErrOption, p.K1, p.B)
 	}
-	if q.MaxWords < 0 {
-		return nil, fmt.Errorf("%w: at most %d words", ErrOption, q.MaxWords)
-	}
 	err = ix.view(func(tx *bolt.Tx, pic *picture) error {
 		units, err := parse(q, pic.state.Settings)
 		if err != nil {
@@ -160,7 +153,7 @@ type search struct {
 	best []topk.Scored
 }
 
-// Limits of a search, beside [DefaultMaxWords].
+// Limits of a search, beside [MaxWords].
 var (
 	keptBytes       = 16 << 20 // of documents that were found by prefixes and phrases; what is more is found twice
 	stepsUnobserved = 1 << 14  // documents or places, between looks at the context
@@ -174,7 +167,7 @@ func (q *Query) Bytes(docs int) int64 {
 	n := int64(docs)
 	total := scored * n
 	if q.Mode == Expression {
-		words := min(cmp.Or(q.MaxWords, DefaultMaxWords), 1+len(q.Text)/2)
+		words := min(MaxWords, 1+len(q.Text)/2)
 		total += found*n + min(int64(keptBytes), found*n*int64(words)) + block*int64(words)
 	}
 	return total

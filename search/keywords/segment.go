@@ -30,6 +30,11 @@ type segment struct {
 	dense bool
 }
 
+func newSegment(docs []docInfo) *segment {
+	n := len(docs)
+	return &segment{docs, n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)}
+}
+
 // A segment is a bucket: "d" is its document table, and a dictionary has its terms.
 
 func key32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
@@ -66,18 +71,16 @@ func decodeDocs(b []byte) (*segment, error) {
 	if len(b)%docInfoBytes != 0 {
 		return nil, ErrDamaged
 	}
-	s := &segment{docs: make([]docInfo, len(b)/docInfoBytes)}
+	docs := make([]docInfo, len(b)/docInfoBytes)
 	le := binary.LittleEndian
-	for i := range s.docs {
+	for i := range docs {
 		r := b[i*docInfoBytes:]
-		s.docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadSum(le.Uint64(r[8:]))}
-		if i > 0 && s.docs[i].ordinal <= s.docs[i-1].ordinal {
+		docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadSum(le.Uint64(r[8:]))}
+		if i > 0 && docs[i].ordinal <= docs[i-1].ordinal {
 			return nil, ErrDamaged
 		}
 	}
-	n := len(s.docs)
-	s.dense = n > 0 && uint64(s.docs[n-1].ordinal)-uint64(s.docs[0].ordinal) == uint64(n-1)
-	return s, nil
+	return newSegment(docs), nil
 }
 
 // source is what a segment is made from: a batch, or a segment.
@@ -193,10 +196,7 @@ func writeSegment(ctx context.Context, tx *bolt.Tx, id uint32, sources []*mergin
 	if err := dict.flush(nil); err != nil {
 		return st, nil, err
 	}
-	seg := &segment{docs: docs}
-	n := len(docs)
-	seg.dense = n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)
-	return st, seg, nil
+	return st, newSegment(docs), nil
 }
 
 // lowestTerm is the first term of all sources.
@@ -237,4 +237,127 @@ func numberDocuments(sources []*merging) []docInfo {
 		docs[n] = p.docInfo
 	}
 	return docs
+}
+
+// docInfo is what a segment knows of a document.
+type docInfo struct {
+	ordinal uint32
+	length  uint32 // tokens
+	sum     storage.PayloadSum
+}
+
+// batch is documents in memory, in ascending order.
+type batch struct {
+	docs   []docInfo
+	number map[string]int
+	terms  []batchTerm
+	bytes  int64 // about as much as is used
+
+	tokens  []token
+	numbers []numbered
+}
+
+type batchTerm struct {
+	term    string
+	docs    int
+	last    int64  // document
+	entries []byte // difference of documents, tf, positions: uvarints
+}
+
+type numbered struct {
+	term int
+	pos  uint32
+}
+
+func newBatch() *batch { return &batch{number: map[string]int{}} }
+
+// termBytes is about what a term costs beside its entries.
+const termBytes = 160
+
+// add takes a document in. Its ordinal is above those before.
+func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts []string) {
+	b.tokens = a.document(b.tokens[:0], texts)
+	doc := int64(len(b.docs))
+	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens)), sum: sum})
+	b.bytes += 16
+	b.numbers = b.numbers[:0]
+	for _, t := range b.tokens {
+		n, ok := b.number[t.term]
+		if !ok {
+			n = len(b.terms)
+			b.number[t.term] = n
+			b.terms = append(b.terms, batchTerm{term: t.term, last: -1})
+			b.bytes += termBytes + int64(len(t.term))
+		}
+		b.numbers = append(b.numbers, numbered{n, t.pos})
+	}
+	slices.SortFunc(b.numbers, func(x, y numbered) int {
+		return cmp.Or(cmp.Compare(x.term, y.term), cmp.Compare(x.pos, y.pos))
+	})
+	for rest := b.numbers; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].term == rest[0].term {
+			n++
+		}
+		t := &b.terms[rest[0].term]
+		had := cap(t.entries)
+		t.entries = binary.AppendUvarint(t.entries, uint64(doc-t.last))
+		t.entries = binary.AppendUvarint(t.entries, uint64(n))
+		before := uint32(0)
+		for _, x := range rest[:n] {
+			t.entries = binary.AppendUvarint(t.entries, uint64(x.pos-before))
+			before = x.pos
+		}
+		b.bytes += int64(cap(t.entries) - had)
+		t.last = doc
+		t.docs++
+		rest = rest[n:]
+	}
+}
+
+// batchSource hands the terms of a batch out in order.
+type batchSource struct {
+	*batch
+	next int
+}
+
+func (b *batch) source() *batchSource {
+	slices.SortFunc(b.terms, func(x, y batchTerm) int { return cmp.Compare(x.term, y.term) })
+	return &batchSource{batch: b}
+}
+
+func (s *batchSource) info() []docInfo { return s.batch.docs }
+
+func (s *batchSource) current() []byte {
+	if s.next == len(s.terms) {
+		return nil
+	}
+	return []byte(s.terms[s.next].term)
+}
+
+func (s *batchSource) advance() error {
+	s.next++
+	return nil
+}
+
+func (s *batchSource) postings(dst []posting) ([]posting, error) {
+	t := &s.terms[s.next]
+	doc := int64(-1)
+	for b := t.entries; len(b) > 0; {
+		d, w := binary.Uvarint(b)
+		b = b[w:]
+		tf, w := binary.Uvarint(b)
+		b = b[w:]
+		doc += int64(d)
+		end := 0
+		for range tf {
+			for b[end] >= 0x80 {
+				end++
+			}
+			end++
+		}
+		dst = append(dst, posting{doc: uint32(doc), tf: uint32(tf), pos: b[:end:end]})
+		b = b[end:]
+	}
+	return dst, nil
 }

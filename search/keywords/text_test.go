@@ -10,6 +10,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 func TestValues(t *testing.T) {
@@ -71,13 +73,6 @@ func TestWordsOfTexts(t *testing.T) {
 	} {
 		require.Equal(t, x.want, terms(x.s, x.text), x.text)
 	}
-}
-
-// A phrase does not go from one value to the next.
-func TestPhrasesEndWithValues(t *testing.T) {
-	kw, _ := made(t, Settings{}, texts(`{"title": "red fox", "text": "brown bear"}`, "red fox brown bear")...)
-	require.Equal(t, []uint32{1}, ordinals(search1(t, kw, Query{Text: `"fox brown"`, Mode: Expression})))
-	require.ElementsMatch(t, []uint32{0, 1}, ordinals(search1(t, kw, Query{Text: `"red fox"`, Mode: Expression})))
 }
 
 func TestTrigrams(t *testing.T) {
@@ -284,6 +279,8 @@ func FuzzList(f *testing.F) {
 
 // A long text is decomposed in pieces, which changes nothing, and is given up in the middle.
 func TestLongTexts(t *testing.T) {
+	defer func(n int) { textStep = n }(textStep)
+	textStep = effort.Cases(1<<9, textStep)
 	for name, unit := range map[string]string{
 		"words": "Größe cafe\u0301 ", "no blanks": "漢字ｶﾞ", "marks": "e\u0301\u0323", "Hangul": "각\u1100\u1161\u11a8", "bad bytes": "a\xc3\xe2\x82", "letters": "é",
 	} {

@@ -71,6 +71,7 @@ func (q *QueryCompression) Overlap(k int) float64 {
 // dimension is another; those of the source.
 func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
 	reference [][]search.Hit, progress Progress) (c *Compression, err error) {
+	defer storage.Guard(snap.Path(), &err)()
 	at := e.At(snap)
 	threads, err := threadsOf(ctx, at)
 	if err != nil {
@@ -85,7 +86,11 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 		return nil, err
 	}
 	c = &Compression{K: k, Queries: make([]QueryCompression, len(qs))}
-	exact, err := searchOriginals(ctx, snap, threads, qs, originals, c, progress)
+	x, err := newExactSearch(snap, threads, qs, k, usualSizes)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := x.run(ctx, originals, c, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -93,15 +98,6 @@ func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snaps
 		c.Queries[i] = QueryCompression{Exact: exact[i], Stored: reference[i][:min(k, len(reference[i]))]}
 	}
 	return c, c.compareScores(ctx, at, threads, qs)
-}
-
-func searchOriginals(ctx context.Context, snap *index.Snapshot, threads int, qs []search.Query, originals vectors.Source, c *Compression, progress Progress) (exact [][]search.Hit, err error) {
-	defer storage.Guard(snap.Path(), &err)()
-	x, err := newExactSearch(snap, threads, qs, c.K, usualSizes)
-	if err != nil {
-		return nil, err
-	}
-	return x.run(ctx, originals, c, progress)
 }
 
 // compareScores compares the scores of the exact best documents.
@@ -146,20 +142,18 @@ func (c *Compression) compareScores(ctx context.Context, at *search.Engine, thre
 }
 
 // toHits turns a list of documents into hits, best first.
-func toHits(snap *index.Snapshot, list []topk.Scored, k int) (hits []search.Hit, err error) {
-	defer storage.Guard(snap.Path(), &err)()
+func toHits(snap *index.Snapshot, list []topk.Scored, k int) []search.Hit {
 	list = topk.Best(list, k)
 	slices.SortFunc(list, topk.Order)
-	hits = make([]search.Hit, len(list))
+	hits := make([]search.Hit, len(list))
 	for i, s := range list {
 		hits[i] = search.Hit{ID: snap.ID(s.Doc), Ordinal: s.Doc, Score: s.Score}
 	}
-	return hits, nil
+	return hits
 }
 
 // checkSeen finds a live document with tokens that the originals lack.
-func checkSeen(snap *index.Snapshot, seen []uint64) (err error) {
-	defer storage.Guard(snap.Path(), &err)()
+func checkSeen(snap *index.Snapshot, seen []uint64) error {
 	live, _ := snap.LiveSet()
 	missing, first := 0, uint32(0)
 	for i, w := range live {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index"
@@ -47,6 +48,7 @@ func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int,
 	}
 	x := &exactSearch{snap: snap, backend: be, threads: threads, k: k, sizes: sizes, top: make([][]topk.Scored, len(qs))}
 	dim := snap.Dim()
+	ones := func(values int) []float32 { return slices.Repeat([]float32{1}, values/dim) }
 	offsets := []int{0}
 	var values []float32
 	for i, q := range qs {
@@ -55,26 +57,18 @@ func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int,
 			return nil, &search.QueryError{Index: i, Err: err}
 		}
 		if w != nil && x.weights == nil {
-			x.weights = ones(len(values) / dim)
+			x.weights = ones(len(values))
 		}
 		values = append(values, v...)
 		offsets = append(offsets, len(values)/dim)
 		if w != nil {
 			x.weights = append(x.weights, w...)
 		} else if x.weights != nil {
-			x.weights = append(x.weights, ones(len(v)/dim)...)
+			x.weights = append(x.weights, ones(len(v))...)
 		}
 	}
 	x.queries = maxsim.Packed(maxsim.Float32(values, dim), offsets)
 	return x, nil
-}
-
-func ones(n int) []float32 {
-	w := make([]float32, n)
-	for i := range w {
-		w[i] = 1
-	}
-	return w
 }
 
 // exactDocs is a block of documents in memory.
@@ -125,9 +119,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 		if err := x.block(ctx, docs); err != nil {
 			return nil, err
 		}
-		if progress != nil {
-			progress(index.Progress{Stage: "exact scores", Done: int64(n), Total: int64(src.Len()), Unit: "documents"})
-		}
+		report(progress, "exact scores", n, src.Len(), "documents")
 	}
 	if err := x.block(ctx, docs); err != nil {
 		return nil, err
@@ -137,10 +129,7 @@ func (x *exactSearch) run(ctx context.Context, src vectors.Source, c *Compressio
 	}
 	hits := make([][]search.Hit, len(x.top))
 	for i, list := range x.top {
-		var err error
-		if hits[i], err = toHits(snap, list, x.k); err != nil {
-			return nil, err
-		}
+		hits[i] = toHits(snap, list, x.k)
 	}
 	return hits, nil
 }

@@ -58,13 +58,13 @@ func exampleIndex() (e *search.Engine, snap *index.Snapshot, queries []search.Qu
 
 // What pruning loses against the exhaustive search.
 func ExampleMeasureRecall() {
-	e, snap, queries, done := exampleIndex()
+	e, _, queries, done := exampleIndex()
 	defer done()
 	reference, err := quality.Reference(ctx, e, queries, 3, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	r, err := quality.MeasureRecall(ctx, e, snap, queries, search.Options{K: 3}, reference, nil)
+	r, err := quality.MeasureRecall(ctx, e, queries, search.Options{K: 3}, reference, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func ExampleMeasureRecall() {
 
 // Speed against recall, over settings.
 func ExampleSweep() {
-	e, snap, queries, done := exampleIndex()
+	e, _, queries, done := exampleIndex()
 	defer done()
-	points, err := quality.Sweep(ctx, e, snap, queries, quality.SweepOptions{K: 3, Settings: []quality.Setting{{Probes: 1, Exact: 3}, {Exhaustive: true}}}, nil)
+	points, err := quality.Sweep(ctx, e, queries, quality.SweepOptions{K: 3, Settings: []quality.Setting{{Probes: 1, Exact: 3}, {Exhaustive: true}}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,11 +1,16 @@
 package quality
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
@@ -39,14 +44,37 @@ func engine(t testing.TB, ix *index.Index, o search.EngineOptions) *search.Engin
 	return e
 }
 
+// collection is the one of most tests; the index of it is built once, and none of them changes it.
+var collection struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	effort.Rapid(20, 100)
+	code := m.Run()
+	_ = os.RemoveAll(collection.dir)
+	os.Exit(code)
+}
+
 func recallCollection(t testing.TB) (*index.Index, []search.Query, []vectors.Document) {
 	m := searchtest.New(11, 32, 60)
 	docs := m.Docs("d", 400, 12)
-	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1})
 	qs := make([]search.Query, 40)
 	for i := range qs {
 		qs[i] = query(m, 1+i%6)
 	}
+	path := func() string { return filepath.Join(collection.dir, "recall.plaid") }
+	collection.once.Do(func() {
+		if collection.dir, collection.err = os.MkdirTemp("", "plaid-quality-"); collection.err == nil {
+			_, collection.err = index.Build(context.Background(), path(), searchtest.Source(t, 32, docs), &index.BuildOptions{Centroids: 128, Threads: 1})
+		}
+	})
+	require.NoError(t, collection.err)
+	ix, err := index.Open(t.Context(), path(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ix.Close()) })
 	return ix, qs, docs
 }
 

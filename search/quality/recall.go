@@ -7,8 +7,8 @@
 //	[Tune]                the cheapest setting that reaches a recall
 //	[SelfCheck]           what an index can tell of that without queries
 //
-// They measure an engine as it is, on a device if it searches there, and a snapshot,
-// so that what is measured together sees one content. docs/evaluation.md explains the
+// They measure a searcher as it is, on a device if it searches there. Searchers of a snapshot
+// let what is measured together see one content. docs/evaluation.md explains the
 // columns of losses.
 package quality
 
@@ -100,6 +100,12 @@ var LossStages = []search.Stage{search.StageFiltered, search.StageProbe, search.
 // Progress hears how far a measurement is; nil: nobody does.
 type Progress = func(index.Progress)
 
+func report(p Progress, stage string, done, total int, unit string) {
+	if p != nil {
+		p(index.Progress{Stage: stage, Done: int64(done), Total: int64(total), Unit: unit})
+	}
+}
+
 // Reference answers queries exhaustively: the k documents of highest score over
 // the stored vectors, each list in order. Its first n are the result for n.
 func Reference(ctx context.Context, s search.Searcher, qs []search.Query, k int, progress Progress) ([][]search.Hit, error) {
@@ -129,9 +135,7 @@ func inBatches(ctx context.Context, s search.Searcher, qs []search.Query, o sear
 			return nil, shiftQuery(err, len(results))
 		}
 		results = append(results, part...)
-		if progress != nil {
-			progress(index.Progress{Stage: stage, Done: int64(len(results)), Total: int64(len(qs)), Unit: "queries"})
-		}
+		report(progress, stage, len(results), len(qs), "queries")
 	}
 	return results, nil
 }
@@ -159,7 +163,15 @@ func checkReference(qs []search.Query, k int, reference [][]search.Hit) error {
 	return nil
 }
 
-// MeasureRecall searches a snapshot with the options, where the engine searches, and
+// Traced is a searcher that can follow a document through a search: a [search.Engine]
+// or a [search.Multi]. What is measured with one should stay as it is meanwhile, as
+// with NewAt and NewMultiAt, or At of either.
+type Traced interface {
+	search.Searcher
+	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
+}
+
+// MeasureRecall searches with the options and
 // compares with reference, the exhaustive results of the same queries, and under the
 // same filter, to a depth of at least o.K; nil: they are computed.
 // For each document that is missing it finds the stage that lost it, by
@@ -168,20 +180,7 @@ func checkReference(qs []search.Query, k int, reference [][]search.Hit) error {
 // probed, or outranked.
 //
 // Errors: [ErrReference] if it is not of as many queries, and those of a search.
-func MeasureRecall(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
-	return MeasureRecallOf(ctx, e.At(snap), qs, o, reference, progress)
-}
-
-// Traced is a searcher that can follow a document through a search: a [search.Engine]
-// or a [search.Multi]. What is measured with one should stay as it is meanwhile, as
-// with NewAt and NewMultiAt.
-type Traced interface {
-	search.Searcher
-	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
-}
-
-// MeasureRecallOf is [MeasureRecall] of any searcher.
-func MeasureRecallOf(ctx context.Context, at Traced, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
+func MeasureRecall(ctx context.Context, at Traced, qs []search.Query, o search.Options, reference [][]search.Hit, progress Progress) (*Recall, error) {
 	if o.K == 0 {
 		o.K = defaultK
 	}
@@ -258,9 +257,7 @@ func (r *Recall) blame(ctx context.Context, at Traced, qs []search.Query, o sear
 			return err
 		}
 		done += len(part)
-		if progress != nil {
-			progress(index.Progress{Stage: "missing documents", Done: int64(done), Total: int64(len(jobs)), Unit: "documents"})
-		}
+		report(progress, "missing documents", done, len(jobs), "documents")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // What Recall says of each query, and of each missing document, is what
 // searching and explaining one by one say.
 func TestRecallIsWhatSearchesSay(t *testing.T) {
-	e, snap, qs, _ := recallIndex(t)
+	e, _, qs, _ := recallIndex(t)
 	for _, c := range []struct {
 		o    search.Options
 		lost search.Stage // the stage that loses most
@@ -28,7 +28,7 @@ func TestRecallIsWhatSearchesSay(t *testing.T) {
 		{search.Options{K: 20, Probes: 6, Approx: 30, Exact: 30}, search.StageCut},
 		{search.Options{K: 20, Probes: 128, Exact: 20}, search.StagePruned},
 	} {
-		r, err := MeasureRecall(t.Context(), e, snap, qs, c.o, nil, nil)
+		r, err := MeasureRecall(t.Context(), e, qs, c.o, nil, nil)
 		require.NoError(t, err)
 		require.Equal(t, len(qs), r.Stats.Queries)
 		sum, missing := 0.0, 0
@@ -68,21 +68,21 @@ func TestRecallIsWhatSearchesSay(t *testing.T) {
 }
 
 func TestRecallOfEverything(t *testing.T) {
-	e, snap, qs, docs := recallIndex(t)
+	e, _, qs, docs := recallIndex(t)
 	for _, o := range []search.Options{{Mode: search.Exhaustive}, {K: 5, Exact: len(docs)}, {K: 1000}} {
-		r, err := MeasureRecall(t.Context(), e, snap, qs, o, nil, nil)
+		r, err := MeasureRecall(t.Context(), e, qs, o, nil, nil)
 		require.NoError(t, err)
 		require.Equal(t, 1.0, r.Mean())
 		require.Empty(t, r.Lost())
 		require.Positive(t, r.Wanted())
 	}
-	r, err := MeasureRecall(t.Context(), e, snap, nil, search.Options{}, nil, nil)
+	r, err := MeasureRecall(t.Context(), e, nil, search.Options{}, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1.0, r.Mean())
 }
 
 func TestReferenceServesSmallerK(t *testing.T) {
-	e, snap, qs, _ := recallIndex(t)
+	e, _, qs, _ := recallIndex(t)
 	steps := 0
 	reference, err := Reference(t.Context(), e, qs, 50, func(p index.Progress) {
 		steps++
@@ -91,9 +91,9 @@ func TestReferenceServesSmallerK(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, steps)
 	o := search.Options{K: 7, Probes: 1, Exact: 8}
-	want, err := MeasureRecall(t.Context(), e, snap, qs, o, nil, nil)
+	want, err := MeasureRecall(t.Context(), e, qs, o, nil, nil)
 	require.NoError(t, err)
-	got, err := MeasureRecall(t.Context(), e, snap, qs, o, reference, nil)
+	got, err := MeasureRecall(t.Context(), e, qs, o, reference, nil)
 	require.NoError(t, err)
 	require.Equal(t, want.Queries, got.Queries)
 }
@@ -102,12 +102,12 @@ func TestRecallErrors(t *testing.T) {
 	e, snap, qs, docs := recallIndex(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := MeasureRecall(ctx, e, snap, qs, search.Options{}, nil, nil)
+	_, err := MeasureRecall(ctx, e, qs, search.Options{}, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = MeasureCompression(ctx, e, snap, qs, searchtest.Source(t, 32, docs), 5, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	bad := append(slices.Clone(qs), search.Query{Vectors: make([]float32, 31)})
-	_, err = MeasureRecall(t.Context(), e, snap, bad, search.Options{}, nil, nil)
+	_, err = MeasureRecall(t.Context(), e, bad, search.Options{}, nil, nil)
 	var q *search.QueryError
 	require.ErrorAs(t, err, &q)
 	require.Equal(t, len(qs), q.Index, "counted from the first batch")
@@ -130,9 +130,9 @@ func TestReferenceOfOtherQueries(t *testing.T) {
 	sweep := SweepOptions{K: 5, Settings: []Setting{{}}}
 	measure := func(k int, reference [][]search.Hit) []error {
 		sweep.K = k
-		_, recall := MeasureRecall(t.Context(), e, snap, qs, search.Options{K: k}, reference, nil)
+		_, recall := MeasureRecall(t.Context(), e, qs, search.Options{K: k}, reference, nil)
 		_, compression := MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 32, docs), k, reference, nil)
-		_, swept := Sweep(t.Context(), e, snap, qs, sweep, reference)
+		_, swept := Sweep(t.Context(), e, qs, sweep, reference)
 		return []error{recall, compression, swept}
 	}
 	for _, other := range [][][]search.Hit{{}, reference[:len(qs)-1], append(slices.Clone(reference), nil)} {
@@ -276,12 +276,12 @@ func TestCompressionAgainstDefinition(t *testing.T) {
 
 // Under a filter the exhaustive result is filtered too.
 func TestRecallUnderFilter(t *testing.T) {
-	e, snap, qs, docs := recallIndex(t)
+	e, _, qs, docs := recallIndex(t)
 	var some []string
 	for i := 0; i < len(docs); i += 3 {
 		some = append(some, docs[i].ID)
 	}
-	r, err := MeasureRecall(t.Context(), e, snap, qs, search.Options{K: 10, Probes: 2, Exact: 10, Filter: search.Only(some...)}, nil, nil)
+	r, err := MeasureRecall(t.Context(), e, qs, search.Options{K: 10, Probes: 2, Exact: 10, Filter: search.Only(some...)}, nil, nil)
 	require.NoError(t, err)
 	require.Less(t, r.Mean(), 1.0)
 	require.Greater(t, r.Mean(), 0.5)
@@ -296,7 +296,7 @@ func TestCompressionOfRealVectors(t *testing.T) {
 	const sample, k = "../../docs/examples/quickstart/scifact-sample/vectors/", 46
 	files := vectors.Files{Vectors: sample + "docs.npy", Lengths: sample + "doclens.npy", IDs: sample + "doc_ids.txt"}
 	docs := searchtest.Load(t, files)
-	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256})
+	ix := searchtest.Build(t, 128, docs, &index.BuildOptions{Nbits: 4, Centroids: 256, Iterations: 1, SampleDocs: 24})
 	src, err := vectors.Open(t.Context(), files)
 	require.NoError(t, err)
 	defer src.Close()

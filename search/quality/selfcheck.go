@@ -16,10 +16,6 @@ import (
 
 // SelfCheckOptions of [SelfCheck].
 type SelfCheckOptions struct {
-	// Recall of exhaustive search that is wanted, above 0 and at most 1; 0: 0.995.
-	Recall float64
-	// K are the classes of k; none: 10 and 100.
-	K []int
 	// Questions is how many are made; 0: 64, or fewer where these would take more than a
 	// twenty-fifth of what a build takes one processor.
 	Questions int
@@ -62,18 +58,8 @@ var effortLadder = []float64{1, math.Sqrt2, 2, 2 * math.Sqrt2, 4}
 //
 // Errors: [search.ErrOption], those of Search.
 func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o SelfCheckOptions) (*storage.Defaults, error) {
-	if o.Recall == 0 {
-		o.Recall = 0.995
-	}
-	if !(o.Recall > 0 && o.Recall <= 1) || o.Questions < 0 {
-		return nil, fmt.Errorf("%w: a recall of %g by %d questions; above 0 and at most 1 is possible", search.ErrOption, o.Recall, o.Questions)
-	}
-	if len(o.K) == 0 {
-		o.K = []int{10, 100}
-	}
-	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
-	if ks[0] < 1 || ks[len(ks)-1] > referenceDocs {
-		return nil, fmt.Errorf("%w: k = %v; 1 to %d are possible", search.ErrOption, ks, referenceDocs)
+	if o.Questions < 0 {
+		return nil, fmt.Errorf("%w: %d questions", search.ErrOption, o.Questions)
 	}
 	n := o.Questions
 	if n == 0 {
@@ -86,17 +72,17 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 		return nil, err
 	}
 	at := e.At(snap)
-	wide := Setting{Scan: true, Exact: referenceDocs}.Options(ks[len(ks)-1])
+	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(usualK))
 	reference, err := exhaustive(ctx, at, qs, wide, o.Progress)
 	if err != nil {
 		return nil, err
 	}
 	state := snap.State()
 	d := &storage.Defaults{Docs: state.Live, Tokens: state.LiveTokens, Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
-	for _, k := range ks {
-		u := &tuner{at: at, snap: snap, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
-		u.useQueries(qs, reference, upTo(len(qs)))
-		c := storage.DefaultClass{K: k, Target: o.Recall, Queries: len(qs)}
+	for _, k := range usualK {
+		u := newTuner(at, snap, k, usualRecall, o.Progress)
+		u.useQueries(qs, reference, nil)
+		c := storage.DefaultClass{K: k, Target: usualRecall, Queries: len(qs)}
 		for _, effort := range effortLadder {
 			t, err := u.try(ctx, Setting{Effort: effort})
 			if err != nil {
@@ -110,15 +96,6 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 		d.Classes = append(d.Classes, c)
 	}
 	return d, nil
-}
-
-// upTo are the numbers below n.
-func upTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // affordable is how many questions take no more than a twenty-fifth of the build, on one

@@ -8,24 +8,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
-	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // TestSelfCheck: what is measured is stored and used; the same index gives the same.
 func TestSelfCheck(t *testing.T) {
-	ix, _, _ := recallCollection(t)
-	e, snap, qs, _ := recallIndex(t)
-	o := SelfCheckOptions{K: []int{10, 3}, Questions: 20}
+	e, snap, qs, docs := recallIndex(t)
+	ix := searchtest.Build(t, 32, docs, &index.BuildOptions{Centroids: 128, Threads: 1}) // which is changed
+	o := SelfCheckOptions{Questions: 20}
 	d, err := SelfCheck(t.Context(), e, snap, o)
 	require.NoError(t, err)
 	require.True(t, d.Passages)
 	require.Equal(t, snap.State().Live, d.Docs)
 	require.Len(t, d.Classes, 2)
-	for i, k := range []int{3, 10} {
+	for i, k := range []int{10, 100} {
 		c := d.Classes[i]
 		require.Equal(t, k, c.K)
 		require.Equal(t, 20, c.Queries)
@@ -38,27 +38,25 @@ func TestSelfCheck(t *testing.T) {
 	require.Equal(t, d.Classes, again.Classes)
 
 	// A search that names nothing does as much as the stored effort says.
-	d.Classes[1].Effort = 4
+	d.Classes[0].Effort = 4
 	require.NoError(t, ix.SetDefaults(d))
 	stored := engine(t, ix, search.EngineOptions{Threads: 1})
-	docs := func(o search.Options) (n int64) {
+	exact := func(o search.Options) (n int64) {
 		o.K = 10
 		for _, q := range qs {
 			n += find(t, stored, q, o).Stats.ExactDocs
 		}
 		return n
 	}
-	require.Equal(t, docs(search.Options{Effort: 4}), docs(search.Options{}))
-	require.Greater(t, docs(search.Options{}), docs(search.Options{Effort: 0.25}))
-	require.Equal(t, docs(search.Options{Effort: 1}), docs(search.Options{Derive: true}))
+	require.Equal(t, exact(search.Options{Effort: 4}), exact(search.Options{}))
+	require.Greater(t, exact(search.Options{}), exact(search.Options{Effort: 0.25}))
+	require.Equal(t, exact(search.Options{Effort: 1}), exact(search.Options{Derive: true}))
 }
 
 func TestSelfCheckRefuses(t *testing.T) {
 	e, snap, _, _ := recallIndex(t)
-	for _, o := range []SelfCheckOptions{{Recall: 1.5}, {Recall: -1}, {Questions: -1}, {K: []int{0}}, {K: []int{referenceDocs + 1}}} {
-		_, err := SelfCheck(t.Context(), e, snap, o)
-		require.ErrorIs(t, err, search.ErrOption)
-	}
+	_, err := SelfCheck(t.Context(), e, snap, SelfCheckOptions{Questions: -1})
+	require.ErrorIs(t, err, search.ErrOption)
 	d, err := SelfCheck(t.Context(), e, snap, SelfCheckOptions{})
 	require.NoError(t, err)
 	require.Nil(t, d, "so small an index is not worth a check")
@@ -84,12 +82,12 @@ func TestMeasuringKeepsTheDevice(t *testing.T) {
 	}
 	asked(len(qs), "reference")
 
-	r, err := MeasureRecall(ctx, e, snap, qs, search.Options{K: 20}, nil, nil)
+	r, err := MeasureRecall(ctx, e, qs, search.Options{K: 20}, nil, nil)
 	require.NoError(t, err)
 	asked(2*len(qs), "recall and its reference")
 	require.Equal(t, map[string]int{"device": len(qs)}, r.Stats.Plans)
 	require.Equal(t, 1.0, r.Mean(), "a device scores everything")
-	r, err = MeasureRecall(ctx, e, snap, qs, search.Options{K: 20, Probes: 1}, reference, nil)
+	r, err = MeasureRecall(ctx, e, qs, search.Options{K: 20, Probes: 1}, reference, nil)
 	require.NoError(t, err)
 	asked(len(qs), "recall")
 	require.Equal(t, map[string]int{"device probe": len(qs)}, r.Stats.Plans)
@@ -101,7 +99,7 @@ func TestMeasuringKeepsTheDevice(t *testing.T) {
 	for _, doc := range docs[:200] {
 		few.Candidates = append(few.Candidates, doc.ID)
 	}
-	r, err = MeasureRecall(ctx, e, snap, qs, few, reference, nil)
+	r, err = MeasureRecall(ctx, e, qs, few, reference, nil)
 	require.NoError(t, err)
 	lost = r.Lost()
 	require.Equal(t, map[search.Stage]int{search.StageFiltered: lost[search.StageFiltered]}, lost)
@@ -112,9 +110,9 @@ func TestMeasuringKeepsTheDevice(t *testing.T) {
 	asked(2*len(qs), "stored lists, and scores of the exact best")
 	require.Less(t, c.RMSE, 0.5)
 
-	points, err := Sweep(ctx, e, snap, qs, SweepOptions{K: 20, Settings: []Setting{{}, {Probes: 1}}, Warmup: -1}, reference)
+	points, err := Sweep(ctx, e, qs, SweepOptions{K: 20, Settings: []Setting{{}, {Probes: 1}}}, reference)
 	require.NoError(t, err)
-	asked(4*len(qs), "two settings, one at a time and together")
+	asked(4*len(qs)+2*warmup, "two settings, one at a time and together")
 	require.Equal(t, 1.0, points[0].Recall)
 	require.Equal(t, map[string]int{"device probe": len(qs)}, points[1].Stats.Plans)
 
@@ -123,21 +121,18 @@ func TestMeasuringKeepsTheDevice(t *testing.T) {
 	asked(2*len(qs), "tuning")
 }
 
-// The ids of exact results are read from mapped pages, which may be gone.
-func TestExactHitsOfACutFile(t *testing.T) {
+// Exact scores need ids, which are read from mapped pages, which may be gone.
+func TestCompressionOfACutFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a mapped file cannot be cut there")
 	}
 	m := searchtest.New(1, 16, 4)
-	ix := searchtest.Build(t, 16, m.Docs("d", 40, 5), nil)
-	snap := searchtest.Snapshot(t, ix)
-	live, _ := snap.LiveSet()
-	list := []topk.Scored{{Doc: 3, Score: 1}, {Doc: 5, Score: 2}}
-	hits, err := toHits(snap, list, 2)
+	docs := m.Docs("d", 40, 5)
+	ix := searchtest.Build(t, 16, docs, nil)
+	e, snap, qs := engine(t, ix, search.EngineOptions{}), searchtest.Snapshot(t, ix), []search.Query{query(m, 3)}
+	reference, err := Reference(t.Context(), e, qs, 5, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"d5", "d3"}, ids(hits))
 	require.NoError(t, os.Truncate(ix.Path(), 0))
-	_, err = toHits(snap, list, 2)
+	_, err = MeasureCompression(t.Context(), e, snap, qs, searchtest.Source(t, 16, docs), 5, reference, nil)
 	require.ErrorIs(t, err, storage.ErrCorrupt)
-	require.ErrorIs(t, checkSeen(snap, make([]uint64, len(live))), storage.ErrCorrupt)
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -96,9 +95,6 @@ func Grid(k, centroids int, probes, approx, exact []int) []Setting {
 type SweepOptions struct {
 	K        int // 0: 10
 	Settings []Setting
-	// Warmup is how many queries are searched before the clock runs, for each
-	// setting anew; 0: 10, negative: none.
-	Warmup int
 	// Repeat is how many times all queries are searched; 0: once.
 	Repeat int
 	// Judge, where set, gives the results of a setting a value, such as nDCG@10.
@@ -106,6 +102,9 @@ type SweepOptions struct {
 	// Progress, where set, hears how many settings are done.
 	Progress Progress
 }
+
+// warmup is how many queries are searched before the clock runs, for each setting.
+const warmup = 10
 
 // Point is a setting with what it was measured to cost and to find.
 type Point struct {
@@ -150,23 +149,14 @@ func NewLatency(times []time.Duration) Latency {
 	}
 }
 
-// Sweep measures settings on the same queries, one after another, on a snapshot,
-// where the engine searches. reference is
-// as in [MeasureRecall].
-func Sweep(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
-	return SweepOf(ctx, e.At(snap), qs, o, reference)
-}
-
-// SweepOf is [Sweep] of any searcher; what it searches should stay as it is meanwhile.
-func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
+// Sweep measures settings on the same queries, one after another. What is searched should
+// stay as it is meanwhile. reference is as in [MeasureRecall].
+func Sweep(ctx context.Context, at search.Searcher, qs []search.Query, o SweepOptions, reference [][]search.Hit) ([]Point, error) {
 	if len(qs) == 0 {
 		return nil, fmt.Errorf("%w: no queries", search.ErrQuery)
 	}
 	if o.K == 0 {
 		o.K = defaultK
-	}
-	if o.Warmup == 0 {
-		o.Warmup = 10
 	}
 	threads, err := threadsOf(ctx, at)
 	if err != nil {
@@ -185,9 +175,7 @@ func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o Sweep
 		if points[i], err = point(ctx, at, threads, qs, s, &o, reference); err != nil {
 			return nil, fmt.Errorf("%v: %w", s, err)
 		}
-		if o.Progress != nil {
-			o.Progress(index.Progress{Stage: "sweep", Done: int64(i + 1), Total: int64(len(points)), Unit: "settings"})
-		}
+		report(o.Progress, "sweep", i+1, len(points), "settings")
 	}
 	markPareto(points)
 	return points, nil
@@ -196,7 +184,7 @@ func SweepOf(ctx context.Context, at search.Searcher, qs []search.Query, o Sweep
 func point(ctx context.Context, s search.Searcher, threads int, qs []search.Query, set Setting, o *SweepOptions, reference [][]search.Hit) (Point, error) {
 	p := Point{Setting: set}
 	options := set.Options(o.K)
-	for i := range o.Warmup {
+	for i := range warmup {
 		if _, err := s.Search(ctx, qs[i%len(qs)], options); err != nil {
 			return p, &search.QueryError{Index: i % len(qs), Err: err}
 		}

@@ -23,6 +23,11 @@ type TuneOptions struct {
 	Progress Progress
 }
 
+// usualRecall and usualK are what options mean that say nothing.
+const usualRecall = 0.995
+
+var usualK = []int{10, 100}
+
 // Tuning is the outcome of [Tune].
 type Tuning struct {
 	Target float64 `json:"target"` // the recall that was wanted
@@ -99,13 +104,13 @@ func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
 // Errors: [search.ErrQuery] for fewer than 4 queries, [search.ErrOption], those of Search.
 func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, o TuneOptions) (*Tuning, error) {
 	if o.Recall == 0 {
-		o.Recall = 0.995
+		o.Recall = usualRecall
 	}
 	if !(o.Recall > 0 && o.Recall <= 1) {
 		return nil, fmt.Errorf("%w: a recall of %g; above 0 and at most 1 is possible", search.ErrOption, o.Recall)
 	}
 	if len(o.K) == 0 {
-		o.K = []int{10, 100}
+		o.K = usualK
 	}
 	ks := slices.Compact(slices.Sorted(slices.Values(o.K)))
 	if ks[0] < 1 {
@@ -125,7 +130,7 @@ func Tune(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []sear
 	slices.Sort(t.TunedOn)
 	slices.Sort(t.HeldOut)
 	for _, k := range ks {
-		u := &tuner{at: at, snap: snap, k: k, target: o.Recall, progress: o.Progress, tried: map[Setting]Trial{}}
+		u := newTuner(at, snap, k, o.Recall, o.Progress)
 		u.useQueries(qs, reference, t.TunedOn)
 		c, err := u.tune(ctx)
 		if err != nil {
@@ -160,11 +165,18 @@ type tuner struct {
 	before    float64      // work before exact scores in the last number of probes
 }
 
+func newTuner(at *search.Engine, snap *index.Snapshot, k int, target float64, progress Progress) *tuner {
+	return &tuner{at: at, snap: snap, k: k, target: target, progress: progress, tried: map[Setting]Trial{}}
+}
+
+// useQueries measures with the queries of some numbers from now on; nil: with all.
 func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []int) {
 	u.qs, u.reference = nil, nil
-	for _, i := range which {
-		u.qs = append(u.qs, qs[i])
-		u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
+	for i, q := range qs {
+		if which == nil || slices.Contains(which, i) {
+			u.qs = append(u.qs, q)
+			u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
+		}
 	}
 }
 
@@ -216,9 +228,7 @@ func (u *tuner) try(ctx context.Context, s Setting) (Trial, error) {
 	}
 	u.tried[s] = t
 	u.trials = append(u.trials, t)
-	if u.progress != nil {
-		u.progress(index.Progress{Stage: fmt.Sprintf("tuning k = %d", u.k), Done: int64(len(u.trials)), Unit: "settings"})
-	}
+	report(u.progress, fmt.Sprintf("tuning k = %d", u.k), len(u.trials), 0, "settings")
 	return t, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -59,7 +60,7 @@ func TestTune(t *testing.T) {
 func TestTuneIsCounted(t *testing.T) {
 	e, snap, qs, _ := recallIndex(t)
 	chosen := func() (all []Setting) {
-		tuning, err := Tune(t.Context(), e, snap, qs, TuneOptions{Recall: 0.95, K: []int{3, 10, 30}})
+		tuning, err := Tune(t.Context(), e, snap, qs[:effort.Cases(20, 40)], TuneOptions{Recall: 0.95, K: []int{3, 10, 30}})
 		require.NoError(t, err)
 		for _, c := range tuning.Classes {
 			all = append(all, c.Setting)
@@ -118,10 +119,10 @@ func TestTuneErrors(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	e, snap, qs, _ := recallIndex(t)
+	e, _, qs, _ := recallIndex(t)
 	settings := append(Grid(10, 128, []int{0, 1, 500}, nil, []int{0, 3, 10}), Setting{Exhaustive: true})
 	require.Equal(t, 7, len(settings), "%v", settings)
-	points, err := Sweep(t.Context(), e, snap, qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []search.Result) (float64, error) {
+	points, err := Sweep(t.Context(), e, qs, SweepOptions{K: 10, Settings: settings, Repeat: 2, Judge: func(r []search.Result) (float64, error) {
 		return float64(len(r)), nil
 	}}, nil)
 	require.NoError(t, err)
@@ -148,11 +149,11 @@ func TestSweep(t *testing.T) {
 	require.Positive(t, front)
 
 	boom := errors.New("boom")
-	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: settings, Judge: func([]search.Result) (float64, error) { return 0, boom }}, nil)
+	_, err = Sweep(t.Context(), e, qs, SweepOptions{Settings: settings, Judge: func([]search.Result) (float64, error) { return 0, boom }}, nil)
 	require.ErrorIs(t, err, boom)
-	_, err = Sweep(t.Context(), e, snap, nil, SweepOptions{Settings: settings}, nil)
+	_, err = Sweep(t.Context(), e, nil, SweepOptions{Settings: settings}, nil)
 	require.ErrorIs(t, err, search.ErrQuery)
-	_, err = Sweep(t.Context(), e, snap, qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
+	_, err = Sweep(t.Context(), e, qs, SweepOptions{Settings: []Setting{{Probes: -1}}}, nil)
 	require.ErrorIs(t, err, search.ErrOption)
 }
 

@@ -136,7 +136,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if err != nil {
 			return err
 		}
-		points, err := quality.SweepOf(ctx, e, set.qs, o, reference)
+		points, err := quality.Sweep(ctx, e, set.qs, o, reference)
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ type queryLoss struct {
 // does.
 func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot, set *querySet, b *benchFlags,
 	used quality.Setting, reference [][]search.Hit) (err error) {
-	pruned, err := quality.MeasureRecallOf(ctx, e, set.qs, used.Options(b.k), reference, a.progress())
+	pruned, err := quality.MeasureRecall(ctx, e, set.qs, used.Options(b.k), reference, a.progress())
 	if err != nil {
 		return err
 	}
