@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // benchFlags say what plaid bench measures and where that goes.
@@ -104,29 +105,24 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 			return flags.Usagef("--vectors: compression is measured on one index")
 		}
 		o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
-		stored, err := storedSetting(x.snapshots(), b.k)
+		stored, err := storedSetting(x.parts, b.k)
 		if err != nil {
 			return err
 		}
-		o.Settings = []quality.Setting{{}}
-		if stored != nil && !slices.Contains(o.Settings, *stored) {
-			o.Settings = append(o.Settings, *stored)
-		}
+		asked := b.efforts.Settings(b.k, snap.Header().Centroids)
 		used := quality.Setting{}
 		if stored != nil {
 			used = *stored
 		}
-		if asked := b.efforts.Settings(b.k, snap.Header().Centroids); len(asked) > 0 {
-			if len(asked) == 1 {
-				used = asked[0]
-			}
-			for _, s := range asked {
-				if !slices.Contains(o.Settings, s) {
-					o.Settings = append(o.Settings, s)
-				}
+		all := append([]quality.Setting{{}, used}, asked...)
+		if len(asked) == 1 {
+			used = asked[0]
+		}
+		for _, s := range append(all, quality.Setting{Exhaustive: true}) {
+			if !slices.Contains(o.Settings, s) {
+				o.Settings = append(o.Settings, s)
 			}
 		}
-		o.Settings = append(o.Settings, quality.Setting{Exhaustive: true})
 		if qrels != nil {
 			if o.Judge, err = judgeWith(qrels, b.judging.Options, set.ids); err != nil {
 				return err
@@ -147,7 +143,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if err := r.measure(ctx, a, e, engine, snap, set, b, used, reference); err != nil {
 			return err
 		}
-		for _, part := range x.snapshots() {
+		for _, part := range x.parts {
 			state := part.State()
 			r.Docs += int64(state.Live)
 			r.Tokens += state.LiveTokens
@@ -155,7 +151,14 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if qrels != nil {
 			r.Measure = judgeMeasure
 		}
-		return a.writeBench(r, b.format.Word())
+		if b.format.Word() != "csv" {
+			return a.reportIn(&b.format, r, r.table)
+		}
+		text, err := r.csv()
+		if err != nil {
+			return err
+		}
+		return a.print(text)
 	})
 }
 
@@ -168,13 +171,18 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 			return nil, err
 		}
 		c, ok := d.For(k)
-		s := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
+		s := settingOf(c)
 		if !ok || i > 0 && s != *first {
 			return nil, nil
 		}
 		first = &s
 	}
 	return first, nil
+}
+
+// settingOf is what an index has stored, as it is measured.
+func settingOf(c storage.DefaultClass) quality.Setting {
+	return quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
@@ -204,20 +212,6 @@ func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.R
 		}
 		return res.Means[0], nil
 	}, nil
-}
-
-func (a *app) writeBench(r *benchReport, format string) error {
-	text, err := r.table(), error(nil)
-	switch format {
-	case "json":
-		text, err = a.line(r)
-	case "csv":
-		text, err = r.csv()
-	}
-	if err != nil {
-		return err
-	}
-	return a.print(text)
 }
 
 // benchReport is what plaid bench measured.

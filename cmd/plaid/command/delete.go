@@ -104,18 +104,17 @@ func (d *deletion) do(ctx context.Context, ix changeable) (deleted int, missing 
 
 // count is how many documents would go, of how many, and which ids name none.
 func (d *deletion) count(ctx context.Context, x *searched) (n, all int, missing []string, err error) {
-	snaps := x.snapshots()
-	for _, s := range snaps {
+	for _, s := range x.parts {
 		all += s.Len()
 	}
 	if d.where != nil {
-		docs, err := index.SelectAll(ctx, snaps, d.where)
+		docs, err := index.SelectAll(ctx, x.parts, d.where)
 		for _, s := range docs {
 			n += int(s.GetCardinality())
 		}
 		return n, all, nil, err
 	}
-	for _, s := range snaps {
+	for _, s := range x.parts {
 		docs, none, err := s.Named(ctx, d.ids)
 		if err != nil {
 			return 0, 0, nil, err
@@ -224,12 +223,10 @@ type changeable interface {
 
 // change opens one index, or several, for writing.
 func (op *opener) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
-	paths, err := names.paths(path)
-	if err != nil {
-		return err
-	}
-	if len(paths) == 1 {
-		return op.open(ctx, paths[0], true, func(ix *index.Index) error { return use(ix) })
-	}
-	return op.openSet(ctx, paths, true, func(set *index.Set) error { return use(set) })
+	return op.openSet(ctx, names, path, true, func(set *index.Set) error {
+		if files := set.Files(); len(files) == 1 {
+			return use(files[0])
+		}
+		return use(set)
+	})
 }

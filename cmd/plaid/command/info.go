@@ -62,7 +62,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 			return a.listDevices()
 		}
 		return a.openSearched(ctx, &names, args[0], func(x *searched) error {
-			if x.parts != nil {
+			if x.several() {
 				return a.infoOfSet(ctx, args[0], x.parts)
 			}
 			in, err := x.snap.Info(ctx)
@@ -76,7 +76,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 }
 
 // infoOfSet describes several indexes that are one.
-func (a *app) infoOfSet(ctx context.Context, path string, snap *index.SetSnapshot) error {
+func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapshot) error {
 	r := struct {
 		Path   string        `json:"path"`
 		Codec  string        `json:"codec_digest"`
@@ -85,7 +85,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, snap *index.SetSnapsho
 		Bytes  int64         `json:"file_bytes"`
 		Files  []*index.Info `json:"files"`
 	}{Path: path}
-	for _, p := range snap.Parts() {
+	for _, p := range parts {
 		in, err := p.Info(ctx)
 		if err != nil {
 			return err

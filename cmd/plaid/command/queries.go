@@ -167,7 +167,7 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 		if err != nil {
 			return err
 		}
-		return a.withSearcher(ctx, x, search.EngineOptions{Threads: threads}, searches, func(e searcher) error {
+		return a.withSearcher(ctx, x, threads, searches, func(e searcher) error {
 			return set.named(use(e, x, set))
 		})
 	})

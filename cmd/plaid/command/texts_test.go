@@ -207,8 +207,7 @@ func TestTextsThatChange(t *testing.T) {
 	}
 }
 
-// A question, a text that is encoded, strings that are tokenized: the first
-// interrupt ends the wait for stdin.
+// A question, a text that is encoded: the first interrupt ends the wait for stdin.
 func TestInterruptedStdin(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.plaid")
@@ -221,7 +220,6 @@ func TestInterruptedStdin(t *testing.T) {
 		{"add", path, "--text", "-"},
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
 		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
-		{"model", nano, "--tokenize"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, cancel)
