@@ -221,14 +221,20 @@ func TestInterruptedStdin(t *testing.T) {
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
 		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
 	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		silent, w := io.Pipe()
-		defer w.Close()
-		var stderr bytes.Buffer
-		code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
-		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
+		requireInterrupted(t, args)
 	}
+}
+
+// requireInterrupted runs a command line that waits for stdin or a pipe, and interrupts it.
+func requireInterrupted(t *testing.T, args []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	silent, w := io.Pipe()
+	defer w.Close()
+	var stderr bytes.Buffer
+	code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
+	require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
 }
 
 // What was to be done is done, and the report of it cannot be written: nothing is left
