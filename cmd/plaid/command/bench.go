@@ -3,10 +3,8 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,20 +71,18 @@ score but for rounding). Compression, with --vectors: the share of the exact res
 MaxSim over the original vectors in float32, that exhaustive search over the stored
 vectors returns, and by how much the scores of the exact result differ.
 
-Format csv has the settings alone; json is one object, with all of it.
-
 ` + severalHelp + ` Compression
 is measured on one index.`,
 		Example: `  plaid bench docs.plaid --queries queries.npy
   plaid bench docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100
-  plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --format csv > bench.csv`,
+  plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --json > bench.json`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
 	names.register(f)
-	b.format.Register(cmd, "results", "table", "json", "csv")
+	b.format.Register(cmd, "results", "table", "json")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		return a.bench(ctx, &names, args[0], &b)
 	})
@@ -151,14 +147,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if qrels != nil {
 			r.Measure = judgeMeasure
 		}
-		if b.format.Word() != "csv" {
-			return a.reportIn(&b.format, r, r.table)
-		}
-		text, err := r.csv()
-		if err != nil {
-			return err
-		}
-		return a.print(text)
+		return a.reportIn(&b.format, r, r.table)
 	})
 }
 
@@ -290,32 +279,4 @@ func (r *benchReport) threads() string {
 		return "1 thread"
 	}
 	return fmt.Sprintf("%d threads", r.Threads)
-}
-
-func (r *benchReport) csv() ([]byte, error) {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	head := []string{"probes", "approx", "exact", "exhaustive", "pareto", fmt.Sprintf("recall@%d", r.K), "mean_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms",
-		"queries_per_second", "candidates", "approx_tokens", "exact_docs", "exact_tokens"}
-	if r.Measure != "" {
-		head = append(head, r.Measure)
-	}
-	if err := w.Write(head); err != nil {
-		return nil, err
-	}
-	for _, p := range r.Points {
-		ms := func(d time.Duration) string { return out.Float(out.Milliseconds(d)) }
-		mean := func(n int64) string { return out.Float(float64(n) / float64(max(p.Stats.Queries, 1))) }
-		row := []string{strconv.Itoa(p.Probes), strconv.Itoa(p.Approx), strconv.Itoa(p.Exact), strconv.FormatBool(p.Exhaustive), strconv.FormatBool(p.Pareto),
-			out.Float(p.Recall), ms(p.Latency.Mean), ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), ms(p.Latency.Max), out.Float(p.QPS),
-			mean(p.Stats.Candidates), mean(p.Stats.ApproxTokens), mean(p.Stats.ExactDocs), mean(p.Stats.ExactTokens)}
-		if p.Value != nil {
-			row = append(row, out.Float(*p.Value))
-		}
-		if err := w.Write(row); err != nil {
-			return nil, err
-		}
-	}
-	w.Flush()
-	return b.Bytes(), w.Error()
 }

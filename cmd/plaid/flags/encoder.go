@@ -209,11 +209,6 @@ func checkModel(of, m *storage.Model) error {
 // ModelFile is the name of the file that says what made vectors, beside them.
 const ModelFile = "model.json"
 
-// VectorsModel adds the flag that says what made given vectors.
-func VectorsModel(f *pflag.FlagSet, p *string) {
-	f.StringVar(p, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
-}
-
 // fingerprint is a SHA-256 in hexadecimal digits.
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
