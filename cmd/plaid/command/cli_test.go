@@ -93,8 +93,14 @@ func shellWords(line string) (words []string) {
 // try runs a command line in this process.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return tryWith(t, nil, args...)
+}
+
+// tryWith runs one of a program with extensions.
+func tryWith(t *testing.T, extensions []Extension, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs}, extensions...)
 	return code, out.String(), errs.String()
 }
 
@@ -222,16 +228,12 @@ func TestCorruptAlthoughInterrupted(t *testing.T) {
 func TestDamagedIDIsNotAbsent(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	require.NoError(t, writeNPY(at("d.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 8))
+	docs := source(t, dir, 8, []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 1, 1)
 	require.NoError(t, writeNPY(at("q.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
-	require.NoError(t, writeInts(at("l.npy"), []int64{1, 1}))
 	require.NoError(t, writeInts(at("ql.npy"), []int64{1}))
 	require.NoError(t, os.WriteFile(at("ids"), []byte("the first document\nthe second document\n"), 0o644))
 	require.NoError(t, os.WriteFile(at("filter"), []byte("the second document\n"), 0o644))
-	source := []string{"--vectors", at("d.npy"), "--lengths", at("l.npy"), "--ids", at("ids")}
-	code, _, stderr := try(t, append([]string{"index", at("x.plaid")}, source...)...)
-	require.Equal(t, exitOK, code, stderr)
-	data, err := os.ReadFile(at("x.plaid"))
+	data, err := os.ReadFile(built(t, dir, append(docs, "--ids", at("ids"))))
 	require.NoError(t, err)
 	again := []string{"--vectors", at("q.npy"), "--lengths", at("ql.npy"), "--ids", at("filter")}
 	damaged := 0

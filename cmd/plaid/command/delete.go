@@ -73,7 +73,7 @@ id loses it.`,
 			if err != nil {
 				return err
 			}
-			missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+			missing = distinct(missing)
 			err = a.report(struct {
 				Path    string   `json:"path"`
 				Deleted int      `json:"deleted"`
@@ -136,7 +136,7 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 		if err != nil {
 			return err
 		}
-		missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+		missing = distinct(missing)
 		err = a.report(struct {
 			Path    string   `json:"path"`
 			Would   int      `json:"would_delete"`
@@ -191,6 +191,11 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 		err = flags.Usagef("which documents? give ids, --ids or --where")
 	}
 	return &deletion{ids: ids}, err
+}
+
+// distinct sorts ids, and leaves one of each; never nil.
+func distinct(ids []string) []string {
+	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(ids)))...)
 }
 
 // missingError names the ids that were not there, the first of them at least.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
@@ -28,16 +27,9 @@ func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Devi
 	}
 	op.devices[d.Name] = dev
 	if note != "" {
-		op.note("%s", note)
+		op.hint("%s", note)
 	}
 	return dev, nil
-}
-
-// note tells what was decided for who runs the command.
-func (op *opener) note(format string, args ...any) {
-	if !op.quiet {
-		fmt.Fprintf(op.console, "plaid: "+format+"\n", args...)
-	}
 }
 
 // closeDevices closes what the command has opened.
@@ -56,7 +48,7 @@ func (op *opener) closeDevices() error {
 func (op *opener) on(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (flags.OpenedDevice, error) {
 		dev, err := op.openDevice(ctx, d)
-		return flags.OpenedDevice{Device: dev, Auto: found(d), Note: op.note}, err
+		return flags.OpenedDevice{Device: dev, Auto: found(d), Note: op.hint}, err
 	}
 }
 
@@ -95,7 +87,7 @@ func (op *opener) withSearcher(ctx context.Context, x *searched, threads int, d 
 	}
 	e, err := search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
 	if dev != nil && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
-		op.note("the processor searches: %v", err)
+		op.hint("the processor searches: %v", err)
 		e, err = search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
 	}
 	if err != nil {

@@ -146,7 +146,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, h
 		return nil, nil, err
 	}
 	if made != nil && made.Fingerprint == m.Near && made.Fingerprint != "" {
-		a.note("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
+		a.hint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
 	}
 	return e, m, nil
 }

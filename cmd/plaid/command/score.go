@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -201,9 +202,8 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	return nil
 }
 
-// scoreBlock is how many values of documents are a block, of which there are two in
-// memory: one is scored while the next is read. That of a device is what crosses the bus
-// as one piece.
+// scoreBlock is how many values of documents are a block: one is scored while the next is read.
+// That of a device is what crosses the bus as one piece.
 const (
 	scoreBlock       = 1 << 22
 	scoreBlockDevice = 1 << 24
@@ -230,67 +230,46 @@ func (x *scoring) run(ctx context.Context) error {
 	if x.whole != nil && !(x.onDevice && x.wanted != nil) {
 		return x.scoreWhole(ctx)
 	}
-	full, empty := make(chan *docBlock), make(chan *docBlock, 2)
-	for range cap(empty) {
-		empty <- &docBlock{offsets: []int{0}}
+	same := func(b *docBlock) (*docBlock, error) { return b, nil }
+	for b, err := range parallel.Map(ctx, x.read(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) }, same) {
+		if err == nil {
+			err = x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	// The error of scoring comes first: reading ends after it.
-	return parallel.Do(ctx, 2, 2, func(i int) error {
-		if i == 1 {
-			defer close(full)
-			return x.read(reading, full, empty)
-		}
-		defer stop()
-		for b := range full {
-			if err := x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil); err != nil {
-				return err
-			}
-			b.values, b.offsets, b.ordinals = b.values[:0], b.offsets[:1], b.ordinals[:0]
-			empty <- b
-		}
-		return nil
-	})
+	return nil
 }
 
-// read reads the documents that are scored into blocks that are empty.
-func (x *scoring) read(ctx context.Context, full, empty chan *docBlock) error {
+// read reads the documents that are scored, block by block.
+func (x *scoring) read(ctx context.Context) iter.Seq2[*docBlock, error] {
 	size := scoreBlock
 	if x.onDevice {
 		size = scoreBlockDevice
 	}
-	give := func(b *docBlock) error {
-		select {
-		case full <- b:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	b := <-empty
-	i, dim := 0, max(x.docs.Dim(), 1)
-	for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
-		if err != nil {
-			return err
-		}
-		if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
-			b.values = append(b.values, d.Tokens...)
-			b.offsets = append(b.offsets, len(b.values)/dim)
-			b.ordinals = append(b.ordinals, i)
-		}
-		if i++; len(b.values) >= size {
-			if err := give(b); err != nil {
-				return err
+	return func(yield func(*docBlock, error) bool) {
+		b := &docBlock{offsets: []int{0}}
+		i, dim := 0, max(x.docs.Dim(), 1)
+		for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
+			if err != nil {
+				yield(nil, err)
+				return
 			}
-			select {
-			case b = <-empty:
-			case <-ctx.Done():
-				return ctx.Err()
+			if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
+				b.values = append(b.values, d.Tokens...)
+				b.offsets = append(b.offsets, len(b.values)/dim)
+				b.ordinals = append(b.ordinals, i)
+			}
+			if i++; len(b.values) >= size {
+				if !yield(b, nil) {
+					return
+				}
+				b = &docBlock{values: make([]float32, 0, len(b.values)), offsets: []int{0}}
 			}
 		}
+		yield(b, nil)
 	}
-	return give(b)
 }
 
 func (x *scoring) terms() maxsim.Terms {

@@ -65,7 +65,7 @@ func (t *stdio) warn(format string, args ...any) {
 	}
 }
 
-// hint writes what may help after an error to stderr unless --quiet.
+// hint writes what may help after an error, or what was decided, to stderr unless --quiet.
 func (t *stdio) hint(format string, args ...any) {
 	if !t.quiet {
 		fmt.Fprintf(t.console, "plaid: %s\n", t.readable(fmt.Sprintf(format, args...)))

@@ -221,24 +221,23 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 // search searches for words. asked says that the texts are arguments; encoded are they as vectors,
 // nil if these are not needed.
 func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
-	next := 0 // what is printed is not printed again if the keywords are made anew
+	next := 0 // what is printed is not printed again if the keywords are rebuilt
 	return m.app.withKeywords(ctx, m.snap, nil, func(kw *keywords.Index) error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
-			batch := &querySet{}
+			batch, err := &querySet{}, error(nil)
 			if encoded != nil {
-				var err error
 				if batch, err = encoded.read(ctx, next, end); err != nil {
 					return err
 				}
 			}
 			batch.ids, batch.words = ids[next:end], texts[next:end]
 			if asked {
-				batch.texts = texts[next:end]
+				batch.texts = batch.words
 			}
 			results := make([]search.Result, end-next)
 			for i := range results {
-				found, err := m.words(ctx, kw, texts[next+i], m.wanted.K)
+				found, err := m.words(ctx, kw, batch.words[i], m.wanted.K)
 				if err == nil {
 					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(found))
 				}
