@@ -272,11 +272,8 @@ func (r *benchReport) remark(s quality.Setting) string {
 }
 
 func (r *benchReport) threads() string {
-	switch r.Threads {
-	case 0:
+	if r.Threads == 0 {
 		return "a thread a processor"
-	case 1:
-		return "1 thread"
 	}
-	return fmt.Sprintf("%d threads", r.Threads)
+	return out.Plural(r.Threads, "thread")
 }
