@@ -22,14 +22,16 @@ const tie = 1e-9
 // Comparison is how two results differ in one measure over the same queries. Differences
 // are those of a less b.
 type Comparison struct {
-	Measure      Measure
-	MeanA, MeanB float64
-	Difference   float64 // mean of the differences
-	// Wins, Ties and Losses count the queries where a is better, neither is, and b is.
-	Wins, Ties, Losses int
+	Measure    Measure `json:"-"`
+	MeanA      float64 `json:"-"`
+	MeanB      float64 `json:"-"`
+	Difference float64 `json:"difference"` // mean of the differences
+	Wins       int     `json:"wins"`       // queries where a is better
+	Ties       int     `json:"ties"`
+	Losses     int     `json:"losses"` // queries where b is better
 	Randomisation
 	// Holm is P after [Holm]'s correction. [Compare] makes one test, so it is P there.
-	Holm float64
+	Holm float64 `json:"p_holm"`
 }
 
 // Compare pairs the values of a measure in two results query by query and tests the

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/eval"
-	"github.com/plaid-ir/plaid/internal/testing/realdata"
 )
 
 // reciprocal evaluates a run that finds the relevant document of query i at rank
@@ -205,30 +204,4 @@ func TestCompareIsAntisymmetric(t *testing.T) {
 		require.Equal(rt, []int{ab.Wins, ab.Ties, ab.Losses}, []int{ba.Losses, ba.Ties, ba.Wins})
 		require.Equal(rt, ab.Randomisation, ba.Randomisation)
 	})
-}
-
-// A ranking cut at 10 against the whole one, on real data.
-func TestCompareRealRuns(t *testing.T) {
-	qrels, err := eval.LoadQrelsOf(realdata.Path(t, "data", "cranfield"), "test")
-	require.NoError(t, err)
-	whole, err := eval.LoadRun(realdata.Path(t, "data", "cranfield", "vectors", "exact-top100.tsv"))
-	require.NoError(t, err)
-	cut := new(eval.Run)
-	for _, query := range whole.Queries() {
-		hits := whole.Hits(query)
-		require.NoError(t, cut.Add(query, hits[:min(10, len(hits))]...))
-	}
-	a := evaluate(t, qrels, whole, eval.Options{}, "nDCG@10", "R@100")
-	b := evaluate(t, qrels, cut, eval.Options{}, "nDCG@10", "R@100")
-
-	same, err := eval.Compare(a, b, 0, eval.CompareOptions{})
-	require.NoError(t, err)
-	require.Equal(t, qrels.Len(), same.Ties)
-	require.Equal(t, 1.0, same.Randomisation.P)
-
-	recall, err := eval.Compare(a, b, 1, eval.CompareOptions{})
-	require.NoError(t, err)
-	require.Equal(t, a.Means[1], recall.MeanA)
-	require.Zero(t, recall.Losses)
-	require.InDelta(t, 1.0/10_001, recall.Randomisation.P, 1e-15)
 }

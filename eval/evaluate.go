@@ -54,14 +54,14 @@ type Result struct {
 
 // QueryResult is one judged query.
 type QueryResult struct {
-	Query  string    // its id
-	Values []float64 // one a measure
-	InRun  bool      // false: missing from the run, so that all values are 0
+	Query  string    `json:"query"`  // its id
+	Values []float64 `json:"-"`      // one a measure
+	InRun  bool      `json:"in_run"` // false: missing from the run, so that all values are 0
 
 	// Counts after ExcludeSelf, where grade 1 or more is relevant.
-	Retrieved         int
-	Relevant          int // documents that are judged relevant
-	RelevantRetrieved int // those of them that were found
+	Retrieved         int `json:"retrieved"`
+	Relevant          int `json:"relevant"`           // documents that are judged relevant
+	RelevantRetrieved int `json:"relevant_retrieved"` // those of them that were found
 }
 
 // Evaluate scores a run against judgements. Values and means are float64, added

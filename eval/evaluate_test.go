@@ -95,33 +95,26 @@ func TestBprefByHand(t *testing.T) {
 func TestTies(t *testing.T) {
 	const qrels = "q a 1\n"
 	tests := map[string]struct {
-		run        string
-		trec, rank float64
+		run                string
+		trec, trec10, rank float64
 	}{
-		"equal scores":        {"q a 1 5\nq b 2 5\nq c 3 5\n", 1.0 / 3, 1},
-		"byte order":          {"q a 1 5\nq B 2 5\nq é 3 5\n", 1.0 / 2, 1},
-		"equal as float32":    {"q a 1 30.000000002\nq b 2 30.000000001\n", 1.0 / 2, 1},
-		"differ as float32":   {"q a 1 30.00001\nq b 2 30\n", 1, 1},
-		"negative zero":       {"q a 1 0\nq b 2 -0\n", 1.0 / 2, 1},
-		"beyond float32":      {"q a 1 1e300\nq b 2 1e200\n", 1.0 / 2, 1},
-		"ranks against score": {"q a 2 9\nq b 1 5\n", 1, 1.0 / 2},
-		"no ranks":            {"q b 0 5\nq a 0 9\n", 1, 1.0 / 2},
+		"equal scores":        {"q a 1 5\nq b 2 5\nq c 3 5\n", 1.0 / 3, 1.0 / 3, 1},
+		"byte order":          {"q a 1 5\nq B 2 5\nq é 3 5\n", 1.0 / 2, 1.0 / 2, 1},
+		"equal as float32":    {"q a 1 30.000000002\nq b 2 30.000000001\n", 1.0 / 2, 1, 1},
+		"differ as float32":   {"q a 1 30.00001\nq b 2 30\n", 1, 1, 1},
+		"negative zero":       {"q a 1 0\nq b 2 -0\n", 1.0 / 2, 1.0 / 2, 1},
+		"beyond float32":      {"q a 1 1e300\nq b 2 1e200\n", 1.0 / 2, 1, 1},
+		"ranks against score": {"q a 2 9\nq b 1 5\n", 1, 1, 1.0 / 2},
+		"no ranks":            {"q b 0 5\nq a 0 9\n", 1, 1, 1.0 / 2},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.trec, one(t, qrels, tt.run, "RR", eval.Options{}))
+			require.Equal(t, tt.trec10, one(t, qrels, tt.run, "RR", eval.Options{Ties: eval.TiesTREC10}))
 			require.Equal(t, tt.rank, one(t, qrels, tt.run, "RR", eval.Options{Ties: eval.TiesRank}))
 		})
 	}
 	require.Equal(t, "trec trec10 rank", fmt.Sprint(eval.TiesTREC, " ", eval.TiesTREC10, " ", eval.TiesRank))
-}
-
-// trec_eval 10 tells apart what is equal as float32, and breaks ties as before.
-func TestTiesTREC10(t *testing.T) {
-	opts := eval.Options{Ties: eval.TiesTREC10}
-	require.Equal(t, 1.0, one(t, "q a 1\n", "q a 1 30.000000002\nq b 2 30.000000001\n", "RR", opts))
-	require.Equal(t, 1.0, one(t, "q a 1\n", "q a 2 1e300\nq b 1 1e200\n", "RR", opts))
-	require.Equal(t, 1.0/3, one(t, "q a 1\n", "q a 1 5\nq b 2 5\nq c 3 5\n", "RR", opts))
 }
 
 func TestSelfFirst(t *testing.T) {

@@ -71,12 +71,3 @@ func ExampleCompareAll() {
 	// RR@10, system 0: +0.5000, p = 0.0078, after Holm 0.0156
 	// RR@10, system 1: +0.3542, p = 0.0312, after Holm 0.0312
 }
-
-func ExampleHolm() {
-	adjusted, err := eval.Holm([]float64{0.01, 0.04, 0.03, 0.005})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%.3f\n", adjusted)
-	// Output: [0.030 0.060 0.060 0.020]
-}

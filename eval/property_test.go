@@ -21,11 +21,7 @@ var someMeasures = []string{
 func drawQuery(t *rapid.T) (*eval.Qrels, []eval.Hit) {
 	qrels := new(eval.Qrels)
 	n := rapid.IntRange(1, 12).Draw(t, "pool")
-	add := func(doc string, grade int) {
-		if err := qrels.Add("q", doc, grade); err != nil {
-			t.Fatal(err)
-		}
-	}
+	add := func(doc string, grade int) { require.NoError(t, qrels.Add("q", doc, grade)) }
 	add("never retrieved", rapid.IntRange(-1, 3).Draw(t, "grade"))
 	var hits []eval.Hit
 	for i := range n {
@@ -42,17 +38,11 @@ func drawQuery(t *rapid.T) (*eval.Qrels, []eval.Hit) {
 
 func values(t *rapid.T, qrels *eval.Qrels, hits []eval.Hit, ties eval.Ties, names ...string) []float64 {
 	ms, err := eval.ParseMeasures(names...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run := new(eval.Run)
-	if err := run.Add("q", hits...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run.Add("q", hits...))
 	res, err := eval.Evaluate(qrels, run, ms, eval.Options{Ties: ties})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res.Queries[0].Values
 }
 

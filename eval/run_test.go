@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -75,26 +73,6 @@ func TestReadRunErrors(t *testing.T) {
 	}
 }
 
-func TestReadRunDamagedGzip(t *testing.T) {
-	packed := gzipped(t, strings.Repeat("q Q0 d 1 2 t\nr Q0 d 1 2 t\n", 1))
-	for _, cut := range []int{5, len(packed) - 9, len(packed) - 1} {
-		_, err := eval.ReadRun(bytes.NewReader(packed[:cut]), "x.gz")
-		var at *eval.LineError
-		require.ErrorAs(t, err, &at, "cut at %d", cut)
-		require.Equal(t, "x.gz", at.File)
-	}
-}
-
-func TestLoadRun(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a.run")
-	require.NoError(t, os.WriteFile(path, gzipped(t, "q Q0 d 1 2 t\n"), 0o644))
-	r, err := eval.LoadRun(path)
-	require.NoError(t, err)
-	require.True(t, r.Has("q"))
-	_, err = eval.LoadRun(path + "x")
-	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
 func TestWriteRun(t *testing.T) {
 	r := &eval.Run{}
 	require.NoError(t, r.Add("2", eval.Hit{Doc: "b", Score: 0.1, Rank: 7}, eval.Hit{Doc: "a", Score: 22.125183105, Rank: 3}))
@@ -162,23 +140,15 @@ func TestRunRoundTrip(t *testing.T) {
 				}
 				hits = append(hits, eval.Hit{Doc: doc, Score: float64(score), Rank: i + 1})
 			}
-			if err := r.Add(query, hits...); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.Add(query, hits...))
 		}
 		var buf bytes.Buffer
-		if err := eval.WriteRun(&buf, &r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, eval.WriteRun(&buf, &r))
 		back, err := eval.ReadRun(&buf, "back")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, query := range r.Queries() {
 			want, got := r.Hits(query), back.Hits(query)
-			if len(want) != len(got) {
-				t.Fatalf("query %q: %d hits came back of %d", query, len(got), len(want))
-			}
+			require.Len(t, got, len(want), query)
 			for i := range want {
 				if want[i].Doc != got[i].Doc || want[i].Rank != got[i].Rank || float32(want[i].Score) != float32(got[i].Score) {
 					t.Fatalf("query %q: %+v came back as %+v", query, want[i], got[i])

@@ -21,9 +21,9 @@ const stream = 1
 
 // Randomisation is the outcome of [RandomisationTest].
 type Randomisation struct {
-	P       float64 // two-sided
-	Exact   bool    // all assignments of signs were looked at
-	Samples int     // assignments looked at; 2^m of m differences where Exact
+	P       float64 `json:"p"` // two-sided
+	Exact   bool    `json:"-"` // all assignments of signs were looked at
+	Samples int     `json:"-"` // assignments looked at; 2^m of m differences where Exact
 }
 
 // RandomisationTest is Fisher's randomisation test of paired values: if two systems

@@ -187,7 +187,9 @@ func openSeveral(ctx context.Context, list, from string) (Device, error) {
 	for i, name := range names {
 		var d Device
 		err := error(nil)
-		if slices.Contains(names[:i], name) {
+		if name == "cpu" || name == AutoDevice {
+			err = fmt.Errorf("%w: device %q%s: the processor is not one of several devices", ErrUnavailable, list, from)
+		} else if slices.Contains(names[:i], name) {
 			err = fmt.Errorf("%w: device %q%s is named twice", ErrUnavailable, name, from)
 		} else {
 			d, err = openOne(ctx, name, from)

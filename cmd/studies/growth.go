@@ -142,7 +142,7 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 	}
 	state := snap.State()
 	for _, p := range points {
-		sizes = append(sizes, grownSize{uint64(state.LiveTokens), uint64(state.Live), snap.Header().Centroids, p})
+		sizes = append(sizes, grownSize{state.LiveTokens, uint64(state.Live), snap.Header().Centroids, p})
 	}
 	return sizes, nil
 }

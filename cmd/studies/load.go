@@ -224,18 +224,15 @@ func (b *loadBench) askService(ctx context.Context, c *client, i int) string {
 
 // writer adds documents at a steady rate, in updates of a few.
 type writer struct {
-	end  chan struct{}
-	done chan struct{}
-	all  tally
-	err  error
+	end chan struct{}
+	wg  sync.WaitGroup
+	all tally
+	err error
 }
 
 func startWriter(ctx context.Context, b *loadBench) *writer {
-	w := &writer{end: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.err = w.write(ctx, b)
-	}()
+	w := &writer{end: make(chan struct{})}
+	w.wg.Go(func() { w.err = w.write(ctx, b) })
 	return w
 }
 
@@ -269,7 +266,7 @@ func (w *writer) write(ctx context.Context, b *loadBench) error {
 
 func (w *writer) stop() (*figures, error) {
 	close(w.end)
-	<-w.done
+	w.wg.Wait()
 	f := summary(&w.all)
 	return &f, w.err
 }

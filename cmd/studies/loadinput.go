@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -65,10 +66,10 @@ const loadName = "load"
 // fill makes the collection at once. One that is there is used, without what a run that
 // was interrupted has added to it.
 func (in *loadInput) fill(ctx context.Context, s *store.Store) (*store.Collection, error) {
-	var rows []int
+	want := uint64(0)
 	for i := range in.src.Len() {
 		if in.src.Rows(i) > 0 {
-			rows = append(rows, i)
+			want++
 		}
 	}
 	if c, err := s.Get(loadName); err == nil {
@@ -76,8 +77,8 @@ func (in *loadInput) fill(ctx context.Context, s *store.Store) (*store.Collectio
 			return nil, err
 		}
 		st, err := c.Stats(ctx)
-		if err == nil && (st.Documents != uint64(len(rows)) || st.Dim != in.src.Dim()) {
-			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, len(rows), in.src.Dim())
+		if err == nil && (st.Documents != want || st.Dim != in.src.Dim()) {
+			err = fmt.Errorf("%s has %d documents of dimension %d; want %d of %d: it is of other vectors", s.Dir(), st.Documents, st.Dim, want, in.src.Dim())
 		}
 		return c, err
 	}
@@ -85,15 +86,14 @@ func (in *loadInput) fill(ctx context.Context, s *store.Store) (*store.Collectio
 	if err != nil {
 		return nil, err
 	}
-	docs, err := readDocuments(ctx, in.src, rows)
+	docs, err := readDocuments(ctx, in.src)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := c.Update(ctx, docs, collection.UpdateOptions{}); err != nil {
 		return nil, err
 	}
-	_, err = settled(ctx, c)
-	return c, err
+	return c, settled(ctx, c)
 }
 
 // dropAdded takes away what a writer has added, and waits for a training.
@@ -110,8 +110,7 @@ func dropAdded(ctx context.Context, c *store.Collection) error {
 	if err != nil && !errors.Is(err, condition.ErrUnknownField) {
 		return err
 	}
-	_, err = settled(ctx, c)
-	return err
+	return settled(ctx, c)
 }
 
 // matrixJSON is vectors on the wire.
@@ -157,30 +156,28 @@ func (in *loadInput) updateJSON(i, n int) ([]byte, error) {
 }
 
 // settled waits until no training runs.
-func settled(ctx context.Context, c *store.Collection) (collection.Stats, error) {
+func settled(ctx context.Context, c *store.Collection) error {
 	for {
 		st, err := c.Stats(ctx)
 		if err != nil || !st.Growth.Training {
-			return st, err
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return st, ctx.Err()
+			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// readDocuments reads rows for a collection, which takes no empty ones.
-func readDocuments(ctx context.Context, src vectors.Source, rows []int) (docs []collection.Document, err error) {
-	for _, row := range rows {
-		for d, err := range src.Docs(ctx, row, row+1) {
-			if err != nil {
-				return nil, err
-			}
-			if len(d.Tokens) > 0 {
-				docs = append(docs, collection.Document{ID: d.ID, Dim: src.Dim(), Vectors: append([]float32(nil), d.Tokens...)})
-			}
+// readDocuments reads what is for a collection, which takes no empty documents.
+func readDocuments(ctx context.Context, src vectors.Source) (docs []collection.Document, err error) {
+	for d, err := range src.Docs(ctx, 0, src.Len()) {
+		if err != nil {
+			return nil, err
+		}
+		if len(d.Tokens) > 0 {
+			docs = append(docs, collection.Document{ID: d.ID, Dim: src.Dim(), Vectors: slices.Clone(d.Tokens)})
 		}
 	}
 	return docs, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -137,4 +138,80 @@ func Example_texts() {
 	fmt.Println(report.Docs, "documents,", len(question.Vectors), "numbers of a question")
 	// Output:
 	// 46 documents, 4096 numbers of a question
+}
+
+// Texts in, hits out.
+func Example_collection() {
+	ctx := context.Background()
+	path, remove := temporary("docs.plaid")
+	defer remove()
+
+	// docs/api.md begins
+	// plaid.Open opens an index that is there.
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: "quickstart/colbert-nano"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer docs.Close()
+	_, err = docs.Add(ctx,
+		plaid.Document{ID: "owl", Text: "Owls hunt at night.", Payload: []byte(`{"year": 2024}`)},
+		plaid.Document{ID: "bee", Text: "Bees make honey.", Payload: []byte(`{"year": 2019}`)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	question := plaid.Query{Text: "what hunts in the dark?", Hybrid: true, Where: "year > 2020"}
+	hits, err := docs.Search(ctx, question)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, hit := range hits {
+		fmt.Println(hit.ID, hit.Text, string(hit.Payload))
+	}
+	// docs/api.md ends
+
+	// Output:
+	// owl Owls hunt at night. {"year":2024}
+}
+
+func Example() {
+	ctx := context.Background()
+	path, remove := temporary("pets.plaid")
+	defer remove()
+
+	// docs/api.md begins
+	// Documents are token vectors of one dimension; here 2, from memory. vectors.Open reads files.
+	docs, err := vectors.FromDocuments(2, []vectors.Document{
+		{ID: "cat", Tokens: []float32{1, 0, 0.8, 0.6}, Payload: []byte(`{"title": "About cats"}`)},
+		{ID: "dog", Tokens: []float32{0, 1}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := index.Build(ctx, path, docs, nil); err != nil {
+		log.Fatal(err)
+	}
+
+	ix, err := index.Open(ctx, path, nil) // &index.Options{Write: true} to add and delete
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ix.Close()
+
+	engine, err := search.New(ctx, ix, nil) // any number of goroutines may share it
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	query := search.Query{Vectors: []float32{0.6, 0.8}}
+	res, err := engine.Search(ctx, query, search.Options{K: 10, Payload: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, hit := range res.Hits {
+		fmt.Printf("%s %.2f %s\n", hit.ID, hit.Score, hit.Payload)
+	}
+	// docs/api.md ends
+	// Output:
+	// cat 0.96 {"title": "About cats"}
+	// dog 0.80
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,17 +17,11 @@ var (
 // The Go examples of docs/api.md are the bodies of the Examples here, all of them, so that they
 // compile and run.
 func TestPageShowsTheExamples(t *testing.T) {
+	source, err := os.ReadFile("api_test.go")
+	require.NoError(t, err)
 	var bodies []string
-	for _, file := range []string{"door_test.go", "example_test.go", "api_test.go"} {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, m := range shown.FindAllStringSubmatch(string(source), -1) {
-			var lines []string
-			for line := range strings.Lines(m[1]) {
-				lines = append(lines, strings.TrimPrefix(line, "\t"))
-			}
-			bodies = append(bodies, strings.Join(lines, ""))
-		}
+	for _, m := range shown.FindAllStringSubmatch(string(source), -1) {
+		bodies = append(bodies, regexp.MustCompile(`(?m)^\t`).ReplaceAllString(m[1], ""))
 	}
 	page, err := os.ReadFile(filepath.Join("..", "api.md"))
 	require.NoError(t, err)

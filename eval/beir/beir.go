@@ -42,10 +42,8 @@ type Options struct {
 	Search   search.Options
 	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
-	// Device, where set, is what searches, with the index on it as Attach says. Build has
-	// that of the build.
+	// Device, where set, is what searches. Build has that of the build.
 	Device   kernels.Device
-	Attach   kernels.AttachOptions
 	Threads  int // of building and searching; 0: one a processor
 	Progress func(index.Progress)
 }
@@ -75,18 +73,6 @@ type Report struct {
 		Evaluate float64 `json:"evaluate"`
 		Total    float64 `json:"total"`
 	} `json:"seconds"`
-}
-
-// String reads like: scifact, test: 5183 documents, 300 queries, nDCG@10 0.6813.
-func (r *Report) String() string {
-	s := fmt.Sprintf("%s, %s: %d documents, %d queries", r.Collection, r.Split, r.Docs, r.Queries)
-	if r.Result == nil {
-		return s
-	}
-	for i, m := range r.Result.Measures {
-		s += fmt.Sprintf(", %v %.4f", m, r.Result.Means[i])
-	}
-	return s
 }
 
 // QueriesAreDocuments says that most queries found their own id first, though
@@ -285,7 +271,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	start := time.Now()
 	o.Search.K = r.K
-	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Device: o.Device, Attach: o.Attach, Logger: o.Open.Logger})
+	engine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: o.Threads, Device: o.Device, Logger: o.Open.Logger})
 	if err != nil {
 		return err
 	}

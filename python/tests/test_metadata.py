@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import unittest
+import uuid
 import warnings
 from typing import Iterator
 from unittest import mock
@@ -54,11 +55,24 @@ class Values(unittest.TestCase):
 
 
 class Metadata(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        kept = Index(cls.folder, "kept")  # whose service is that of all tests
+        cls.addClassCleanup(kept.close)
+        kept.ids()
+
     def setUp(self) -> None:
         self.docs, self.queries = collection(20, 2)
         self.ids = [f"d{i}" for i in range(20)]
-        self.index = Index(None)
-        self.addCleanup(self.index.close)
+        self.index = self.fresh()
+
+    def fresh(self) -> Index:
+        index = Index(self.folder, f"i{uuid.uuid4().hex}")
+        self.addCleanup(index.close)
+        return index
 
     def test_before_there_are_documents(self) -> None:
         self.assertEqual(self.index.ids(), [])
@@ -241,7 +255,7 @@ class Metadata(unittest.TestCase):
             self.assertNotIn("build-", str(e.exception))
             self.assertEqual((e.exception.code, e.exception.status), ("BAD_REQUEST", 400))
             self.assertEqual(e.exception.details, details)
-            with self.assertRaises(RequestError) as same, Index(None) as index:
+            with self.assertRaises(RequestError) as same, self.fresh() as index:
                 index.add_documents(names, given, rows)  # by the service
             self.assertEqual((same.exception.code, same.exception.details.get("document")), (e.exception.code, e.exception.details["document"]))
         with Index(None, binary=self.failing("no space left on device")) as index, mock.patch.object(_build, "MIN_TOKENS", 1000):
@@ -317,32 +331,32 @@ os.execv({find_binary(None)!r}, sys.argv)
 
         told: list[tuple[int, object]] = []
         with mock.patch.object(_build, "MIN_TOKENS", 1000):
-            with Index(None) as index:
+            with self.fresh() as index:
                 index.add_batches(source(300), total=300, progress=lambda *x: told.append(x))
                 self.assertEqual((len(index), index.stats()["nbits"], told[5]), (300, 4, (300, 300)))
                 self.assertEqual(index.get(["d0", "d120", "d299"]), [{"i": 0}, {"i": 100}, {"i": 250}])
                 self.assertEqual([index.search(docs[i], 1)[0]["id"] for i in (3, 120, 290)], ["d3", "d120", "d290"])
-            with Index(None) as index:
+            with self.fresh() as index:
                 with self.assertRaisesRegex(RuntimeError, "broke off"):
                     index.add_batches(source(200))
                 self.assertEqual((len(index), index.stats()["nbits"]), (200, 4))
-            with Index(None) as index:
+            with self.fresh() as index:
                 index.add_batches(source(300), wait=False)
                 self.assertEqual((len(index), index.stats()["nbits"]), (300, 8))
-            with Index(None) as index, mock.patch.object(_build, "MAX_TOKENS", 1100):
+            with self.fresh() as index, mock.patch.object(_build, "MAX_TOKENS", 1100):
                 index.add_batches(source(300))  # those that are too many go the usual way
                 self.assertEqual((len(index), index.stats()["nbits"]), (300, 4))
-            with Index(None) as index:
+            with self.fresh() as index:
                 index.add_batches([*source(300), (["d7", "new"], docs[8:10], [{}, {}])])
                 self.assertEqual((len(index), index.get(["d7"])), (301, [{}]))
-            with Index(None) as index:
+            with self.fresh() as index:
                 bad = [(ids[:2], docs[:2]), (ids[2:4], [docs[2], np.ones((2, 3))])]
                 with self.assertRaisesRegex(ValueError, "document 1 has dimension 3"):
                     index.add_batches(bad)
                 with self.assertRaisesRegex(RequestError, "document 2 has dimension 3, those before it 32") as e:
                     index.remove_documents(index.ids()).add_batches([bad[0], (["x"], [np.ones((2, 3))])])
                 self.assertEqual((e.exception.details, len(index)), ({"document": 2}, 2))
-        with Index(None) as index:
+        with self.fresh() as index:
             index.add_batches(source(300))  # too few for a build
             self.assertEqual((len(index), index.stats()["nbits"], index.get(["d299"])), (300, 8, [{"i": 250}]))
 

@@ -77,16 +77,12 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	if err := a.canChange(ctx, names, path); err != nil {
 		return err
 	}
-	paths, err := names.paths(path)
-	if err != nil {
-		return err
-	}
 	// The index is open for as long as it takes to find what is wrong with the texts, not
 	// while they are encoded, but on a device.
 	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
 	var streamed *encode.Collection
 	var report *textsReport
-	err = a.openSearched(ctx, names, path, func(x *searched) (err error) {
+	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		snap := x.snap
 		var m *storage.Model
 		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
@@ -105,17 +101,17 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 				ids = append(ids, of)
 			}
 			for _, id := range ids {
-				at, err := x.find(id)
+				at, _, err := x.set.Find(id)
 				if err != nil {
 					return err
 				}
-				if at != nil && !o.Replace && id != "" {
-					return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(id), at.Path())
+				if at >= 0 && !o.Replace && id != "" {
+					return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(id), x.parts[at].Path())
 				}
 			}
 			return nil
 		}
-		if len(paths) == 1 && s.streams(snap.Header().Build.Pool) { // several would each read all texts
+		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
 			if streamed, report, err = s.collect(ctx, unused); err == nil {
 				report.added = true
 			}
@@ -145,20 +141,12 @@ func (a *app) canChange(ctx context.Context, names *indexes, path string) error 
 }
 
 func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
-	paths, err := names.paths(path)
-	if err != nil {
-		return err
-	}
 	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
 		if checked && o.Model == nil {
 			if err := a.hintAtModel(ix); err != nil {
 				return err
 			}
-		}
-		built, err := buildRMSE(ix)
-		if err != nil {
-			return err
 		}
 		return a.report(struct {
 			Path          string       `json:"path"`
@@ -173,14 +161,14 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Empty, r.Replaced, r.Kept, r.Deleted, r.Tokens, r.Zero, r.Clamped, r.RMSE, built, texts}, func(b *bytes.Buffer) {
+		}{path, r.Docs, r.Empty, r.Replaced, r.Kept, r.Deleted, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts}, func(b *bytes.Buffer) {
 			if texts != nil {
 				texts.line(b)
 			}
 			fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
 				out.Plural(r.Docs, "document"), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
-			if built > 0 {
-				fmt.Fprintf(b, " (%.4f when the index was built)", built)
+			if r.BuildRMSE > 0 {
+				fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
 			}
 			b.WriteByte('\n')
 			if r.Kept > 0 {
@@ -191,16 +179,14 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			}
 		})
 	}
-	if len(paths) == 1 {
-		return a.open(ctx, paths[0], true, func(ix *index.Index) error {
-			r, err := ix.Add(ctx, src, &o)
+	return a.openSet(ctx, names, path, true, func(set *index.Set) error {
+		if files := set.Files(); len(files) == 1 {
+			r, err := files[0].Add(ctx, src, &o)
 			if err != nil {
 				return err
 			}
-			return report(r, ix)
-		})
-	}
-	return a.openSet(ctx, paths, true, func(set *index.Set) error {
+			return report(r, files[0])
+		}
 		r, err := set.Add(ctx, src, &o)
 		if err != nil {
 			return err
@@ -227,13 +213,4 @@ func (a *app) hintAtModel(ix *index.Index) error {
 		a.hint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
 	}
 	return snap.Close()
-}
-
-// buildRMSE is the error that the codec had on the documents of the build.
-func buildRMSE(ix *index.Index) (float64, error) {
-	snap, err := ix.Snapshot()
-	if err != nil {
-		return 0, err
-	}
-	return snap.Header().Build.RMSE, snap.Close()
 }

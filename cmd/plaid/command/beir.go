@@ -10,7 +10,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,7 +20,6 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -89,7 +87,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		o.Build.Memory, o.Threads = work.Memory, work.Threads
 		o.Build.Logger, o.Open.Logger = a.logger(), a.logger()
 		o.Progress = a.progress()
-		return a.beir(ctx, &in, run, format.Word(), work, o)
+		return a.beir(ctx, &in, run, &format, work, o)
 	})
 	return cmd
 }
@@ -103,7 +101,7 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 	if _, err := os.Stat(o.Index); err != nil { // there is none
 		return a.checkOutput("index", o.Index)
 	}
-	return a.openSnapshot(ctx, o.Index, func(_ *index.Index, snap *index.Snapshot) error {
+	return a.openSnapshot(ctx, o.Index, func(snap *index.Snapshot) error {
 		h := snap.Header()
 		for _, x := range []struct {
 			flag        string
@@ -119,18 +117,17 @@ func (a *app) sameBuild(ctx context.Context, f *pflag.FlagSet, o *beir.Options) 
 	})
 }
 
-func (a *app) beir(ctx context.Context, in *beirInput, run, format string, work flags.Resources, o beir.Options) (err error) {
+func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags.Format, work flags.Resources, o beir.Options) (err error) {
 	defer work.Limit()()
 	var r *beir.Report
-	err = in.open(ctx, &o, func(v beir.Vectors) error {
-		return a.openDevice(ctx, &in.device, func(d kernels.Device) (err error) {
-			o.Device, o.Build.Device = d, d
-			return a.locked(ctx, func(wait time.Duration) (err error) {
-				o.Build.LockTimeout, o.Open.LockTimeout = wait, wait
-				r, err = beir.Run(ctx, in.dir, v, o)
-				return err
-			})
-		})
+	o.Build.LockTimeout, o.Open.LockTimeout = a.lockTimeout, a.lockTimeout
+	err = in.open(ctx, &o, func(v beir.Vectors) (err error) {
+		if o.Device, err = a.openDevice(ctx, &in.device); err != nil {
+			return err
+		}
+		o.Build.Device = o.Device
+		r, err = beir.Run(ctx, in.dir, v, o)
+		return err
 	})
 	if err != nil {
 		return err
@@ -151,22 +148,15 @@ func (a *app) beir(ctx context.Context, in *beirInput, run, format string, work 
 		a.warn("%s of %s has its own id first: the queries are documents, as in ArguAna, for which measures are published with --exclude-self",
 			out.Count(r.Result.SelfFirst), out.Queries(r.Result.Count(eval.AverageEvaluated)))
 	}
-	if format == "json" {
-		measures := map[string]float64{}
-		for i, m := range r.Result.Measures {
-			measures[m.String()] = r.Result.Means[i]
-		}
-		line, err := a.line(struct {
-			*beir.Report
-			Measures map[string]float64 `json:"measures"`
-			Encoded  *textsReport       `json:"encoded,omitempty"`
-		}{r, measures, in.encoded})
-		if err != nil {
-			return err
-		}
-		return a.print(line)
+	measures := map[string]float64{}
+	for i, m := range r.Result.Measures {
+		measures[m.String()] = r.Result.Means[i]
 	}
-	return a.print(beirTable(r, in.encoded))
+	return a.reportIn(format, struct {
+		*beir.Report
+		Measures map[string]float64 `json:"measures"`
+		Encoded  *textsReport       `json:"encoded,omitempty"`
+	}{r, measures, in.encoded}, func() []byte { return beirTable(r, in.encoded) })
 }
 
 func beirTable(r *beir.Report, encoded *textsReport) []byte {
@@ -247,14 +237,10 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}
 	return use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
-			used := func(src vectors.Source, r *textsReport) error {
+			return s.use(ctx, s.streams(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {
 				c.encoded = r
 				return use(src)
-			}
-			if s.streams(o.Build.Pool) {
-				return s.stream(ctx, func(src *encode.Collection, r *textsReport) error { return used(src, r) })
-			}
-			return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return used(src, r) })
+			})
 		},
 		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
 			q, err := c.app.encodeQueries(ctx, enc, only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), judged), queries, false)

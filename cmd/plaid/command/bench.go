@@ -3,10 +3,8 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // benchFlags say what plaid bench measures and where that goes.
@@ -72,20 +71,18 @@ score but for rounding). Compression, with --vectors: the share of the exact res
 MaxSim over the original vectors in float32, that exhaustive search over the stored
 vectors returns, and by how much the scores of the exact result differ.
 
-Format csv has the settings alone; json is one object, with all of it.
-
 ` + severalHelp + ` Compression
 is measured on one index.`,
 		Example: `  plaid bench docs.plaid --queries queries.npy
   plaid bench docs.plaid --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid bench docs.plaid --queries queries.npy --query-ids qids.txt --qrels scifact -k 100
-  plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --format csv > bench.csv`,
+  plaid bench docs.plaid --queries queries.npy --probes 1,2,4,8 --exact 0,200,400 --json > bench.json`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
 	names.register(f)
-	b.format.Register(cmd, "results", "table", "json", "csv")
+	b.format.Register(cmd, "results", "table", "json")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		return a.bench(ctx, &names, args[0], &b)
 	})
@@ -104,29 +101,24 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 			return flags.Usagef("--vectors: compression is measured on one index")
 		}
 		o := quality.SweepOptions{K: b.k, Repeat: b.repeat, Progress: a.progress()}
-		stored, err := storedSetting(x.snapshots(), b.k)
+		stored, err := storedSetting(x.parts, b.k)
 		if err != nil {
 			return err
 		}
-		o.Settings = []quality.Setting{{}}
-		if stored != nil && !slices.Contains(o.Settings, *stored) {
-			o.Settings = append(o.Settings, *stored)
-		}
+		asked := b.efforts.Settings(b.k, snap.Header().Centroids)
 		used := quality.Setting{}
 		if stored != nil {
 			used = *stored
 		}
-		if asked := b.efforts.Settings(b.k, snap.Header().Centroids); len(asked) > 0 {
-			if len(asked) == 1 {
-				used = asked[0]
-			}
-			for _, s := range asked {
-				if !slices.Contains(o.Settings, s) {
-					o.Settings = append(o.Settings, s)
-				}
+		all := append([]quality.Setting{{}, used}, asked...)
+		if len(asked) == 1 {
+			used = asked[0]
+		}
+		for _, s := range append(all, quality.Setting{Exhaustive: true}) {
+			if !slices.Contains(o.Settings, s) {
+				o.Settings = append(o.Settings, s)
 			}
 		}
-		o.Settings = append(o.Settings, quality.Setting{Exhaustive: true})
 		if qrels != nil {
 			if o.Judge, err = judgeWith(qrels, b.judging.Options, set.ids); err != nil {
 				return err
@@ -147,7 +139,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if err := r.measure(ctx, a, e, engine, snap, set, b, used, reference); err != nil {
 			return err
 		}
-		for _, part := range x.snapshots() {
+		for _, part := range x.parts {
 			state := part.State()
 			r.Docs += int64(state.Live)
 			r.Tokens += state.LiveTokens
@@ -155,7 +147,7 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		if qrels != nil {
 			r.Measure = judgeMeasure
 		}
-		return a.writeBench(r, b.format.Word())
+		return a.reportIn(&b.format, r, r.table)
 	})
 }
 
@@ -168,13 +160,18 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 			return nil, err
 		}
 		c, ok := d.For(k)
-		s := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
+		s := settingOf(c)
 		if !ok || i > 0 && s != *first {
 			return nil, nil
 		}
 		first = &s
 	}
 	return first, nil
+}
+
+// settingOf is what an index has stored, as it is measured.
+func settingOf(c storage.DefaultClass) quality.Setting {
+	return quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
 }
 
 // judgeMeasure is what plaid bench computes from judgements.
@@ -204,20 +201,6 @@ func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.R
 		}
 		return res.Means[0], nil
 	}, nil
-}
-
-func (a *app) writeBench(r *benchReport, format string) error {
-	text, err := r.table(), error(nil)
-	switch format {
-	case "json":
-		text, err = a.line(r)
-	case "csv":
-		text, err = r.csv()
-	}
-	if err != nil {
-		return err
-	}
-	return a.print(text)
 }
 
 // benchReport is what plaid bench measured.
@@ -289,39 +272,8 @@ func (r *benchReport) remark(s quality.Setting) string {
 }
 
 func (r *benchReport) threads() string {
-	switch r.Threads {
-	case 0:
+	if r.Threads == 0 {
 		return "a thread a processor"
-	case 1:
-		return "1 thread"
 	}
-	return fmt.Sprintf("%d threads", r.Threads)
-}
-
-func (r *benchReport) csv() ([]byte, error) {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	head := []string{"probes", "approx", "exact", "exhaustive", "pareto", fmt.Sprintf("recall@%d", r.K), "mean_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms",
-		"queries_per_second", "candidates", "approx_tokens", "exact_docs", "exact_tokens"}
-	if r.Measure != "" {
-		head = append(head, r.Measure)
-	}
-	if err := w.Write(head); err != nil {
-		return nil, err
-	}
-	for _, p := range r.Points {
-		ms := func(d time.Duration) string { return out.Float(out.Milliseconds(d)) }
-		mean := func(n int64) string { return out.Float(float64(n) / float64(max(p.Stats.Queries, 1))) }
-		row := []string{strconv.Itoa(p.Probes), strconv.Itoa(p.Approx), strconv.Itoa(p.Exact), strconv.FormatBool(p.Exhaustive), strconv.FormatBool(p.Pareto),
-			out.Float(p.Recall), ms(p.Latency.Mean), ms(p.Latency.P50), ms(p.Latency.P95), ms(p.Latency.P99), ms(p.Latency.Max), out.Float(p.QPS),
-			mean(p.Stats.Candidates), mean(p.Stats.ApproxTokens), mean(p.Stats.ExactDocs), mean(p.Stats.ExactTokens)}
-		if p.Value != nil {
-			row = append(row, out.Float(*p.Value))
-		}
-		if err := w.Write(row); err != nil {
-			return nil, err
-		}
-	}
-	w.Flush()
-	return b.Bytes(), w.Error()
+	return out.Plural(r.Threads, "thread")
 }

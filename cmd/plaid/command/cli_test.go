@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
@@ -24,30 +23,18 @@ import (
 )
 
 func TestCommandTreeIsDocumented(t *testing.T) {
-	a := newApp(streams{}, nil)
-	root := a.rootCommand()
-	n := 0
-	var walk func(c *cobra.Command)
-	walk = func(c *cobra.Command) {
-		n++
+	for _, c := range commands(newApp(streams{}, nil)) {
 		if !c.Runnable() {
-			return // a topic
+			continue // a topic
 		}
-		path := c.CommandPath()
-		require.NotEmpty(t, c.Short, path)
-		require.NotEmpty(t, c.Example, path)
+		require.NotEmpty(t, c.Short, c.Name())
+		require.NotEmpty(t, c.Example, c.Name())
+		require.True(t, !c.HasParent() || c.GroupID != "", c.Name())
 		for line := range strings.Lines(c.Example) {
-			require.True(t, strings.HasPrefix(line, "  plaid"), "%s: example %q", path, line)
+			require.True(t, strings.HasPrefix(line, "  plaid"), "%s: example %q", c.Name(), line)
 		}
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			require.NotEmpty(t, f.Usage, "%s --%s", path, f.Name)
-		})
-		for _, sub := range c.Commands() {
-			walk(sub)
-		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { require.NotEmpty(t, f.Usage, "%s --%s", c.Name(), f.Name) })
 	}
-	walk(root)
-	require.GreaterOrEqual(t, n, 14)
 }
 
 // The examples in the help must be understood: they may fail for want of
@@ -55,19 +42,12 @@ func TestCommandTreeIsDocumented(t *testing.T) {
 func TestExamplesParse(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("plaid.yaml", []byte("data: ./data\n"), 0o644))
-	a := newApp(streams{}, nil)
-	var examples []string
-	var walk func(c *cobra.Command)
-	walk = func(c *cobra.Command) {
-		for line := range strings.Lines(c.Example) {
-			examples = append(examples, strings.TrimSpace(line))
-		}
-		for _, sub := range c.Commands() {
-			walk(sub)
-		}
+	var examples strings.Builder
+	for _, c := range commands(newApp(streams{}, nil)) {
+		examples.WriteString(c.Example + "\n")
 	}
-	walk(a.rootCommand())
-	for _, e := range examples {
+	for e := range strings.FieldsFuncSeq(examples.String(), func(r rune) bool { return r == '\n' }) {
+		e = strings.TrimSpace(e)
 		words := shellWords(e)[1:]
 		if len(words) > 0 && words[0] == "serve" && !slices.Contains(words, "--print-config") {
 			words = append(words, "--print-config") // or it would serve
@@ -113,18 +93,15 @@ func shellWords(line string) (words []string) {
 // try runs a command line in this process.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
-	return code, out.String(), errs.String()
+	return tryWith(t, nil, args...)
 }
 
-func TestCompletionsGoToStdout(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		code, stdout, stderr := try(t, "completion", shell)
-		require.Equal(t, exitOK, code)
-		require.Contains(t, stdout, "plaid", shell)
-		require.Empty(t, stderr)
-	}
+// tryWith runs one of a program with extensions.
+func tryWith(t *testing.T, extensions []Extension, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs}, extensions...)
+	return code, out.String(), errs.String()
 }
 
 func TestExitCodes(t *testing.T) {
@@ -160,15 +137,26 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// source writes documents of some numbers of tokens, and returns the flags that name them.
+func source(t *testing.T, dir string, dim int, values []float32, lengths ...int64) []string {
+	docs, lens := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy")
+	require.NoError(t, writeNPY(docs, values, dim))
+	require.NoError(t, writeInts(lens, lengths))
+	return []string{"--vectors", docs, "--lengths", lens}
+}
+
+// built makes an index x.plaid of documents in a folder.
+func built(t *testing.T, dir string, docs []string) string {
+	path := filepath.Join(dir, "x.plaid")
+	code, _, stderr := try(t, append([]string{"index", path}, docs...)...)
+	require.Equal(t, exitOK, code, stderr)
+	return path
+}
+
 // oneDocument builds an index with a document "0" of one token.
 func oneDocument(t *testing.T) string {
 	dir := t.TempDir()
-	docs, lens, out := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
-	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
-	require.NoError(t, writeInts(lens, []int64{1}))
-	code, _, stderr := try(t, "index", out, "--vectors", docs, "--lengths", lens)
-	require.Equal(t, exitOK, code, stderr)
-	return out
+	return built(t, dir, source(t, dir, 8, []float32{1, 0, 0, 0, 0, 0, 0, 0}, 1))
 }
 
 func TestUnknownOutcome(t *testing.T) {
@@ -240,16 +228,12 @@ func TestCorruptAlthoughInterrupted(t *testing.T) {
 func TestDamagedIDIsNotAbsent(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	require.NoError(t, writeNPY(at("d.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 8))
+	docs := source(t, dir, 8, []float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 1, 1)
 	require.NoError(t, writeNPY(at("q.npy"), []float32{1, 0, 0, 0, 0, 0, 0, 0}, 8))
-	require.NoError(t, writeInts(at("l.npy"), []int64{1, 1}))
 	require.NoError(t, writeInts(at("ql.npy"), []int64{1}))
 	require.NoError(t, os.WriteFile(at("ids"), []byte("the first document\nthe second document\n"), 0o644))
 	require.NoError(t, os.WriteFile(at("filter"), []byte("the second document\n"), 0o644))
-	source := []string{"--vectors", at("d.npy"), "--lengths", at("l.npy"), "--ids", at("ids")}
-	code, _, stderr := try(t, append([]string{"index", at("x.plaid")}, source...)...)
-	require.Equal(t, exitOK, code, stderr)
-	data, err := os.ReadFile(at("x.plaid"))
+	data, err := os.ReadFile(built(t, dir, append(docs, "--ids", at("ids"))))
 	require.NoError(t, err)
 	again := []string{"--vectors", at("q.npy"), "--lengths", at("ql.npy"), "--ids", at("filter")}
 	damaged := 0
@@ -294,13 +278,11 @@ func TestPanicsAreToBeReported(t *testing.T) {
 
 func TestInterruptedBuildLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	docs, lens, out := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
-	require.NoError(t, writeNPY(docs, make([]float32, 4*8), 8))
-	require.NoError(t, writeInts(lens, []int64{4}))
+	out, docs := filepath.Join(dir, "x.plaid"), source(t, dir, 8, make([]float32, 4*8), 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stdout, stderr bytes.Buffer
-	code := run(ctx, []string{"index", out, "--vectors", docs, "--lengths", lens}, streams{out: &stdout, err: &stderr})
+	code := run(ctx, append([]string{"index", out}, docs...), streams{out: &stdout, err: &stderr})
 	require.Equal(t, exitInterrupted, code, stderr.String())
 	require.Equal(t, "plaid: interrupted\n", stderr.String())
 	require.Empty(t, stdout.String())
@@ -314,22 +296,22 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk ful
 // A result that cannot be written is a failure, not a success.
 func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
-	docs, lens, ix := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid")
 	values := make([]float32, 4*8)
 	for i := range values {
 		values[i] = float32(i%5) - 1.5
 	}
-	require.NoError(t, writeNPY(docs, values, 8))
-	require.NoError(t, writeInts(lens, []int64{2, 2}))
-	code, _, stderr := try(t, "index", ix, "--vectors", docs, "--lengths", lens)
-	require.Equal(t, exitOK, code, stderr)
+	docs := source(t, dir, 8, values, 2, 2)
+	ix, judged := built(t, dir, docs), filepath.Join(dir, "judged")
+	require.NoError(t, os.WriteFile(judged, []byte("q d 1\nr d 1\n"), 0o644))
+	found := filepath.Join(dir, "found")
+	require.NoError(t, os.WriteFile(found, []byte("q Q0 d 1 9 t\nr Q0 d 1 9 t\n"), 0o644))
 	for _, args := range []string{
 		"info IX", "info IX --json", "verify IX", "get IX 0", "version",
 		"search IX --queries Q --query-lengths L", "search IX --queries Q --query-lengths L --format trec",
 		"search IX --queries Q --query-lengths L --format jsonl", "explain IX 0 --queries Q --query-lengths L --query 0",
-		"compact IX", "delete IX 0",
+		"compact IX", "delete IX 0", "eval --qrels JUDGED FOUND FOUND",
 	} {
-		args = strings.NewReplacer("IX", ix, "Q", docs, "L", lens).Replace(args)
+		args = strings.NewReplacer("IX", ix, "JUDGED", judged, "FOUND", found, "Q", docs[1], "L", docs[3]).Replace(args)
 		var errs bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), streams{out: failingWriter{}, err: &errs})
 		require.Equal(t, exitFailed, code, args)

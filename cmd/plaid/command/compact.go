@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,12 +91,8 @@ type salvaged struct {
 
 // salvage writes what can be read of a damaged index to a new file.
 func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) error {
-	var r *index.SalvageReport
-	err := a.locked(ctx, func(wait time.Duration) (err error) {
-		r, err = index.Salvage(ctx, path, to, &index.SalvageOptions{
-			WithDeleted: withDeleted, LockTimeout: wait, Logger: a.logger(), Progress: a.progress(),
-		})
-		return err
+	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
+		WithDeleted: withDeleted, LockTimeout: a.lockTimeout, Logger: a.logger(), Progress: a.progress(),
 	})
 	a.console.Clear()
 	if r == nil {

@@ -98,7 +98,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
-	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0], func(_ *index.Index, snap *index.Snapshot) error { // no index: no ids
+	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0], func(snap *index.Snapshot) error { // no index: no ids
 		for ordinal := range min(snap.State().Docs, idsLooked) {
 			if len(ids) == mostIDs {
 				break

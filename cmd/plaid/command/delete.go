@@ -73,7 +73,7 @@ id loses it.`,
 			if err != nil {
 				return err
 			}
-			missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+			missing = distinct(missing)
 			err = a.report(struct {
 				Path    string   `json:"path"`
 				Deleted int      `json:"deleted"`
@@ -104,18 +104,17 @@ func (d *deletion) do(ctx context.Context, ix changeable) (deleted int, missing 
 
 // count is how many documents would go, of how many, and which ids name none.
 func (d *deletion) count(ctx context.Context, x *searched) (n, all int, missing []string, err error) {
-	snaps := x.snapshots()
-	for _, s := range snaps {
+	for _, s := range x.parts {
 		all += s.Len()
 	}
 	if d.where != nil {
-		docs, err := index.SelectAll(ctx, snaps, d.where)
+		docs, err := index.SelectAll(ctx, x.parts, d.where)
 		for _, s := range docs {
 			n += int(s.GetCardinality())
 		}
 		return n, all, nil, err
 	}
-	for _, s := range snaps {
+	for _, s := range x.parts {
 		docs, none, err := s.Named(ctx, d.ids)
 		if err != nil {
 			return 0, 0, nil, err
@@ -137,7 +136,7 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 		if err != nil {
 			return err
 		}
-		missing = append([]string{}, slices.Compact(slices.Sorted(slices.Values(missing)))...)
+		missing = distinct(missing)
 		err = a.report(struct {
 			Path    string   `json:"path"`
 			Would   int      `json:"would_delete"`
@@ -194,6 +193,11 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 	return &deletion{ids: ids}, err
 }
 
+// distinct sorts ids, and leaves one of each; never nil.
+func distinct(ids []string) []string {
+	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(ids)))...)
+}
+
 // missingError names the ids that were not there, the first of them at least.
 func missingError(deleted int, missing []string) error {
 	if len(missing) == 0 {
@@ -224,12 +228,10 @@ type changeable interface {
 
 // change opens one index, or several, for writing.
 func (op *opener) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
-	paths, err := names.paths(path)
-	if err != nil {
-		return err
-	}
-	if len(paths) == 1 {
-		return op.open(ctx, paths[0], true, func(ix *index.Index) error { return use(ix) })
-	}
-	return op.openSet(ctx, paths, true, func(set *index.Set) error { return use(set) })
+	return op.openSet(ctx, names, path, true, func(set *index.Set) error {
+		if files := set.Files(); len(files) == 1 {
+			return use(files[0])
+		}
+		return use(set)
+	})
 }

@@ -4,41 +4,32 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// openDevice opens a device, unless the command has done so, and hands it to use; nil for
-// the processor. It is closed when the command ends.
-func (op *opener) openDevice(ctx context.Context, d *flags.Device, use func(kernels.Device) error) error {
-	dev, ok := op.devices[d.Name]
-	if !ok {
-		var note string
-		var err error
-		if dev, note, err = kernels.OpenDevice(ctx, d.Name); err != nil {
-			return err
-		}
-		if op.devices == nil {
-			op.devices = map[string]kernels.Device{}
-		}
-		op.devices[d.Name] = dev
-		if note != "" {
-			op.note("%s", note)
-		}
+// openDevice opens a device, unless the command has done so; nil stands for the processor. It
+// is closed when the command ends.
+func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Device, error) {
+	if dev, ok := op.devices[d.Name]; ok {
+		return dev, nil
 	}
-	return use(dev)
-}
-
-// note tells what was decided for who runs the command.
-func (op *opener) note(format string, args ...any) {
-	if !op.quiet {
-		fmt.Fprintf(op.console, "plaid: "+format+"\n", args...)
+	dev, note, err := kernels.OpenDevice(ctx, d.Name)
+	if err != nil {
+		return nil, err
 	}
+	if op.devices == nil {
+		op.devices = map[string]kernels.Device{}
+	}
+	op.devices[d.Name] = dev
+	if note != "" {
+		op.hint("%s", note)
+	}
+	return dev, nil
 }
 
 // closeDevices closes what the command has opened.
@@ -55,13 +46,9 @@ func (op *opener) closeDevices() error {
 
 // on is how an encoder gets the device that flags name.
 func (op *opener) on(d *flags.Device) flags.DeviceOpener {
-	return func(ctx context.Context) (opened flags.OpenedDevice, err error) {
-		opened = flags.OpenedDevice{Auto: found(d), Note: op.note}
-		err = op.openDevice(ctx, d, func(dev kernels.Device) error {
-			opened.Device = dev
-			return nil
-		})
-		return opened, err
+	return func(ctx context.Context) (flags.OpenedDevice, error) {
+		dev, err := op.openDevice(ctx, d)
+		return flags.OpenedDevice{Device: dev, Auto: found(d), Note: op.hint}, err
 	}
 }
 
@@ -71,30 +58,38 @@ func found(d *flags.Device) bool {
 	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
-// withEngine makes an engine for a snapshot, on a device if there are flags that
-// name one, and hands it to use.
-func (op *opener) withEngine(ctx context.Context, snap *index.Snapshot, o search.EngineOptions, d *flags.Device, use func(*search.Engine) error) error {
-	o.Logger = op.logger()
-	if d == nil {
-		return op.useEngine(ctx, snap, &o, use)
-	}
-	return op.openDevice(ctx, d, func(dev kernels.Device) error {
-		here, used := o, false
-		here.Device = dev
-		err := op.useEngine(ctx, snap, &here, func(e *search.Engine) error {
-			used = true
-			return use(e)
-		})
-		if dev != nil && !used && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
-			op.note("the processor searches: %v", err)
-			return op.useEngine(ctx, snap, &o, use)
-		}
-		return err
-	})
+// searcher answers queries and tells how.
+type searcher interface {
+	quality.Traced
+	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
 }
 
-func (op *opener) useEngine(ctx context.Context, snap *index.Snapshot, o *search.EngineOptions, use func(*search.Engine) error) (err error) {
-	e, err := search.NewAt(ctx, snap, o)
+// withSearcher makes a searcher for what is searched, on a device if there are flags that name
+// one, and hands it to use.
+func (op *opener) withSearcher(ctx context.Context, x *searched, threads int, d *flags.Device, use func(searcher) error) (err error) {
+	var dev kernels.Device
+	if d != nil {
+		if dev, err = op.openDevice(ctx, d); err != nil {
+			return err
+		}
+	}
+	if x.several() {
+		o := &search.MultiOptions{Threads: threads, Logger: op.logger()}
+		if dev != nil {
+			o.Devices = kernels.Parts(dev)
+		}
+		m, err := search.NewMultiAt(ctx, x.set, o)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Close()) }()
+		return use(m)
+	}
+	e, err := search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
+	if dev != nil && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
+		op.hint("the processor searches: %v", err)
+		e, err = search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
+	}
 	if err != nil {
 		return err
 	}

@@ -254,8 +254,8 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
-	err = files.WriteAtomic(ctx, e.file(flags.ModelFile), func(w io.Writer) error {
-		_, err := w.Write(line)
+	err = e.writeLines(ctx, flags.ModelFile, func(b *bufio.Writer) error {
+		_, err := b.Write(line)
 		return err
 	})
 	if err != nil {

@@ -2,18 +2,18 @@ package command
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
+	folders "github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/server"
 )
 
 // encodingServer speaks as PyLate's does, with the model in the repository.
@@ -21,49 +21,19 @@ func encodingServer(t *testing.T) *httptest.Server {
 	e, err := encode.Open(nano, &encode.Options{Threads: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		type item struct {
-			Embedding [][]float32 `json:"embedding"`
-		}
-		var ask struct {
-			Input   []string `json:"input"`
-			IsQuery bool     `json:"is_query"`
-		}
-		var answer struct {
-			Data []item `json:"data"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		for _, text := range ask.Input {
-			var err error
-			var x []float32
-			if ask.IsQuery {
-				var q encode.Embedding
-				if q, err = e.Query(r.Context(), text); err == nil {
-					x = q.Vectors
-				}
-			} else {
-				x, err = document(r.Context(), e, text)
-			}
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			answer.Data = append(answer.Data, item{slices.Collect(slices.Chunk(x, e.Dim()))})
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(srv.Close)
-	return srv
+	st, err := folders.Open(t.Context(), t.TempDir(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
+	return serving(t, st.Set(), e)
 }
 
-func document(ctx context.Context, e *encode.Encoder, text string) (x []float32, err error) {
-	for d, derr := range e.Documents(ctx, encode.Texts(encode.Text{Text: text})) {
-		x, err = slices.Clone(d.Tokens), derr
-	}
-	return x, err
+// serving is a service of some indexes, and of what encodes texts for them.
+func serving(t *testing.T, indexes collection.Set, e server.Encoder) *httptest.Server {
+	handler, err := server.New(indexes, e, nil)
+	require.NoError(t, err)
+	service := httptest.NewServer(handler)
+	t.Cleanup(service.Close)
+	return service
 }
 
 // few is a file of the first texts of the corpus.

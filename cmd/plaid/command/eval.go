@@ -87,27 +87,16 @@ func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []
 			}
 		}
 	}
-	text, err := o.render(e, results, against)
-	if err != nil {
-		return err
+	if o.format.Word() == "tsv" {
+		return a.print(o.tsv(results))
 	}
-	return a.print(text)
+	return a.reportIn(&o.format, o.object(e, results, against), func() []byte { return o.table(e, results, against) })
 }
 
 // evalOutput is how plaid eval prints.
 type evalOutput struct {
 	format   flags.Format
 	perQuery bool
-}
-
-func (o evalOutput) render(e *flags.Judging, results []judged, against [][]eval.Comparison) ([]byte, error) {
-	switch o.format.Word() {
-	case "json":
-		return out.Typed("eval", o.object(e, results, against))
-	case "tsv":
-		return o.tsv(results), nil
-	}
-	return o.table(e, results, against), nil
 }
 
 func (o evalOutput) tsv(results []judged) []byte {
@@ -200,26 +189,13 @@ type evalRunJSON struct {
 	Unjudged int                `json:"unjudged"`
 	Means    map[string]float64 `json:"means"`
 	// Against the first run, by measure; absent for the first.
-	Against  map[string]againstJSON `json:"against,omitempty"`
-	PerQuery []evalQueryJSON        `json:"per_query,omitempty"`
-}
-
-type againstJSON struct {
-	Difference float64 `json:"difference"`
-	Wins       int     `json:"wins"`
-	Ties       int     `json:"ties"`
-	Losses     int     `json:"losses"`
-	P          float64 `json:"p"`
-	Holm       float64 `json:"p_holm"`
+	Against  map[string]eval.Comparison `json:"against,omitempty"`
+	PerQuery []evalQueryJSON            `json:"per_query,omitempty"`
 }
 
 type evalQueryJSON struct {
-	Query             string             `json:"query"`
-	InRun             bool               `json:"in_run"`
-	Retrieved         int                `json:"retrieved"`
-	Relevant          int                `json:"relevant"`
-	RelevantRetrieved int                `json:"relevant_retrieved"`
-	Values            map[string]float64 `json:"values"`
+	eval.QueryResult
+	Values map[string]float64 `json:"values"`
 }
 
 func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.Comparison) evalJSON {
@@ -241,15 +217,13 @@ func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.
 		}
 		if o.perQuery {
 			for _, q := range r.counted() {
-				run.PerQuery = append(run.PerQuery, evalQueryJSON{
-					q.Query, q.InRun, q.Retrieved, q.Relevant, q.RelevantRetrieved, byName(q.Values),
-				})
+				run.PerQuery = append(run.PerQuery, evalQueryJSON{q, byName(q.Values)})
 			}
 		}
 		if i > 0 && against != nil {
-			run.Against = map[string]againstJSON{}
+			run.Against = map[string]eval.Comparison{}
 			for _, c := range against[i-1] {
-				run.Against[c.Measure.String()] = againstJSON{c.Difference, c.Wins, c.Ties, c.Losses, c.P, c.Holm}
+				run.Against[c.Measure.String()] = c
 			}
 		}
 		x.Runs = append(x.Runs, run)

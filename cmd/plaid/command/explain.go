@@ -104,22 +104,23 @@ func (a *app) explain(ctx context.Context, names *indexes, path string, question
 			return err
 		}
 		r := explainReport{Query: set.label(0)}
-		err = a.withSearcher(ctx, y, search.EngineOptions{Threads: s.Threads}, nil, func(e searcher) (err error) {
+		err = a.withSearcher(ctx, y, s.Threads, nil, func(e searcher) (err error) {
 			r.Explanation, err = e.Explain(ctx, set.qs[0], doc, s.ForQuery(o, set.ids[0]))
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if y.parts != nil {
-			r.File = y.part(r.Part).Path()
+		part := y.parts[r.Part]
+		if y.several() {
+			r.File = part.Path()
 		}
 		question := ""
 		if queries.texts != nil {
 			question = queries.texts[row]
 		}
 		if question != "" && len(r.Matches) > 0 {
-			r.Pieces, err = findPieces(queries.encoder, question, y.part(r.Part), r.Explanation)
+			r.Pieces, err = findPieces(queries.encoder, question, part, r.Explanation)
 			switch {
 			case highlight.Unknown(err):
 				r.NoPieces = err.Error()

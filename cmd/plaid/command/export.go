@@ -41,7 +41,7 @@ meet the condition are written (docs/conditions.md).`,
 		if err != nil {
 			return err
 		}
-		return a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+		return a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 			export := snap.Export
 			if format == "fast-plaid" {
 				export = snap.ExportEngine

@@ -56,11 +56,7 @@ func TestExtension(t *testing.T) {
 			return 0
 		},
 	}
-	call := func(args ...string) (code int, out, errs string) {
-		var o, e bytes.Buffer
-		code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e}, x)
-		return code, o.String(), e.String()
-	}
+	call := func(args ...string) (code int, out, errs string) { return tryWith(t, []Extension{x}, args...) }
 	code, out, _ := call("find", "here", "--queries", queries, "-k", "2", "--format", "jsonl")
 	assert.Equal(t, exitOK, code)
 	assert.Equal(t, 2, strings.Count(out, `"score"`))
@@ -100,10 +96,8 @@ func TestInstead(t *testing.T) {
 		Instead: []Instead{{Command: "search", Flag: "far", Usage: "search `ELSEWHERE`", To: []string{"far", "find"}, As: "at"}},
 	}
 	call := func(args ...string) (code int, out, errs string) {
-		var o, e bytes.Buffer
 		got = nil
-		code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &o, err: &e}, x)
-		return code, o.String(), e.String()
+		return tryWith(t, []Extension{x}, args...)
 	}
 	for _, args := range [][]string{
 		{"search", "--far", "there", "name", "question"}, {"search", "name", "--far=there", "question"}, {"-q", "search", "name", "question", "--far", "there"},
@@ -157,10 +151,8 @@ func TestServeElsewhere(t *testing.T) {
 		},
 	}
 	call := func(args ...string) (code int, out, errs string) {
-		var o, e bytes.Buffer
 		there.name = ""
-		code = run(t.Context(), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{in: strings.NewReader(""), out: &o, err: &e}, x)
-		return code, o.String(), e.String()
+		return tryWith(t, []Extension{x}, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	}
 	code, _, errs := call("--there", "a place")
 	assert.Equal(t, exitFailed, code)

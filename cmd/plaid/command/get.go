@@ -78,7 +78,7 @@ of them; documents are shown of one.`,
 		case c == nil && len(args) != 2:
 			return flags.Usagef("which document? give one id, or --where")
 		}
-		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+		return a.openSnapshot(ctx, args[0], func(snap *index.Snapshot) error {
 			if c != nil {
 				return a.getWhere(ctx, snap, c)
 			}
@@ -184,12 +184,12 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 	return a.openSearched(ctx, names, path, func(x *searched) error {
 		var docs []*roaring.Bitmap
 		if c != nil {
-			if docs, err = index.SelectAll(ctx, x.snapshots(), c); err != nil {
+			if docs, err = index.SelectAll(ctx, x.parts, c); err != nil {
 				return err
 			}
 		}
 		for i, field := range fields {
-			facet, err := index.FacetAll(ctx, x.snapshots(), field, docs, &o)
+			facet, err := index.FacetAll(ctx, x.parts, field, docs, &o)
 			if err != nil {
 				return err
 			}

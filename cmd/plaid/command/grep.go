@@ -44,8 +44,7 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.Field(path)), number, out.Printable(text, mostOfLine))
 		}
 	}
-	_, err := t.out.Write(b.Bytes())
-	return err
+	return t.print(b.Bytes())
 }
 
 // leaves are hits, of documents of passages these.

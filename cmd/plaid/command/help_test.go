@@ -77,14 +77,6 @@ func TestHelpIsShort(t *testing.T) {
 	require.LessOrEqual(t, n, 28)
 }
 
-func TestEveryCommandHasAGroup(t *testing.T) {
-	for _, c := range commands(newApp(streams{}, nil))[1:] {
-		if c.Runnable() {
-			require.NotEmpty(t, c.GroupID, c.Name())
-		}
-	}
-}
-
 func TestExitCodesAreInOnePlace(t *testing.T) {
 	code, stdout, _ := try(t, "help", "exit")
 	require.Equal(t, exitOK, code)
@@ -192,9 +184,11 @@ func TestCompletions(t *testing.T) {
 
 // Every script is one that its shell can read, where the shell is there.
 func TestCompletionScripts(t *testing.T) {
-	for shell, check := range map[string][]string{"bash": {"bash", "-n"}, "zsh": {"zsh", "-n"}, "fish": {"fish", "--no-execute"}} {
+	for shell, check := range map[string][]string{"bash": {"bash", "-n"}, "zsh": {"zsh", "-n"}, "fish": {"fish", "--no-execute"}, "powershell": {""}} {
 		code, script, stderr := try(t, "completion", shell)
 		require.Equal(t, exitOK, code, stderr)
+		require.Contains(t, script, "plaid", shell)
+		require.Empty(t, stderr)
 		path, err := exec.LookPath(check[0])
 		if err != nil {
 			continue

@@ -28,7 +28,7 @@ type highlighter struct {
 
 // newHighlighter is that of queries, which are texts, for what is searched.
 func (a *app) newHighlighter(q *queries, x *searched) *highlighter {
-	return &highlighter{encoder: q.encoder, warn: a.warn, pool: func(part int) int { return x.part(part).Header().Build.Pool }}
+	return &highlighter{encoder: q.encoder, warn: a.warn, pool: func(part int) int { return x.parts[part].Header().Build.Pool }}
 }
 
 // showWords makes queries of texts that are searched for by words, and what tells of hits which of
@@ -50,7 +50,7 @@ func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, 
 		return err
 	}
 	q.high = a.newHighlighter(q, x)
-	return a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads}, &s.Device, func(engine searcher) error { return use(q, engine) })
+	return a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
 // spans are the words of a hit, which has its payload and its matches; none where they

@@ -134,8 +134,7 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 		}
 		b.Write(line)
 	}
-	_, err := t.out.Write(b.Bytes())
-	return err
+	return t.print(b.Bytes())
 }
 
 func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
@@ -174,8 +173,7 @@ func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.out.Write(b.Bytes())
-	return err
+	return t.print(b.Bytes())
 }
 
 // answers has the hits of each question below it.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,12 +92,8 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
 		o.Unchanged = objects.Unchanged
 	}
-	var r *index.ImportReport
-	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		o.LockTimeout = wait
-		r, err = index.Import(ctx, source, path, &o)
-		return err
-	})
+	o.LockTimeout = a.lockTimeout
+	r, err := index.Import(ctx, source, path, &o)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -140,7 +138,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	o.NoDimScales, o.NoCentroidScales = !slices.Contains(b.scales, "dim"), !slices.Contains(b.scales, "centroid")
 	o.Unnormalized = b.noNormalize
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
-	o.Logger, o.Progress = a.logger(), a.progress()
+	o.LockTimeout, o.Logger, o.Progress = a.lockTimeout, a.logger(), a.progress()
 	if b.trainOnly {
 		for _, name := range []string{"codec", "resume", "no-check", "drop-text", "metadata"} {
 			if f.Changed(name) {
@@ -216,18 +214,16 @@ func (a *app) build(ctx context.Context, f *pflag.FlagSet, path string, b *build
 		return err
 	}
 	b.begin = a.now()
-	run := func() error {
-		return a.openDevice(ctx, &b.device, func(d kernels.Device) error {
-			b.o.Device = d
-			return a.index(ctx, path, b)
-		})
+	var err error
+	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
+		return err
 	}
 	if b.codec == "" {
-		return run()
+		return a.index(ctx, path, b)
 	}
-	return a.openSnapshot(ctx, b.codec, func(_ *index.Index, snap *index.Snapshot) error {
+	return a.openSnapshot(ctx, b.codec, func(snap *index.Snapshot) error {
 		b.o.Like = snap
-		return run()
+		return a.index(ctx, path, b)
 	})
 }
 
@@ -247,12 +243,7 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 			return in.docs.Named(a.buildIndex(ctx, path, src, nil, b, o))
 		})
 	}
-	err := a.locked(ctx, func(wait time.Duration) error {
-		try := o
-		try.LockTimeout = wait
-		return index.CanBuild(ctx, path, &try)
-	})
-	if err != nil {
+	if err := index.CanBuild(ctx, path, &o); err != nil {
 		return err
 	}
 	var made *storage.Model
@@ -265,36 +256,26 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 	}
 	o.Model, b.opened = m, a.now()
 	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
-	build := func(src vectors.Source, r *textsReport) error {
-		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o))
-	}
 	pool := o.Pool
 	if o.Like != nil {
 		pool = o.Like.Header().Build.Pool
 	}
-	if !b.trainOnly && s.streams(pool) {
-		err = s.stream(ctx, func(src *encode.Collection, r *textsReport) error {
-			o.Input, o.Resume = src.Tag(), true
-			return build(src, r)
-		})
-	} else {
-		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return build(src, r) })
-	}
+	err = s.use(ctx, !b.trainOnly && s.streams(pool), func(src vectors.Source, tag string, r *textsReport) error {
+		if tag != "" {
+			o.Input, o.Resume = tag, true
+		}
+		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o))
+	})
 	return errors.Join(err, enc.Close())
 }
 
 func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build, o index.BuildOptions) error {
 	begin := a.now()
-	var r *index.BuildReport
-	err := a.locked(ctx, func(wait time.Duration) (err error) {
-		o.LockTimeout = wait
-		if b.trainOnly {
-			r, err = index.Train(ctx, path, src, &o)
-		} else {
-			r, err = index.Build(ctx, path, src, &o)
-		}
-		return err
-	})
+	make := index.Build
+	if b.trainOnly {
+		make = index.Train
+	}
+	r, err := make(ctx, path, src, &o)
 	if err != nil {
 		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
 			a.hint("%s encoded in %s: repeat the command to continue from there", out.Plural(on.Docs, "document is", "documents are"), path)

@@ -62,7 +62,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 			return a.listDevices()
 		}
 		return a.openSearched(ctx, &names, args[0], func(x *searched) error {
-			if x.parts != nil {
+			if x.several() {
 				return a.infoOfSet(ctx, args[0], x.parts)
 			}
 			in, err := x.snap.Info(ctx)
@@ -76,7 +76,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 }
 
 // infoOfSet describes several indexes that are one.
-func (a *app) infoOfSet(ctx context.Context, path string, snap *index.SetSnapshot) error {
+func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapshot) error {
 	r := struct {
 		Path   string        `json:"path"`
 		Codec  string        `json:"codec_digest"`
@@ -85,7 +85,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, snap *index.SetSnapsho
 		Bytes  int64         `json:"file_bytes"`
 		Files  []*index.Info `json:"files"`
 	}{Path: path}
-	for _, p := range snap.Parts() {
+	for _, p := range parts {
 		in, err := p.Info(ctx)
 		if err != nil {
 			return err
@@ -120,8 +120,15 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	}
 	line("documents", "%s", out.Count(in.Docs))
 	line("ordinals", "%s of %s given out, %s of them to documents that were deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
-	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deletedText(in))
-	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), normalized(h.Normalize))
+	deleted, scaled := "", "taken as they are"
+	if in.DeletedTokens > 0 {
+		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))
+	}
+	if h.Normalize {
+		scaled = "scaled to unit length"
+	}
+	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deleted)
+	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaled)
 	line("codec", "%s", in.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
 	if in.Applied > 0 {
@@ -185,14 +192,6 @@ func sizesText(b *bytes.Buffer, in *index.Info) {
 	t.Print(b)
 }
 
-// deletedText says what plaid compact would give back.
-func deletedText(in *index.Info) string {
-	if in.DeletedTokens == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))
-}
-
 // driftText tells how well the codec fits what was added to the index.
 func driftText(line func(name, format string, args ...any), d index.Drift) {
 	if d.Added == 0 {
@@ -206,13 +205,6 @@ func driftText(line func(name, format string, args ...any), d index.Drift) {
 		text += fmt.Sprintf("; for all tokens %s centroids would be trained now", out.Count(d.Wanted))
 	}
 	line("drift", "%s added since the training, root mean square error %.4f%s", out.Plural(int64(d.Added), "token"), d.AddedRMSE, text)
-}
-
-func normalized(yes bool) string {
-	if yes {
-		return "scaled to unit length"
-	}
-	return "taken as they are"
 }
 
 // deviceReport is what `plaid info --devices --json` prints.

@@ -15,6 +15,7 @@ import (
 
 	folder "github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -88,7 +89,7 @@ func TestKeysOfAnyText(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(stdout), &doc), "%q: %s", key, stdout)
 		require.Equal(t, fmt.Sprint("d", i), doc.ID)
 		require.Equal(t, object{key: float64(i + 1000)}, doc.Metadata)
-		if i > 30 {
+		if i > effort.Cases(8, 30) {
 			continue // a command each is slow
 		}
 		code, _, stderr = try(t, "update", files[0], "--where", "_id = ?", "--param", doc.ID, "--set", name+"=7")

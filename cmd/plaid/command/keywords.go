@@ -44,7 +44,7 @@ the whole text.`,
 		if err != nil {
 			return err
 		}
-		return a.openSnapshot(ctx, args[0], func(_ *index.Index, snap *index.Snapshot) error {
+		return a.openSnapshot(ctx, args[0], func(snap *index.Snapshot) error {
 			return a.withKeywords(ctx, snap, s, func(kw *keywords.Index) error {
 				info, err := kw.Info()
 				if err != nil {

@@ -17,9 +17,7 @@ import (
 // obey reaches it, in errors, warnings and reports.
 func TestMessagesAreSafe(t *testing.T) {
 	dir := t.TempDir()
-	docs, lens, ix := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x\x1b[31m\u009b\u202ey.plaid")
-	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 1}, 2))
-	require.NoError(t, writeInts(lens, []int64{1, 1}))
+	ix, source := filepath.Join(dir, "x\x1b[31m\u009b\u202ey.plaid"), source(t, dir, 2, []float32{1, 0, 0, 1}, 1, 1)
 	safe := func(text string) {
 		t.Helper()
 		require.NotEmpty(t, text)
@@ -28,7 +26,7 @@ func TestMessagesAreSafe(t *testing.T) {
 		}
 		require.True(t, utf8.ValidString(text))
 	}
-	code, stdout, _ := try(t, "index", ix, "--vectors", docs, "--lengths", lens, "-q")
+	code, stdout, _ := try(t, append([]string{"index", ix, "-q"}, source...)...)
 	require.Equal(t, exitOK, code)
 	safe(stdout)
 	require.Contains(t, stdout, `x\x1b[31m\u009b\u202ey.plaid`)
@@ -38,7 +36,7 @@ func TestMessagesAreSafe(t *testing.T) {
 		{"index", filepath.Join(dir, "y.plaid"), "--vectors=\x1b[31m\n.npy"},
 		{"get", ix, "\x1b[31m"},
 		{"delete", ix, "\x1b[31m", "\u009b"},
-		{"search", ix, "--queries", docs, "--query-lengths", lens, "--candidates", "\x1b"},
+		{"search", ix, "--queries", source[1], "--query-lengths", source[3], "--candidates", "\x1b"},
 		{"eval", "--qrels", "\x1b", "\x1b"},
 	} {
 		code, _, stderr := try(t, args...)

@@ -1,16 +1,12 @@
 package command
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,8 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
-	"github.com/plaid-ir/plaid/encode/tokenizer"
-	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // modelReport is what `plaid model --json` prints.
@@ -38,26 +32,18 @@ type modelReport struct {
 func (a *app) modelCommand() *cobra.Command {
 	var enc flags.Encoder
 	var device flags.Device
-	var tokenize bool
-	var file string
 	cmd := &cobra.Command{
 		Use:   "model DIR",
-		Short: "Describe a model's folder, or tokenize with it",
+		Short: "Describe a model's folder",
 		Long: `
 Read the folder of a late-interaction model as encoding does, weights included,
 and show how it will be used: each value with the file that it comes from, what
 is doubtful, and the fingerprint, which an index keeps.
 
-With --device, say what computes there and how much memory that takes.
-
-With --tokenize, read JSON strings from stdin, one a line, and print the ids of
-each as a JSON array, without the ones that are put around a text; --tokenizer
-does so with a tokenizer.json alone.`,
+With --device, say what computes there and how much memory that takes.`,
 		Example: `  plaid model answerai-colbert-small-v1
   plaid model answerai-colbert-small-v1 --precision int8 --json
-  plaid model answerai-colbert-small-v1 --device auto
-  plaid model answerai-colbert-small-v1 --tokenize
-  plaid model --tokenizer tokenizer.json`,
+  plaid model answerai-colbert-small-v1 --device auto`,
 	}
 	f := cmd.Flags()
 	enc.RegisterFolder(f)
@@ -66,26 +52,14 @@ does so with a tokenizer.json alone.`,
 	device.RegisterEncoding(f)
 	threads := 0
 	flags.Threads(f, &threads, 0)
-	f.BoolVar(&tokenize, "tokenize", false, "print the ids of the JSON strings on stdin")
-	f.StringVar(&file, "tokenizer", "", "tokenize with this tokenizer.json `FILE`; takes no DIR")
 	f.Bool("json", false, "print everything as JSON")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if file != "" {
-			return takes()(cmd, args)
-		}
 		if len(args) == 0 && enc.Dir != "" {
 			return nil
 		}
 		return takes("DIR")(cmd, args)
 	}
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if file != "" {
-			t, err := tokenizer.Read(file)
-			if err != nil {
-				return err
-			}
-			return a.tokenize(ctx, t)
-		}
 		if len(args) > 0 {
 			if enc.Dir != "" {
 				return flags.Usagef("the folder is given as an argument and with --model")
@@ -95,13 +69,6 @@ does so with a tokenizer.json alone.`,
 		dir, o, err := enc.Options(nil, threads, a.logger())
 		if err != nil {
 			return err
-		}
-		if tokenize {
-			c, err := modeldir.Read(dir, o.Override)
-			if err != nil {
-				return err
-			}
-			return a.tokenize(ctx, c.Tokenizer)
 		}
 		var on flags.DeviceOpener
 		if f.Changed("device") {
@@ -201,69 +168,5 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	t.Print(b)
 	for _, w := range c.Warnings {
 		fmt.Fprintf(b, "warning: %s\n", w)
-	}
-}
-
-// maxString bounds a line of stdin.
-const maxString = 64 << 20
-
-// tokenize prints the ids of JSON strings. What comes through a pipe is answered
-// line by line.
-func (a *app) tokenize(ctx context.Context, t *tokenizer.Tokenizer) error {
-	in := bufio.NewReaderSize(files.ContextReader(ctx, a.in), 1<<16)
-	w := bufio.NewWriterSize(a.out, 1<<16)
-	var ids []int32
-	for n := 1; ; n++ {
-		line, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		var text *string
-		if err == nil {
-			if err = json.Unmarshal(line, &text); err != nil || text == nil {
-				err = errors.New("want a JSON string")
-			}
-		}
-		if err == nil {
-			ids, err = t.EncodeIDs(ids[:0], *text)
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("stdin: line %d: %w", n, err), w.Flush())
-		}
-		b := []byte{'['}
-		for i, id := range ids {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = fmt.Appendf(b, "%d", id)
-		}
-		w.Write(append(b, "]\n"...))
-		if in.Buffered() == 0 {
-			if err := w.Flush(); err != nil {
-				return fmt.Errorf("writing the result: %w", err)
-			}
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	return nil
-}
-
-// readLine reads a line of bounded length.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxString:
-			return nil, fmt.Errorf("it has more than %d bytes", maxString)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			return line, nil
-		}
-		return slices.Clip(line), err
 	}
 }

@@ -3,11 +3,13 @@ package command
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/storage"
 )
 
 // opener opens indexes, and what searches them, as the global flags say.
@@ -18,57 +20,100 @@ type opener struct {
 	devices map[string]kernels.Device
 }
 
-// lockStep is how long an attempt to get a lock lasts at most, between looks
-// at the context.
-const lockStep = 200 * time.Millisecond
-
-// locked calls attempt, which opens an index, until it gets the lock or
-// --lock-timeout has passed.
-func (op *opener) locked(ctx context.Context, attempt func(wait time.Duration) error) error {
-	deadline := time.Now().Add(op.lockTimeout)
-	for first := true; ; first = false {
-		left := time.Until(deadline)
-		err := attempt(min(max(left, 0), lockStep))
-		if err == nil || !errors.Is(err, storage.ErrLocked) || left <= 0 {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if first {
-			op.logger().Info("waiting for the lock", "for", op.lockTimeout)
-		}
-	}
-}
-
 // open opens an index and hands it to use.
 func (op *opener) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
-	var ix *index.Index
 	begin := op.now()
-	err = op.locked(ctx, func(wait time.Duration) (err error) {
-		ix, err = index.Open(ctx, path, &index.Options{Write: write, LockTimeout: wait, Logger: op.logger()})
-		return err
-	})
+	ix, err := index.Open(ctx, path, &index.Options{Write: write, LockTimeout: op.lockTimeout, Logger: op.logger()})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ix.Close()) }()
-	if op.verbose {
-		if err := op.logOpened(ix, op.now().Sub(begin)); err != nil {
-			return err
-		}
+	if err := op.logOpened(op.now().Sub(begin), ix); err != nil {
+		return err
 	}
 	return use(ix)
 }
 
 // openSnapshot opens an index for reading and hands its content to use.
-func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index.Index, *index.Snapshot) error) error {
+func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index.Snapshot) error) error {
 	return op.open(ctx, path, false, func(ix *index.Index) (err error) {
 		snap, err := ix.Snapshot()
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
-		return use(ix, snap)
+		return use(snap)
+	})
+}
+
+// indexes names the index files of a command: INDEX, which may be a folder, and those
+// of --index, which are used as one with it.
+type indexes struct{ more []string }
+
+// severalHelp is what the help says about several indexes.
+const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
+files and folders that --index names. They must have the same codec (docs/scale.md).`
+
+func (x *indexes) register(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.more, "index", nil, "another index `FILE`, or a folder, that is used as one with INDEX; may be given several times")
+}
+
+// paths are the files, in order.
+func (x *indexes) paths(first string) ([]string, error) {
+	var all []string
+	for _, path := range slices.Concat([]string{first}, x.more) {
+		paths, err := index.SetPaths(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, paths...)
+	}
+	return all, nil
+}
+
+// openSet opens an index, or several as one, and hands them to use.
+func (op *opener) openSet(ctx context.Context, names *indexes, path string, write bool, use func(*index.Set) error) (err error) {
+	paths, err := names.paths(path)
+	if err != nil {
+		return err
+	}
+	begin := op.now()
+	set, err := index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: op.lockTimeout, Logger: op.logger()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Close()) }()
+	if err := op.logOpened(op.now().Sub(begin), set.Files()...); err != nil {
+		return err
+	}
+	return use(set)
+}
+
+// searched is what a command searches: one index, or several as one.
+type searched struct {
+	set   *index.SetSnapshot
+	parts []*index.Snapshot // its files; the number of a hit or an explanation stands for one
+	snap  *index.Snapshot   // the one whose codec and model are those of all
+}
+
+// several reports whether there is more than one file.
+func (x *searched) several() bool { return len(x.parts) > 1 }
+
+// openSearched opens what is searched for reading.
+func (op *opener) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
+	return op.openSet(ctx, names, path, false, func(set *index.Set) (err error) {
+		snap, err := set.Snapshot()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, snap.Close()) }()
+		x := &searched{set: snap, parts: snap.Parts(), snap: snap.Parts()[0]}
+		for _, p := range x.parts { // one that says which model it is of
+			if p.Header().Model != nil {
+				x.snap = p
+				break
+			}
+		}
+		return use(x)
 	})
 }

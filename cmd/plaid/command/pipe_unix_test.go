@@ -3,14 +3,10 @@
 package command
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,14 +15,12 @@ import (
 // interrupt ends the wait. Where a pipe is of no use it is refused at once.
 func TestInterruptedPipes(t *testing.T) {
 	dir := t.TempDir()
-	docs, lens, ix, pipe := filepath.Join(dir, "d.npy"), filepath.Join(dir, "l.npy"), filepath.Join(dir, "x.plaid"), filepath.Join(dir, "pipe.npy")
-	require.NoError(t, writeNPY(docs, []float32{1, 0, 0, 1}, 2))
-	require.NoError(t, writeInts(lens, []int64{1, 1}))
+	source, pipe := source(t, dir, 2, []float32{1, 0, 0, 1}, 1, 1), filepath.Join(dir, "pipe.npy")
+	docs, lens := source[1], source[3]
 	require.NoError(t, syscall.Mkfifo(pipe, 0o666))
 	text := filepath.Join(dir, "pipe.txt")
 	require.NoError(t, syscall.Mkfifo(text, 0o666))
-	code, _, stderr := try(t, "index", ix, "--vectors", docs, "--lengths", lens)
-	require.Equal(t, exitOK, code, stderr)
+	ix := built(t, dir, source)
 	queries := []string{"--queries", docs, "--query-lengths", lens}
 	for i, args := range [][]string{
 		append([]string{"search", ix, "--ids", text}, queries...),
@@ -45,13 +39,7 @@ func TestInterruptedPipes(t *testing.T) {
 				require.NoError(t, syscall.Mkfifo(args[j], 0o666))
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		silent, w := io.Pipe()
-		defer w.Close()
-		var stderr bytes.Buffer
-		code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
-		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
+		requireInterrupted(t, args)
 	}
 	for _, args := range [][]string{
 		{"index", filepath.Join(dir, "y.plaid"), "--vectors", docs, "--lengths", pipe},

@@ -146,7 +146,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, h
 		return nil, nil, err
 	}
 	if made != nil && made.Fingerprint == m.Near && made.Fingerprint != "" {
-		a.note("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
+		a.hint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
 	}
 	return e, m, nil
 }
@@ -167,7 +167,7 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 		if err != nil {
 			return err
 		}
-		return a.withSearcher(ctx, x, search.EngineOptions{Threads: threads}, searches, func(e searcher) error {
+		return a.withSearcher(ctx, x, threads, searches, func(e searcher) error {
 			return set.named(use(e, x, set))
 		})
 	})

@@ -3,9 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -61,42 +59,32 @@ replaced only with --force; it is told to be unfinished until it is complete.`,
 		case shards > 0 && len(paths) > 1:
 			return flags.Usagef("--shards parts one index, and there are %d: make one of them first", len(paths))
 		}
-		o.Logger, o.Progress = a.logger(), a.progress()
+		o.LockTimeout, o.Logger, o.Progress = a.lockTimeout, a.logger(), a.progress()
 		if shards > 0 {
-			return a.openSnapshot(ctx, paths[0], func(_ *index.Index, snap *index.Snapshot) error {
+			return a.openSnapshot(ctx, paths[0], func(snap *index.Snapshot) error {
 				return a.split(ctx, args[0], snap, shards, index.SplitBy(by), &o)
 			})
 		}
-		return a.openSet(ctx, paths, false, func(set *index.Set) error { return a.merge(ctx, args[0], set, len(paths), &o) })
+		return a.openSearched(ctx, &names, args[1], func(x *searched) error { return a.merge(ctx, args[0], x.parts, &o) })
 	})
 	return cmd
 }
 
 // merge makes one index of several.
-func (a *app) merge(ctx context.Context, path string, set *index.Set, files int, o *index.CopyOptions) (err error) {
-	snap, err := set.Snapshot()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, snap.Close()) }()
+func (a *app) merge(ctx context.Context, path string, parts []*index.Snapshot, o *index.CopyOptions) error {
 	var from []index.CopyFrom
-	for _, p := range snap.Parts() {
+	for _, p := range parts {
 		from = append(from, index.CopyFrom{Snapshot: p})
 	}
-	var r *index.CopyReport
-	err = a.locked(ctx, func(wait time.Duration) (err error) {
-		o.LockTimeout = wait
-		r, err = index.Copy(ctx, path, from, o)
-		return err
-	})
+	r, err := index.Copy(ctx, path, from, o)
 	if err != nil {
 		return err
 	}
 	return a.report(struct {
 		*index.CopyReport
 		Files int `json:"files"`
-	}{r, files}, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(int64(r.Tokens), "token"), out.Plural(files, "file"))
+	}{r, len(parts)}, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
 	})
 }
 

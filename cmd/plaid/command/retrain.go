@@ -11,7 +11,6 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -51,15 +50,15 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	var noCheck bool
 	f.BoolVar(&noCheck, "no-check", false, noCheckHelp)
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		if f.Changed("nbits") {
 			o.Nbits = nbits
 		}
 		o.Threads, o.Memory, o.Progress = work.Threads, work.Memory, a.progress()
-		return a.openDevice(ctx, &device, func(d kernels.Device) error {
-			o.Device = d
-			return a.retrain(ctx, args[0], &originals, work, o, !noCheck)
-		})
+		if o.Device, err = a.openDevice(ctx, &device); err != nil {
+			return err
+		}
+		return a.retrain(ctx, args[0], &originals, work, o, !noCheck)
 	})
 	return cmd
 }

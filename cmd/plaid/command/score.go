@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -18,7 +19,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/internal/topk"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // the backends
 	"github.com/plaid-ir/plaid/search"
@@ -109,21 +109,21 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 		return err
 	}
 	if x.whole != nil {
-		defer func() { err = errors.Join(err, x.whole.close()) }()
+		defer func() { err = errors.Join(err, x.whole.Close()) }()
 	}
-	err = a.openDevice(ctx, &s.device, func(dev kernels.Device) (err error) {
-		if dev == nil {
-			x.backend, err = maxsim.Select("")
-		} else {
-			x.onDevice = true
-			x.backend, err = maxsim.On(dev)
-		}
-		if err != nil {
-			return err
-		}
-		return x.run(ctx)
-	})
+	dev, err := a.openDevice(ctx, &s.device)
 	if err != nil {
+		return err
+	}
+	if x.onDevice = dev != nil; x.onDevice {
+		x.backend, err = maxsim.On(dev)
+	} else {
+		x.backend, err = maxsim.Select("")
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.run(ctx); err != nil {
 		return err
 	}
 	return x.write(queries, write)
@@ -202,9 +202,8 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	return nil
 }
 
-// scoreBlock is how many values of documents are a block, of which there are two in
-// memory: one is scored while the next is read. That of a device is what crosses the bus
-// as one piece.
+// scoreBlock is how many values of documents are a block: one is scored while the next is read.
+// That of a device is what crosses the bus as one piece.
 const (
 	scoreBlock       = 1 << 22
 	scoreBlockDevice = 1 << 24
@@ -217,7 +216,7 @@ const screenRows = 1 << 11
 type docBlock struct {
 	values   []float32
 	offsets  []int
-	ordinals []uint32
+	ordinals []int
 }
 
 // run scores the documents, block by block.
@@ -231,67 +230,46 @@ func (x *scoring) run(ctx context.Context) error {
 	if x.whole != nil && !(x.onDevice && x.wanted != nil) {
 		return x.scoreWhole(ctx)
 	}
-	full, empty := make(chan *docBlock), make(chan *docBlock, 2)
-	for range cap(empty) {
-		empty <- &docBlock{offsets: []int{0}}
+	same := func(b *docBlock) (*docBlock, error) { return b, nil }
+	for b, err := range parallel.Map(ctx, x.read(ctx), 2, func(b *docBlock) int { return 4 * len(b.values) }, same) {
+		if err == nil {
+			err = x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), func(i int) int { return b.ordinals[i] }, nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	// The error of scoring comes first: reading ends after it.
-	return parallel.Do(ctx, 2, 2, func(i int) error {
-		if i == 1 {
-			defer close(full)
-			return x.read(reading, full, empty)
-		}
-		defer stop()
-		for b := range full {
-			if err := x.block(ctx, maxsim.Packed(maxsim.Float32(b.values, x.queries.Tokens.Dim), b.offsets), b.ordinals); err != nil {
-				return err
-			}
-			b.values, b.offsets, b.ordinals = b.values[:0], b.offsets[:1], b.ordinals[:0]
-			empty <- b
-		}
-		return nil
-	})
+	return nil
 }
 
-// read reads the documents that are scored into blocks that are empty.
-func (x *scoring) read(ctx context.Context, full, empty chan *docBlock) error {
+// read reads the documents that are scored, block by block.
+func (x *scoring) read(ctx context.Context) iter.Seq2[*docBlock, error] {
 	size := scoreBlock
 	if x.onDevice {
 		size = scoreBlockDevice
 	}
-	give := func(b *docBlock) error {
-		select {
-		case full <- b:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	b := <-empty
-	i, dim := 0, max(x.docs.Dim(), 1)
-	for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
-		if err != nil {
-			return err
-		}
-		if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
-			b.values = append(b.values, d.Tokens...)
-			b.offsets = append(b.offsets, len(b.values)/dim)
-			b.ordinals = append(b.ordinals, uint32(i))
-		}
-		if i++; len(b.values) >= size {
-			if err := give(b); err != nil {
-				return err
+	return func(yield func(*docBlock, error) bool) {
+		b := &docBlock{offsets: []int{0}}
+		i, dim := 0, max(x.docs.Dim(), 1)
+		for d, err := range x.docs.Docs(ctx, 0, x.docs.Len()) {
+			if err != nil {
+				yield(nil, err)
+				return
 			}
-			select {
-			case b = <-empty:
-			case <-ctx.Done():
-				return ctx.Err()
+			if x.wanted == nil || len(x.wanted[d.ID]) > 0 {
+				b.values = append(b.values, d.Tokens...)
+				b.offsets = append(b.offsets, len(b.values)/dim)
+				b.ordinals = append(b.ordinals, i)
+			}
+			if i++; len(b.values) >= size {
+				if !yield(b, nil) {
+					return
+				}
+				b = &docBlock{values: make([]float32, 0, len(b.values)), offsets: []int{0}}
 			}
 		}
+		yield(b, nil)
 	}
-	return give(b)
 }
 
 func (x *scoring) terms() maxsim.Terms {
@@ -311,32 +289,35 @@ func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch) error {
 	return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, x.terms()), held.Close())
 }
 
-// block scores documents with all queries, or with those that want them.
-func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinals []uint32) error {
+// block scores documents with all queries, or with those that want them; check, where it is not
+// nil, finds what is wrong with one of these.
+func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int, check func(ordinal int) error) error {
 	if x.wanted == nil {
 		return x.scoreAll(ctx, docs)
 	}
 	var queries, items []int32
-	for i, ordinal := range ordinals {
-		if docs.Offsets[i] == docs.Offsets[i+1] {
+	for i := range docs.Len() {
+		n := ordinal(i)
+		wanted := x.wanted[x.docs.ID(n)]
+		if len(wanted) == 0 || x.docs.Rows(n) == 0 {
 			continue
 		}
-		for _, q := range x.wanted[x.docs.ID(int(ordinal))] {
+		if check != nil {
+			if err := check(n); err != nil {
+				return err
+			}
+		}
+		for _, q := range wanted {
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}
-	return x.pairs(ctx, docs, queries, items, func(item int32) uint32 { return ordinals[item] })
-}
-
-// pairs scores queries with documents; ordinal is that of one of docs.
-func (x *scoring) pairs(ctx context.Context, docs maxsim.Operand, queries, items []int32, ordinal func(item int32) uint32) error {
 	c := maxsim.Call{Q: x.queries, D: docs, Pairs: maxsim.Listed(queries, items), Terms: x.terms(), Scores: make([]float32, len(items))}
 	if err := x.backend.Score(ctx, &c); err != nil {
 		return err
 	}
 	for i, score := range c.Scores {
 		q := queries[i]
-		x.lists[q] = append(x.lists[q], topk.Scored{Doc: ordinal(items[i]), Score: score})
+		x.lists[q] = append(x.lists[q], topk.Scored{Doc: uint32(ordinal(int(items[i]))), Score: score})
 	}
 	return nil
 }
@@ -362,7 +343,7 @@ func (x *scoring) write(queries vectors.Source, write hitWriter) error {
 			ids, results = append(ids, queries.ID(q)), append(results, r)
 		}
 		if err := write(&querySet{ids: ids}, results); err != nil {
-			return fmt.Errorf("writing results: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -371,14 +352,8 @@ func (x *scoring) write(queries vectors.Source, write hitWriter) error {
 // wholeDocs are documents that lie in memory as one matrix, because their file is
 // mapped: nothing of it is read before it is scored.
 type wholeDocs struct {
-	all *maxsim.Batch
-	// slice is the documents from to to.
-	slice func(from, to int) *maxsim.Batch
-	// check finds what is wrong with them; it reads them.
-	check func(ctx context.Context, from, to int) error
-	// unchanged is asked for before anything is made of what was read.
-	unchanged func() error
-	close     func() error
+	*vectors.Mapped
+	tokens maxsim.Matrix
 }
 
 // wholeOf maps documents, or returns nil if they can only be read.
@@ -387,28 +362,29 @@ func wholeOf(src vectors.Source) (*wholeDocs, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	tokens := maxsim.Float32(m.F32, m.Dim)
 	switch {
 	case m.Brain:
-		tokens = maxsim.BFloat16(m.U16, m.Dim)
+		return &wholeDocs{m, maxsim.BFloat16(m.U16, m.Dim)}, nil
 	case m.U16 != nil:
-		tokens = maxsim.Float16(m.U16, m.Dim)
+		return &wholeDocs{m, maxsim.Float16(m.U16, m.Dim)}, nil
 	}
-	slice := func(from, to int) *maxsim.Batch {
-		lo, hi := m.Starts[from], m.Starts[to]
-		b := &maxsim.Batch{Tokens: tokens.Slice(lo, hi)}
-		if m.Rows != nil { // padded
-			b.Count, b.Lengths = to-from, m.Rows[from:to]
-			b.Stride = (hi - lo) / max(b.Count, 1)
-			return b
-		}
-		b.Offsets = make([]int, to-from+1)
-		for i := range b.Offsets {
-			b.Offsets[i] = m.Starts[from+i] - lo
-		}
+	return &wholeDocs{m, maxsim.Float32(m.F32, m.Dim)}, nil
+}
+
+// slice is the documents from to to.
+func (w *wholeDocs) slice(from, to int) *maxsim.Batch {
+	lo, hi := w.Starts[from], w.Starts[to]
+	b := &maxsim.Batch{Tokens: w.tokens.Slice(lo, hi)}
+	if w.Rows != nil { // padded
+		b.Count, b.Lengths = to-from, w.Rows[from:to]
+		b.Stride = (hi - lo) / max(b.Count, 1)
 		return b
 	}
-	return &wholeDocs{all: slice(0, src.Len()), slice: slice, check: m.Check, unchanged: m.Unchanged, close: m.Close}, nil
+	b.Offsets = make([]int, to-from+1)
+	for i := range b.Offsets {
+		b.Offsets[i] = w.Starts[from+i] - lo
+	}
+	return b
 }
 
 // checked checks documents on several threads.
@@ -416,79 +392,36 @@ func (w *wholeDocs) checked(ctx context.Context, from, to, threads int) error {
 	const piece = 64
 	return parallel.Do(ctx, parallel.Blocks(to-from, piece), threads, func(i int) error {
 		lo, hi := parallel.Block(i, to-from, piece)
-		return w.check(ctx, from+lo, from+hi)
+		return w.Check(ctx, from+lo, from+hi)
 	})
 }
 
-// fault is err, or what is behind it: a file that changed.
-func (w *wholeDocs) fault(err error) error {
-	if changed := w.unchanged(); changed != nil && (err == nil || errors.Is(err, maxsim.ErrFault)) {
-		return changed
-	}
-	return err
-}
-
-// scoreWhole scores mapped documents.
+// scoreWhole scores mapped documents; of those that are not wanted nothing is read.
 func (x *scoring) scoreWhole(ctx context.Context) error {
-	if x.wanted != nil {
-		return x.whole.fault(x.wholeWanted(ctx))
-	}
 	size := scoreBlock
-	if x.onDevice {
+	if x.onDevice || x.wanted != nil {
 		size = 16 * scoreBlockDevice // the backend has pieces of its own
 	}
-	b := x.whole.all
-	for from := 0; from < b.Len(); {
+	w, n := x.whole, x.docs.Len()
+	for from := 0; from < n; {
 		to := from + 1
-		first, _ := b.Span(from)
-		for ; to < b.Len(); to++ {
-			if _, hi := b.Span(to); (hi-first)*b.Tokens.Dim > size {
-				break
-			}
+		for to < n && (w.Starts[to+1]-w.Starts[from])*w.Dim <= size {
+			to++
 		}
-		err := x.whole.checked(ctx, from, to, x.flags.threads)
+		var err error
+		if x.wanted == nil {
+			err = w.checked(ctx, from, to, x.flags.threads)
+		}
 		if err == nil {
-			err = x.scoreAll(ctx, x.whole.slice(from, to))
+			err = x.block(ctx, w.slice(from, to), func(i int) int { return from + i }, func(i int) error { return w.Check(ctx, i, i+1) })
 		}
 		if err != nil {
-			return x.whole.fault(err)
+			if changed := w.Unchanged(); changed != nil && errors.Is(err, maxsim.ErrFault) {
+				return changed
+			}
+			return err
 		}
 		from = to
 	}
-	return x.whole.fault(nil)
-}
-
-// wholeWanted scores the documents that are wanted; nothing of others is read.
-func (x *scoring) wholeWanted(ctx context.Context) (err error) {
-	const most = 1 << 16 // pairs at a time
-	docs := x.whole.all
-	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, held.Close()) }()
-	var queries, items []int32
-	score := func() error {
-		err := x.pairs(ctx, held, queries, items, func(item int32) uint32 { return uint32(item) })
-		queries, items = queries[:0], items[:0]
-		return err
-	}
-	for i := range docs.Len() {
-		wanted := x.wanted[x.docs.ID(i)]
-		if lo, hi := docs.Span(i); len(wanted) == 0 || lo == hi || x.docs.Rows(i) == 0 {
-			continue
-		}
-		if err := x.whole.check(ctx, i, i+1); err != nil {
-			return err
-		}
-		for _, q := range wanted {
-			queries, items = append(queries, q), append(items, int32(i))
-		}
-		if len(items) >= most {
-			if err := score(); err != nil {
-				return err
-			}
-		}
-	}
-	return score()
+	return w.Unchanged()
 }

@@ -21,12 +21,18 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"plaid": func() { os.Exit(Main()) }})
+	testscript.Main(m, map[string]func(){"plaid": func() {
+		if os.Getenv("PLAID_TEST_WAITING") != "" {
+			files.HookWaiting = func(string) { fmt.Fprintln(os.Stderr, "waiting for the lock") }
+		}
+		os.Exit(Main())
+	}})
 }
 
 // Commands of the scripts in testdata/script, beside testscript's own:
@@ -43,17 +49,17 @@ func TestMain(m *testing.M) {
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/script/*.txt")
-	if err != nil || len(files) == 0 {
+	scripts, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(scripts) == 0 {
 		t.Fatal("no scripts", err)
 	}
 	if effort.Brief() { // those of commands that do several things at once
-		files = slices.DeleteFunc(files, func(name string) bool {
+		scripts = slices.DeleteFunc(scripts, func(name string) bool {
 			return !slices.Contains(scriptsOfSeveral, strings.TrimSuffix(filepath.Base(name), ".txt"))
 		})
 	}
 	testscript.Run(t, testscript.Params{
-		Files:               files,
+		Files:               scripts,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
@@ -219,10 +225,10 @@ func release(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
-	cmd := exec.Command(args[0], append(args[1:], "--verbose", "--lock-timeout=5m")...)
+	cmd := exec.Command(args[0], append(args[1:], "--lock-timeout=5m")...)
 	path, err := exec.LookPath(args[0])
 	ts.Check(err)
-	cmd.Path, cmd.Dir = path, ts.Getenv("WORK")
+	cmd.Path, cmd.Dir, cmd.Env = path, ts.Getenv("WORK"), append(os.Environ(), "PLAID_TEST_WAITING=1")
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())

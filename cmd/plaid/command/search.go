@@ -131,13 +131,11 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		if answers.highlight {
 			answers.queries.high = a.newHighlighter(answers.queries, x)
 		}
-		err = a.withSearcher(ctx, x, search.EngineOptions{Threads: s.Threads}, &s.Device, func(engine searcher) error {
+		err = a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error {
 			if !words.Hybrid {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			return a.fused(ctx, words, args[1:], answers, x.snap, engine, o, func(o search.Options, fuse func(*querySet, []search.Result) error) error {
-				return answers.answerRemaining(ctx, engine, o, fuse)
-			})
+			return a.fused(ctx, words, args[1:], answers, x.snap, engine, o)
 		})
 		if err != nil {
 			return err
@@ -191,7 +189,7 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 			}
 		}
 		if err := w.write(batch, results); err != nil {
-			return fmt.Errorf("writing results: %w", err)
+			return err
 		}
 		w.next += len(batch.ids)
 	}

@@ -106,7 +106,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 			a.warn("%s (and %s)", notes[0], out.Plural(more, "more note"))
 		}
 		if err := write(set, results); err != nil {
-			return fmt.Errorf("writing results: %w", err)
+			return err
 		}
 		row++
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/server"
 )
 
 // A service answers as the index file does, and what it refuses is said with what helps.
@@ -20,7 +19,7 @@ func TestSearchService(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "docs.plaid")
 	docs, err := plaid.Create(ctx, path, &plaid.Options{
-		Model: filepath.Join("..", "..", "..", "docs", "examples", "quickstart", "colbert-nano"), Passages: &encode.Parting{By: encode.ByWords, Size: 5},
+		Model: nano, Passages: &encode.Parting{By: encode.ByWords, Size: 5},
 	})
 	require.NoError(t, err)
 	_, err = docs.Add(ctx,
@@ -49,10 +48,7 @@ func TestSearchService(t *testing.T) {
 	defer docs.Close()
 	encoder, err := docs.Encoder(ctx)
 	require.NoError(t, err)
-	handler, err := server.New(docs.Set(), encoder, nil)
-	require.NoError(t, err)
-	service := httptest.NewServer(handler)
-	defer service.Close()
+	service := serving(t, docs.Set(), encoder)
 	for i, more := range args {
 		for _, address := range []string{"/docs", "/indices/docs/"} {
 			code, stdout, stderr := try(t, append([]string{"search", service.URL + address, "who makes honey?"}, more...)...)
@@ -107,18 +103,14 @@ func TestWhyThereAreNoWords(t *testing.T) {
 	dir := t.TempDir()
 	texts, path := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "pooled.plaid")
 	require.NoError(t, os.WriteFile(texts, []byte(`{"_id": "owl", "text": "Owls hunt at night and sleep by day."}`+"\n"), 0o644))
-	model := filepath.Join("..", "..", "..", "docs", "examples", "quickstart", "colbert-nano")
-	code, _, stderr := try(t, "index", path, "--text", texts, "--model", model, "--pool", "2", "--centroids", "2")
+	code, _, stderr := try(t, "index", path, "--text", texts, "--model", nano, "--pool", "2", "--centroids", "2")
 	require.Equal(t, exitOK, code, stderr)
-	docs, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true, Model: model})
+	docs, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true, Model: nano})
 	require.NoError(t, err)
 	defer docs.Close()
 	encoder, err := docs.Encoder(ctx)
 	require.NoError(t, err)
-	handler, err := server.New(docs.Set(), encoder, nil)
-	require.NoError(t, err)
-	service := httptest.NewServer(handler)
-	defer service.Close()
+	service := serving(t, docs.Set(), encoder)
 	for _, where := range []string{path, service.URL + "/index"} {
 		code, _, stderr := try(t, "search", where, "who hunts?", "--highlight", "--json")
 		require.Equal(t, exitOK, code, stderr)

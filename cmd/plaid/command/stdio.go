@@ -65,7 +65,7 @@ func (t *stdio) warn(format string, args ...any) {
 	}
 }
 
-// hint writes what may help after an error to stderr unless --quiet.
+// hint writes what may help after an error, or what was decided, to stderr unless --quiet.
 func (t *stdio) hint(format string, args ...any) {
 	if !t.quiet {
 		fmt.Fprintf(t.console, "plaid: %s\n", t.readable(fmt.Sprintf(format, args...)))
@@ -120,9 +120,6 @@ func (t *stdio) print(text []byte) error {
 // errOutput: what a command was to do is done, and its report could not be written.
 var errOutput = errors.New("writing the result")
 
-// line is v as a line of JSON, of the type that has the name of the command.
-func (t *stdio) line(v any) ([]byte, error) { return out.Typed(t.name, v) }
-
 // report prints v as a line of JSON with --json, else what text writes.
 func (t *stdio) report(v any, text func(b *bytes.Buffer)) error {
 	return t.reportAs(t.name, v, text)
@@ -140,6 +137,18 @@ func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
 	var b bytes.Buffer
 	text(&b)
 	return t.print([]byte(out.Escaped(b.String())))
+}
+
+// reportIn is report in the form that --format names.
+func (t *stdio) reportIn(format *flags.Format, v any, table func() []byte) error {
+	if format.Word() != "json" {
+		return t.print(table())
+	}
+	line, err := out.Typed(t.name, v)
+	if err != nil {
+		return err
+	}
+	return t.print(line)
 }
 
 // reportColoured is report of a text that has colours: what it has of others is clean.
@@ -209,13 +218,21 @@ func (s *stages) end() {
 }
 
 // logOpened logs what has been opened.
-func (t *stdio) logOpened(ix *index.Index, took time.Duration) error {
-	snap, err := ix.Snapshot()
-	if err != nil {
-		return err
+func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
+	if !t.verbose {
+		return nil
 	}
-	t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Len(), "tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
-	return snap.Close()
+	for _, ix := range files {
+		snap, err := ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Len(), "tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+		if err := snap.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // round leaves what is worth reading of a time.

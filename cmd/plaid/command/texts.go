@@ -326,13 +326,17 @@ func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (
 	}, nil
 }
 
-// stream hands such a source to use.
-func (s *spooling) stream(ctx context.Context, use func(*encode.Collection, *textsReport) error) error {
+// use hands the vectors of the texts to use: those of a spool, or of a source that encodes them
+// while they are taken; tag stands for the texts then.
+func (s *spooling) use(ctx context.Context, stream bool, use func(src vectors.Source, tag string, r *textsReport) error) error {
+	if !stream {
+		return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return use(src, "", r) })
+	}
 	c, r, err := s.collect(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return s.inTexts(use(c, r))
+	return s.inTexts(use(c, c.Tag(), r))
 }
 
 // inTexts names the files of an error of a text.

@@ -207,8 +207,7 @@ func TestTextsThatChange(t *testing.T) {
 	}
 }
 
-// A question, a text that is encoded, strings that are tokenized: the first
-// interrupt ends the wait for stdin.
+// A question, a text that is encoded: the first interrupt ends the wait for stdin.
 func TestInterruptedStdin(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.plaid")
@@ -221,16 +220,21 @@ func TestInterruptedStdin(t *testing.T) {
 		{"add", path, "--text", "-"},
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
 		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
-		{"model", nano, "--tokenize"},
 	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		silent, w := io.Pipe()
-		defer w.Close()
-		var stderr bytes.Buffer
-		code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
-		require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
+		requireInterrupted(t, args)
 	}
+}
+
+// requireInterrupted runs a command line that waits for stdin or a pipe, and interrupts it.
+func requireInterrupted(t *testing.T, args []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	silent, w := io.Pipe()
+	defer w.Close()
+	var stderr bytes.Buffer
+	code := run(ctx, args, streams{in: silent, out: io.Discard, err: &stderr})
+	require.Equal(t, exitInterrupted, code, "%v: %s", args, stderr.String())
 }
 
 // What was to be done is done, and the report of it cannot be written: nothing is left

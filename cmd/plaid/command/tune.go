@@ -72,8 +72,7 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if t.reset {
-			a.json = t.format.Word() == "json"
-			return a.resetDefaults(ctx, args[0])
+			return a.resetDefaults(ctx, args[0], &t.format)
 		}
 		return a.tune(ctx, args[0], &t)
 	})
@@ -81,7 +80,7 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 }
 
 // resetDefaults removes what tune has stored.
-func (a *app) resetDefaults(ctx context.Context, path string) error {
+func (a *app) resetDefaults(ctx context.Context, path string, format *flags.Format) error {
 	return a.open(ctx, path, true, func(ix *index.Index) error {
 		snap, err := ix.Snapshot()
 		if err != nil {
@@ -94,15 +93,15 @@ func (a *app) resetDefaults(ctx context.Context, path string) error {
 		if err := ix.SetDefaults(nil); err != nil {
 			return err
 		}
-		return a.report(struct {
+		return a.reportIn(format, struct {
 			Index string `json:"index"`
 			Reset bool   `json:"reset"`
-		}{path, before != nil}, func(b *bytes.Buffer) {
+		}{path, before != nil}, func() []byte {
+			text := ": the stored parameters are removed\n"
 			if before == nil {
-				fmt.Fprintf(b, "%s had no stored parameters\n", path)
-				return
+				text = " had no stored parameters\n"
 			}
-			fmt.Fprintf(b, "%s: the stored parameters are removed\n", path)
+			return []byte(out.Escaped(path + text))
 		})
 	})
 }
@@ -151,15 +150,7 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 		}
 		rep.Stored = true
 	}
-	var text []byte
-	if t.format.Word() == "json" {
-		if text, err = a.line(rep); err != nil {
-			return err
-		}
-	} else {
-		text = rep.table()
-	}
-	return errors.Join(a.print(text), verdict)
+	return errors.Join(a.reportIn(&t.format, rep, rep.table), verdict)
 }
 
 // verdict says whether to store what was found, and with which error to end.
@@ -257,7 +248,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 		if !c.Confirmed() {
 			not = ", NOT CONFIRMED"
 		}
-		setting := quality.Setting{Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Effort: c.Effort, Scan: c.Scan}
+		setting := settingOf(c)
 		if d.Passages {
 			line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", setting, checkedText(c))
 			continue
@@ -282,7 +273,7 @@ func (a *app) checkRecall(ctx context.Context, path string, threads int, seed ui
 func (a *app) selfCheck(ctx context.Context, path string, threads int, seed uint64) (d *storage.Defaults, err error) {
 	var state storage.State
 	var generation uint64
-	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) (err error) {
+	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) (err error) {
 		state, generation = snap.State(), snap.Generation()
 		e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
 		if err != nil {

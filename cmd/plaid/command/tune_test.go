@@ -37,3 +37,13 @@ func TestTuneVerdict(t *testing.T) {
 	r.Stored = true
 	require.Contains(t, string(r.table()), "stored as the defaults")
 }
+
+func TestTablesOfNumbers(t *testing.T) {
+	for in, want := range map[float64]string{
+		0: "0.0000", 0.00004: "0.0000", -0.00004: "0.0000", 0.00006: "+0.0001", -0.25: "-0.2500", 1: "+1.0000",
+	} {
+		require.Equal(t, want, signed(in))
+	}
+	require.Equal(t, "<0.0001", chance(9e-5))
+	require.Equal(t, "0.0001", chance(1e-4))
+}

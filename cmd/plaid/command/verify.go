@@ -40,7 +40,7 @@ twenty faults are printed.
 		r := result{Path: args[0], Faults: []string{}}
 		err := a.openSearched(ctx, &names, args[0], func(x *searched) error {
 			var faults []error
-			for _, p := range x.snapshots() {
+			for _, p := range x.parts {
 				r.Docs += p.Len()
 				r.Tokens += p.State().LiveTokens
 				faults = append(faults, p.Verify(ctx))

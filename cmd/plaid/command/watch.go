@@ -101,7 +101,7 @@ meanwhile. While another process has it open the changes wait.`,
 
 // modelOf is what an index says of its model; nil if there is no index, or it says nothing.
 func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err error) {
-	err = a.openSnapshot(ctx, path, func(_ *index.Index, snap *index.Snapshot) error {
+	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 		m = snap.Header().Model
 		return nil
 	})

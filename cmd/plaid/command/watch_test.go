@@ -22,7 +22,7 @@ import (
 
 // newSync keeps an index in another folder as that of the test is.
 func newSync(t *testing.T) *folderSync {
-	e, err := encode.Open("../../../docs/examples/quickstart/colbert-nano", &encode.Options{Threads: 1})
+	e, err := encode.Open(nano, &encode.Options{Threads: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	var out bytes.Buffer

@@ -243,7 +243,7 @@ func (s *folderSync) readIndex(ctx context.Context) error {
 		return nil
 	}
 	known := map[string]fileState{}
-	err := s.app.openSnapshot(ctx, s.path, func(_ *index.Index, snap *index.Snapshot) error {
+	err := s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
 		if err := s.checkFolder(ctx, nil, snap); err != nil {
 			return err
 		}
@@ -300,12 +300,10 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)
 		}
-		return s.app.locked(ctx, func(wait time.Duration) error {
-			o := s.build
-			o.LockTimeout, o.Model = wait, s.model
-			_, err := index.Build(ctx, s.path, spool, &o)
-			return err
-		})
+		o := s.build
+		o.LockTimeout, o.Model = s.app.lockTimeout, s.model
+		_, err := index.Build(ctx, s.path, spool, &o)
+		return err
 	}
 	return s.write(ctx, func(ix *index.Index) error {
 		_, err := ix.Add(ctx, spool, &index.AddOptions{Replace: true, Delete: gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory})

@@ -176,11 +176,8 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 	return hits, nil
 }
 
-// fused answers queries by vectors and by words; answer searches by vectors, with options that
-// it is given, and hands each batch of results over before it is printed. It goes on
-// where it was if it is called again.
-func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, answers *answering, snap *index.Snapshot, engine search.Searcher, o search.Options,
-	answer func(search.Options, func(*querySet, []search.Result) error) error) error {
+// fused answers queries by vectors and by words. It continues where it was if it is called again.
+func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, answers *answering, snap *index.Snapshot, engine search.Searcher, o search.Options) error {
 	m, err := a.mixer(ctx, f, snap, o)
 	if err != nil {
 		return err
@@ -193,7 +190,9 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 	m.engine = engine
 	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "", false // that is told of what both have brought
 	return a.withKeywords(ctx, snap, nil, func(kw *keywords.Index) error {
-		return answer(o, func(batch *querySet, results []search.Result) error { return m.both(ctx, kw, batch, results) })
+		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
+			return m.both(ctx, kw, batch, results)
+		})
 	})
 }
 
@@ -222,24 +221,23 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 // search searches for words. asked says that the texts are arguments; encoded are they as vectors,
 // nil if these are not needed.
 func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
-	next := 0 // what is printed is not printed again if the keywords are made anew
+	next := 0 // what is printed is not printed again if the keywords are rebuilt
 	return m.app.withKeywords(ctx, m.snap, nil, func(kw *keywords.Index) error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
-			batch := &querySet{}
+			batch, err := &querySet{}, error(nil)
 			if encoded != nil {
-				var err error
 				if batch, err = encoded.read(ctx, next, end); err != nil {
 					return err
 				}
 			}
 			batch.ids, batch.words = ids[next:end], texts[next:end]
 			if asked {
-				batch.texts = texts[next:end]
+				batch.texts = batch.words
 			}
 			results := make([]search.Result, end-next)
 			for i := range results {
-				found, err := m.words(ctx, kw, texts[next+i], m.wanted.K)
+				found, err := m.words(ctx, kw, batch.words[i], m.wanted.K)
 				if err == nil {
 					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(found))
 				}
@@ -248,7 +246,7 @@ func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, enc
 				}
 			}
 			if err := write(batch, results); err != nil {
-				return fmt.Errorf("writing results: %w", err)
+				return err
 			}
 			next = end
 		}

@@ -86,14 +86,11 @@ func (c *Config) Setting(name string, v pflag.Value, usage string) {
 
 // TextSetting adds one that is a text.
 func (c *Config) TextSetting(name string, p *string, usage string) {
-	c.Setting(name, stringValue{p}, usage)
+	c.Setting(name, textValue(p, *p), usage)
 }
 
-// otherEnv are variables with the prefix that are no settings: secrets are never
-// printed, and so are none.
-var otherEnv = []string{envTokens}
-
-// envTokens is the variable that has tokens, a line each as in a file of them.
+// envTokens is the variable that has tokens, a line each as in a file of them. It is no setting:
+// secrets are never printed.
 const envTokens = envPrefix + "TOKENS"
 
 // NewConfig is the configuration without anything set.
@@ -103,15 +100,14 @@ func NewConfig() *Config {
 		c.settings = append(c.settings, &setting{name: name, usage: usage, value: v, list: list})
 	}
 	text := func(name string, p *string, def, usage string) {
-		*p = def
-		add(name, stringValue{p}, false, usage)
+		add(name, textValue(p, def), false, usage)
 	}
 	// count is a number whose usage says what 0 stands for.
 	count := func(name string, p *int, usage string) {
 		add(name, flags.Int(p, 0, 0), false, usage)
 	}
 	size := func(name string, p *int64, def int64, usage string) {
-		add(name, sizeValue{flags.Size(p, def), p}, false, usage)
+		add(name, sizeValue(p, def), false, usage)
 	}
 	span := func(name string, p *time.Duration, def time.Duration, usage string) {
 		*p = def
@@ -126,7 +122,7 @@ func NewConfig() *Config {
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
-	add("encoder-options", listValue{&c.EncoderOptions, checkOption}, true, "KEY=VALUE for the encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	add("encoder-options", listValue(&c.EncoderOptions, checkOption), true, "KEY=VALUE for the encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
@@ -137,12 +133,12 @@ func NewConfig() *Config {
 	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
 
 	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
-	add("quotas", listValue{&c.Quotas, checkQuota}, true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
+	add("quotas", listValue(&c.Quotas, checkQuota), true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
-	add("cors-origins", listValue{&c.CORSOrigins, checkOrigin}, true, "origins whose pages may use the service, or *")
-	add("hosts", listValue{&c.Hosts, checkHost}, true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
-	add("trusted-proxies", listValue{&c.TrustedProxies, checkPrefix}, true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
+	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
+	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
+	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
 		"a text to encode has at most a hundredth of it, or 1MiB if that is more (0: no limit)")
@@ -151,7 +147,7 @@ func NewConfig() *Config {
 		"and a training half as much as all requests (0: no limit)")
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
-	add("rate", rateValue{&c.Rate}, false, "requests a second of one client; twice as many may come at once (0: no limit)")
+	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")

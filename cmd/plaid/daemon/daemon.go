@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		if err != nil {
 			return err
 		}
-		serving.TLS = cert.config()
+		serving.TLS = &tls.Config{
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Get(), nil }, MinVersion: tls.VersionTLS12,
+		}
 		reload.add(cert.Reload)
 	}
 	defer reload.when(c.Reload)()

@@ -32,17 +32,23 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 )
 
-// run serves with flags until the test ends, and returns the address and the log.
-func run(t *testing.T, environ []string, flags ...string) (address string, log *buffer, stop func() error) {
+// config is that of flags and an environment.
+func config(t *testing.T, environ []string, args ...string) (*daemon.Config, error) {
 	t.Helper()
 	c := daemon.NewConfig()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	c.Register(f)
-	require.NoError(t, f.Parse(append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, flags...)))
-	require.NoError(t, c.Load(environ, f))
+	if err := f.Parse(append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, args...)); err != nil {
+		return nil, err
+	}
+	return c, c.Load(environ, f)
+}
+
+// start serves until the test ends, and returns the address.
+func start(t *testing.T, c *daemon.Config, log io.Writer, environ []string) (address string, stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	log = &buffer{}
 	go func() { ended <- daemon.Run(ctx, c, log, environ, func(a string) { ready <- a }) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() { _ = stop() })
@@ -52,6 +58,16 @@ func run(t *testing.T, environ []string, flags ...string) (address string, log *
 		ended <- err
 		require.NoError(t, err)
 	}
+	return address, stop
+}
+
+// run serves with flags until the test ends, and returns the address and the log.
+func run(t *testing.T, environ []string, flags ...string) (address string, log *buffer, stop func() error) {
+	t.Helper()
+	c, err := config(t, environ, flags...)
+	require.NoError(t, err)
+	log = &buffer{}
+	address, stop = start(t, c, log, environ)
 	return address, log, stop
 }
 
@@ -92,18 +108,20 @@ func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string)
 	return cert, key
 }
 
+// serial is the number of the certificate that a service shows.
+func serial(t *testing.T, address string) int64 {
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	require.NoError(t, err)
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
 // TLS, with a certificate that is replaced while the service runs.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
 	address, _, stop := run(t, nil, "--tls-cert", cert, "--tls-key", key)
-	serial := func() int64 {
-		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-		require.NoError(t, err)
-		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
-	}
-	require.EqualValues(t, 1, serial())
+	require.EqualValues(t, 1, serial(t, address))
 	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	r, err := client.Get("https://" + address + "/livez")
 	require.NoError(t, err)
@@ -111,10 +129,10 @@ func TestTLS(t *testing.T) {
 	require.Equal(t, 200, r.StatusCode)
 	client.CloseIdleConnections()
 	writeCertificate(t, dir, 2)
-	require.Eventually(t, func() bool { return serial() == 2 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return serial(t, address) == 2 }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, os.WriteFile(cert, []byte("nonsense"), 0o600))
 	require.NoError(t, os.Chtimes(cert, time.Now(), time.Now().Add(time.Hour)))
-	require.EqualValues(t, 2, serial())
+	require.EqualValues(t, 2, serial(t, address))
 	require.NoError(t, stop())
 }
 
@@ -174,11 +192,8 @@ func TestBadTracing(t *testing.T) {
 		}
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.endpoint)
 		t.Setenv("OTEL_EXPORTER_OTLP_"+c.suffix, c.value)
-		config := daemon.NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		config.Register(f)
-		require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}))
-		require.NoError(t, config.Load(nil, f))
+		config, err := config(t, nil)
+		require.NoError(t, err)
 		require.ErrorIs(t, daemon.Run(context.Background(), config, io.Discard, nil, nil), daemon.ErrConfig, c)
 	}
 }
@@ -189,13 +204,7 @@ func TestTokensOfBoth(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("f read file-file-file-file"), 0o600))
 	address, log, _ := run(t, []string{"PLAID_SERVE_TOKENS=e read envi-envi-envi-envi"}, "--tokens-file", path)
 	for secret, want := range map[string]int{"file-file-file-file": 200, "envi-envi-envi-envi": 200, "none-none-none-none": 401} {
-		r, err := http.NewRequest("GET", "http://"+address+"/indices", nil)
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+secret)
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		require.Equal(t, want, answer.StatusCode)
+		require.Equal(t, want, statusOf(t, "http://"+address+"/indices", "Authorization: Bearer "+secret))
 	}
 	require.NotContains(t, log.String(), "file-file")
 }
@@ -273,9 +282,7 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, 403, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
 
 	for _, bad := range []string{"p*", "p* documents=0", "p* size=1", "a/b documents=1", "[ documents=1"} {
-		c := daemon.NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
-		require.Error(t, f.Parse([]string{"--data", "x", "--quotas", bad}), bad)
+		_, err := config(t, nil, "--quotas", bad)
+		require.Error(t, err, bad)
 	}
 }

@@ -13,14 +13,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// certificate is that of the service, read again when its files change. Files that do not fit
+// openCertificate reads that of the service, again when its files change. Files that do not fit
 // together are logged, as they are for a moment while they are replaced, and the certificate
 // before them is used.
-type certificate struct {
-	*files.Kept[*tls.Certificate]
-}
-
-func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
+func openCertificate(cert, key string, log *slog.Logger) (*files.Kept[*tls.Certificate], error) {
 	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		return &pair, err
@@ -35,13 +31,7 @@ func openCertificate(cert, key string, log *slog.Logger) (*certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: certificate %s: %w", ErrConfig, cert, err)
 	}
-	return &certificate{kept}, nil
-}
-
-func (c *certificate) config() *tls.Config {
-	return &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Get(), nil }, MinVersion: tls.VersionTLS12,
-	}
+	return kept, nil
 }
 
 // maxReady bounds what is read of an answer.

@@ -24,7 +24,7 @@ import (
 
 // encodes tells whether there is something that encodes texts.
 func (c *Config) encodes() bool {
-	return c.Model != "" || strings.HasPrefix(c.Encoder, "http://") || strings.HasPrefix(c.Encoder, "https://")
+	return c.Model != "" || modelof.IsServer(c.Encoder)
 }
 
 // modelName is what encodes, for the log.

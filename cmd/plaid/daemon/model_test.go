@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
@@ -61,17 +60,12 @@ func TestBadModelSettings(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--encoder", "onnxruntime"}, {"--encoder-options", "graph=x"}, {"--model-settings", "x.json"}, {"--precision", "int8"},
 	} {
-		c := daemon.NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
-		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir()}, flags...)))
-		require.ErrorIs(t, c.Load(nil, f), daemon.ErrConfig, flags)
+		_, err := config(t, nil, flags...)
+		require.ErrorIs(t, err, daemon.ErrConfig, flags)
 	}
-	c := daemon.NewConfig()
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	c.Register(f)
-	require.Error(t, f.Parse([]string{"--encoder-options", "graph"}))
-	require.NoError(t, f.Parse([]string{"--data", t.TempDir(), "--listen", "127.0.0.1:0", "--model", nano, "--encoder", "nosuch"}))
-	require.NoError(t, c.Load(nil, f))
+	_, err := config(t, nil, "--encoder-options", "graph")
+	require.Error(t, err)
+	c, err := config(t, nil, "--model", nano, "--encoder", "nosuch")
+	require.NoError(t, err)
 	require.ErrorContains(t, daemon.Run(t.Context(), c, io.Discard, nil, nil), "nosuch")
 }

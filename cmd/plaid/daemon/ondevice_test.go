@@ -17,11 +17,8 @@ import (
 // no memory for model and indexes is an error if it was named, and else has the indexes only.
 func TestModelOnDevice(t *testing.T) {
 	open := func(args ...string) (string, int64, error) {
-		c := NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
-		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir(), "--model", "../../../docs/examples/quickstart/colbert-nano"}, args...)))
-		require.NoError(t, c.Load(nil, f))
+		c, err := configOf(t, append(args, "--model", "../../../docs/examples/quickstart/colbert-nano")...)
+		require.NoError(t, err)
 		var closing closers
 		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
 		if err != nil {
@@ -51,11 +48,8 @@ func TestModelOnDevice(t *testing.T) {
 // TestLimits: half of the memory is for bodies, half for answers, and 0 is no limit.
 func TestLimits(t *testing.T) {
 	limits := func(args ...string) server.Limits {
-		c := NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
-		require.NoError(t, f.Parse(append([]string{"--data", t.TempDir()}, args...)))
-		require.NoError(t, c.Load(nil, f))
+		c, err := configOf(t, args...)
+		require.NoError(t, err)
 		return c.limits()
 	}
 	const mib = 1 << 20
@@ -64,9 +58,14 @@ func TestLimits(t *testing.T) {
 		limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5"))
 	require.Equal(t, server.Limits{Body: -1, Bodies: -1, Answers: -1, Work: -1},
 		limits("--max-body", "0", "--max-memory", "0", "--work-timeout", "0s"))
+	_, err := configOf(t, "--max-memory", "1MiB")
+	require.ErrorIs(t, err, ErrConfig)
+}
+
+func configOf(t *testing.T, args ...string) (*Config, error) {
 	c := NewConfig()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	c.Register(f)
-	require.NoError(t, f.Parse([]string{"--data", t.TempDir(), "--max-memory", "1MiB"}))
-	require.ErrorIs(t, c.Load(nil, f), ErrConfig)
+	require.NoError(t, f.Parse(append([]string{"--data", t.TempDir()}, args...)))
+	return c, c.Load(nil, f)
 }

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
@@ -44,13 +43,10 @@ func statusOf(t *testing.T, url string, headers ...string) int {
 // A variable for tokens that is empty is a mistake, and no permission for everybody.
 func TestEmptyTokens(t *testing.T) {
 	for _, text := range []string{"", " ", "\n", "# none"} {
-		c := daemon.NewConfig()
-		f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-		c.Register(f)
-		require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}))
 		environ := []string{"PLAID_SERVE_TOKENS=" + text}
-		require.NoError(t, c.Load(environ, f))
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		c, err := config(t, environ)
+		require.NoError(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		require.ErrorIs(t, daemon.Run(ctx, c, io.Discard, environ, nil), server.ErrTokens, "%q", text)
 		stop()
 	}
@@ -68,10 +64,8 @@ func TestHostsOfLoopback(t *testing.T) {
 	require.Equal(t, 403, statusOf(t, "http://"+named+"/indices", "Host: evil.example"))
 	trusted, _, _ := run(t, []string{"PLAID_SERVE_TOKENS=e read envi-envi-envi-envi"})
 	require.Equal(t, 200, statusOf(t, "http://"+trusted+"/indices", "Host: evil.example", "Authorization: Bearer envi-envi-envi-envi"))
-	c := daemon.NewConfig()
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	c.Register(f)
-	require.Error(t, f.Parse([]string{"--hosts", "http://x"}))
+	_, err := config(t, nil, "--hosts", "http://x")
+	require.Error(t, err)
 }
 
 // A signal has tokens and certificates read again, though their files look as they did.
@@ -89,22 +83,10 @@ func TestReload(t *testing.T) {
 	}
 	write("first-first-first", 1)
 	reload := make(chan os.Signal)
-	c := daemon.NewConfig()
+	c, err := config(t, nil, "--tokens-file", path, "--tls-cert", cert, "--tls-key", key)
+	require.NoError(t, err)
 	c.Reload = reload
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	c.Register(f)
-	require.NoError(t, f.Parse([]string{"--listen", "127.0.0.1:0", "--data", filepath.Join(dir, "data"), "--tokens-file", path, "--tls-cert", cert, "--tls-key", key}))
-	require.NoError(t, c.Load(nil, f))
-	ctx, stop := context.WithCancel(t.Context())
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- daemon.Run(ctx, c, io.Discard, nil, func(a string) { ready <- a }) }()
-	address := <-ready
-	serial := func() int64 {
-		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-		require.NoError(t, err)
-		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
-	}
+	address, stop := start(t, c, io.Discard, nil)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	status := func(secret string) int {
 		r, err := http.NewRequest("GET", "https://"+address+"/indices", nil)
@@ -121,10 +103,9 @@ func TestReload(t *testing.T) {
 	reload <- syscall.SIGHUP // the first one is done
 	require.Equal(t, 401, status("first-first-first"))
 	require.Equal(t, 200, status("other-other-other"))
-	require.EqualValues(t, 2, serial())
+	require.EqualValues(t, 2, serial(t, address))
 	client.CloseIdleConnections()
-	stop()
-	require.NoError(t, <-ended)
+	require.NoError(t, stop())
 }
 
 // A log as JSON has times as numbers of milliseconds, and says so.

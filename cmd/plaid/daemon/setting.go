@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/internal/size"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -56,7 +59,7 @@ func (c *Config) given(name string) bool {
 func (c *Config) readEnv(environ []string) error {
 	for _, line := range environ {
 		name, value, _ := strings.Cut(line, "=")
-		if !strings.HasPrefix(name, envPrefix) || slices.Contains(otherEnv, name) {
+		if !strings.HasPrefix(name, envPrefix) || name == envTokens {
 			continue
 		}
 		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.env() == name })
@@ -158,67 +161,52 @@ func (c *Config) Print(w io.Writer) error {
 	return e.Close()
 }
 
-// The kinds of values. Their texts are read the same from flags, environment and file.
+// The kinds of values that commands do not have. Their texts are read the same from flags,
+// environment and file.
 
-type stringValue struct{ p *string }
-
-func (v stringValue) Set(s string) error { *v.p = s; return nil }
-func (v stringValue) String() string     { return *v.p }
-func (v stringValue) Type() string       { return "string" }
+func textValue(p *string, def string) pflag.Value {
+	same := func(s string) string { return s }
+	return flags.Value(p, def, "string", func(s string) (string, error) { return s, nil }, same)
+}
 
 // sizeValue is a number of bytes that is written exactly.
-type sizeValue struct {
-	pflag.Value
-	p *int64
-}
-
-func (v sizeValue) String() string {
-	for _, unit := range []struct {
-		bytes int64
-		name  string
-	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if *v.p != 0 && *v.p%unit.bytes == 0 {
-			return strconv.FormatInt(*v.p/unit.bytes, 10) + unit.name
+func sizeValue(p *int64, def int64) pflag.Value {
+	return flags.Value(p, def, "SIZE", size.Parse, func(n int64) string {
+		for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+			if bytes := int64(1) << (40 - 10*i); n != 0 && n%bytes == 0 {
+				return strconv.FormatInt(n/bytes, 10) + unit
+			}
 		}
-	}
-	return strconv.FormatInt(*v.p, 10)
+		return strconv.FormatInt(n, 10)
+	})
 }
 
-type rateValue struct{ p *float64 }
-
-func (v rateValue) Set(s string) error {
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(x >= 0) || x > 1e9 {
-		return errors.New("want a number of requests a second, 0 for no limit")
-	}
-	*v.p = x
-	return nil
+func rateValue(p *float64) pflag.Value {
+	return flags.Value(p, 0, "N", func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x >= 0) || x > 1e9 {
+			return 0, errors.New("want a number of requests a second, 0 for no limit")
+		}
+		return x, nil
+	}, out.Float)
 }
-func (v rateValue) String() string { return strconv.FormatFloat(*v.p, 'g', -1, 64) }
-func (v rateValue) Type() string   { return "N" }
 
 // listValue is values with commas between them.
-type listValue struct {
-	p     *[]string
-	check func(string) error
-}
-
-func (v listValue) Set(s string) error {
-	*v.p = nil
-	if s == "" {
-		return nil
-	}
-	for part := range strings.SplitSeq(s, ",") {
-		part = strings.TrimSpace(part)
-		if err := v.check(part); err != nil {
-			return err
+func listValue(p *[]string, check func(string) error) pflag.Value {
+	return flags.Value(p, nil, "LIST", func(s string) (all []string, err error) {
+		if s == "" {
+			return nil, nil
 		}
-		*v.p = append(*v.p, part)
-	}
-	return nil
+		for part := range strings.SplitSeq(s, ",") {
+			part = strings.TrimSpace(part)
+			if err := check(part); err != nil {
+				return nil, err
+			}
+			all = append(all, part)
+		}
+		return all, nil
+	}, func(all []string) string { return strings.Join(all, ",") })
 }
-func (v listValue) String() string { return strings.Join(*v.p, ",") }
-func (v listValue) Type() string   { return "LIST" }
 
 func checkPrefix(s string) error {
 	_, err := parsePrefix(s)

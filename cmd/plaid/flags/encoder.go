@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +31,8 @@ type Encoder struct {
 	precision      string
 	settings       string
 	documentLength int
-	backend        backend
+	backend        string // what computes, or the address of a server
+	options        []string
 	set            *pflag.FlagSet
 }
 
@@ -46,14 +49,20 @@ func NoModel() error {
 // Register adds the flags.
 func (e *Encoder) Register(f *pflag.FlagSet) {
 	e.RegisterFolder(f)
-	e.backend.register(f)
+	e.registerBackend(f)
+	f.StringArrayVar(&e.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, graph; of a server api, query-prefix, "+
+		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
 }
 
 // RegisterQueries adds those of commands that encode questions for an index, which keeps the
 // rest.
 func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.registerModel(f)
-	e.backend.registerName(f)
+	e.registerBackend(f)
+}
+
+func (e *Encoder) registerBackend(f *pflag.FlagSet) {
+	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
 }
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
@@ -91,20 +100,20 @@ func (e *Encoder) Given() bool {
 }
 
 // Named says whether the flags name a folder or a server.
-func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend.name) }
+func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
 
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
 // Options is how a folder is opened, "": the one of --model, or a server. What the
 // flags leave open is as the model of an index says, if that is not nil.
 func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
-	if modelof.IsServer(e.backend.name) || e.backend.name == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
+	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length"} {
 			if e.changed(name) {
 				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
 			}
 		}
-		o, err = e.backend.server(of, e.Dir, threads, log)
+		o, err = e.server(of, threads, log)
 		return "", o, err
 	}
 	if of != nil && modelof.IsServer(of.Name) {
@@ -138,7 +147,7 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		settings.DocumentLength = &e.documentLength
 	}
 	o.Override = settings
-	return dir, o, e.backend.local(o, kept)
+	return dir, o, e.local(o, kept)
 }
 
 // Opening is how an encoder is opened.
@@ -200,10 +209,8 @@ func checkModel(of, m *storage.Model) error {
 // ModelFile is the name of the file that says what made vectors, beside them.
 const ModelFile = "model.json"
 
-// VectorsModel adds the flag that says what made given vectors.
-func VectorsModel(f *pflag.FlagSet, p *string) {
-	f.StringVar(p, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
-}
+// fingerprint is a SHA-256 in hexadecimal digits.
+var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // ParseModel is the value of --vectors-model; nil for "".
 func ParseModel(s string) (*storage.Model, error) {
@@ -224,7 +231,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		}
 		return m, nil
 	}
-	if isFingerprint(s) {
+	if fingerprint.MatchString(s) {
 		m.Fingerprint = s
 	} else {
 		m.Name = s
@@ -235,36 +242,10 @@ func ParseModel(s string) (*storage.Model, error) {
 	return m, nil
 }
 
-// isFingerprint says whether a text is a SHA-256 in hexadecimal digits.
-func isFingerprint(s string) bool {
-	for _, c := range s {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return len(s) == 64
-}
-
-// backend are the flags of what computes token vectors.
-type backend struct {
-	name    string // or the address of a server
-	options []string
-}
-
-func (b *backend) register(f *pflag.FlagSet) {
-	b.registerName(f)
-	f.StringArrayVar(&b.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, graph; of a server api, query-prefix, "+
-		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
-}
-
-func (b *backend) registerName(f *pflag.FlagSet) {
-	f.StringVar(&b.name, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
-}
-
 // local applies the flags to options of a folder, or what an index keeps of it where
 // they say nothing.
-func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
-	if o.Backend = b.name; b.name == "" && kept.Encoder != "" {
+func (e *Encoder) local(o *encode.Options, kept modelof.Folder) error {
+	if o.Backend = e.backend; e.backend == "" && kept.Encoder != "" {
 		o.Backend = kept.Encoder
 	}
 	if o.Backend != encode.Native && o.Backend != encode.Device {
@@ -275,7 +256,7 @@ func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
 	default:
 		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
 	}
-	return b.forEachOption(func(key, value string) (bool, error) {
+	return e.forEachOption(func(key, value string) (bool, error) {
 		switch key {
 		case "library":
 			o.Library = value
@@ -289,23 +270,19 @@ func (b *backend) local(o *encode.Options, kept modelof.Folder) error {
 }
 
 // server returns the options of a server, of that which an index names where no flag
-// does. model is how the server calls the model, "": as the index says.
-func (b *backend) server(of *storage.Model, model string, threads int, log *slog.Logger) (*encode.Options, error) {
-	r := &remote.Options{URL: b.name, Logger: log}
+// does. Dir is how the server calls the model, "": as the index says.
+func (e *Encoder) server(of *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
+	r := &remote.Options{URL: e.backend, Logger: log}
 	if of != nil && modelof.IsServer(of.Name) {
-		if r.URL == "" {
-			r.URL = of.Name
-		}
+		r.URL = cmp.Or(r.URL, of.Name)
 		var s modelof.Server
 		if err := modelof.Settings(of, &s); err != nil {
 			return nil, err
 		}
 		r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix
 	}
-	if model != "" {
-		r.Model = model
-	}
-	err := b.forEachOption(func(key, value string) (ok bool, err error) {
+	r.Model = cmp.Or(e.Dir, r.Model)
+	err := e.forEachOption(func(key, value string) (ok bool, err error) {
 		switch key {
 		case "api":
 			r.API = value
@@ -328,12 +305,8 @@ func (b *backend) server(of *storage.Model, model string, threads int, log *slog
 }
 
 // forEachOption hands over the options; those that set does not know are usage errors.
-func (b *backend) forEachOption(set func(key, value string) (bool, error)) error {
-	name := b.name
-	if name == "" {
-		name = encode.Native
-	}
-	for _, option := range b.options {
+func (e *Encoder) forEachOption(set func(key, value string) (bool, error)) error {
+	for _, option := range e.options {
 		key, value, ok := strings.Cut(option, "=")
 		if !ok || key == "" {
 			return Usagef("--encoder-option %q: want KEY=VALUE", option)
@@ -343,7 +316,7 @@ func (b *backend) forEachOption(set func(key, value string) (bool, error)) error
 			return Usagef("--encoder-option %q: %w", option, err)
 		}
 		if !ok {
-			return Usagef("--encoder-option %q: --encoder %s has no such option", option, name)
+			return Usagef("--encoder-option %q: --encoder %s has no such option", option, cmp.Or(e.backend, encode.Native))
 		}
 	}
 	return nil

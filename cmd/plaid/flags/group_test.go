@@ -13,7 +13,6 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -56,18 +55,6 @@ func TestFormat(t *testing.T) {
 	new(Format).Register(cmd, "results", "table", "json")
 	cmd.SetArgs([]string{"--json", "--format", "json"})
 	require.ErrorContains(t, cmd.Execute(), "were all set")
-}
-
-func TestEffort(t *testing.T) {
-	var e Effort
-	parse(t, e.Register, "--probes", "3", "--approx", "4", "--exact", "5")
-	o := search.Options{K: 1}
-	e.Apply(&o)
-	require.Equal(t, search.Options{K: 1, Probes: 3, Approx: 4, Exact: 5}, o)
-	var lists Efforts
-	parse(t, lists.Register, "--probes", "1,2")
-	require.Equal(t, []quality.Setting{{Probes: 1}, {Probes: 2}}, lists.Settings(10, 64))
-	require.Empty(t, new(Efforts).Settings(10, 64))
 }
 
 // The limit on memory holds as long as it is asked for, and does not raise one

@@ -36,7 +36,7 @@ type Documents struct {
 func (d *Documents) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
-	VectorsModel(f, &d.Model)
+	f.StringVar(&d.Model, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
 }
 
 // RegisterPayload adds the flag for what is stored beside them.

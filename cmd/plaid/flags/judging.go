@@ -1,10 +1,9 @@
 package flags
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -55,11 +54,7 @@ func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		split := e.split
-		if split == "" {
-			split = "test"
-		}
-		return eval.LoadQrelsOf(e.Qrels, split)
+		return eval.LoadQrelsOf(e.Qrels, cmp.Or(e.split, "test"))
 	case e.split != "":
 		return nil, Usagef("--split goes with a folder, and %s is a file", e.Qrels)
 	}
@@ -75,61 +70,4 @@ func (e *Judging) LoadIfGiven(ctx context.Context) (*eval.Qrels, error) {
 		return nil, Usagef("--split goes with --qrels")
 	}
 	return nil, nil
-}
-
-type measuresValue struct{ p *[]eval.Measure }
-
-// Measures is a list of measures, by default the usual ones.
-func Measures(p *[]eval.Measure) pflag.Value {
-	v := &measuresValue{p}
-	if err := v.Set(eval.UsualMeasures); err != nil {
-		panic(err) // ours
-	}
-	return v
-}
-
-func (v *measuresValue) Set(s string) error {
-	list, err := eval.ParseMeasureList(s)
-	if err == nil {
-		*v.p = list
-	}
-	return err
-}
-
-func (v *measuresValue) String() string {
-	names := make([]string, len(*v.p))
-	for i, m := range *v.p {
-		names[i] = m.String()
-	}
-	return strings.Join(names, ",")
-}
-func (v *measuresValue) Type() string { return "LIST" }
-
-type namedValue[T fmt.Stringer] struct {
-	p      *T
-	values []T
-}
-
-// Named is one of the values of a type that have names. The first is the default.
-func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
-	*p = values[0]
-	return &namedValue[T]{p, values}
-}
-
-func (v *namedValue[T]) Set(s string) error {
-	for _, x := range v.values {
-		if x.String() == s {
-			*v.p = x
-			return nil
-		}
-	}
-	return fmt.Errorf("there is %s", strings.ReplaceAll(v.Type(), "|", ", "))
-}
-func (v *namedValue[T]) String() string { return (*v.p).String() }
-func (v *namedValue[T]) Type() string {
-	names := make([]string, len(v.values))
-	for i, x := range v.values {
-		names[i] = x.String()
-	}
-	return strings.Join(names, "|")
 }

@@ -34,10 +34,7 @@ func Threads(f *pflag.FlagSet, p *int, def int) {
 }
 
 // Device are the flags that choose the device that computes.
-type Device struct {
-	Name   string
-	Memory int64
-}
+type Device struct{ Name string }
 
 // Register adds the flag.
 func (d *Device) Register(f *pflag.FlagSet) {

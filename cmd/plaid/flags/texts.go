@@ -43,7 +43,14 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	if !arguments {
 		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
 	}
-	t.registerFormat(f)
+	var formats []string
+	for _, format := range encode.Formats() {
+		formats = append(formats, string(format))
+	}
+	f.Var(Choice(&t.format, "", formats...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
+	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
+	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
+	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
 	f.Var(Int(&t.window, 0, 0), "window", "split texts into passages of at most this many words, with ids like doc#0 (0: do not)")
 	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
 	var units []string
@@ -61,17 +68,6 @@ func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
 // RegisterSpool adds the flag for the file that vectors wait in.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
 	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same texts and model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
-}
-
-func (t *Texts) registerFormat(f *pflag.FlagSet) {
-	var words []string
-	for _, format := range encode.Formats() {
-		words = append(words, string(format))
-	}
-	f.Var(Choice(&t.format, "", words...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
-	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
-	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
-	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
 }
 
 // Given says whether texts were given.
@@ -170,12 +166,7 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
 // file has of it.
-func withPayload(t encode.Text) (_ encode.Text, err error) {
-	t.Payload, err = payload(t)
-	return t, err
-}
-
-func payload(t encode.Text) ([]byte, error) {
+func withPayload(t encode.Text) (encode.Text, error) {
 	p, err := jsontext.Plain(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
@@ -183,7 +174,8 @@ func payload(t encode.Text) ([]byte, error) {
 	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
 		p = append(append(p[:len(p)-1], ','), rest...)
 	}
-	return p, err
+	t.Payload = p
+	return t, err
 }
 
 // Name is the files, for messages.

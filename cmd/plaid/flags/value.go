@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/internal/size"
 )
 
@@ -30,166 +31,149 @@ func (v *onceValue) Set(s string) error {
 	return v.Value.Set(s)
 }
 
-type intValue struct {
-	p   *int
-	min int
+type value[T any] struct {
+	p     *T
+	kind  string
+	parse func(string) (T, error)
+	show  func(T) string
 }
+
+// Value is a value of any type: kind is what the help calls it, parse reads it, and show writes it.
+// A text that parse refuses changes nothing.
+func Value[T any](p *T, def T, kind string, parse func(string) (T, error), show func(T) string) pflag.Value {
+	*p = def
+	return value[T]{p, kind, parse, show}
+}
+
+// Set implements [pflag.Value].
+func (v value[T]) Set(s string) error {
+	x, err := v.parse(s)
+	if err == nil {
+		*v.p = x
+	}
+	return err
+}
+
+// String implements [pflag.Value].
+func (v value[T]) String() string { return v.show(*v.p) }
+
+// Type implements [pflag.Value].
+func (v value[T]) Type() string { return v.kind }
 
 // Int is a whole number of at least min.
 func Int(p *int, def, min int) pflag.Value {
-	*p = def
-	return &intValue{p, min}
+	return Value(p, def, "N", func(s string) (int, error) { return parseInt(s, min) }, strconv.Itoa)
 }
 
-func (v *intValue) Set(s string) error {
+func parseInt(s string, min int) (int, error) {
 	n, err := strconv.Atoi(s)
 	switch {
 	case err != nil:
-		return errors.New("not a whole number")
-	case n < v.min:
-		return fmt.Errorf("at least %d is needed", v.min)
+		return 0, errors.New("not a whole number")
+	case n < min:
+		return 0, fmt.Errorf("at least %d is needed", min)
 	}
-	*v.p = n
-	return nil
-}
-func (v *intValue) String() string { return strconv.Itoa(*v.p) }
-func (v *intValue) Type() string   { return "N" }
-
-type choiceValue struct {
-	p     *string
-	words []string
+	return n, nil
 }
 
 // Choice is one of some words.
 func Choice(p *string, def string, words ...string) pflag.Value {
-	*p = def
-	return &choiceValue{p, words}
-}
-
-func (v *choiceValue) Set(s string) error {
-	if !slices.Contains(v.words, s) {
-		return fmt.Errorf("there is %s", strings.Join(v.words, ", "))
+	parse := func(s string) (string, error) {
+		if !slices.Contains(words, s) {
+			return "", fmt.Errorf("there is %s", strings.Join(words, ", "))
+		}
+		return s, nil
 	}
-	*v.p = s
-	return nil
+	return Value(p, def, strings.Join(words, "|"), parse, func(s string) string { return s })
 }
-func (v *choiceValue) String() string { return *v.p }
-func (v *choiceValue) Type() string   { return strings.Join(v.words, "|") }
-
-type durationValue struct{ p *time.Duration }
 
 // Duration is a time that is not negative.
-func Duration(p *time.Duration) pflag.Value { return &durationValue{p} }
-
-func (v *durationValue) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	switch {
-	case err != nil:
-		return errors.New("want a time such as 500ms, 10s or 2m")
-	case d < 0:
-		return errors.New("a time cannot be negative")
-	}
-	*v.p = d
-	return nil
-}
-func (v *durationValue) String() string { return v.p.String() }
-func (v *durationValue) Type() string   { return "TIME" }
-
-type intsValue struct {
-	p   *[]int
-	min int
+func Duration(p *time.Duration) pflag.Value {
+	return Value(p, *p, "TIME", func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		switch {
+		case err != nil:
+			return 0, errors.New("want a time such as 500ms, 10s or 2m")
+		case d < 0:
+			return 0, errors.New("a time cannot be negative")
+		}
+		return d, nil
+	}, time.Duration.String)
 }
 
 // Ints is a list of whole numbers of at least min.
 func Ints(p *[]int, min int, def ...int) pflag.Value {
-	*p = def
-	return &intsValue{p, min}
-}
-
-func (v *intsValue) Set(s string) error {
-	var list []int
-	for part := range strings.SplitSeq(s, ",") {
-		n := 0
-		if err := (&intValue{&n, v.min}).Set(strings.TrimSpace(part)); err != nil {
-			return err
+	return Value(p, def, "LIST", func(s string) (all []int, err error) {
+		for part := range strings.SplitSeq(s, ",") {
+			n, err := parseInt(strings.TrimSpace(part), min)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, n)
 		}
-		list = append(list, n)
-	}
-	*v.p = list
-	return nil
+		return all, nil
+	}, func(all []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") })
 }
-
-func (v *intsValue) String() string {
-	parts := make([]string, len(*v.p))
-	for i, n := range *v.p {
-		parts[i] = strconv.Itoa(n)
-	}
-	return strings.Join(parts, ",")
-}
-func (v *intsValue) Type() string { return "LIST" }
 
 // Nbits is a number of bits that a component may have.
 func Nbits(p *int) pflag.Value {
-	*p = 2
-	return &nbitsValue{intValue{p, 1}}
-}
-
-type nbitsValue struct{ intValue }
-
-func (v *nbitsValue) Set(s string) error {
-	if !slices.Contains(strings.Fields("1 2 4 8"), s) {
-		return errors.New("there is 1, 2, 4, 8")
-	}
-	return v.intValue.Set(s)
-}
-func (v *nbitsValue) Type() string { return "1|2|4|8" }
-
-type fractionValue struct {
-	p    *float64
-	none bool // 0 is one
+	return Value(p, 2, "1|2|4|8", func(s string) (int, error) {
+		if !slices.Contains([]string{"1", "2", "4", "8"}, s) {
+			return 0, errors.New("there is 1, 2, 4, 8")
+		}
+		return strconv.Atoi(s)
+	}, strconv.Itoa)
 }
 
 // Portion is a number above 0 and at most 1.
 func Portion(p *float64, def float64) pflag.Value {
-	*p = def
-	return &fractionValue{p: p}
+	return number(p, def, "a number above 0 and at most 1", func(x float64) bool { return x > 0 && x <= 1 })
 }
 
 // Weight is a number from 0 to 1, both included.
 func Weight(p *float64, def float64) pflag.Value {
-	*p = def
-	return &fractionValue{p: p, none: true}
+	return number(p, def, "a number from 0 to 1", func(x float64) bool { return x >= 0 && x <= 1 })
 }
 
-func (v *fractionValue) Set(s string) error {
-	x, err := strconv.ParseFloat(s, 64)
-	switch {
-	case err == nil && (x > 0 || v.none && x == 0) && x <= 1:
-		*v.p = x
-		return nil
-	case v.none:
-		return errors.New("want a number from 0 to 1")
-	}
-	return errors.New("want a number above 0 and at most 1")
+func number(p *float64, def float64, want string, good func(float64) bool) pflag.Value {
+	return Value(p, def, "X", func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !good(x) {
+			return 0, errors.New("want " + want)
+		}
+		return x, nil
+	}, out.Float)
 }
-func (v *fractionValue) String() string { return out.Float(*v.p) }
-func (v *fractionValue) Type() string   { return "X" }
-
-type sizeValue struct{ p *int64 }
 
 // Size is a number of bytes.
-func Size(p *int64, def int64) pflag.Value {
-	*p = def
-	return &sizeValue{p}
+func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", size.Parse, out.Bytes) }
+
+// Measures is a list of measures, by default the usual ones.
+func Measures(p *[]eval.Measure) pflag.Value {
+	usual, err := eval.ParseMeasureList(eval.UsualMeasures)
+	if err != nil {
+		panic(err) // ours
+	}
+	return Value(p, usual, "LIST", eval.ParseMeasureList, func(all []eval.Measure) string {
+		return strings.Join(names(all), ",")
+	})
 }
 
-func (v *sizeValue) Set(s string) error {
-	n, err := size.Parse(s)
-	if err != nil {
-		return err
-	}
-	*v.p = n
-	return nil
+// Named is one of the values of a type that have names. The first is the default.
+func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
+	words := names(values)
+	return Value(p, values[0], strings.Join(words, "|"), func(s string) (T, error) {
+		if i := slices.Index(words, s); i >= 0 {
+			return values[i], nil
+		}
+		return values[0], fmt.Errorf("there is %s", strings.Join(words, ", "))
+	}, T.String)
 }
-func (v *sizeValue) String() string { return out.Bytes(*v.p) }
-func (v *sizeValue) Type() string   { return "SIZE" }
+
+func names[T fmt.Stringer](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = v.String()
+	}
+	return all
+}

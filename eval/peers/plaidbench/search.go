@@ -18,38 +18,27 @@ type searchTimes struct {
 	Latency [][]float64 `json:"latency_ms"` // of each query, a list a pass
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// opened is an index with an engine of so many threads (0: one a processor), and queries for it.
-type opened struct {
-	index   *index.Index
-	engine  *search.Engine
-	queries []search.Query
-}
-
-func open(ctx context.Context, data, path string, threads int) (*opened, error) {
-	b := &opened{}
-	var err error
-	if b.queries, err = readQueries(ctx, data); err != nil {
-		return nil, err
+// withQueries hands an engine of some threads (0: one a processor) for an index to use, and queries.
+func withQueries(ctx context.Context, data, path string, threads int, use func(*search.Engine, []search.Query) error) error {
+	queries, err := readQueries(ctx, data)
+	if err != nil {
+		return err
 	}
-	if b.index, err = index.Open(ctx, path, nil); err != nil {
-		return nil, err
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		return err
 	}
-	if b.engine, err = search.New(ctx, b.index, &search.EngineOptions{Threads: threads}); err != nil {
-		return nil, errors.Join(err, b.index.Close())
+	engine, err := search.New(ctx, ix, &search.EngineOptions{Threads: threads})
+	if err != nil {
+		return errors.Join(err, ix.Close())
 	}
-	return b, nil
+	return errors.Join(use(engine, queries), engine.Close(), ix.Close())
 }
-
-func (b *opened) close() error { return errors.Join(b.engine.Close(), b.index.Close()) }
 
 func readQueries(ctx context.Context, data string) (queries []search.Query, err error) {
 	files := vectors.Files{Vectors: filepath.Join(data, "queries.npy")}
-	if lengths := filepath.Join(data, "querylens.npy"); exists(lengths) {
+	lengths := filepath.Join(data, "querylens.npy")
+	if _, err := os.Stat(lengths); err == nil {
 		files.Lengths = lengths
 	}
 	src, err := vectors.Open(ctx, files)
@@ -76,34 +65,30 @@ func ordinals(found *search.Result) []uint32 {
 
 // timeSearch answers queries one at a time on one goroutine: a pass to warm up
 // and learn the hits, then up to three timed ones while time lasts.
-func timeSearch(ctx context.Context, data, path string, k int, seconds float64) (_ *searchTimes, err error) {
-	b, err := open(ctx, data, path, 1)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	options := search.Options{K: k}
-	r := &searchTimes{}
-	for _, q := range b.queries {
-		found, err := b.engine.Search(ctx, q, options)
-		if err != nil {
-			return nil, err
-		}
-		r.Hits = append(r.Hits, ordinals(found))
-	}
-	begin := time.Now()
-	for len(r.Latency) == 0 || len(r.Latency) < 3 && time.Since(begin).Seconds() < seconds {
-		times := make([]float64, len(b.queries))
-		for i, q := range b.queries {
-			start := time.Now()
-			if _, err := b.engine.Search(ctx, q, options); err != nil {
-				return nil, err
+func timeSearch(ctx context.Context, data, path string, k int, seconds float64) (*searchTimes, error) {
+	options, r := search.Options{K: k}, &searchTimes{}
+	return r, withQueries(ctx, data, path, 1, func(engine *search.Engine, queries []search.Query) error {
+		for _, q := range queries {
+			found, err := engine.Search(ctx, q, options)
+			if err != nil {
+				return err
 			}
-			times[i] = time.Since(start).Seconds() * 1e3
+			r.Hits = append(r.Hits, ordinals(found))
 		}
-		r.Latency = append(r.Latency, times)
-	}
-	return r, nil
+		begin := time.Now()
+		for len(r.Latency) == 0 || len(r.Latency) < 3 && time.Since(begin).Seconds() < seconds {
+			times := make([]float64, len(queries))
+			for i, q := range queries {
+				start := time.Now()
+				if _, err := engine.Search(ctx, q, options); err != nil {
+					return err
+				}
+				times[i] = time.Since(start).Seconds() * 1e3
+			}
+			r.Latency = append(r.Latency, times)
+		}
+		return nil
+	})
 }
 
 type throughput struct {
@@ -113,27 +98,23 @@ type throughput struct {
 
 // timeAll hands in all queries at once, on all processors: a pass to warm up, then
 // passes while time lasts.
-func timeAll(ctx context.Context, data, path string, k int, seconds float64) (_ *throughput, err error) {
-	b, err := open(ctx, data, path, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	options := search.Options{K: k}
-	found, err := b.engine.SearchBatch(ctx, b.queries, options)
-	if err != nil {
-		return nil, err
-	}
-	r := &throughput{}
-	for i := range found {
-		r.Hits = append(r.Hits, ordinals(&found[i]))
-	}
-	for begin := time.Now(); len(r.Rates) == 0 || time.Since(begin).Seconds() < seconds; {
-		start := time.Now()
-		if _, err := b.engine.SearchBatch(ctx, b.queries, options); err != nil {
-			return nil, err
+func timeAll(ctx context.Context, data, path string, k int, seconds float64) (*throughput, error) {
+	options, r := search.Options{K: k}, &throughput{}
+	return r, withQueries(ctx, data, path, 0, func(engine *search.Engine, queries []search.Query) error {
+		found, err := engine.SearchBatch(ctx, queries, options)
+		if err != nil {
+			return err
 		}
-		r.Rates = append(r.Rates, float64(len(b.queries))/time.Since(start).Seconds())
-	}
-	return r, nil
+		for i := range found {
+			r.Hits = append(r.Hits, ordinals(&found[i]))
+		}
+		for begin := time.Now(); len(r.Rates) == 0 || time.Since(begin).Seconds() < seconds; {
+			start := time.Now()
+			if _, err := engine.SearchBatch(ctx, queries, options); err != nil {
+				return err
+			}
+			r.Rates = append(r.Rates, float64(len(queries))/time.Since(start).Seconds())
+		}
+		return nil
+	})
 }
