@@ -45,7 +45,7 @@ func TestHalves(t *testing.T) {
 	case effort.Brief():
 		all = all[:1]
 	case !effort.Long():
-		all, layers = []kind{kinds()[1], kinds()[4]}, 1
+		all, layers = []kind{kinds()[4]}, 1
 	}
 	for _, k := range all {
 		w := k.weights(31)
