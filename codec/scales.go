@@ -105,9 +105,8 @@ func relativeScale(square, all float64) float32 {
 	return float32(max(minScale, min(math.Sqrt(square/all), maxScale)))
 }
 
-// step fits the step of the levels, and gives the mean absolute residual before
-// scaling.
-func (s *tuneSet) step(c *Quantizer) (step float32, mean float64) {
+// step fits the step of the levels.
+func (s *tuneSet) step(c *Quantizer) float32 {
 	h := newStepHistogram()
 	r := make([]float32, s.dim)
 	g := c.kernel.DimScale
@@ -120,8 +119,7 @@ func (s *tuneSet) step(c *Quantizer) (step float32, mean float64) {
 				w *= g[j]
 			}
 			h.count(v, w)
-			mean += float64(math.Abs(float64(v)) * float64(w))
 		}
 	}
-	return h.step(c.Nbits), mean / float64(max(len(s.codes)*s.dim, 1))
+	return h.step(c.Nbits)
 }

@@ -85,18 +85,6 @@ func TestRealWeights(t *testing.T) {
 	}
 }
 
-func TestQuantileTables(t *testing.T) {
-	x := clustered(200, 64, 1, 1, 8)
-	for _, nbits := range []int{1, 2, 4, 8} {
-		cutoffs, weights := quantileTable(x, nbits)
-		c, r, err := FromTable(clustered(4, 8, 4, 1, 1), kernels.F32, 8, nbits, cutoffs, weights)
-		require.NoError(t, err)
-		require.LessOrEqual(t, r.Worst, r.Scale/2*1.001)
-		t.Logf("%d bits: worst %g of scale %g", nbits, r.Worst, r.Scale)
-		require.Equal(t, cutoffs, c.Cutoffs)
-	}
-}
-
 func TestCentroidsKeepTheirBits(t *testing.T) {
 	f16 := []float32{kernels.F16ToF32(0x0001), -1, kernels.F16ToF32(0x3c01), float32(math.Copysign(0, -1))}
 	c, _, err := FromTable(f16, kernels.F16, 2, 1, nil, []float32{-1, 1})

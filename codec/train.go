@@ -72,18 +72,17 @@ type TrainOptions struct {
 
 // TrainReport says what Train did.
 type TrainReport struct {
-	Vectors      int     // in the sample
-	Points       int     // that k-means ran on
-	WantedK      int     // asked for or by the rule
-	K            int     // centroids that were made
-	Iterations   int     // rounds of k-means done
-	Reseeded     int     // centroids moved because they had no vector
-	TuneVectors  int     // that step, scales and FactorMax were fitted to
-	Step         float32 // the distance between two levels, before scales
-	FactorMax    float32 // the largest factor that the codec can store
-	Similarity   float64 // mean inner product of tuning vectors with their centroids
-	RMSE         float64 // root mean square of ‖x − v̂‖ over them
-	MeanResidual float64 // mean absolute residual component over them
+	Vectors     int     // in the sample
+	Points      int     // that k-means ran on
+	WantedK     int     // asked for or by the rule
+	K           int     // centroids that were made
+	Iterations  int     // rounds of k-means done
+	Reseeded    int     // centroids moved because they had no vector
+	TuneVectors int     // that step, scales and FactorMax were fitted to
+	Step        float32 // the distance between two levels, before scales
+	FactorMax   float32 // the largest factor that the codec can store
+	Similarity  float64 // mean inner product of tuning vectors with their centroids
+	RMSE        float64 // root mean square of ‖x − v̂‖ over them
 }
 
 // String reads like: 40000 vectors, 1024 centroids, 4 iterations, RMSE 0.0712.
@@ -273,9 +272,7 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Quantize
 	if !t.opts.NoCentroidScales {
 		c.kernel.CentroidScale = km.clusters.scales()
 	}
-	var step float32
-	step, t.report.MeanResidual = set.step(c)
-	if c, err = t.searchStep(ctx, c.withStep(step), set); err != nil {
+	if c, err = t.searchStep(ctx, c.withStep(set.step(c)), set); err != nil {
 		return nil, err
 	}
 	m, err := t.measure(ctx, c, set)

@@ -3,6 +3,8 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/plaid-ir/plaid/internal/floats"
 )
 
 // FloatType is the encoding of stored centroids.
@@ -51,9 +53,11 @@ func (c *Centroids) Rows(dst []float32, lo, hi int) {
 	src := c.Data[lo*c.Dim*size : hi*c.Dim*size]
 	switch c.Type {
 	case BF16:
-		widenBF16(dst, src)
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+		}
 	case F16:
-		widenF16(dst, src)
+		floats.DecodeFloat16(dst, src)
 	default:
 		for i := range dst {
 			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))

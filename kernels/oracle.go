@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/plaid-ir/plaid/internal/floats"
@@ -46,13 +45,7 @@ func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score flo
 	for t := lo; t < hi; t++ {
 		decoded = append(decoded, OracleDecode(c, ch, t))
 	}
-	argmax = make([]int, len(q)/dim)
-	for s := range argmax {
-		var best float64
-		best, argmax[s] = oracleMax(q[s*dim:(s+1)*dim], decoded)
-		score += oracleWeight(weights, s) * best
-	}
-	return score, argmax
+	return oracleSum(q, weights, decoded, dim)
 }
 
 // OracleApprox returns the centroid-only score of a document: that of
@@ -63,11 +56,7 @@ func OracleApprox(c *Codec, q, weights []float32, ch *Chunk, doc int) float64 {
 	for t := int(ch.Offsets[doc]); t < int(ch.Offsets[doc+1]); t++ {
 		rows = append(rows, oracleCentroid(c, int(ch.Code(t))))
 	}
-	var score float64
-	for s := range len(q) / dim {
-		best, _ := oracleMax(q[s*dim:(s+1)*dim], rows)
-		score += oracleWeight(weights, s) * best
-	}
+	score, _ := oracleSum(q, weights, rows, dim)
 	return score
 }
 
@@ -103,12 +92,24 @@ func MaxSimFloat(q, weights, d []float32, dim int) float64 {
 			rows[t][j] = float64(d[t*dim+j])
 		}
 	}
-	var score float64
-	for s := range len(q) / dim {
-		best, _ := oracleMax(q[s*dim:(s+1)*dim], rows)
-		score += oracleWeight(weights, s) * best
-	}
+	score, _ := oracleSum(q, weights, rows, dim)
 	return score
+}
+
+// oracleSum adds up the largest products of the vectors of q with a row, each times its
+// weight, and returns the rows that have them.
+func oracleSum(q, weights []float32, rows [][]float64, dim int) (sum float64, argmax []int) {
+	argmax = make([]int, len(q)/dim)
+	for s := range argmax {
+		w := 1.0
+		if weights != nil {
+			w = float64(weights[s])
+		}
+		var best float64
+		best, argmax[s] = oracleMax(q[s*dim:(s+1)*dim], rows)
+		sum += w * best
+	}
+	return sum, argmax
 }
 
 // oracleMax returns the largest product of q with a row and the first row
@@ -130,13 +131,6 @@ func oracleMax(q []float32, rows [][]float64) (best float64, arg int) {
 	return best, arg
 }
 
-func oracleWeight(weights []float32, s int) float64 {
-	if weights == nil {
-		return 1
-	}
-	return float64(weights[s])
-}
-
 func oracleCentroid(c *Codec, code int) []float64 {
 	row := make([]float32, c.Dim())
 	c.Centroids.Rows(row, code, code+1)
@@ -145,16 +139,6 @@ func oracleCentroid(c *Codec, code int) []float64 {
 		v[j] = float64(x)
 	}
 	return v
-}
-
-func widenBF16(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
-	}
-}
-
-func widenF16(dst []float32, src []byte) {
-	floats.DecodeFloat16(dst, src)
 }
 
 // BF16FromF32 rounds to the nearest bfloat16, ties to even. NaN stays NaN.

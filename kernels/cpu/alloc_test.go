@@ -26,7 +26,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func testNoAllocations(t *testing.T, b kernels.Backend) {
-	const runs = 5 // their mean, rounded down: what the runtime allocates meanwhile does not count
+	const runs = 3 // their mean, rounded down: what the runtime allocates meanwhile does not count
 	for _, cfg := range []kerneltest.Config{
 		{K: 300, Lengths: []int{5, 70, 0, 3}},
 		{K: 300, Lengths: []int{5, 70, 0, 3}, Nbits: 8, Table: true, CentroidScale: true, CodeBytes: 2},
@@ -36,7 +36,7 @@ func testNoAllocations(t *testing.T, b kernels.Backend) {
 		s, err := b.Scorer(c.Codec)
 		require.NoError(t, err)
 		for _, low := range []float32{0, -1} {
-			vectors, weights := c.Query(32), c.Weights(32, low, 1)
+			vectors, weights := c.Query(9), c.Weights(9, low, 1)
 			qs := []kernels.Query{s.NewQuery(), s.NewQuery()}
 			dst, docs := make([]float32, c.Chunk.Docs()), []uint32{1, 0}
 			require.Zero(t, testing.AllocsPerRun(runs, func() {

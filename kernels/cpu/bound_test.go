@@ -54,7 +54,7 @@ func TestShortfall(t *testing.T) {
 // their components, or for a little noise, are rounded alike in the others.
 func TestShortfallOfTokensThatShareComponents(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	lengths := make([]int, 150)
+	lengths := make([]int, effort.Cases(60, 150))
 	for i := range lengths {
 		lengths[i] = 1 + i%3
 	}

@@ -22,7 +22,8 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 		require.NoError(t, err)
 		backends = append(backends, b)
 	}
-	const tokens, step = 640, 64
+	const step = 64
+	tokens := effort.Cases(4*step, 10*step)
 	places := 2
 	if effort.Long() {
 		places = 5

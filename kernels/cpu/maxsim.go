@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"math"
-
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/internal/portable"
 )
@@ -239,7 +237,7 @@ func (p *finePath) sizes() (group, call int) { return fineGroup, callSize(p.q.s.
 func (p *finePath) begin(docs, group int) {
 	p.g, p.n = group, min(fineGroup, p.q.N-group*fineGroup)
 	for j := range docs {
-		p.sc.fine[j] = noScores
+		p.sc.fine[j] = [fineGroup]float32(noLevels[:])
 	}
 }
 
@@ -253,14 +251,6 @@ func (p *finePath) raise(ranges [][2]uint32, c *kernels.Chunk) {
 func (p *finePath) largest(dst []float64, doc int) { widen(dst, p.sc.fine[doc][:]) }
 
 func (p *finePath) end() { *p = finePath{} }
-
-// noScores is no larger than any products.
-var noScores = func() (p [fineGroup]float32) {
-	for i := range p {
-		p[i] = float32(math.Inf(-1))
-	}
-	return p
-}()
 
 // levelsPath does by dot products what finePath does by tables; at level Fast
 // with shorter integers.
@@ -330,7 +320,7 @@ func (p *floatPath) sizes() (group, call int) { return p.q.N, max(1<<17/p.q.N, 1
 func (p *floatPath) begin(docs, _ int) {
 	p.sc.hi = resize(p.sc.hi, docs*p.q.N)
 	for i := range p.sc.hi {
-		p.sc.hi[i] = noScores[0]
+		p.sc.hi[i] = noLevels[0]
 	}
 }
 

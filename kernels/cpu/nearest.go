@@ -47,7 +47,7 @@ func (b backend) nearest(codes []uint32, scores []float32, centroids, x []float3
 			return
 		}
 	}
-	if rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
+	if loops.Filter == nil && rows >= pruneMinRows && k >= pruneMinCentroids && dim <= pruneMaxDim {
 		p := prunePool.Get().(*pruner)
 		p.loops = loops
 		ok := p.prepare(centroids, dim)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -71,27 +70,6 @@ func clustered(t testing.TB, x []float32, k, dim, rounds int) []float32 {
 		}
 	}
 	return centroids
-}
-
-// TestNearestRealVectors: on real vectors, too, leaving products out changes
-// no bit.
-func TestNearestRealVectors(t *testing.T) {
-	if effort.Brief() {
-		t.Skip("long, and of one goroutine")
-	}
-	const dim, k = 128, 1024
-	x := tokenVectors(t, 8192, 28)
-	centroids := clustered(t, x, k, dim, 2)
-	x = x[:1500*dim]
-	n := len(x) / dim
-	codes, scores := make([]uint32, n), make([]float32, n)
-	require.NoError(t, generic(t).Nearest(context.Background(), codes, scores, centroids, x, dim))
-	one, score := make([]uint32, 1), make([]float32, 1)
-	for i := range n { // a single row is compared with every centroid
-		require.NoError(t, generic(t).Nearest(context.Background(), one, score, centroids, x[i*dim:(i+1)*dim], dim))
-		require.Equal(t, one[0], codes[i], "row %d", i)
-		require.Equal(t, score[0], scores[i], "row %d", i)
-	}
 }
 
 func BenchmarkNearestRealVectors(b *testing.B) { eachTier(b, benchNearestRealVectors) }

@@ -164,20 +164,8 @@ func oracleThroughNorm(grad []float64, b *Batch) {
 	}
 }
 
-// Delta is the distance of two vectors.
-func (m Metric) Delta(x, y []float64) (sum float64) {
-	for i, v := range x {
-		if m == L1 {
-			sum += math.Abs(v - y[i])
-		} else {
-			sum += (v - y[i]) * (v - y[i])
-		}
-	}
-	return sum
-}
-
-// Delta32 is the distance of two vectors of float32.
-func (m Metric) Delta32(x, y []float32) (sum float64) {
+// Distance is that of two vectors by a metric.
+func Distance[T float32 | float64](m Metric, x, y []T) (sum float64) {
 	for i, v := range x {
 		d := float64(v) - float64(y[i])
 		if m == L1 {
@@ -214,7 +202,7 @@ func (c *ChamferCall) oracleSide(xs, ys [][]float64, nearest []int32) (sum float
 			if x == nil || y == nil {
 				continue
 			}
-			if v := c.Metric.Delta(x, y); v < best {
+			if v := Distance(c.Metric, x, y); v < best {
 				best, nearest[s] = v, int32(t)
 			}
 		}

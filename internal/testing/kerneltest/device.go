@@ -162,24 +162,6 @@ func probedCentroids(c *kernels.Codec, q *kernels.DeviceQuery) map[uint32]bool {
 	return probed
 }
 
-func (a attached) Score(_ context.Context, c kernels.Corpus, vectors, weights []float32, docs []uint32, _ kernels.Level) ([]float32, error) {
-	var scores []float32
-	for i := range c.Chunks() {
-		ch, err := c.Load(i)
-		if err != nil {
-			return nil, err
-		}
-		first, _ := c.ChunkDocs(i)
-		for d := range ch.Docs() {
-			if docs == nil || slices.Contains(docs, first+uint32(d)) {
-				s, _ := kernels.OracleMaxSim(c.Codec(), vectors, weights, ch, d)
-				scores = append(scores, float32(s))
-			}
-		}
-	}
-	return scores, nil
-}
-
 // EncodeHalves is that of [transformer.Model] for one that only has Encode, which gives
 // vectors of so many dimensions.
 func EncodeHalves(ctx context.Context, encode func(context.Context, []float32, transformer.Batch) error, dim int, dst []byte, b transformer.Batch, kept []int32) error {

@@ -23,6 +23,29 @@ func newChamferGrad(c *maxsim.ChamferCall, upstream []float32) *maxsim.ChamferGr
 		Upstream: upstream, DX: NewGradient(c.X.(*maxsim.Batch), maxsim.F32), DY: NewGradient(c.Y.(*maxsim.Batch), maxsim.F32)}
 }
 
+// checkChamfer compares distances, nearest rows and gradients with the oracle.
+func (s *suite) checkChamfer(t *testing.T, c *maxsim.ChamferCall, upstream []float32) (want []float64, g *maxsim.ChamferGradCall) {
+	t.Helper()
+	chamfers := s.b.(maxsim.Chamfers)
+	require.NoError(t, chamfers.Chamfer(ctx(), c))
+	want, _, _ = c.Oracle()
+	requireDistances(t, want, c.Distances)
+	s.checkNearest(t, c)
+	g = newChamferGrad(c, upstream)
+	require.NoError(t, chamfers.ChamferGradients(ctx(), g))
+	dx, dy := g.Oracle()
+	requireGradient(t, "X", dx, &g.DX.Matrix, c.X.(*maxsim.Batch), false)
+	requireGradient(t, "Y", dy, &g.DY.Matrix, c.Y.(*maxsim.Batch), false)
+	return want, g
+}
+
+func requireDistances(t *testing.T, want []float64, got []float32) {
+	t.Helper()
+	for j, w := range want {
+		require.InEpsilon(t, 1+w, 1+got[j], 1e-4, "pair %d", j)
+	}
+}
+
 // chamferTypes: every type, over lengths about those of tiles, and held operands.
 func (s *suite) chamferTypes(t *testing.T) {
 	chamfers := s.b.(maxsim.Chamfers)
@@ -36,18 +59,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 		y := Side{Type: kind, Lengths: ys, Padded: i == 2}.Batch(rng, dim)
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
-			require.NoError(t, chamfers.Chamfer(ctx(), c))
-			want, _, _ := c.Oracle()
-			for j, w := range want {
-				require.InEpsilon(t, 1+w, 1+c.Distances[j], 1e-4, "%s, pair %d", kind, j)
-			}
-			s.checkNearest(t, c)
-			g := newChamferGrad(c, Normal(rng, len(want)))
-			require.NoError(t, chamfers.ChamferGradients(ctx(), g))
-			dx, dy := g.Oracle()
-			requireGradient(t, "X", dx, &g.DX.Matrix, x, false)
-			requireGradient(t, "Y", dy, &g.DY.Matrix, y, false)
-
+			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
 			hx, err := s.b.Hold(ctx(), x, maxsim.HoldOptions{})
 			require.NoError(t, err)
 			hy, err := s.b.Hold(ctx(), y, maxsim.HoldOptions{})
@@ -55,9 +67,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 			held := *c
 			held.X, held.Y, held.Distances = hx, hy, make([]float32, len(want))
 			require.NoError(t, chamfers.Chamfer(ctx(), &held))
-			for j, w := range want {
-				require.InEpsilon(t, 1+w, 1+held.Distances[j], 1e-4, "%s, held, pair %d", kind, j)
-			}
+			requireDistances(t, want, held.Distances)
 			again := *g
 			again.X, again.Y, again.DX, again.DY = hx, hy, NewGradient(x, maxsim.F32), NewGradient(y, maxsim.F32)
 			require.NoError(t, chamfers.ChamferGradients(ctx(), &again))

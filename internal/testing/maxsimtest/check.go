@@ -67,7 +67,7 @@ func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
 				continue
 			}
 			slack := e * sizes[p*stride+r]
-			allowed += slack * math.Abs(weight(of, lo+r))
+			allowed += slack * math.Abs(weight(&of.Terms, lo+r))
 			if x == a {
 				continue
 			}
@@ -85,11 +85,11 @@ func (s *suite) check(t *testing.T, c *maxsim.Call, x *expectation) {
 	}
 }
 
-func weight(c *maxsim.Call, row int) float64 {
-	if c.Weights == nil {
+func weight(t *maxsim.Terms, row int) float64 {
+	if t.Weights == nil {
 		return 1
 	}
-	return float64(c.Weights[row])
+	return float64(t.Weights[row])
 }
 
 // magnitudes is, for each pair and query row, no less than the largest sum of the

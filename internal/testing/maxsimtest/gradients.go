@@ -213,21 +213,9 @@ func (s *suite) chamfer(t *testing.T) {
 				if s.short() && (len(name)+dim)%3 > 0 {
 					continue
 				}
-				of := NewCall(x, y, p, maxsim.Terms{})
-				c := &maxsim.ChamferCall{X: x, Y: y, Pairs: p, Metric: metric, Mean: i%2 == 0, Threads: 1 + i%3,
-					Distances: of.Scores, NearestX: of.Argmax, NearestY: make([]int32, len(of.Scores)*y.MaxRows())}
-				require.NoError(t, chamfers.Chamfer(ctx(), c))
-				want, _, _ := c.Oracle()
-				for j, w := range want {
-					require.InEpsilon(t, 1+w, 1+c.Distances[j], 1e-4, "pair %d", j)
-				}
-				s.checkNearest(t, c)
-				g := &maxsim.ChamferGradCall{X: x, Y: y, Pairs: p, Metric: metric, Mean: c.Mean, NearestX: c.NearestX, NearestY: c.NearestY,
-					Upstream: Normal(rng, len(want)), DX: NewGradient(x, maxsim.F32), DY: NewGradient(y, maxsim.F32)}
-				require.NoError(t, chamfers.ChamferGradients(ctx(), g))
-				dx, dy := g.Oracle()
-				requireGradient(t, "X", dx, &g.DX.Matrix, x, false)
-				requireGradient(t, "Y", dy, &g.DY.Matrix, y, false)
+				c := newChamfer(x, y, p, metric, i%2 == 0)
+				c.Threads = 1 + i%3
+				s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
 				c.NearestX, c.NearestY = nil, nil
 				require.NoError(t, chamfers.Chamfer(ctx(), c))
 			}
@@ -254,8 +242,8 @@ func (s *suite) checkNearest(t *testing.T, c *maxsim.ChamferCall) {
 			lo, _ := of.Span(xi)
 			tolo, _ := to.Span(yi)
 			row := maxsim.OracleRow(of, lo+i%stride, false)
-			best := c.Metric.Delta(row, maxsim.OracleRow(to, tolo+int(w), false))
-			other := c.Metric.Delta(row, maxsim.OracleRow(to, tolo+int(got[i]), false))
+			best := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, tolo+int(w), false))
+			other := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, tolo+int(got[i]), false))
 			require.True(t, to.IsToken(tolo+int(got[i])))
 			require.LessOrEqual(t, other, best+1e-4*(1+best))
 		}

@@ -100,19 +100,12 @@ func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 			if c.Normalize {
 				size = 1
 			}
-			allowed += e * most * size * math.Abs(headWeight(c, r))
+			allowed += e * most * size * math.Abs(weight(&c.Terms, r))
 		}
 		if diff := math.Abs(float64(got) - want[p]); !(diff <= allowed) {
 			t.Fatalf("pair %d (query %d, document %d) scores %g, oracle %g, allowed %g", p, qi, di, got, want[p], allowed)
 		}
 	}
-}
-
-func headWeight(c *maxsim.HeadCall, row int) float64 {
-	if c.Weights == nil {
-		return 1
-	}
-	return float64(c.Weights[row])
 }
 
 // headHeld: held operands give the same scores, and what does not fit is refused.

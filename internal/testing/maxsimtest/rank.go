@@ -1,6 +1,7 @@
 package maxsimtest
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -65,15 +66,7 @@ func bestOf(d *maxsim.Batch, all []float32, k int) (docs []int32, scores []float
 			}
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int {
-		switch {
-		case all[a] > all[b]:
-			return -1
-		case all[a] < all[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(all[b], all[a]) })
 	docs, scores = make([]int32, k), make([]float32, k)
 	for i := range docs {
 		docs[i] = -1
@@ -106,15 +99,7 @@ func (s *suite) topK(t *testing.T) {
 	for _, k := range []int{0, 1, 7, 1000} {
 		var expected [][]maxsim.Hit
 		for _, hits := range want {
-			slices.SortStableFunc(hits, func(a, b maxsim.Hit) int {
-				switch {
-				case a.Score > b.Score:
-					return -1
-				case a.Score < b.Score:
-					return 1
-				}
-				return a.Doc - b.Doc
-			})
+			slices.SortFunc(hits, func(a, b maxsim.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), a.Doc-b.Doc) })
 			expected = append(expected, hits[:min(k, len(hits))])
 		}
 		got, err := maxsim.TopK(ctx(), s.b, q, d, k, maxsim.Terms{})

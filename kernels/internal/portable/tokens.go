@@ -120,8 +120,7 @@ func Dot1x4(x, b0, b1, b2, b3 []float32) (s0, s1, s2, s3 float32) {
 	return
 }
 
-// Above writes to rows the numbers of those of the len(rows) rows of S that exceed
-// limits in any of their first n ≤ 32 columns, and returns how many there are.
+// Above is that of package tier.
 func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int {
 	found := 0
 	for r := range rows {
@@ -136,8 +135,7 @@ func Above(rows []uint32, scores []float32, stride, n int, limits *[32]float32) 
 	return found
 }
 
-// Bytes writes mul·S + add of n ≤ 32 columns of S, rounded down and limited to
-// 0..127, the rest 0.
+// Bytes is that of package tier.
 func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
 	for c := range dst {
 		var r row4
@@ -149,8 +147,7 @@ func Bytes(dst []row4, scores []float32, stride, n int, mul, add *[32]float32) {
 	}
 }
 
-// Words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
-// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1.
+// Words is that of package tier.
 func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32) {
 	for c := range dst {
 		a := float32(1)
@@ -165,8 +162,7 @@ func Words(dst []row, scores []float32, stride, n int, mul, low *[32]float32, bi
 	}
 }
 
-// Accumulate adds to acc[i] the rows that the bytes of vector i select, one
-// from each table: byte p of the vector, at i·stride + p, selects from table p.
+// Accumulate is that of package tier.
 //
 // Tables are taken eight at a time (128 KiB, which stays in L2) over the whole
 // block of vectors, so that large sets of tables do not stream through the
@@ -210,8 +206,7 @@ func accumulate1(acc []row, t *byteTable, vectors []byte, stride int) {
 	}
 }
 
-// Compose fills a byte table from the rows of its two nibbles: the entry of
-// byte b is lo[b&15] + hi[b>>4].
+// Compose is that of package tier.
 func Compose(t *byteTable, lo, hi *[16]row) {
 	for b := range t {
 		x, y, z := &lo[b&15], &hi[b>>4&15], &t[b]
@@ -220,8 +215,7 @@ func Compose(t *byteTable, lo, hi *[16]row) {
 	}
 }
 
-// MaxBytes raises the bytes of best[i] to those of rows[code] over the tokens of
-// ranges[i].
+// MaxBytes is that of package tier.
 func MaxBytes(best []row4, ranges [][2]uint32, rows []row4, codes []byte, codeBytes int) {
 	for i, r := range ranges {
 		lo, hi := int(r[0])*codeBytes, int(r[1])*codeBytes
@@ -259,9 +253,7 @@ const tokenBlock = 64
 // zeroProduct is what maxProducts makes of a product of 0.
 const zeroProduct = 1 << 30
 
-// MaxFast raises best[i], no less than −2³⁰, to the largest products, over the
-// tokens of ranges[i], of the factor and 32768 less than the 16-bit lanes of
-// scores[code] + Σ tables.
+// MaxFast is that of package tier.
 func MaxFast(best [][32]int32, ranges [][2]uint32, tables []byteTable, scores []row,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []uint32) {
 	var acc [tokenBlock]row
@@ -332,8 +324,7 @@ func maxNegative(best *[16]uint64, sums *row, f uint64) {
 	}
 }
 
-// MaxFine raises best[i] to the largest products, over the tokens of ranges[i], of
-// the factor and scores[code·stride+lane] + a·(mid + unit·(Σ tables − 2³¹)).
+// MaxFine is that of package tier.
 func MaxFine(best [][16]float32, ranges [][2]uint32, tables []byteTable, scores []float32,
 	codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 	stride, n int, mid, unit *[16]float32) {

@@ -2,18 +2,12 @@ package portable
 
 import "github.com/plaid-ir/plaid/internal/floats"
 
-// Products of plain vectors are chains of fused additions in the order of the
-// dimensions, so that the same pair of vectors gives the same bits in any tile and
-// on any processor.
-
 // MaxDotRows is the least number of rows of MaxDot.
 const MaxDotRows = 2
 
 var noBias [32]float32
 
-// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the largest
-// product with one of m ≥ MaxDotRows rows, times scales[row] where scales is not nil, and
-// sets arg[i] to the number of that row, counted from first; the first of several.
+// MaxDot is that of package tier.
 func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32) {
 	var c [2 * 32]float32
 	for r := 0; r < m; r += 2 {
@@ -35,8 +29,7 @@ func MaxDot(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int
 	}
 }
 
-// Squares writes sums of the squares of whole groups of 8 values of each row of dim
-// values: those of place j of the groups to dst[row][j].
+// Squares is that of package tier.
 func Squares(dst [][8]float64, rows []float32, dim int) {
 	for r := range dst {
 		row := rows[r*dim : (r+1)*dim]
@@ -50,8 +43,7 @@ func Squares(dst [][8]float64, rows []float32, dim int) {
 	}
 }
 
-// SumProducts writes sums of the products of whole groups of 8 values: those of place j
-// of the groups to dst[j]. A product is exact, and each sum rounded.
+// SumProducts is Products of package tier. A product is exact, and each sum rounded.
 func SumProducts(dst *[8]float64, x, y []float32) {
 	y = y[:len(x)]
 	var s0, s1, s2, s3, s4, s5, s6, s7 float64
@@ -68,7 +60,7 @@ func SumProducts(dst *[8]float64, x, y []float32) {
 	*dst = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
-// AddScaled adds c·x to dst, each value by one fused operation.
+// AddScaled is that of package tier.
 func AddScaled(dst, x []float32, c float32) {
 	for i, v := range x[:len(dst)] {
 		dst[i] = floats.FMA(c, v, dst[i])

@@ -40,6 +40,7 @@ type Tokens struct {
 
 	// Accumulate adds to acc[i] the rows that the bytes of vector i select, one
 	// from each table: byte p of the vector, at i·stride + p, selects from table p.
+	// Rows are added as words of 64 bits. Tiers that have a Filter do not need it.
 	Accumulate func(acc []Row, tables []ByteTable, vectors []byte, stride int)
 	// Compose fills a byte table from the rows of its two nibbles: the entry of
 	// byte b is lo[b&15] + hi[b>>4].
@@ -61,7 +62,7 @@ type Tokens struct {
 	// MaxFine raises best[i] to the largest products, over the tokens of
 	// ranges[i], of the factor and scores[code·stride+lane] + a·(mid + unit·(sum − 2³¹)),
 	// with the 32-bit lanes of the sum Σ tables, for the first n lanes; a is
-	// scales[code], or 1.
+	// scales[code], or 1. Each float32 operation is rounded, from the inside out.
 	MaxFine func(best [][16]float32, ranges [][2]uint32, tables []ByteTable, scores []float32,
 		codes []byte, codeBytes int, residuals, factors []byte, scales []float32,
 		stride, n int, mid, unit *[16]float32)
@@ -82,8 +83,8 @@ type Tokens struct {
 	// the centroids that come next, as they are stored, or nil: those are asked for.
 	CentroidScores func(dst []float32, centroids []float32, m int, q *QueryVectors, lo, hi []float32, ahead []byte)
 	// Screen writes start + Σ products of rows of unsigned bytes, stride apart, with a
-	// panel of signed ones, [stride/4, 32, 4], of −63 to 63; nil where bytes are not
-	// multiplied. There are ScreenRows rows at least, 256 at most, and sums are exact.
+	// panel of signed ones, [stride/4, 32, 4], of −63 to 63, stride a multiple of 4; nil
+	// where bytes are not multiplied. There are ScreenRows rows at least, 256 at most, and sums are exact.
 	Screen func(dst [][32]float32, levels []byte, stride int, panel []byte, start *[32]int32)
 	// Rounded is CentroidScores with each product rounded before it is added, as
 	// those are that find nearest centroids; nil where plain Go computes these.
@@ -94,12 +95,14 @@ type Tokens struct {
 	// exceed limits in any of their first n ≤ 32 columns, and returns how many
 	// there are; limits is +Inf from n on.
 	Above func(rows []uint32, scores []float32, stride, n int, limits *[32]float32) int
-	// Bytes writes mul·S + add of n ≤ 32 columns of S, rounded down and limited
-	// to 0..127, the rest 0.
+	// Bytes writes mul·S + add of n ≤ 32 columns of S, each operation rounded, then
+	// rounded down and limited to 0..127, the rest 0. Columns up to the next multiple
+	// of 8 are there and 0, as mul and add are.
 	Bytes func(dst []Row4, scores []float32, stride, n int, mul, add *[32]float32)
-	// Words writes mul·S + a·low + bias of n ≤ 32 columns of S, rounded down, in
-	// 16-bit lanes, the rest 0; a is the entry of scales for the row, or 1. Where
-	// there are tiles the results may exceed 16 bits, of which the lowest are kept.
+	// Words writes (mul·S + a·low) + bias of n ≤ 32 columns of S, each operation
+	// rounded, then rounded down, in 16-bit lanes, the rest 0; a is the entry of scales
+	// for the row, or 1. Columns up to the next multiple of 8 are there. Where there are
+	// tiles the results may exceed 16 bits, of which the lowest are kept.
 	Words func(dst []Row, scores []float32, stride, n int, mul, low *[32]float32, bias float32, scales []float32)
 
 	// Filter has the loops of the nearest centroid by products of bytes, nil
@@ -115,19 +118,21 @@ type Filter struct {
 	Top float32
 	// Range widens lo to hi by the columns of rows.
 	Range func(lo, hi, rows []float32)
-	// Levels writes (row − lo)·inverse + ½, rounded down, as bytes, 0 beyond the
-	// end of a row, and raises most to the squares of the norms of the rounding
+	// Levels writes (row − lo)·inverse + ½, rounded down and limited to 0..Top, as bytes,
+	// 0 beyond the end of a row up to stride, its length rounded up to a multiple of 16,
+	// and raises most to the squares of the norms of the rounding
 	// error, of the row, and of the levels less half of Top; most[3] is finite if all
 	// values are.
 	Levels func(dst []byte, stride int, rows, lo, step, inverse []float32, most *[4]float32)
 	// Pack rounds x ⊙ step to integers up to ±127 times the unit, which it
-	// returns with the squares of the norms of the error and of x. Four
-	// dimensions lie side by side, the next four 256 bytes on.
+	// returns with the squares of the norms of the error and of x. Four dimensions lie
+	// side by side, the next four 256 bytes on, up to a multiple of 16.
 	Pack func(dst *byte, x, step []float32) (unit, err, norm float32)
 	// Filter writes a hit for every 16 rows and centroid with a product no
 	// more than margin below best, and raises best: the products, the number
 	// of the centroid (from first), and the rows as a mask, above it which 16
-	// rows. It returns the bytes written.
+	// rows, 0 to 3. Hits are in the order of the centroids, of which the last may occur
+	// twice; k is 6 or more. It returns the bytes written.
 	Filter func(hits [][18]int32, levels []byte, stride int, x *byte, first int, best, margin *[64]int32, k int) int
 }
 
@@ -227,7 +232,8 @@ type Vectors struct {
 	Rows int
 	// MaxDot raises best[i], for the first n columns of a panel [dim, 32], to the
 	// largest product with one of m rows, times scales[row] where scales is not nil,
-	// and sets arg[i] to the number of that row, counted from first.
+	// and sets arg[i] to the number of that row, counted from first; the first of several.
+	// Products are chains of fused additions in the order of the dimensions.
 	MaxDot func(best *[32]float32, arg *[32]int32, rows []float32, m, dim, first int, panel []float32, n int, scales []float32)
 	// Squares writes sums of the squares of whole groups of 8 values of each row:
 	// those of place j of the groups to dst[row][j].

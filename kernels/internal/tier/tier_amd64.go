@@ -52,7 +52,6 @@ func Features() (names []string) {
 func avx2Tokens() Tokens {
 	t := portableTokens
 	t.Uses = everywhere("avx2")
-	t.Accumulate = avx2.Accumulate
 	t.Compose = avx2.Compose
 	t.MaxFast = avx2.MaxFast
 	t.MaxFine = avx2.MaxFine

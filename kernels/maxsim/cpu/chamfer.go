@@ -155,7 +155,7 @@ func (c *chamfer) side(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
 		if a < 0 {
 			continue
 		}
-		sum += c.call.Metric.Delta32(c.row(side, xlo+s), c.row(1-side, ylo+int(a)))
+		sum += maxsim.Distance(c.call.Metric, c.row(side, xlo+s), c.row(1-side, ylo+int(a)))
 		n++
 	}
 	if c.call.Mean && n > 0 {

@@ -2,7 +2,6 @@ package compressed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -104,17 +103,7 @@ func (a *attachment) Plan() kernels.MemoryPlan {
 }
 
 // Close frees the index on the device.
-func (a *attachment) Close() error {
-	err := a.dev.Call(context.Background(), func(*runtime.Runtime) error {
-		a.Free()
-		return nil
-	})
-	var fault *kernels.PanicError
-	if errors.Is(err, kernels.ErrDeviceClosed) || errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault) {
-		return nil // freed with the device
-	}
-	return err
-}
+func (a *attachment) Close() error { return a.dev.FreeOwner(a) }
 
 // Free frees the index on the device's goroutine.
 func (a *attachment) Free() {

@@ -222,10 +222,7 @@ func (b *batch) work(tgt target, size int64, probing, wide bool) error {
 // follow launches a kernel that may have a place in a chain, where it is not the
 // first. What it does before it waits is said in plaid.cuh.
 func follow[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
-	if b.chained {
-		return runtime.Follow(b.rt, name, gx, gy, gz, block, shared, args)
-	}
-	return runtime.Launch(b.rt, name, gx, gy, gz, block, shared, args)
+	return runtime.Follow(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
 }
 
 // watched is what the device writes last of an answer, behind it.

@@ -1,7 +1,6 @@
 package compressed
 
 import (
-	"flag"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -128,13 +127,7 @@ func TestErrorsWaitForTheDevice(t *testing.T) {
 	}
 }
 
-// A short run under the race detector draws fewer cases of each property.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if effort.Brief() {
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			panic(err)
-		}
-	}
+	effort.Rapid(30, 100)
 	os.Exit(m.Run())
 }

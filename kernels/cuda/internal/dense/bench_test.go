@@ -64,6 +64,13 @@ func equal(n, tokens int) []int {
 	return l
 }
 
+func holdBatch(b *testing.B, be *backend, x *maxsim.Batch) maxsim.Held {
+	h, err := be.Hold(ctx, x, maxsim.HoldOptions{})
+	require.NoError(b, err)
+	b.Cleanup(func() { h.Close() })
+	return h
+}
+
 // timed is the median time of launches, in milliseconds, with nothing of theirs in
 // the cache: other memory was read before, so that nothing has to be written back.
 func timed(b *testing.B, rt *runtime.Runtime, launch func() error) float64 {
@@ -184,9 +191,7 @@ func BenchmarkGPUForward(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			q := randomBatch(c.kind, c.dim, c.q)
 			d := randomBatch(c.kind, c.dim, c.d)
-			h, err := be.Hold(ctx, d, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer h.Close()
+			h := holdBatch(b, be, d)
 			bytes := float64(total(c.d)*c.dim*c.kind.Size()) / h200Bytes * 1e3
 			flops := 2 * float64(total(c.d)) * float64(total(c.q)) * float64(c.dim) / h200Flops * 1e3
 			limit := max(bytes, flops)
@@ -221,12 +226,8 @@ func BenchmarkGPUTraining(b *testing.B) {
 		name := fmt.Sprintf("%dx%d,%dx%d", len(c.q), c.q[0], len(c.d), c.d[0])
 		b.Run(name, func(b *testing.B) {
 			q, d := randomBatch(maxsim.F16, 128, c.q), randomBatch(maxsim.F16, 128, c.d)
-			hq, err := be.Hold(ctx, q, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer hq.Close()
-			hd, err := be.Hold(ctx, d, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer hd.Close()
+			hq := holdBatch(b, be, q)
+			hd := holdBatch(b, be, d)
 			call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
 			call.Q, call.D = hq, hd
 			require.NoError(b, be.Score(ctx, call))
@@ -294,12 +295,8 @@ func BenchmarkGPUWhole(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%dx%d,%dx%d,k%d", len(c.q), c.q[0], len(c.d), c.d[0], c.k), func(b *testing.B) {
 			q, d := randomBatch(maxsim.F16, 128, c.q), randomBatch(maxsim.F16, 128, c.d)
-			h, err := be.Hold(ctx, d, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer h.Close()
-			hq, err := be.Hold(ctx, q, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer hq.Close()
+			h := holdBatch(b, be, d)
+			hq := holdBatch(b, be, q)
 			limit := float64(total(c.d)*256) / h200Bytes * 1e3
 			for range b.N {
 				for _, cut := range []int{usualLimits.segment, 1 << 30} {
@@ -363,12 +360,8 @@ func BenchmarkGPUHead(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/h%d,d%d/%dx%d,%dx%d", c.kind, c.hidden, c.dim, len(c.q), c.q[0], len(c.d), c.d[0]), func(b *testing.B) {
 			q, d := randomBatch(maxsim.F32, c.dim, c.q), randomBatch(c.kind, c.hidden, c.d)
 			w := randomBatch(c.kind, c.hidden, equal(1, c.dim)).Tokens
-			h, err := be.Hold(ctx, d, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer h.Close()
-			hq, err := be.Hold(ctx, q, maxsim.HoldOptions{})
-			require.NoError(b, err)
-			defer hq.Close()
+			h := holdBatch(b, be, d)
+			hq := holdBatch(b, be, q)
 			tokens := float64(total(c.d))
 			limit := max(tokens*float64(c.hidden*c.kind.Size())/h200Bytes, 2*tokens*float64(c.hidden*c.dim)/h200Flops) * 1e3
 			for range b.N {
@@ -416,12 +409,8 @@ func BenchmarkGPUChamfer(b *testing.B) {
 				rng := maxsimtest.Rand(72)
 				side := maxsimtest.Side{Lengths: equal(c.sets, c.points)}
 				x, y := side.Batch(rng, c.dim), side.Batch(rng, c.dim)
-				hx, err := be.Hold(ctx, x, maxsim.HoldOptions{})
-				require.NoError(b, err)
-				defer hx.Close()
-				hy, err := be.Hold(ctx, y, maxsim.HoldOptions{})
-				require.NoError(b, err)
-				defer hy.Close()
+				hx := holdBatch(b, be, x)
+				hy := holdBatch(b, be, y)
 				call := &maxsim.ChamferCall{X: hx, Y: hy, Pairs: maxsim.Own(1), Metric: metric, Mean: true, Distances: make([]float32, c.sets),
 					NearestX: make([]int32, c.sets*c.points), NearestY: make([]int32, c.sets*c.points)}
 				grad := &maxsim.ChamferGradCall{X: hx, Y: hy, Pairs: call.Pairs, Metric: metric, Mean: true, NearestX: call.NearestX, NearestY: call.NearestY,

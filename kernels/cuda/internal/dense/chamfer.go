@@ -16,10 +16,9 @@ const chamferTile = 64
 
 // sides are the operands of a call of Chamfer, and where their rows lie.
 type sides struct {
-	x, y       side
-	work       maxsim.ChamferWork
-	layX, layY func(driver.Ptr) rows
-	rx, ry     rows
+	x, y side
+	work maxsim.ChamferWork
+	rows [2]rows
 }
 
 func (b *backend) sides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
@@ -31,41 +30,7 @@ func (b *backend) sides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err
 	return s, err
 }
 
-// lay takes room for the operands that are not held.
-func (s *sides) lay(a *runtime.Arena) error {
-	if s.x.closed() || s.y.closed() {
-		return maxsim.ErrForeign
-	}
-	for _, o := range []struct {
-		side *side
-		lay  *func(driver.Ptr) rows
-	}{{&s.x, &s.layX}, {&s.y, &s.layY}} {
-		if b := o.side.batch; b != nil {
-			f := o.side.formatFor()
-			*o.lay = layBatch(a, f, b, o.side.rows(), false)
-		}
-	}
-	return nil
-}
-
-// bring brings the operands to the device.
-func (s *sides) bring(ctx context.Context, rt *runtime.Runtime) error {
-	for _, o := range []struct {
-		side *side
-		lay  func(driver.Ptr) rows
-		to   *rows
-	}{{&s.x, s.layX, &s.rx}, {&s.y, s.layY, &s.ry}} {
-		if o.side.held != nil {
-			*o.to = o.side.held.rows
-			continue
-		}
-		*o.to = o.lay(rt.Work.Scratch.Ptr)
-		if err := upload(ctx, rt, o.side.batch, o.side.tokens, *o.to, 0, o.side.rows()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (s *sides) both() [2]*side { return [2]*side{&s.x, &s.y} }
 
 // pair is a pair of items without places of keys.
 func (s *sides) pair(x, y int) denseChamferPair {
@@ -131,7 +96,8 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 	strides := at.strides[0] + at.strides[1]
 	at.per = min(max(c.limits.out/(4+12*strides), 1), c.work.Pairs)
 	var in, out, scratch runtime.Arena
-	if err := c.lay(&scratch); err != nil {
+	lay, err := layBoth(&scratch, c.both(), false)
+	if err != nil {
 		return nil, err
 	}
 	at.keys = scratch.Take(8 * int64(at.per) * int64(strides))
@@ -146,13 +112,12 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 	if err := rt.Work.Reserve(at.in, at.out, scratch.Size, 0); err != nil {
 		return nil, err
 	}
-	if err := c.bring(ctx, rt); err != nil {
+	if c.rows, err = bringBoth(ctx, rt, c.both(), lay); err != nil {
 		return nil, err
 	}
 	if c.call.Metric == maxsim.L1 {
 		at.kernel = "dense/dense_chamfer_l1"
 	}
-	var err error
 	at.slots, err = rt.FillingBlocks(at.kernel, 128, 0)
 	return at, err
 }
@@ -175,9 +140,10 @@ func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseCha
 	if err := rt.Driver.Set(w.Scratch.At(at.keys), 0xFF, 8*int64(at.per)*int64(at.strides[0]+at.strides[1]), rt.Stream); err != nil {
 		return err
 	}
+	rx, ry := &c.rows[0], &c.rows[1]
 	p := &denseChamferParams{
-		x: c.rx.rows, xScale: c.rx.scale, y: c.ry.rows, yScale: c.ry.scale, pairs: w.In.At(at.table), keys: w.Scratch.At(at.keys),
-		xBytes: uint32(c.rx.rowBytes), yBytes: uint32(c.ry.rowBytes), xFormat: uint32(c.rx.format), yFormat: uint32(c.ry.format), dim: uint32(c.work.X.Dim),
+		x: rx.rows, xScale: rx.scale, y: ry.rows, yScale: ry.scale, pairs: w.In.At(at.table), keys: w.Scratch.At(at.keys),
+		xBytes: uint32(rx.rowBytes), yBytes: uint32(ry.rowBytes), xFormat: uint32(rx.format), yFormat: uint32(ry.format), dim: uint32(c.work.X.Dim),
 	}
 	// Some blocks for each that runs at a time, so that the last ones end together.
 	along := min(tilesX, 1<<15)
@@ -268,7 +234,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 // prepare makes the tables of a call, on the caller's goroutine.
 func (g *chamferGrads) prepare() error {
 	n, ny := g.work.Pairs, g.work.Y.Len()
-	both := [2]*side{&g.x, &g.y}
+	both := g.both()
 	given := [2][]int32{g.call.NearestX, g.call.NearestY}
 	strides := [2]int{g.work.StrideX, g.work.StrideY}
 	for i, s := range both {
@@ -362,17 +328,19 @@ func (g *chamferGrads) listWon(side, rows int) {
 }
 
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
-	var in, out, scratch runtime.Arena
-	if err := g.lay(&scratch); err != nil {
+	var in tables
+	var out, scratch runtime.Arena
+	both := g.both()
+	lay, err := layBoth(&scratch, both, false)
+	if err != nil {
 		return err
 	}
 	wanted := [2]bool{g.call.DX != nil, g.call.DY != nil}
-	both := [2]*side{&g.x, &g.y}
 	var near, coefs, pairs, first, list, owner, wonFirst, won, grads [2]int64
 	for i := range both {
-		near[i], coefs[i], pairs[i] = place(&in, g.near[i]), place(&in, g.coefs[i]), place(&in, g.pairs[i])
-		first[i], list[i], owner[i] = place(&in, g.first[i]), place(&in, g.list[i]), place(&in, g.owner[i])
-		wonFirst[i], won[i] = place(&in, g.wonFirst[i]), place(&in, g.won[i])
+		near[i], coefs[i], pairs[i] = add(&in, g.near[i]), add(&in, g.coefs[i]), add(&in, g.pairs[i])
+		first[i], list[i], owner[i] = add(&in, g.first[i]), add(&in, g.list[i]), add(&in, g.owner[i])
+		wonFirst[i], won[i] = add(&in, g.wonFirst[i]), add(&in, g.won[i])
 		if wanted[i] {
 			grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
@@ -381,19 +349,10 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
 		return err
 	}
-	if err := g.bring(ctx, rt); err != nil {
+	if g.rows, err = bringBoth(ctx, rt, both, lay); err != nil {
 		return err
 	}
-	for i := range both {
-		put(w.HostIn[near[i]:], g.near[i])
-		put(w.HostIn[coefs[i]:], g.coefs[i])
-		put(w.HostIn[pairs[i]:], g.pairs[i])
-		put(w.HostIn[first[i]:], g.first[i])
-		put(w.HostIn[list[i]:], g.list[i])
-		put(w.HostIn[owner[i]:], g.owner[i])
-		put(w.HostIn[wonFirst[i]:], g.wonFirst[i])
-		put(w.HostIn[won[i]:], g.won[i])
-	}
+	in.write(w.HostIn)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return err
 	}
@@ -401,12 +360,11 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	if g.call.Metric == maxsim.L1 {
 		name = "dense/dense_chamfer_grad_l1"
 	}
-	rowsOf := [2]*rows{&g.rx, &g.ry}
 	for i := range both {
 		if !wanted[i] {
 			continue
 		}
-		x, y := rowsOf[i], rowsOf[1-i]
+		x, y := &g.rows[i], &g.rows[1-i]
 		p := &denseChamferGradParams{
 			x: x.rows, xScale: x.scale, y: y.rows, yScale: y.scale, pairs: w.In.At(pairs[i]), nearX: w.In.At(near[i]),
 			coefX: w.In.At(coefs[i]), coefY: w.In.At(coefs[1-i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), rowItem: w.In.At(owner[i]), wonFirst: w.In.At(wonFirst[i]), won: w.In.At(won[i]), out: w.Out.At(grads[i]),

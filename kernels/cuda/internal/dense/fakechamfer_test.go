@@ -33,7 +33,7 @@ func fakeChamfer(metric maxsim.Metric) drivertest.Kernel {
 			for s := range int(pair.xLen) {
 				x := scaledRow(f, p.x, p.xScale, p.xFormat, p.xBytes, pair.x+uint64(s), int(p.dim))
 				for t, y := range ys {
-					d := metric.Delta32(x, y)
+					d := maxsim.Distance(metric, x, y)
 					lower(pair.keyX+uint64(s), d, t)
 					lower(pair.keyY+uint64(t), d, s)
 				}

@@ -198,46 +198,27 @@ func (d *grading) outBytes() int64 {
 func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	d.rt = rt
 	c, w, dim := d.call, &rt.Work, d.size.Q.Dim
-	var in, scratch runtime.Arena
-	var rowsOf [2]func(driver.Ptr) rows
-	for i, s := range []*side{&d.q, &d.d} {
-		if s.batch != nil {
-			rowsOf[i] = layBatch(&scratch, s.formatFor(), s.batch, s.rows(), c.Normalize)
-		} else if s.closed() {
-			return maxsim.ErrForeign
-		}
+	var in tables
+	var scratch runtime.Arena
+	both := [2]*side{&d.q, &d.d}
+	lay, err := layBoth(&scratch, both, c.Normalize)
+	if err != nil {
+		return err
 	}
-	items, queries, groups, owner := place(&in, d.items), place(&in, d.queries), place(&in, d.groups), place(&in, d.owner)
-	byQuery, byDoc := place(&in, d.byQuery), place(&in, d.byDoc)
-	byQueryFirst, byDocFirst := place(&in, d.byQueryFirst), place(&in, d.byDocFirst)
-	arg, weights, upstream := place(&in, d.arg), place(&in, d.weights), place(&in, c.Upstream)
+	items, queries, groups, owner := add(&in, d.items), add(&in, d.queries), add(&in, d.groups), add(&in, d.owner)
+	byQuery, byDoc := add(&in, d.byQuery), add(&in, d.byDoc)
+	byQueryFirst, byDocFirst := add(&in, d.byQueryFirst), add(&in, d.byDocFirst)
+	arg, weights, upstream := add(&in, d.arg), add(&in, d.weights), add(&in, c.Upstream)
 	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
 		return err
 	}
-	put(w.HostIn[items:], d.items)
-	put(w.HostIn[queries:], d.queries)
-	put(w.HostIn[groups:], d.groups)
-	put(w.HostIn[owner:], d.owner)
-	put(w.HostIn[byQuery:], d.byQuery)
-	put(w.HostIn[byDoc:], d.byDoc)
-	put(w.HostIn[byQueryFirst:], d.byQueryFirst)
-	put(w.HostIn[byDocFirst:], d.byDocFirst)
-	put(w.HostIn[arg:], d.arg)
-	put(w.HostIn[weights:], d.weights)
-	put(w.HostIn[upstream:], c.Upstream)
+	in.write(w.HostIn)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return err
 	}
-	var r [2]rows
-	for i, s := range []*side{&d.q, &d.d} {
-		if s.held != nil {
-			r[i] = s.held.rows
-			continue
-		}
-		r[i] = rowsOf[i](w.Scratch.Ptr)
-		if err := upload(ctx, rt, s.batch, s.tokens, r[i], 0, s.rows()); err != nil {
-			return err
-		}
+	r, err := bringBoth(ctx, rt, both, lay)
+	if err != nil {
+		return err
 	}
 	q, doc := &r[0], &r[1]
 	p := denseGradParams{

@@ -211,10 +211,7 @@ func (h *held) Shape() maxsim.Shape { return h.tokens.shape }
 
 // Close implements [maxsim.Held].
 func (h *held) Close() error {
-	_ = h.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
-		h.Free()
-		return nil
-	})
+	_ = h.dev.FreeOwner(h)
 	return nil
 }
 
@@ -294,4 +291,32 @@ func (s *side) format() format {
 		return s.held.rows.format
 	}
 	return natural(&s.batch.Tokens)
+}
+
+// layBoth takes room for those of two operands that are not held, as rows for gradients and
+// distances lie.
+func layBoth(a *runtime.Arena, both [2]*side, lengths bool) (lay [2]func(driver.Ptr) rows, err error) {
+	for i, s := range both {
+		if s.batch != nil {
+			lay[i] = layBatch(a, s.formatFor(), s.batch, s.rows(), lengths)
+		} else if s.closed() {
+			return lay, maxsim.ErrForeign
+		}
+	}
+	return lay, nil
+}
+
+// bringBoth brings them to the device, and returns where the rows of both are.
+func bringBoth(ctx context.Context, rt *runtime.Runtime, both [2]*side, lay [2]func(driver.Ptr) rows) (r [2]rows, err error) {
+	for i, s := range both {
+		if s.held != nil {
+			r[i] = s.held.rows
+			continue
+		}
+		r[i] = lay[i](rt.Work.Scratch.Ptr)
+		if err := upload(ctx, rt, s.batch, s.tokens, r[i], 0, s.rows()); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
 }

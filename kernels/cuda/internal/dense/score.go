@@ -256,11 +256,12 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 		return nil, err
 	}
 	n := s.plan(p)
-	var in, out runtime.Arena
-	items, groups, units := place(&in, s.buf.items), place(&in, s.buf.groups), place(&in, s.buf.units)
-	partAt, outAt := place(&in, s.buf.partAt), place(&in, s.buf.outAt)
-	sumGroups, sumCount := place(&in, s.buf.sumGroups), place(&in, s.buf.sumCount)
-	joins, whole := place(&in, s.buf.joins), place(&in, s.buf.whole)
+	var in tables
+	var out runtime.Arena
+	items, groups, units := add(&in, s.buf.items), add(&in, s.buf.groups), add(&in, s.buf.units)
+	partAt, outAt := add(&in, s.buf.partAt), add(&in, s.buf.outAt)
+	sumGroups, sumCount := add(&in, s.buf.sumGroups), add(&in, s.buf.sumCount)
+	joins, whole := add(&in, s.buf.joins), add(&in, s.buf.whole)
 	scores, arg := out.Take(4*int64(n)), int64(-1)
 	if s.call.Argmax != nil {
 		arg = out.Take(4 * int64(n) * int64(stride))
@@ -270,15 +271,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 		return nil, err
 	}
 	host := w.HostIn[inAt : inAt+in.Size]
-	put(host[items:], s.buf.items)
-	put(host[groups:], s.buf.groups)
-	put(host[units:], s.buf.units)
-	put(host[partAt:], s.buf.partAt)
-	put(host[outAt:], s.buf.outAt)
-	put(host[sumGroups:], s.buf.sumGroups)
-	put(host[sumCount:], s.buf.sumCount)
-	put(host[joins:], s.buf.joins)
-	put(host[whole:], s.buf.whole)
+	in.write(host)
 	table := w.In.At(inAt)
 	if err := rt.Driver.ToDevice(table, host, rt.Stream); err != nil {
 		return nil, err
@@ -491,3 +484,27 @@ func spread(q, d *side, arg []int32, query, doc int) {
 // place takes room for a slice, and put copies it there.
 func place[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
 func put[T any](to []byte, s []T)                { copy(to, runtime.Bytes(s)) }
+
+// tables are slices that go to the device together.
+type tables struct {
+	runtime.Arena
+	all []tableAt
+}
+
+type tableAt struct {
+	at   int64
+	data []byte
+}
+
+// add takes room for a slice, which write copies there with all others.
+func add[T any](t *tables, s []T) (at int64) {
+	at = place(&t.Arena, s)
+	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
+	return at
+}
+
+func (t *tables) write(host []byte) {
+	for _, x := range t.all {
+		copy(host[x.at:], x.data)
+	}
+}

@@ -18,24 +18,15 @@ import (
 
 // Handles of the driver. They are numbers to Go.
 type (
-	// DeviceHandle is a CUdevice.
-	DeviceHandle int32
-	// ContextHandle is a CUcontext.
-	ContextHandle uintptr
-	// ModuleHandle is a CUmodule.
-	ModuleHandle uintptr
-	// FunctionHandle is a CUfunction.
-	FunctionHandle uintptr
-	// StreamHandle is a CUstream.
-	StreamHandle uintptr
-	// EventHandle is a CUevent.
-	EventHandle uintptr
-	// GraphHandle is a CUgraph.
-	GraphHandle uintptr
-	// GraphExecHandle is a CUgraphExec.
-	GraphExecHandle uintptr
-	// Ptr is an address in device memory.
-	Ptr uint64
+	DeviceHandle    int32   // CUdevice
+	ContextHandle   uintptr // CUcontext
+	ModuleHandle    uintptr // CUmodule
+	FunctionHandle  uintptr // CUfunction
+	StreamHandle    uintptr // CUstream
+	EventHandle     uintptr // CUevent
+	GraphHandle     uintptr // CUgraph
+	GraphExecHandle uintptr // CUgraphExec
+	Ptr             uint64  // an address in device memory
 )
 
 // Attribute is a CUdevice_attribute.
@@ -45,8 +36,6 @@ type Attribute int32
 const (
 	AttrMaxSharedPerBlock Attribute = 97 // with opt-in
 	AttrMultiprocessors   Attribute = 16
-	AttrClockKHz          Attribute = 13
-	AttrL2Bytes           Attribute = 38
 	AttrCapabilityMajor   Attribute = 75
 	AttrCapabilityMinor   Attribute = 76
 )

@@ -104,7 +104,7 @@ func TestCallsReachTheDriver(t *testing.T) {
 	check("cuDeviceGet", api.DeviceGet((*DeviceHandle)(i32), 3), a, 3)
 	check("cuDeviceGetName", api.DeviceName(bytes, 3), text, 100, 3)
 	check("cuDeviceTotalMem_v2", api.DeviceTotalMem(u64, 3), a, 3)
-	check("cuDeviceGetAttribute", api.DeviceAttribute(i32, AttrClockKHz, 3), a, 13, 3)
+	check("cuDeviceGetAttribute", api.DeviceAttribute(i32, AttrMultiprocessors, 3), a, 16, 3)
 	check("cuDeviceGetPCIBusId", api.DevicePCIBusID(bytes, 3), text, 100, 3)
 	check("cuDevicePrimaryCtxRetain", api.PrimaryCtxRetain((*ContextHandle)(unsafe.Pointer(u64)), 3), a, 3)
 	check("cuDevicePrimaryCtxRelease_v2", api.PrimaryCtxRelease(3), 3)

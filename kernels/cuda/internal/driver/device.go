@@ -14,7 +14,6 @@ type Info struct {
 	Memory          uint64 `json:"memory"` // bytes
 	PCI             string `json:"pci"`
 	Multiprocessors int    `json:"multiprocessors"`
-	L2              int    `json:"l2"`     // bytes
 	Shared          int    `json:"shared"` // bytes a block may have
 	Driver          string `json:"driver"` // CUDA version that the driver knows
 }
@@ -75,7 +74,7 @@ func describe(api *API, ordinal int, info *Info) error {
 		dst  *int
 	}{
 		{AttrCapabilityMajor, &info.Major}, {AttrCapabilityMinor, &info.Minor}, {AttrMultiprocessors, &info.Multiprocessors},
-		{AttrL2Bytes, &info.L2}, {AttrMaxSharedPerBlock, &info.Shared},
+		{AttrMaxSharedPerBlock, &info.Shared},
 	} {
 		var v int32
 		if err := check(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d", a.attr); err != nil {

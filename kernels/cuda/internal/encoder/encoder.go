@@ -15,7 +15,6 @@ package encoder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -147,15 +146,7 @@ func (m *model) Close() error {
 	m.closed = true
 	m.mu.Unlock()
 	m.using.Wait()
-	err := m.dev.Call(context.Background(), func(*runtime.Runtime) error {
-		m.Free()
-		return nil
-	})
-	var fault *kernels.PanicError
-	if errors.Is(err, kernels.ErrDeviceClosed) || errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault) {
-		return nil // freed with the device
-	}
-	return err
+	return m.dev.FreeOwner(m)
 }
 
 // begin counts a call, which using.Done ends.

@@ -83,11 +83,7 @@ func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 	if p.err != nil {
 		return
 	}
-	launch := runtime.Launch[T]
-	if p.rows <= followRows {
-		launch = runtime.Follow[T]
-	}
-	if p.err = launch(p.rt, name, gx, gy, 1, block, shared, args); p.err != nil {
+	if p.err = runtime.Follow(p.rt, p.rows <= followRows, name, gx, gy, 1, block, shared, args); p.err != nil {
 		p.err = fmt.Errorf("%s: %w", name, p.err)
 	}
 }

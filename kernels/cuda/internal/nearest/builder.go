@@ -62,12 +62,7 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	if err != nil {
 		return nil, nil, b.fault(err)
 	}
-	return p, func() {
-		_ = b.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
-			p.Free()
-			return nil
-		})
-	}, nil
+	return p, func() { _ = b.dev.FreeOwner(p) }, nil
 }
 
 // prepared is centroids on the device.

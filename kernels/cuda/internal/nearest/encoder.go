@@ -45,10 +45,7 @@ func (b *builder) PrepareEncoder(ctx context.Context, c *kernels.Codec, centroid
 		return nil, nil, b.fault(err)
 	}
 	return e, func() {
-		_ = b.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed it
-			e.Free()
-			return nil
-		})
+		_ = b.dev.FreeOwner(e)
 		release()
 	}, nil
 }

@@ -260,13 +260,11 @@ func TestTokensBeyondHalfPrecision(t *testing.T) {
 	requireSameTokens(t, d, rand.New(rand.NewPCG(4, 8)), 64, 2, 30, 200)
 }
 
-// Whatever call of the driver fails, what was given out is given back and the device
-// goes on.
 func TestEveryCallOfAnEncoderFailsInTurn(t *testing.T) {
 	cpu, err := kernels.Select("")
 	require.NoError(t, err)
 	q, x := sample(rand.New(rand.NewPCG(5, 8)), 64, 2, 30, 20)
-	encode := func(d *runtime.Device) error {
+	failInTurn(t, 15, func(d *runtime.Device) error {
 		e, err := q.NewEncoder(ctx, 1, NewBuilder(d, cpu), true)
 		if err != nil {
 			return err
@@ -274,31 +272,7 @@ func TestEveryCallOfAnEncoderFailsInTurn(t *testing.T) {
 		defer e.Close()
 		var b codec.Block
 		return e.Encode(ctx, &b, x)
-	}
-	for n := 1; ; n++ {
-		f := runtimetest.Fake(fakeKernels())
-		d := runtimetest.OpenFake(t, f)
-		calls := 0
-		f.Fail = func(op string) driver.Result {
-			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
-				return driver.OutOfMemory
-			}
-			return driver.Success
-		}
-		if err := encode(d); err != nil {
-			require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", n)
-			require.ErrorContains(t, err, "cuda:0")
-			require.NoError(t, encode(d), "call %d", n)
-		}
-		live := d.Live()
-		require.Zero(t, live.Allocations, "call %d", n)
-		require.Zero(t, live.HostAllocations, "call %d", n)
-		f.Fail = nil // what closing calls must not fail
-		if calls < n {
-			require.Greater(t, n, 15)
-			break
-		}
-	}
+	})
 }
 
 // Rows and memory of a block fit every device, whatever the dimension.

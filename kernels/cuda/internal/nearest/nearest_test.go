@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 )
 
@@ -139,8 +140,36 @@ func TestRowsBeyondHalfPrecision(t *testing.T) {
 	}
 }
 
-// Whatever fails on the way, what was given out is given back, and the device
-// goes on.
+// failInTurn demands that whatever call of the driver fails, work tells the error, what was
+// given out is given back, and the device goes on. There are at least so many calls.
+func failInTurn(t *testing.T, least int, work func(d *runtime.Device) error) {
+	t.Helper()
+	for n := 1; ; n++ {
+		f := runtimetest.Fake(fakeKernels())
+		d := runtimetest.OpenFake(t, f)
+		calls := 0
+		f.Fail = func(op string) driver.Result {
+			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
+				return driver.OutOfMemory
+			}
+			return driver.Success
+		}
+		if err := work(d); err != nil {
+			require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", n)
+			require.ErrorContains(t, err, "cuda:0")
+			require.NoError(t, work(d), "call %d", n)
+		}
+		live := d.Live()
+		require.Zero(t, live.Allocations, "call %d", n)
+		require.Zero(t, live.HostAllocations, "call %d", n)
+		f.Fail = nil // what closing calls must not fail
+		if calls < n {
+			require.Greater(t, n, least)
+			return
+		}
+	}
+}
+
 func TestEveryCallFailsInTurn(t *testing.T) {
 	cpu, err := kernels.Select("")
 	require.NoError(t, err)
@@ -148,30 +177,7 @@ func TestEveryCallFailsInTurn(t *testing.T) {
 	for _, dim := range []int{64, 200} {
 		centroids, x := kerneltest.UnitVectors(rng, 30, dim), kerneltest.UnitVectors(rng, 20, dim)
 		codes := make([]uint32, 20)
-		for n := 1; ; n++ {
-			f := runtimetest.Fake(fakeKernels())
-			d := runtimetest.OpenFake(t, f)
-			calls := 0
-			f.Fail = func(op string) driver.Result {
-				if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
-					return driver.OutOfMemory
-				}
-				return driver.Success
-			}
-			b := NewBuilder(d, cpu)
-			if err := b.Nearest(ctx, codes, nil, centroids, x, dim); err != nil {
-				require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", n)
-				require.NoError(t, b.Nearest(ctx, codes, nil, centroids, x, dim), "call %d", n)
-			}
-			live := d.Live()
-			require.Zero(t, live.Allocations, "call %d", n)
-			require.Zero(t, live.HostAllocations, "call %d", n)
-			f.Fail = nil // what closing calls must not fail
-			if calls < n {
-				require.Greater(t, n, 10)
-				break
-			}
-		}
+		failInTurn(t, 10, func(d *runtime.Device) error { return NewBuilder(d, cpu).Nearest(ctx, codes, nil, centroids, x, dim) })
 	}
 }
 

@@ -211,10 +211,7 @@ func (k *keptRows) releaseCentroids() {
 // Release frees the rows, and the centroids they were last assigned to.
 func (k *keptRows) Release() {
 	k.releaseCentroids()
-	_ = k.dev.Call(context.Background(), func(*runtime.Runtime) error { // a closed device has freed them
-		k.Free()
-		return nil
-	})
+	_ = k.dev.FreeOwner(k)
 }
 
 // Free frees the rows on the device's goroutine.

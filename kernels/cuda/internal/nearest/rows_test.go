@@ -118,8 +118,8 @@ func TestKeptRowsFailInTurn(t *testing.T) {
 	for i := range rows {
 		rows[i] = uint32(i)
 	}
-	round := func(b kernels.Builder) error {
-		kept, err := b.(kernels.RowKeeper).KeepRows(ctx, x, dim, rows)
+	failInTurn(t, 15, func(d *runtime.Device) error {
+		kept, err := NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, rows)
 		if err != nil {
 			return err
 		}
@@ -130,31 +130,7 @@ func TestKeptRowsFailInTurn(t *testing.T) {
 		}
 		order, starts := byCentroid(codes, k)
 		return kept.Means(ctx, centroids, order, starts)
-	}
-	for failing := 1; ; failing++ {
-		f := runtimetest.Fake(fakeKernels())
-		d := runtimetest.OpenFake(t, f)
-		calls := 0
-		f.Fail = func(op string) driver.Result {
-			if calls++; calls == failing && op != "cuMemFree" && op != "cuMemFreeHost" {
-				return driver.OutOfMemory
-			}
-			return driver.Success
-		}
-		b := NewBuilder(d, cpu)
-		if err := round(b); err != nil {
-			require.ErrorIs(t, err, driver.ErrOutOfMemory, "call %d", failing)
-			require.NoError(t, round(b), "call %d", failing)
-		}
-		live := d.Live()
-		require.Zero(t, live.Allocations, "call %d", failing)
-		require.Zero(t, live.HostAllocations, "call %d", failing)
-		f.Fail = nil
-		if calls < failing {
-			require.Greater(t, failing, 15)
-			return
-		}
-	}
+	})
 }
 
 func byCentroid(codes []uint32, k int) (order []uint32, starts []int) {

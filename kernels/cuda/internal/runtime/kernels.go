@@ -116,17 +116,12 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 // Launch starts a kernel on Stream, with the parameters in args: a struct as in
 // the sources of the device code, on the heap. An empty grid is nothing to do.
 func Launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
-	return launch(rt, name, gx, gy, gz, block, shared, false, args)
+	return Follow(rt, false, name, gx, gy, gz, block, shared, args)
 }
 
-// Follow is Launch of a kernel of the main module that waits itself for the kernel
-// which Stream was given last, as far as its code can: then it is there already when
-// that one ends.
-func Follow[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
-	return launch(rt, name, gx, gy, gz, block, shared, rt.kernels.waits, args)
-}
-
-func launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, early bool, args *T) error {
+// Follow is Launch of a kernel that, if early, waits itself for the kernel which Stream was
+// given last, as far as its code can: then it is there already when that one ends.
+func Follow[T any](rt *Runtime, early bool, name string, gx, gy, gz, block, shared int, args *T) error {
 	if gx == 0 || gy == 0 || gz == 0 {
 		return nil
 	}
@@ -135,7 +130,7 @@ func launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, earl
 		return err
 	}
 	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: uint32(gy), Z: uint32(gz)}, driver.Dim3{X: uint32(block), Y: 1, Z: 1},
-		shared, rt.Stream, early, unsafe.Pointer(args), unsafe.Sizeof(*args))
+		shared, rt.Stream, early && rt.kernels.waits, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
 // FillingBlocks is how many blocks of a kernel fill the device.

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"math"
 	"runtime/debug"
@@ -38,6 +39,19 @@ type Owner interface {
 
 // Own makes an owner known, so that it is freed with the device.
 func (rt *Runtime) Own(o Owner) { rt.owners[o] = true }
+
+// FreeOwner has an owner freed on the device's goroutine. A device that is closed or lost,
+// or that a panic has ended, has freed it or will.
+func (d *Device) FreeOwner(o Owner) error {
+	err := d.Call(context.Background(), func(*Runtime) error {
+		o.Free()
+		return nil
+	})
+	if errors.Is(err, kernels.ErrDeviceClosed) || ends(err) {
+		return nil
+	}
+	return err
+}
 
 // Disown forgets an owner, which has nothing more. With the last one goes the
 // memory that batches and uploads share.
