@@ -105,10 +105,7 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 	if err := x.readCandidates(ctx, queries); err != nil {
 		return err
 	}
-	if x.whole, err = wholeOf(docs); err != nil {
-		return err
-	}
-	if x.whole != nil {
+	if x.whole = wholeOf(docs); x.whole != nil {
 		defer func() { err = errors.Join(err, x.whole.close()) }()
 	}
 	err = a.openDevice(ctx, &s.device, func(dev kernels.Device) (err error) {
@@ -382,10 +379,10 @@ type wholeDocs struct {
 }
 
 // wholeOf maps documents, or returns nil if they can only be read.
-func wholeOf(src vectors.Source) (*wholeDocs, error) {
-	m, err := vectors.Map(src)
-	if m == nil || err != nil {
-		return nil, err
+func wholeOf(src vectors.Source) *wholeDocs {
+	m := vectors.Map(src)
+	if m == nil {
+		return nil
 	}
 	tokens := maxsim.Float32(m.F32, m.Dim)
 	switch {
@@ -408,7 +405,7 @@ func wholeOf(src vectors.Source) (*wholeDocs, error) {
 		}
 		return b
 	}
-	return &wholeDocs{all: slice(0, src.Len()), slice: slice, check: m.Check, unchanged: m.Unchanged, close: m.Close}, nil
+	return &wholeDocs{all: slice(0, src.Len()), slice: slice, check: m.Check, unchanged: m.Unchanged, close: m.Close}
 }
 
 // checked checks documents on several threads.
