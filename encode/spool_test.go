@@ -30,7 +30,7 @@ func TestSpoolChild(t *testing.T) {
 	e := open(t, nano(t), &Options{Threads: 1})
 	Spool(t.Context(), e, func(yield func(Text, error) bool) {
 		for i, d := range docs {
-			if i == 40 {
+			if i == 2*spoolFlush { // of which some are still in the queue
 				fmt.Println("ready")
 				select {}
 			}
@@ -43,7 +43,7 @@ func TestSpoolChild(t *testing.T) {
 // file is then as if nothing had happened; also where the vectors are in another file.
 func TestSpoolKilled(t *testing.T) {
 	effort.SkipBrief(t, "processes are killed")
-	docs := load(t, "scifact-sample").docs
+	docs := load(t, "scifact-sample").docs[:2*spoolFlush+4]
 	e := open(t, nano(t), nil)
 	for _, apart := range []bool{false, true} {
 		if !apart && !effort.Long() {
