@@ -85,6 +85,14 @@ func load(t testing.TB, name string) *collection {
 	return c
 }
 
+// short cuts texts to some words: what is encoded does not matter where vectors are compared.
+func short(docs []Text) []Text {
+	for i, d := range docs {
+		docs[i].Text = strings.ToValidUTF8(d.Text[:min(len(d.Text), 200)], "")
+	}
+	return docs
+}
+
 // encoded are the vectors of all documents and queries.
 type encoded struct {
 	dim           int

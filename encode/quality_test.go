@@ -83,7 +83,7 @@ func TestStored(t *testing.T) {
 		reference, kept := stored(t, name)
 		dir := mini(t)
 		if !effort.Long() {
-			c.docs, reference.docs = c.docs[:12], reference.docs[:12]
+			c.docs, reference.docs = c.docs[:8], reference.docs[:8]
 			c.queries, reference.queries = c.queries[:10], reference.queries[:10]
 		}
 		exact := encodeAll(t, open(t, dir, nil), c)
