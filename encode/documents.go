@@ -120,14 +120,11 @@ func (r *Report) add(vectors, ids int, empty, truncated bool) {
 func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, error) {
 	out := make([]Embedding, 0, len(texts))
 	var failed error
-	stream := func(yield func(Text, error) bool) {
-		for _, t := range texts {
-			if !yield(Text{Text: t}, nil) {
-				return
-			}
-		}
+	stream := make([]Text, len(texts))
+	for i, t := range texts {
+		stream[i].Text = t
 	}
-	e.run(ctx, &call{role: Query}, stream, func(t *entry) bool {
+	e.run(ctx, &call{role: Query}, Texts(stream...), func(t *entry) bool {
 		var em Embedding
 		if !t.empty {
 			_, lead := e.trim(t.text.Text)

@@ -12,6 +12,7 @@
 package encode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,10 +187,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if o.Backend == Device && o.On == nil {
 		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
-	log := o.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	e := &Encoder{options: own, threads: o.Threads}
 	var err error
 	if o.Backend == Remote {

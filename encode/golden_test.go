@@ -12,7 +12,6 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/internal/modeltest"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // TestGolden: tiny models in folders that the real classes saved, from text to
@@ -33,9 +32,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(g.by, func(t *testing.T) {
 			e := open(t, filepath.Join(dir, g.folder), nil)
-			z, err := vectors.OpenNPZ(filepath.Join(dir, "golden-"+g.by+".npz"))
-			require.NoError(t, err)
-			defer z.Close()
+			z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden-"+g.by+".npz"))
 			queries, err := e.Queries(t.Context(), texts.Queries)
 			require.NoError(t, err)
 			worst := 0.0
@@ -45,7 +42,7 @@ func TestGolden(t *testing.T) {
 				if foreign := strings.HasSuffix(g.by, "-sentence"); foreign && strings.HasPrefix(texts.Queries[i], " ") {
 					continue
 				}
-				want := floatsOf(t, z, fmt.Sprint("query", i))
+				want := modeltest.Floats(t, z, fmt.Sprint("query", i))
 				require.Len(t, q.Vectors, len(want), "query %q", texts.Queries[i])
 				worst = max(worst, difference(t, want, q.Vectors))
 				require.LessOrEqual(t, worst, 2e-6, "query %q", texts.Queries[i])
@@ -57,7 +54,7 @@ func TestGolden(t *testing.T) {
 			}
 			for doc, err := range e.Documents(t.Context(), Texts(list...)) {
 				require.NoError(t, err)
-				want := floatsOf(t, z, fmt.Sprint("document", i))
+				want := modeltest.Floats(t, z, fmt.Sprint("document", i))
 				require.Len(t, doc.Tokens, len(want), "document %q", texts.Documents[i])
 				worst = max(worst, difference(t, want, doc.Tokens))
 				require.LessOrEqual(t, worst, 2e-6, "document %q", texts.Documents[i])
@@ -88,6 +85,7 @@ func TestGoldenMutants(t *testing.T) {
 		"attended masks":  {"pylate-bert", "config_sentence_transformers.json", map[string]any{"attend_to_expansion_tokens": true}},
 		"masks left out":  {"pylate-attend", "config_sentence_transformers.json", map[string]any{"attend_to_expansion_tokens": false}},
 		"marker":          {"pylate-bert", "config_sentence_transformers.json", map[string]any{"query_prefix": "[D] "}},
+		"expansion":       {"pylate-bert", "config_sentence_transformers.json", map[string]any{"do_query_expansion": false}},
 		"prompt":          {"sentence-modernbert", "config_sentence_transformers.json", map[string]any{"prompts": map[string]any{"query": "[Q] a ", "document": "[D] title: "}}},
 		"query length":    {"sentence-modernbert", "sentence_bert_config.json", map[string]any{"query_expansion": map[string]any{"strategy": "min", "length": 11, "attend": true}}},
 		"lower case":      {"pylate-attend", "sentence_bert_config.json", map[string]any{"do_lower_case": true}},
@@ -100,9 +98,7 @@ func TestGoldenMutants(t *testing.T) {
 		_, err := os.Stat(file)
 		require.NoError(t, err)
 		modeltest.Edit(t, file, m.change)
-		z, err := vectors.OpenNPZ(filepath.Join("testdata", "golden", "golden-"+m.folder+".npz"))
-		require.NoError(t, err)
-		defer z.Close()
+		z := modeltest.OpenNPZ(t, filepath.Join("testdata", "golden", "golden-"+m.folder+".npz"))
 		e, err := Open(dir, nil)
 		if err != nil {
 			continue // noticed, too
@@ -110,7 +106,7 @@ func TestGoldenMutants(t *testing.T) {
 		queries, err := e.Queries(t.Context(), texts.Queries)
 		same := err == nil
 		for i, q := range queries {
-			want := floatsOf(t, z, fmt.Sprint("query", i))
+			want := modeltest.Floats(t, z, fmt.Sprint("query", i))
 			same = same && len(want) == len(q.Vectors) && difference(t, want, q.Vectors) <= 2e-6
 		}
 		require.False(t, same, name)
@@ -118,18 +114,18 @@ func TestGoldenMutants(t *testing.T) {
 	}
 }
 
-// TestNano: a folder of Stanford's kind, from text to vectors, against PyTorch.
+// TestNano: a folder of Stanford's kind, from text to vectors, against PyTorch; and how far int8 is
+// from that.
 func TestNano(t *testing.T) {
 	dir := nano(t)
 	b, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	require.NoError(t, err)
 	var texts []string
 	require.NoError(t, json.Unmarshal(b, &texts))
-	z, err := vectors.OpenNPZ(filepath.Join(dir, "golden.npz"))
-	require.NoError(t, err)
-	defer z.Close()
+	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
 	e := open(t, dir, nil)
 	require.Equal(t, 128, e.Dim())
+	rough := open(t, dir, &Options{Precision: Int8})
 	whole := open(t, dir, nil)
 	localOf(whole).config.Document.Skip = false // the goldens have vectors of punctuation too
 	for i, text := range texts {
@@ -137,8 +133,8 @@ func TestNano(t *testing.T) {
 			// The goldens have vectors of the empty text too.
 			s, err := localOf(e).sequence(role, text, false)
 			require.NoError(t, err)
-			require.Equal(t, intsOf(t, z, fmt.Sprintf("%s%d.ids", name, i)), s.ids)
-			want := floatsOf(t, z, fmt.Sprintf("%s%d.vectors", name, i))
+			require.Equal(t, modeltest.Ints(t, z, fmt.Sprintf("%s%d.ids", name, i)), s.ids)
+			want := modeltest.Floats(t, z, fmt.Sprintf("%s%d.vectors", name, i))
 			var got []float32
 			switch {
 			case text == "":
@@ -150,6 +146,11 @@ func TestNano(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, em.Tokens, 32)
 				got = em.Vectors
+				em, err = rough.Query(t.Context(), text)
+				require.NoError(t, err)
+				least, mean := cosines([][]float32{want}, [][]float32{em.Vectors}, 128)
+				require.Greater(t, least, 0.97)
+				require.Greater(t, mean, 0.9985)
 			default:
 				for doc, err := range whole.Documents(t.Context(), Texts(Text{Text: text})) {
 					require.NoError(t, err)

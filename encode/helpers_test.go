@@ -1,18 +1,18 @@
 package encode
 
 import (
-	"bufio"
-	"encoding/json"
+	"cmp"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // shared gives the path of real data: in the repository, where the kind, which is
@@ -68,22 +68,12 @@ func load(t testing.TB, name string) *collection {
 			c.qrels[f[0]][f[1]] = int(f[2][0] - '0')
 		}
 	}
-	read := func(file string) (list []Text) {
-		f, err := os.Open(filepath.Join(dir, file))
+	read := func(file string) []Text {
+		list, err := all(JSONL(t.Context(), filepath.Join(dir, file)))
 		require.NoError(t, err)
-		defer f.Close()
-		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, 1<<24)
-		for lines.Scan() {
-			var r struct{ ID, Title, Text string }
-			var m map[string]any
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &m))
-			r.ID, _ = m["_id"].(string)
-			r.Title, _ = m["title"].(string)
-			r.Text, _ = m["text"].(string)
-			list = append(list, Text{ID: r.ID, Title: r.Title, Text: r.Text})
+		for i := range list {
+			list[i].Payload = nil
 		}
-		require.NoError(t, lines.Err())
 		return list
 	}
 	c.docs = read("corpus.jsonl")
@@ -93,6 +83,14 @@ func load(t testing.TB, name string) *collection {
 		}
 	}
 	return c
+}
+
+// short cuts texts to some words: what is encoded does not matter where vectors are compared.
+func short(docs []Text) []Text {
+	for i, d := range docs {
+		docs[i].Text = strings.ToValidUTF8(d.Text[:min(len(d.Text), 200)], "")
+	}
+	return docs
 }
 
 // encoded are the vectors of all documents and queries.
@@ -148,45 +146,28 @@ func maxSim(q, d []float32, dim int) (sum float64) {
 
 // rank gives the ten best documents of each query, and the mean nDCG@10.
 func rank(c *collection, v encoded) (top [][]int, ndcg float64) {
+	gain := func(grades []int) (sum float64) {
+		for r, g := range grades[:min(10, len(grades))] {
+			sum += float64(g) / math.Log2(float64(r)+2)
+		}
+		return sum
+	}
 	for i, q := range c.queries {
-		scores := make([]float64, len(v.docs))
+		scores, order := make([]float64, len(v.docs)), make([]int, len(v.docs))
 		for j, d := range v.docs {
-			scores[j] = math.Inf(-1)
+			order[j], scores[j] = j, math.Inf(-1)
 			if len(d) > 0 {
 				scores[j] = maxSim(v.queries[i], d, v.dim)
 			}
 		}
-		var best []int
-		taken := map[int]bool{}
-		for range min(10, len(scores)) {
-			at := -1
-			for j, s := range scores {
-				if !taken[j] && (at < 0 || s > scores[at]) {
-					at = j
-				}
-			}
-			taken[at] = true
-			best = append(best, at)
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+		best, grades := order[:min(10, len(order))], []int{}
+		for _, j := range best {
+			grades = append(grades, c.qrels[q.ID][c.docs[j].ID])
 		}
-		dcg, ideal := 0.0, 0.0
-		for r, j := range best {
-			dcg += float64(c.qrels[q.ID][c.docs[j].ID]) / math.Log2(float64(r)+2)
-		}
-		var grades []int
-		for _, g := range c.qrels[q.ID] {
-			grades = append(grades, g)
-		}
-		for r := range min(10, len(grades)) {
-			at := r
-			for k := r; k < len(grades); k++ {
-				if grades[k] > grades[at] {
-					at = k
-				}
-			}
-			grades[r], grades[at] = grades[at], grades[r]
-			ideal += float64(grades[r]) / math.Log2(float64(r)+2)
-		}
-		top, ndcg = append(top, best), ndcg+dcg/ideal/float64(len(c.queries))
+		ideal := slices.Sorted(maps.Values(c.qrels[q.ID]))
+		slices.Reverse(ideal)
+		top, ndcg = append(top, best), ndcg+gain(grades)/gain(ideal)/float64(len(c.queries))
 	}
 	return top, ndcg
 }
@@ -199,31 +180,4 @@ func difference(t testing.TB, want, got []float32) (d float64) {
 		d = max(d, math.Abs(float64(want[i])-float64(got[i])))
 	}
 	return d
-}
-
-// arrays is a file of named arrays.
-type arrays interface {
-	Array(name string) (*vectors.Array, error)
-}
-
-func floatsOf(t testing.TB, a arrays, name string) []float32 {
-	t.Helper()
-	array, err := a.Array(name)
-	require.NoError(t, err)
-	x := make([]float32, array.Len())
-	require.NoError(t, array.Float32s(x, 0))
-	return x
-}
-
-func intsOf(t testing.TB, a arrays, name string) []int32 {
-	t.Helper()
-	array, err := a.Array(name)
-	require.NoError(t, err)
-	x := make([]int64, array.Len())
-	require.NoError(t, array.Ints(x, 0))
-	y := make([]int32, len(x))
-	for i, v := range x {
-		y[i] = int32(v)
-	}
-	return y
 }

@@ -199,8 +199,7 @@ func kindOf(err error) error {
 	return err
 }
 
-func (l *local) dim() int { return l.engine.Dim() }
-
+func (l *local) dim() int     { return l.engine.Dim() }
 func (l *local) close() error { return l.engine.Close() }
 
 func (l *local) role(r Role) *modeldir.Role {
@@ -265,7 +264,6 @@ func (l *local) keeps(r Role, s sequence, i int) bool {
 	return i >= s.real || !l.role(r).Skip || !l.skip[s.ids[i]]
 }
 
-// tokens implements backend.
 func (l *local) tokens(r Role, text string) ([]Token, error) {
 	s, err := l.sequence(r, text, true)
 	if err != nil {
@@ -274,7 +272,6 @@ func (l *local) tokens(r Role, text string) ([]Token, error) {
 	return l.named(r, s), nil
 }
 
-// added implements backend.
 func (l *local) added(s sequence) []Token { return l.named(Query, s) }
 
 // named are the tokens of a sequence with places.
@@ -290,13 +287,12 @@ func (l *local) named(r Role, s sequence) []Token {
 	return tokens
 }
 
-// ready implements backend.
 func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
 
 // bytesOfID is about how many bytes of text an id has, and no more.
 const bytesOfID = 4
 
-// ahead implements backend. Where one goroutine makes ids it does so text by text.
+// ahead: Where one goroutine makes ids it does so text by text.
 func (l *local) ahead(c *chunk) (bytes, goroutines int) {
 	if l.threads <= 1 {
 		return 0, 1
@@ -304,14 +300,12 @@ func (l *local) ahead(c *chunk) (bytes, goroutines int) {
 	return bytesOfID * (l.chunk - len(c.batch.IDs)), l.threads
 }
 
-// full implements backend.
 func (l *local) full(c *chunk) bool {
 	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= l.maxTexts()
 }
 
 func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
 
-// joins implements backend.
 func (l *local) joins(batch []*chunk, c *chunk) bool {
 	ids, texts := len(c.batch.IDs), len(c.texts)
 	for _, other := range batch {
@@ -329,7 +323,7 @@ type joined struct {
 	halves  []byte
 }
 
-// compute implements backend. The engine does not know of roles.
+// compute: The engine does not know of roles.
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	d := l.dim()
 	halver, halves := l.engine.(halver)

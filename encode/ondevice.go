@@ -91,10 +91,9 @@ func (s *server) dim() int { return s.c.Dim() }
 
 func (s *server) close() error { return s.c.Close() }
 
-// ready implements backend: the server makes ids of the text.
+// ready: the server makes ids of the text.
 func (s *server) ready(_ Role, text string) (sequence, error) { return sequence{}, utf8Text(text) }
 
-// ahead implements backend.
 func (s *server) ahead(*chunk) (bytes, goroutines int) { return 0, 1 }
 
 // utf8Text refuses what the tokenizers here would refuse too.
@@ -105,16 +104,14 @@ func utf8Text(text string) error {
 	return nil
 }
 
-// full implements backend.
 func (s *server) full(c *chunk) bool { return len(c.texts) >= s.c.Batch() }
 
-// tokens implements backend: the server keeps them to itself.
+// tokens: the server keeps them to itself.
 func (s *server) tokens(_ Role, text string) ([]Token, error) { return nil, utf8Text(text) }
 
-// added implements backend.
 func (s *server) added(sequence) []Token { return nil }
 
-// joins implements backend: a request is of one role.
+// joins: a request is of one role.
 func (s *server) joins(batch []*chunk, c *chunk) bool {
 	n := len(c.texts)
 	for _, other := range batch {
@@ -123,7 +120,6 @@ func (s *server) joins(batch []*chunk, c *chunk) bool {
 	return c.of.role == batch[0].of.role && n <= s.c.Batch()
 }
 
-// compute implements backend.
 func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
 	var texts []string
 	for _, c := range batch {

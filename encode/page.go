@@ -1,7 +1,7 @@
 package encode
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,23 +16,26 @@ import (
 // parsePage reads a page as one text, whose id is the name.
 func parsePage(name string) parser {
 	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-		b, err := io.ReadAll(io.LimitReader(r, maxTextLine+1))
-		switch {
-		case err != nil:
-			return err
-		case len(b) > maxTextLine:
-			return fmt.Errorf("has more than %d bytes", maxTextLine)
-		}
-		if err := errors.Join(ctx.Err(), valid(string(b))); err != nil {
-			return err
-		}
-		t := Text{ID: name}
-		if t.Title, t.Text, err = pageText(bytes.NewReader(bytes.TrimPrefix(b, []byte("\ufeff")))); err != nil {
+		t, err := wholeText(r, name, true)
+		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
 		yield(t, nil)
 		return nil
 	}
+}
+
+// wholeText reads all as one text: a page, or the text as it stands.
+func wholeText(r io.Reader, id string, page bool) (Text, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxTextLine+1))
+	if err == nil && len(b) > maxTextLine {
+		err = fmt.Errorf("has more than %d bytes", maxTextLine)
+	}
+	t := Text{ID: id, Text: strings.TrimPrefix(string(b), "\ufeff")}
+	if err = cmp.Or(err, valid(t.Text)); err == nil && page {
+		t.Title, t.Text, err = pageText(strings.NewReader(t.Text))
+	}
+	return t, err
 }
 
 // Elements whose text nobody reads, and those that a line ends with.

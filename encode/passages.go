@@ -212,51 +212,68 @@ func words(s string) (units []unit) {
 // sentences are those of a part of a text that begins at a byte of it. One that is longer
 // than a passage is taken apart into its words.
 func (p *Parting) sentences(part string, at int) (units []unit) {
-	add := func(lo, hi int) {
-		inside := words(part[lo:hi])
-		if len(inside) == 0 {
-			return
-		}
-		for i := range inside {
-			inside[i].start += at + lo
-			inside[i].end += at + lo
-		}
-		units = append(units, p.whole(part[lo:hi], inside)...)
-	}
 	begin := 0
 	for i := 0; i < len(part); {
 		n, ends := sentenceEnd(part[i:])
 		i += n
-		if !ends {
-			continue
+		if ends || i == len(part) {
+			units = p.add(units, part[begin:i], at+begin)
+			begin = i
 		}
-		add(begin, i)
-		begin = i
 	}
-	add(begin, len(part))
 	return units
 }
 
-// whole is one unit of the words of a text if a passage can have it, or else a unit a word.
-func (p *Parting) whole(text string, words []unit) []unit {
-	weight := len(words)
-	if p.InTokens {
-		weight = p.tokens(text)
-	}
-	if weight <= p.Size {
-		return []unit{{words[0].start, words[len(words)-1].end, weight}}
-	}
-	if p.InTokens {
-		first := words[0].start - strings.IndexFunc(text, func(r rune) bool { return !unicode.IsSpace(r) })
-		for i := range words {
-			words[i].weight = p.tokens(text[words[i].start-first : words[i].end-first])
+// blocks are those of source code: what stands between empty lines and begins without
+// indentation. So a function is one, with the comment above it. One that is longer than a
+// passage is taken apart into its lines, and such a line into its words.
+func (p *Parting) blocks(text string) (units []unit) {
+	flush := func(lo, hi int) {
+		if p.weight(text[lo:hi], len(words(text[lo:hi]))) <= p.Size {
+			units = p.add(units, text[lo:hi], lo)
+			return
+		}
+		for line := range strings.Lines(text[lo:hi]) {
+			units = p.add(units, line, lo)
+			lo += len(line)
 		}
 	}
-	return words
+	begin, at, empty := 0, 0, false
+	for line := range strings.Lines(text) {
+		bare := strings.TrimRight(line, " \t\r\n")
+		if bare != "" && empty && !strings.ContainsRune(" \t)}]", rune(bare[0])) {
+			flush(begin, at)
+			begin = at
+		}
+		empty = bare == ""
+		at += len(line)
+	}
+	flush(begin, at)
+	return units
 }
 
-// tokens is how many tokens a text has; what is no text has as many as bytes.
-func (p *Parting) tokens(text string) int {
+// add appends a part of a text that begins at a byte of it as one unit, if a passage can have
+// it, or else a unit a word.
+func (p *Parting) add(units []unit, part string, at int) []unit {
+	inside := words(part)
+	if len(inside) == 0 {
+		return units
+	}
+	weight := p.weight(part, len(inside))
+	if weight <= p.Size {
+		return append(units, unit{at + inside[0].start, at + inside[len(inside)-1].end, weight})
+	}
+	for _, w := range inside {
+		units = append(units, unit{at + w.start, at + w.end, p.weight(part[w.start:w.end], 1)})
+	}
+	return units
+}
+
+// weight is how much a text of so many words counts. What is no text has as many tokens as bytes.
+func (p *Parting) weight(text string, words int) int {
+	if !p.InTokens {
+		return words
+	}
 	tokens, err := p.Tokenizer.Encode(text)
 	if err != nil {
 		return len(text)

@@ -400,11 +400,11 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			if !d.Type().IsRegular() || hidden {
 				return nil
 			}
-			if !endsInOne(d.Name(), suffixes) {
+			if suffix := strings.ToLower(filepath.Ext(name)); !slices.Contains(suffixes, suffix) {
 				if others++; passedOver != nil {
 					passedOver(name)
 				}
-				advice = cmp.Or(advice, foreignAdvice(strings.ToLower(filepath.Ext(name))))
+				advice = cmp.Or(advice, foreignAdvice(suffix))
 				return nil
 			}
 			read++
@@ -412,26 +412,14 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			if err != nil {
 				return err
 			}
-			info, err := d.Info()
-			if err == nil && info.Size() > maxTextLine {
-				err = &TextError{Path: name, Row: -1, Err: fmt.Errorf("has more than %d bytes", maxTextLine)}
-			}
+			f, err := os.Open(name)
 			if err != nil {
 				return err
 			}
-			b, err := os.ReadFile(name)
+			defer f.Close()
+			t, err := wholeText(f, path.Clean(filepath.ToSlash(rel)), formatOf(name) == FormatHTML)
 			if err != nil {
-				return err
-			}
-			b = bytes.TrimPrefix(b, []byte("\ufeff"))
-			if err := valid(string(b)); err != nil {
-				return &TextError{Path: name, Row: -1, Err: err}
-			}
-			t := Text{ID: path.Clean(filepath.ToSlash(rel)), Text: string(b)}
-			if formatOf(name) == FormatHTML {
-				if t.Title, t.Text, err = pageText(bytes.NewReader(b)); err != nil {
-					return &TextError{Path: name, Row: -1, Err: err}
-				}
+				return inText(name, err)
 			}
 			if !yield(t, nil) {
 				return stopped
@@ -449,13 +437,4 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			yield(Text{}, err)
 		}
 	}
-}
-
-func endsInOne(name string, suffixes []string) bool {
-	for _, s := range suffixes {
-		if strings.HasSuffix(strings.ToLower(name), strings.ToLower(s)) {
-			return true
-		}
-	}
-	return false
 }

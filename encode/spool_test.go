@@ -26,11 +26,11 @@ func TestSpoolChild(t *testing.T) {
 	if path == "" {
 		t.Skip("only as a child")
 	}
-	docs := load(t, "scifact-sample").docs
-	e := open(t, nano(t), &Options{Threads: 1})
+	docs := short(load(t, "scifact-sample").docs)
+	e := chunked(open(t, nano(t), &Options{Threads: 1}), 50)
 	Spool(t.Context(), e, func(yield func(Text, error) bool) {
 		for i, d := range docs {
-			if i == 40 {
+			if i == 2*spoolFlush { // of which some are still in the queue
 				fmt.Println("ready")
 				select {}
 			}
@@ -43,7 +43,7 @@ func TestSpoolChild(t *testing.T) {
 // file is then as if nothing had happened; also where the vectors are in another file.
 func TestSpoolKilled(t *testing.T) {
 	effort.SkipBrief(t, "processes are killed")
-	docs := load(t, "scifact-sample").docs
+	docs := short(load(t, "scifact-sample").docs[:2*spoolFlush+4])
 	e := open(t, nano(t), nil)
 	for _, apart := range []bool{false, true} {
 		if !apart && !effort.Long() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/onnxruntime"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -119,6 +120,11 @@ func TestClosedWhileUsed(t *testing.T) {
 		require.Equal(t, 60, n)
 		_, err = e.Query(t.Context(), "a")
 		require.ErrorIs(t, err, ErrClosed)
+		_, err = e.Tokenize(Query, "a")
+		require.ErrorIs(t, err, ErrClosed)
+		for _, err := range e.Documents(t.Context(), Texts(nil...)) {
+			require.ErrorIs(t, err, ErrClosed)
+		}
 	}
 }
 
@@ -127,18 +133,6 @@ func make60() (list []Text) {
 		list = append(list, Text{Text: "cells"})
 	}
 	return list
-}
-
-func TestClosed(t *testing.T) {
-	e := open(t, nano(t), nil)
-	require.NoError(t, e.Close())
-	_, err := e.Query(t.Context(), "a")
-	require.ErrorIs(t, err, ErrClosed)
-	_, err = e.Tokenize(Query, "a")
-	require.ErrorIs(t, err, ErrClosed)
-	for _, err := range e.Documents(t.Context(), Texts(nil...)) {
-		require.ErrorIs(t, err, ErrClosed)
-	}
 }
 
 // TestNoGoroutineStays once a stream has ended, or was left.
@@ -197,6 +191,9 @@ func TestIDsByManyGoroutines(t *testing.T) {
 // the model: not on threads, chunks, order or company.
 func TestSameBytes(t *testing.T) {
 	c := load(t, "scifact-sample")
+	if !effort.Long() {
+		c.docs = short(c.docs)
+	}
 	c.docs = append(c.docs[:8:8], Text{ID: "empty"}, Text{ID: "short", Text: "cells"})
 	bits := func(x []float32) []uint32 {
 		b := make([]uint32, len(x))

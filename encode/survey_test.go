@@ -68,15 +68,6 @@ func TestSurveyNoticesChanges(t *testing.T) {
 	require.Equal(t, texts[:1], got)
 }
 
-func TestUnknownSuffix(t *testing.T) {
-	path := write(t, t.TempDir(), "a.unknown", `{"id": "1", "text": "x"}`)
-	_, err := all((&Reader{Format: ""}).Texts(t.Context(), path))
-	require.ErrorIs(t, err, ErrSuffix)
-	got, err := all((&Reader{Format: FormatJSONL}).Texts(t.Context(), path))
-	require.NoError(t, err)
-	require.Equal(t, []Text{{ID: "1", Text: "x"}}, got)
-}
-
 func TestTexts(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
@@ -103,7 +94,10 @@ func TestTexts(t *testing.T) {
 	got, err := all((&Reader{Format: ""}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "x"}, {}, {Text: "y"}}, got)
-	got, err = all((&Reader{Format: FormatJSONL}).Texts(t.Context(), write(t, dir, "b.txt", `{"text": "x"}`)))
+	path = write(t, dir, "b.unknown", `{"text": "x"}`)
+	_, err = all((&Reader{}).Texts(t.Context(), path))
+	require.ErrorIs(t, err, ErrSuffix)
+	got, err = all((&Reader{Format: FormatJSONL}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{{Text: "x"}}, got)
 	for _, f := range Formats() {

@@ -222,7 +222,7 @@ func TestFaultsStayWithTheirCall(t *testing.T) {
 // first, it gives those.
 func TestHalvesOfDevices(t *testing.T) {
 	d := &nativetest.Device{Tokens: 700}
-	docs := append(load(t, "scifact-sample").docs[:effort.Cases(5, 12):effort.Cases(5, 12)], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
+	docs := append(load(t, "scifact-sample").docs[:effort.Cases(3, 12):effort.Cases(3, 12)], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
 	open := func(o Options) *Encoder { return open(t, nano(t), &o) }
 	onProcessor, onDevice := open(Options{Threads: 2}), open(Options{Threads: 2, On: d})
 	spooled := func(e *Encoder, o *SpoolOptions) (all []vectors.Document, vectors int64) {

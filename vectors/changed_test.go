@@ -15,8 +15,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
 )
 
-// collections are complete sets of files, one of each form, of 3 documents.
-func collections(t *testing.T) map[string]Files {
+// collections make complete sets of files, one of each form, of 3 documents.
+func collections(t *testing.T) map[string]func() Files {
 	t.Helper()
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -29,14 +29,24 @@ func collections(t *testing.T) map[string]Files {
 	tensor := safetensorsBytes(`{"vectors":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}}`, f32Bytes(values...))
 	ids := text("a\nb\nc\n")
 	objects := text(`{"_id":"c"}` + "\n" + `{"_id":"a"}` + "\n" + `{"_id":"b"}` + "\n")
-	return map[string]Files{
-		"npy and all": {Vectors: file("r.npy", npyBytes(t, "<f4", []int{6, 1}, values...)), Lengths: file("r.txt", text("1\n2\n3\n")),
-			IDs: file("r.ids", ids), Payload: file("r.jsonl", objects)},
-		"masked":      {Vectors: file("m.npy", array), Mask: file("mask.npy", npyInts(t, "|b1", []int{3, 2}, 1, 0, 1, 1, 1, 0))},
-		"npz":         {Vectors: file("z.npz", zipBytes(t, stored("vectors.npy", array))), IDs: file("z.json", text(`["a","b","c"]`))},
-		"safetensors": {Vectors: file("s.safetensors", tensor), IDs: file("s.npy", npyInts(t, "<i4", []int{3}, 3, 4, 5))},
-		"jsonl": {Vectors: file("l.jsonl", text(`{"id":"a","vectors":[[1]]}`+"\n"+`{"id":"b","vectors":[[2]]}`+"\n"+`{"id":"c","vectors":[[3]]}`+"\n")),
-			Payload: file("l-payload.jsonl", objects)},
+	return map[string]func() Files{
+		"npy and all": func() Files {
+			return Files{Vectors: file("r.npy", npyBytes(t, "<f4", []int{6, 1}, values...)), Lengths: file("r.txt", text("1\n2\n3\n")),
+				IDs: file("r.ids", ids), Payload: file("r.jsonl", objects)}
+		},
+		"masked": func() Files {
+			return Files{Vectors: file("m.npy", array), Mask: file("mask.npy", npyInts(t, "|b1", []int{3, 2}, 1, 0, 1, 1, 1, 0))}
+		},
+		"npz": func() Files {
+			return Files{Vectors: file("z.npz", zipBytes(t, stored("vectors.npy", array))), IDs: file("z.json", text(`["a","b","c"]`))}
+		},
+		"safetensors": func() Files {
+			return Files{Vectors: file("s.safetensors", tensor), IDs: file("s.npy", npyInts(t, "<i4", []int{3}, 3, 4, 5))}
+		},
+		"jsonl": func() Files {
+			lines := `{"id":"a","vectors":[[1]]}` + "\n" + `{"id":"b","vectors":[[2]]}` + "\n" + `{"id":"c","vectors":[[3]]}` + "\n"
+			return Files{Vectors: file("l.jsonl", text(lines)), Payload: file("l-payload.jsonl", objects)}
+		},
 	}
 }
 
@@ -81,11 +91,11 @@ func appendTo(path, s string) error {
 // A file of a collection that changes, before a pass or within it, ends the pass
 // with an error that names it, whichever file it is.
 func TestFilesThatChange(t *testing.T) {
-	for kind := range collections(t) {
+	for kind, build := range collections(t) {
 		for part := range 5 {
 			for what, change := range changes {
 				for _, within := range []bool{false, true} {
-					files := collections(t)[kind]
+					files := build()
 					path := []string{files.Vectors, files.Lengths, files.Mask, files.IDs, files.Payload}[part]
 					if path == "" {
 						continue
@@ -117,7 +127,7 @@ func TestFilesThatChange(t *testing.T) {
 // An object is never given to another document, even if the times and the size of
 // the file tell nothing.
 func TestPayloadOfAnother(t *testing.T) {
-	files := collections(t)["npy and all"]
+	files := collections(t)["npy and all"]()
 	s := open(t, files)
 	p, err := OpenPayloads(context.Background(), files.Payload)
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package vectors
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"sort"
@@ -17,23 +16,18 @@ type concatSource struct {
 	numbers bool // ids are row numbers of the whole
 }
 
-// named is a source that knows its file; numbered one that knows whether its
-// ids are mere row numbers.
-type (
-	named    interface{ name() string }
-	numbered interface{ numbered() bool }
-)
-
+// nameOf is the file of a source, if it knows it.
 func nameOf(s Source, i int) string {
-	if n, ok := s.(named); ok {
+	if n, ok := s.(interface{ name() string }); ok {
 		return n.name()
 	}
 	return fmt.Sprintf("source %d", i)
 }
 
+// isNumbered reports whether the ids of a source are row numbers.
 func isNumbered(s Source) bool {
-	n, ok := s.(numbered)
-	return ok && n.numbered()
+	n, ok := s.(interface{ Numbered() bool })
+	return ok && n.Numbered()
 }
 
 // Concat is several collections one after another; its Close closes them all.
@@ -111,15 +105,10 @@ func (c *concatSource) name() string {
 	return fmt.Sprintf("%d sources", len(c.sources))
 }
 
-func (c *concatSource) numbered() bool { return c.numbers }
+// Numbered reports whether ids are row numbers.
+func (c *concatSource) Numbered() bool { return c.numbers }
 
-func (c *concatSource) Close() error {
-	var errs []error
-	for _, s := range c.sources {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
-}
+func (c *concatSource) Close() error { return closeAll(c.sources) }
 
 func (c *concatSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {

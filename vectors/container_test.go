@@ -197,8 +197,8 @@ func TestBadArchives(t *testing.T) {
 func TestTruncatedArchives(t *testing.T) {
 	for _, name := range []string{"stored.npz", "deflated.npz", "ragged.safetensors", "padded.safetensors"} {
 		whole := readFile(t, filepath.Join("testdata", name))
+		path := filepath.Join(t.TempDir(), "cut"+filepath.Ext(name))
 		for n := range len(whole) {
-			path := filepath.Join(t.TempDir(), "cut"+filepath.Ext(name))
 			require.NoError(t, os.WriteFile(path, whole[:n], 0o644))
 			_, err := Open(context.Background(), Files{Vectors: path})
 			require.ErrorIs(t, err, ErrFormat, n)

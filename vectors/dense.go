@@ -2,9 +2,11 @@ package vectors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -120,11 +122,7 @@ func (s *denseSource) start(i int) int {
 }
 
 func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, s.docs(ctx, from, to))
-}
-
-func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
+	return s.files.guard(from, func(yield func(Document, error) bool) {
 		// The buffers are borrowed, so that a loop inside a loop gets its own.
 		floats, masks, payload := s.floats, s.masks, []byte(nil)
 		s.floats, s.masks = nil, nil
@@ -159,27 +157,21 @@ func (s *denseSource) docs(ctx context.Context, from, to int) iter.Seq2[Document
 			}
 			return doc, err
 		})
-	}
+	})
 }
 
 // read fetches the rows, and the mask, of documents from to end.
 func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
 	first := s.start(from)
 	rows := s.start(end) - first
-	if cap(floats) < rows*s.dim {
-		floats = make([]float32, rows*s.dim)
-	}
-	floats = floats[:rows*s.dim]
+	floats = slices.Grow(floats[:0], rows*s.dim)[:rows*s.dim]
 	if err := s.vec.Float32s(floats, first*s.dim); err != nil {
 		return floats, masks, err
 	}
 	if s.mask == nil {
 		return floats, masks, nil
 	}
-	if cap(masks) < rows {
-		masks = make([]int64, rows)
-	}
-	masks = masks[:rows]
+	masks = slices.Grow(masks[:0], rows)[:rows]
 	return floats, masks, s.mask.Ints(masks, first)
 }
 
@@ -201,13 +193,10 @@ func (s *denseSource) keep(tokens []float32, mask []int64, i int) []float32 {
 	return tokens[:n]
 }
 
-// closeAll closes them all and answers with the first error.
-func closeAll(closers []io.Closer) error {
-	var first error
+func closeAll[C io.Closer](closers []C) error {
+	var errs []error
 	for _, c := range closers {
-		if err := c.Close(); first == nil {
-			first = err
-		}
+		errs = append(errs, c.Close())
 	}
-	return first
+	return errors.Join(errs...)
 }

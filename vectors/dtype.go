@@ -28,47 +28,47 @@ const (
 	kindBF16
 )
 
-// kinds maps NumPy's type codes, without the byte order, to kinds.
-var kinds = map[string]kind{
-	"b1": kindBool,
-	"i1": kindI8, "i2": kindI16, "i4": kindI32, "i8": kindI64,
-	"u1": kindU8, "u2": kindU16, "u4": kindU32, "u8": kindU64,
-	"f2": kindF16, "f4": kindF32, "f8": kindF64,
+// kindNames has the names that NumPy, without the byte order, and safetensors have for a kind,
+// and the bytes of an element.
+type kindNames struct {
+	numpy, safetensors string
+	size               int
+}
+
+var kinds = [...]kindNames{
+	kindBool: {"b1", "BOOL", 1},
+	kindI8:   {"i1", "I8", 1}, kindI16: {"i2", "I16", 2}, kindI32: {"i4", "I32", 4}, kindI64: {"i8", "I64", 8},
+	kindU8: {"u1", "U8", 1}, kindU16: {"u2", "U16", 2}, kindU32: {"u4", "U32", 4}, kindU64: {"u8", "U64", 8},
+	kindF16: {"f2", "F16", 2}, kindF32: {"f4", "F32", 4}, kindF64: {"f8", "F64", 8},
+	kindBF16: {"", "BF16", 2},
+}
+
+// kindOf is the first kind, if there is one, whose names are right.
+func kindOf(right func(kindNames) bool) (kind, bool) {
+	i := slices.IndexFunc(kinds[1:], right) + 1
+	return kind(i), i > 0
+}
+
+func safetensorsKind(name string) (kind, bool) {
+	return kindOf(func(k kindNames) bool { return k.safetensors == name })
 }
 
 // size is the number of bytes of an element.
-func (k kind) size() int {
-	switch k {
-	case kindBool, kindI8, kindU8:
-		return 1
-	case kindI16, kindU16, kindF16, kindBF16:
-		return 2
-	case kindI32, kindU32, kindF32:
-		return 4
-	}
-	return 8
-}
+func (k kind) size() int { return kinds[k].size }
 
 func (k kind) isFloat() bool { return k >= kindF16 }
 
 // dtype is the normalised name: NumPy's, or bf16, which NumPy does not have.
 func (k kind) dtype(big bool) string {
-	if k == kindBF16 {
-		return "bf16"
-	}
-	order := "<"
 	switch {
+	case k == kindBF16:
+		return "bf16"
 	case k.size() == 1:
-		order = "|"
+		return "|" + kinds[k].numpy
 	case big:
-		order = ">"
+		return ">" + kinds[k].numpy
 	}
-	for code, c := range kinds {
-		if c == k {
-			return order + code
-		}
-	}
-	return order + "?"
+	return "<" + kinds[k].numpy
 }
 
 // parseDtype reads a NumPy type string such as <f2, >i8 or |u1. One-byte
@@ -78,7 +78,7 @@ func parseDtype(s string) (k kind, big bool, err error) {
 		return 0, false, fmt.Errorf("type %.40q is not known", s)
 	}
 	order, code := s[0], s[1:]
-	k, ok := kinds[code]
+	k, ok := kindOf(func(k kindNames) bool { return k.numpy == code })
 	switch {
 	case order == '<' || order == '>' || order == '|':
 	default:

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
-	"strconv"
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/registry"
@@ -48,7 +48,7 @@ func suffixes() string {
 }
 
 // openRegistered opens a collection whose vectors are of a registered format.
-func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (_ Source, err error) {
+func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (Source, error) {
 	if files.Lengths != "" || files.Mask != "" {
 		return nil, faultf(files.Vectors, ErrShape, "documents of %s have lengths of their own: lengths and mask are for arrays", f.Name)
 	}
@@ -56,78 +56,44 @@ func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (_ 
 	if err != nil {
 		return nil, err
 	}
-	s := &overlaid{Source: src, in: in}
-	defer func() {
-		if err != nil {
-			s.Close()
+	s := &overlaid{source: source{path: files.Vectors, files: in, closers: []io.Closer{src}}, under: src}
+	if !isNumbered(src) && files.IDs == "" {
+		s.ids = make([]string, src.Len())
+		for i := range s.ids {
+			s.ids[i] = src.ID(i)
 		}
-	}()
-	if files.IDs != "" {
-		if s.ids, err = in.readIDs(ctx, files.IDs, wantedIDs{n: src.Len(), file: files.Vectors}); err != nil {
-			return nil, err
-		}
-		s.ids = notNil(s.ids)
 	}
-	if files.Payload != "" {
-		ids := s.ids
-		if ids == nil && !s.numbered() {
-			ids = make([]string, src.Len())
-			for i := range ids {
-				ids[i] = src.ID(i)
-			}
-		}
-		if s.payload, err = in.openPayloads(ctx, files.Payload, src.Len(), ids); err != nil {
-			return nil, err
-		}
+	if err := s.openBeside(ctx, files, src.Len()); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
 // overlaid is a source with the ids and the payload of other files.
 type overlaid struct {
-	Source
-	in      *inputs
-	ids     []string  // nil: those of the source
-	payload *payloads // nil: that of the source
+	source
+	under Source
 }
 
-func (s *overlaid) ID(i int) string {
-	if s.ids == nil {
-		return s.Source.ID(i)
-	}
-	return s.ids[i]
-}
-
-func (s *overlaid) numbered() bool {
-	if s.ids != nil {
-		return false
-	}
-	n, ok := s.Source.(interface{ Numbered() bool })
-	return ok && n.Numbered()
-}
-
-func (s *overlaid) Close() error {
-	err := s.Source.Close()
-	if s.payload != nil {
-		err = errors.Join(err, s.payload.Close())
-	}
-	return err
-}
+func (s *overlaid) Dim() int       { return s.under.Dim() }
+func (s *overlaid) Len() int       { return s.under.Len() }
+func (s *overlaid) Rows(i int) int { return s.under.Rows(i) }
 
 func (s *overlaid) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.in.guard(from, func(yield func(Document, error) bool) {
+	return s.files.guard(from, func(yield func(Document, error) bool) {
 		var payload []byte
 		i := from
-		for doc, err := range s.Source.Docs(ctx, from, to) {
-			if err == nil {
-				doc.ID = s.ID(i)
-				if s.payload != nil {
-					doc.Payload, payload, err = s.payload.get(payload, i)
-				}
-			}
+		for doc, err := range s.under.Docs(ctx, from, to) {
 			if err != nil {
-				yield(Document{}, inFile(err, "", i, -1, s.idOrRow(i)))
+				yield(Document{}, err)
 				return
+			}
+			doc.ID = s.ID(i)
+			if s.payload != nil {
+				if doc.Payload, payload, err = s.payload.get(payload, i); err != nil {
+					yield(Document{}, inFile(err, "", i, -1, doc.ID))
+					return
+				}
 			}
 			if !yield(doc, nil) {
 				return
@@ -135,11 +101,4 @@ func (s *overlaid) Docs(ctx context.Context, from, to int) iter.Seq2[Document, e
 			i++
 		}
 	})
-}
-
-func (s *overlaid) idOrRow(i int) string {
-	if i < 0 || i >= s.Len() {
-		return strconv.Itoa(i)
-	}
-	return s.ID(i)
 }

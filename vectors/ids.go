@@ -77,31 +77,18 @@ func ReadIDList(ctx context.Context, path string) ([]string, error) {
 
 func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, error) {
 	in := new(inputs)
-	ids, err := in.readIDsFrom(path, want, func(path string) (io.ReadCloser, error) { return in.stream(ctx, path) })
+	ids, err := in.readIDs(ctx, path, want)
 	if err == nil {
 		err = in.check()
 	}
 	if err != nil {
 		return nil, in.blame(err)
 	}
-	return notNil(ids), nil
+	return ids, nil
 }
 
+// readIDs reads ids in any form.
 func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
-	return in.readIDsFrom(path, want, func(path string) (io.ReadCloser, error) {
-		f, _, err := in.open(path)
-		if err != nil {
-			return nil, err
-		}
-		return struct {
-			io.Reader
-			io.Closer
-		}{untilDone{ctx, f}, f}, nil
-	})
-}
-
-// readIDsFrom reads ids in any form; text opens a file of lines.
-func (in *inputs) readIDsFrom(path string, want wantedIDs, text func(string) (io.ReadCloser, error)) ([]string, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".npy":
 		a, err := in.openNPY(path)
@@ -120,7 +107,7 @@ func (in *inputs) readIDsFrom(path string, want wantedIDs, text func(string) (io
 		defer f.Close()
 		return parseIDList(f, path, want)
 	}
-	f, err := text(path)
+	f, err := in.stream(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +118,7 @@ func (in *inputs) readIDsFrom(path string, want wantedIDs, text func(string) (io
 // parseIDs reads one id a line.
 func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	lines := newLineReader(r, MaxIDBytes+2)
-	var ids []string
+	ids := []string{} // not nil: an empty list
 	seen := idSet{}
 	for {
 		text, _, err := lines.line()
@@ -164,7 +151,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 
 // parseIDList reads a JSON list of strings or integers.
 func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
-	var ids []string
+	ids := []string{}
 	seen := idSet{}
 	err := jsonList(r, func(i int, raw []byte) error {
 		id, err := jsonID(raw)

@@ -182,11 +182,7 @@ func (s *jsonlSource) Len() int       { return len(s.docs) }
 func (s *jsonlSource) Rows(i int) int { return s.docs[i].rows }
 
 func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, s.docsOf(ctx, from, to))
-}
-
-func (s *jsonlSource) docsOf(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
+	return s.files.guard(from, func(yield func(Document, error) bool) {
 		// The buffers are borrowed, so that a loop inside a loop gets its own.
 		line, tokens, payload := s.line, s.tokens, []byte(nil)
 		s.line, s.tokens = nil, nil
@@ -206,7 +202,7 @@ func (s *jsonlSource) docsOf(ctx context.Context, from, to int) iter.Seq2[Docume
 			doc.Tokens = tokens
 			return doc, err
 		})
-	}
+	})
 }
 
 // parse reads the numbers of a line, and its payload where no file of payloads

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // The functions here walk JSON text in place. Structure is found by hand, as
@@ -161,42 +162,10 @@ func jsonString(raw []byte) (string, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return "", fmt.Errorf("%w: %v", ErrFormat, err)
 	}
-	if loneSurrogate(raw) {
+	if jsontext.LoneSurrogate(raw) >= 0 { // U+FFFD, as of other halves
 		return "", fmt.Errorf("%w: string %s has one half of a surrogate pair, which is no character", ErrFormat, excerpt(raw))
 	}
 	return s, nil
-}
-
-// loneSurrogate finds a \ud800 to \udfff in a valid JSON string that is not half
-// of a pair. encoding/json makes U+FFFD of it, and so the same of several.
-func loneSurrogate(raw []byte) bool {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++
-		r := escaped(raw[i:])
-		if !utf16.IsSurrogate(r) {
-			continue
-		}
-		if i+5 >= len(raw) || raw[i+5] != '\\' || utf16.DecodeRune(r, escaped(raw[i+6:])) == utf8.RuneError {
-			return true
-		}
-		i += 10
-	}
-	return false
-}
-
-// escaped is the code of the uXXXX that b begins with, or −1.
-func escaped(b []byte) rune {
-	if len(b) < 5 || b[0] != 'u' {
-		return -1
-	}
-	v, err := strconv.ParseUint(string(b[1:5]), 16, 16)
-	if err != nil {
-		return -1
-	}
-	return rune(v)
 }
 
 // jsonID reads an id: a string, or an integer, which is taken as its digits.
@@ -205,7 +174,7 @@ func jsonID(raw []byte) (string, error) {
 		if !utf8.Valid(raw) {
 			return "", fmt.Errorf("%w: is not UTF-8", ErrID)
 		}
-		if loneSurrogate(raw) {
+		if jsontext.LoneSurrogate(raw) >= 0 {
 			return "", fmt.Errorf("%w: %s has one half of a surrogate pair, which is no character", ErrID, excerpt(raw))
 		}
 		s, err := jsonString(raw)

@@ -17,7 +17,7 @@ func intsOf(a *Array) ([]int64, error) {
 	if a.kind.isFloat() || len(a.Shape) != 1 {
 		return nil, faultf(a.path, ErrShape, "%s %s, want one row of integers", a.Dtype, shapeString(a.Shape))
 	}
-	var all []int64
+	all := []int64{} // not nil: an empty list
 	block := make([]int64, min(a.n, 8192))
 	for at := 0; at < a.n; at += len(block) {
 		block = block[:min(len(block), a.n-at)]
@@ -56,7 +56,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 
 func parseLengths(r io.Reader, path string) ([]int64, error) {
 	lines := newLineReader(r, 64)
-	var lengths []int64
+	lengths := []int64{}
 	for {
 		text, _, err := lines.line()
 		if errors.Is(err, io.EOF) {
@@ -74,7 +74,7 @@ func parseLengths(r io.Reader, path string) ([]int64, error) {
 }
 
 func parseLengthList(r io.Reader, path string) ([]int64, error) {
-	var lengths []int64
+	lengths := []int64{}
 	err := jsonList(r, func(i int, raw []byte) error {
 		v, err := parseLength(string(raw))
 		lengths = append(lengths, v)

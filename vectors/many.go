@@ -68,11 +68,7 @@ func (s *manySource) Rows(i int) int {
 }
 
 func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, s.docs(ctx, from, to))
-}
-
-func (s *manySource) docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
+	return s.files.guard(from, func(yield func(Document, error) bool) {
 		// Borrowed, so that a loop inside a loop gets its own.
 		floats, payload := s.floats, []byte(nil)
 		s.floats = nil
@@ -92,5 +88,5 @@ func (s *manySource) docs(ctx context.Context, from, to int) iter.Seq2[Document,
 			}
 			return doc, err
 		})
-	}
+	})
 }

@@ -29,23 +29,23 @@ type Mapped struct {
 	memory *files.Mapping
 }
 
-// Map maps the vectors of a source, of which they are read by nobody else meanwhile. It
-// is nil where they do not lie in a file as one array of 16-bit or 32-bit floats in the
-// byte order of this processor, or have a mask, or cannot be mapped. Close it before the source.
-func Map(s Source) (*Mapped, error) {
+// Map maps the vectors of a source. It is nil where they do not lie in a file as one array of
+// 16-bit or 32-bit floats in the byte order of this processor, or have a mask, or cannot be
+// mapped: they are read then. Close it before the source.
+func Map(s Source) *Mapped {
 	d, ok := s.(*denseSource)
 	if !ok || d.mask != nil || d.Dim() == 0 {
-		return nil, nil
+		return nil
 	}
 	f, ok := d.vec.r.(*os.File)
 	size := int64(d.vec.kind.size())
 	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	if !ok || d.vec.big || !little || d.vec.off%size != 0 || d.vec.kind != kindF32 && d.vec.kind != kindF16 && d.vec.kind != kindBF16 {
-		return nil, nil
+		return nil
 	}
 	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)
-	if err != nil { // there is no room for it, or the file's system maps nothing: it is read then
-		return nil, nil
+	if err != nil {
+		return nil
 	}
 	m := &Mapped{Dim: d.dim, Starts: d.starts, Rows: d.kept, Brain: d.vec.kind == kindBF16, ids: d.ID, files: d.files, path: d.vec.path, memory: memory}
 	if m.Starts == nil {
@@ -60,7 +60,7 @@ func Map(s Source) (*Mapped, error) {
 	} else {
 		m.U16 = unsafe.Slice((*uint16)(first), d.vec.n)
 	}
-	return m, nil
+	return m
 }
 
 // Span is the rows lo to hi (exclusive) of document i.

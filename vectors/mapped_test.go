@@ -44,8 +44,7 @@ func TestMap(t *testing.T) {
 			s, err := vectors.Open(ctx, files)
 			require.NoError(t, err)
 			defer s.Close()
-			m, err := vectors.Map(s)
-			require.NoError(t, err)
+			m := vectors.Map(s)
 			require.Equal(t, c.mapped, m != nil)
 			if m == nil {
 				return
@@ -90,8 +89,7 @@ func TestMapSafetensors(t *testing.T) {
 	s, err := vectors.Open(ctx, vectors.Files{Vectors: path})
 	require.NoError(t, err)
 	defer s.Close()
-	m, err := vectors.Map(s)
-	require.NoError(t, err)
+	m := vectors.Map(s)
 	defer m.Close()
 	require.True(t, m.Brain)
 	require.Equal(t, values, m.U16)
@@ -118,8 +116,7 @@ func TestMapFaults(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, content, 0o666))
 		s, err := vectors.Open(ctx, vectors.Files{Vectors: path})
 		require.NoError(t, err)
-		m, err := vectors.Map(s)
-		require.NoError(t, err)
+		m := vectors.Map(s)
 		require.NoError(t, m.Check(ctx, 0, 19999))
 		err = m.Check(ctx, 0, 20000)
 		require.ErrorIs(t, err, vectors.ErrValue)
@@ -139,7 +136,5 @@ func TestMapFaults(t *testing.T) {
 	}
 	s, err := vectors.FromDocuments(1, []vectors.Document{{Tokens: []float32{1}}})
 	require.NoError(t, err)
-	m, err := vectors.Map(s)
-	require.NoError(t, err)
-	require.Nil(t, m)
+	require.Nil(t, vectors.Map(s))
 }

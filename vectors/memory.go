@@ -75,8 +75,10 @@ func (s *memorySource) ID(i int) string {
 	return s.docs[i].ID
 }
 
-func (s *memorySource) name() string   { return "documents in memory" }
-func (s *memorySource) numbered() bool { return s.numbers }
+func (s *memorySource) name() string { return "documents in memory" }
+
+// Numbered reports whether ids are row numbers.
+func (s *memorySource) Numbered() bool { return s.numbers }
 func (s *memorySource) Close() error   { return nil }
 
 func (s *memorySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {

@@ -177,22 +177,6 @@ func TestNPYHeaders(t *testing.T) {
 	}
 }
 
-// Data may begin at any offset: headers of every length read alike.
-func TestOddDataOffset(t *testing.T) {
-	for pad := range 70 {
-		h := "{'descr': '>f8', 'fortran_order': False, 'shape': (2,), }" + strings.Repeat(" ", pad) + "\n"
-		var data []byte
-		data = binary.BigEndian.AppendUint64(data, math.Float64bits(1.5))
-		data = binary.BigEndian.AppendUint64(data, math.Float64bits(-3))
-		b := rawNPY(h, data)
-		n, err := NewNPY(bytes.NewReader(b), int64(len(b)), "x.npy")
-		require.NoError(t, err)
-		var got [2]float32
-		require.NoError(t, n.Float32s(got[:], 0))
-		require.Equal(t, [2]float32{1.5, -3}, got)
-	}
-}
-
 func TestElementAccess(t *testing.T) {
 	b := npyInts(t, "<i4", []int{4}, 1, -2, 3, 1<<31-1)
 	n, err := NewNPY(bytes.NewReader(b), int64(len(b)), "x.npy")

@@ -88,14 +88,6 @@ func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err err
 	return s, nil
 }
 
-// notNil keeps ids that were given, but are none, apart from no ids.
-func notNil(ids []string) []string {
-	if ids == nil {
-		return []string{}
-	}
-	return ids
-}
-
 // source is what sources that read from files have in common.
 type source struct {
 	path    string
@@ -105,8 +97,10 @@ type source struct {
 	closers []io.Closer
 }
 
-func (s *source) name() string   { return s.path }
-func (s *source) numbered() bool { return s.ids == nil }
+func (s *source) name() string { return s.path }
+
+// Numbered reports whether ids are row numbers.
+func (s *source) Numbered() bool { return s.ids == nil }
 
 func (s *source) ID(i int) string {
 	if s.ids == nil {
@@ -127,7 +121,6 @@ func (s *source) openBeside(ctx context.Context, files Files, n int) (err error)
 		if s.ids, err = s.files.readIDs(ctx, files.IDs, wantedIDs{n: n, file: s.path}); err != nil {
 			return err
 		}
-		s.ids = notNil(s.ids)
 	}
 	if files.Payload == "" {
 		return nil
@@ -195,7 +188,6 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 		if s.ids, err = idsOfArray(p.ids, wantedIDs{n: s.n, file: p.vec.path}); err != nil {
 			return nil, err
 		}
-		s.ids = notNil(s.ids)
 	}
 	err = s.openBeside(ctx, files, s.n)
 	p.closers = s.closers
@@ -225,9 +217,6 @@ func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengt
 		return []int64{int64(p.vec.Shape[0])}, p.vec.path, nil
 	default:
 		return nil, "", nil
-	}
-	if lengths == nil {
-		lengths = []int64{}
 	}
 	return lengths, path, err
 }

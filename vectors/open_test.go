@@ -319,12 +319,6 @@ func TestPayloads(t *testing.T) {
 	got = all(t, open(t, Files{Vectors: lines, Payload: corpus}))
 	require.Equal(t, `{"id":"a","title":"\u0041"}`, string(got[0].Payload))
 	require.Nil(t, got[1].Payload)
-	// A file that is cut while it is open is an error.
-	s := open(t, Files{Vectors: docs, Payload: corpus})
-	require.NoError(t, os.Truncate(corpus, 10))
-	_, err := collect(s, 0, 1)
-	require.ErrorIs(t, err, ErrChanged)
-	require.ErrorContains(t, err, corpus)
 }
 
 func TestConcat(t *testing.T) {

@@ -14,15 +14,6 @@ import (
 // 100 MB, for models of many thousand tensors.
 const maxSafetensorsHeader = 16 << 20
 
-// safetensorsKinds maps type names to kinds; tensors of other types are in
-// the file's list but cannot be read.
-var safetensorsKinds = map[string]kind{
-	"BOOL": kindBool,
-	"I8":   kindI8, "I16": kindI16, "I32": kindI32, "I64": kindI64,
-	"U8": kindU8, "U16": kindU16, "U32": kindU32, "U64": kindU64,
-	"F16": kindF16, "BF16": kindBF16, "F32": kindF32, "F64": kindF64,
-}
-
 // Safetensors is a file of named tensors, little-endian and row-major
 // (huggingface.co/docs/safetensors).
 type Safetensors struct {
@@ -140,7 +131,7 @@ func parseTensor(value []byte) (t tensorInfo, err error) {
 			return t, fmt.Errorf("length %d in its shape", d)
 		}
 	}
-	if k, known := safetensorsKinds[t.dtype]; known {
+	if k, known := safetensorsKind(t.dtype); known {
 		n, ok := elements(t.shape, k.size())
 		if !ok {
 			return t, fmt.Errorf("shape %s is more than any file can hold", shapeString(t.shape))
@@ -188,7 +179,7 @@ func (s *Safetensors) Array(name string) (*Array, error) {
 		return nil, faultf(s.path, ErrFormat, "has no tensor named %q", name)
 	}
 	label := fmt.Sprintf("%s[%.80s]", s.path, name)
-	k, ok := safetensorsKinds[t.dtype]
+	k, ok := safetensorsKind(t.dtype)
 	if !ok {
 		return nil, faultf(label, ErrFormat, "type %.40q is not read", t.dtype)
 	}

@@ -391,6 +391,9 @@ func (s *Spool) Flush() error {
 // Tokens is the number of token vectors of all documents.
 func (s *Spool) Tokens() int64 { return s.tokens }
 
+// HasPayload reports whether a document of the spool has one.
+func (s *Spool) HasPayload() bool { return s.payload }
+
 // Dim implements [Source].
 func (s *Spool) Dim() int {
 	if s.tokens == 0 {
@@ -420,32 +423,21 @@ func (s *Spool) name() string {
 	return s.o.Path
 }
 
-func (s *Spool) numbered() bool { return s.ids == nil }
+// Numbered reports whether ids are row numbers.
+func (s *Spool) Numbered() bool { return s.ids == nil }
 
 // Docs implements [Source]. Records are checked again as they are read.
 func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if err := checkRange(s.o.Path, from, to, len(s.at)); err != nil {
-			yield(Document{}, err)
-			return
-		}
 		if err := s.Flush(); err != nil {
 			yield(Document{}, err)
 			return
 		}
-		for i := from; i < to; i++ {
-			doc, err := s.doc(ctx, i)
-			if !yield(doc, err) || err != nil {
-				return
-			}
-		}
+		eachDocument(ctx, s.o.Path, from, to, len(s.at), yield, s.doc)
 	}
 }
 
-func (s *Spool) doc(ctx context.Context, i int) (Document, error) {
-	if err := ctx.Err(); err != nil {
-		return Document{}, err
-	}
+func (s *Spool) doc(i int) (Document, error) {
 	if err := s.usable(); err != nil {
 		return Document{}, err
 	}
@@ -463,18 +455,13 @@ func (s *Spool) doc(ctx context.Context, i int) (Document, error) {
 		}
 		return Document{}, inFile(cause(err), s.o.Path, i, -1, id)
 	}
-	doc := Document{ID: id}
-	if r.hasPayload {
-		doc.Payload = r.payload
-	}
 	s.scratch = slices.Grow(s.scratch[:0], s.Rows(i)*s.dim)[:s.Rows(i)*s.dim]
 	k := kindF32
 	if s.o.Float16 {
 		k = kindF16
 	}
 	decodeFloats(s.scratch, r.vectors, k)
-	doc.Tokens = s.scratch
-	return doc, nil
+	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
 }
 
 // Close implements [Source]. A file that has a path of its own stays, with all

@@ -5,13 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/plaid-ir/plaid/internal/files"
 	"hash/crc32"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 const (
@@ -133,46 +134,25 @@ func (s *Spool) wholeVectorsBehind(off, n int64) (int64, error) {
 	return 0, nil
 }
 
-// HasPayload tells whether a document of the spool has one.
-func (s *Spool) HasPayload() bool { return s.payload }
-
 // Heads yields all documents without their vectors, which are not read where they are in
 // a file of their own.
 func (s *Spool) Heads(ctx context.Context) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		if s.apart == nil {
-			for d, err := range s.Docs(ctx, 0, s.Len()) {
-				d.Tokens = nil
-				if !yield(d, err) || err != nil {
-					return
-				}
-			}
-			return
-		}
-		var err error
-		if s.apart.file != nil {
-			err = s.Flush()
-		}
-		for i := 0; i < s.Len() && err == nil; i++ {
-			var r spoolRecord
-			if err = ctx.Err(); err == nil {
-				r, err = s.read(s.at[i], s.size)
-			}
-			if err != nil {
-				err = inFile(cause(err), s.o.Path, i, -1, s.ID(i))
-				break
-			}
-			d := Document{ID: s.ID(i)}
-			if r.hasPayload {
-				d.Payload = r.payload
-			}
-			if !yield(d, nil) {
+		if s.apart == nil || s.apart.file != nil {
+			if err := s.Flush(); err != nil {
+				yield(Document{}, err)
 				return
 			}
 		}
-		if err != nil {
-			yield(Document{}, err)
-		}
+		eachDocument(ctx, s.o.Path, 0, s.Len(), s.Len(), yield, func(i int) (Document, error) {
+			d := Document{ID: s.ID(i)}
+			r, err := s.read(s.at[i], s.size)
+			if err != nil {
+				return d, inFile(cause(err), s.o.Path, i, -1, d.ID)
+			}
+			d.Payload = r.payload
+			return d, nil
+		})
 	}
 }
 

@@ -16,8 +16,7 @@ func (e *brokenRecord) Error() string { return "a record is damaged: " + e.reaso
 func (e *brokenRecord) Unwrap() error { return ErrFormat }
 
 type spoolRecord struct {
-	id, payload, vectors []byte
-	hasPayload           bool
+	id, payload, vectors []byte // payload: nil if there is none
 	rows, size           int64
 	sum                  uint32 // of vectors that are apart
 }
@@ -74,9 +73,12 @@ func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
 	if !wholeRecord(head, b) {
 		return r, &brokenRecord{"its checksum differs"}
 	}
-	r.hasPayload, r.size, r.rows = l.hasPayload, l.record(), l.rows
+	r.size, r.rows = l.record(), l.rows
 	r.sum = binary.LittleEndian.Uint32(head[12:])
-	r.id, r.payload, r.vectors = b[:l.id], b[l.id:l.id+l.payload], b[l.id+l.payload:]
+	r.id, r.vectors = b[:l.id], b[l.id+l.payload:]
+	if l.hasPayload {
+		r.payload = b[l.id : l.id+l.payload]
+	}
 	return r, nil
 }
 
@@ -117,7 +119,7 @@ func (s *Spool) recover(n int64) error {
 		if err != nil {
 			return s.at0(err)
 		}
-		if err := s.note(r.id, int(r.rows), r.hasPayload, r.size); err != nil {
+		if err := s.note(r.id, int(r.rows), r.payload != nil, r.size); err != nil {
 			return s.at0(err)
 		}
 	}

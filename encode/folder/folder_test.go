@@ -34,7 +34,7 @@ func TestScan(t *testing.T) {
 	require.NoError(t, os.Symlink(filepath.Join(root, "a.md"), filepath.Join(root, "link.md")))
 	require.NoError(t, os.Symlink(root, filepath.Join(root, "round")))
 	var dirs []string
-	files, passed, err := Scan(t.Context(), root, Limits{File: 100}, func(dir string) { dirs = append(dirs, dir) })
+	files, passed, err := Scan(t.Context(), root, 100, func(dir string) { dirs = append(dirs, dir) })
 	require.NoError(t, err)
 	var paths []string
 	for _, f := range files {
@@ -44,13 +44,13 @@ func TestScan(t *testing.T) {
 	require.Equal(t, Passed{Kinds: 1, Large: 1}, passed)
 	require.Equal(t, []string{root, filepath.Join(root, "sub")}, dirs)
 
-	_, _, err = Scan(t.Context(), filepath.Join(root, "a.md"), Limits{}, nil)
+	_, _, err = Scan(t.Context(), filepath.Join(root, "a.md"), 0, nil)
 	require.ErrorIs(t, err, ErrFolder)
-	_, _, err = Scan(t.Context(), filepath.Join(root, "none"), Limits{}, nil)
+	_, _, err = Scan(t.Context(), filepath.Join(root, "none"), 0, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err = Scan(gone, root, Limits{}, nil)
+	_, _, err = Scan(gone, root, 0, nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -59,25 +59,25 @@ func TestReadRefuses(t *testing.T) {
 	write(t, root, "a.md", "text")
 	write(t, root, "b.md", "a\xffb")
 	write(t, root, "c.md", "a\x00b")
-	files, _, err := Scan(t.Context(), root, Limits{}, nil)
+	files, _, err := Scan(t.Context(), root, 0, nil)
 	require.NoError(t, err)
-	c, err := files[0].Read(Limits{})
+	c, err := files[0].Read(0)
 	require.NoError(t, err)
 	require.Equal(t, "text", c.Text)
 	require.Len(t, c.Digest, 32)
 	for _, f := range files[1:] {
-		_, err = f.Read(Limits{})
+		_, err = f.Read(0)
 		require.ErrorIs(t, err, ErrBinary)
 	}
 	write(t, root, "a.md", "\ufefftext")
-	marked, err := files[0].Read(Limits{})
+	marked, err := files[0].Read(0)
 	require.NoError(t, err)
 	require.Equal(t, "text", marked.Text)
 	require.NotEqual(t, c.Digest, marked.Digest)
-	_, err = files[0].Read(Limits{File: 3})
+	_, err = files[0].Read(3)
 	require.ErrorIs(t, err, ErrLarge)
 	require.NoError(t, os.Remove(filepath.Join(root, "a.md")))
-	_, err = files[0].Read(Limits{})
+	_, err = files[0].Read(0)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -92,7 +92,7 @@ func TestTextsKnowTheirLines(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o666))
 		k, _ := kindOf(name)
 		f := File{Path: name, kind: k, root: root}
-		c, err := f.Read(Limits{})
+		c, err := f.Read(0)
 		require.NoError(t, err)
 		size := rapid.IntRange(1, 9).Draw(t, "size")
 		seen, n := make([]bool, len(text)), 0
@@ -131,7 +131,7 @@ func TestTextsKnowTheirLines(t *testing.T) {
 // is told of a folder before it is read.
 func TestScanMissesNothing(t *testing.T) {
 	root := t.TempDir()
-	files, _, err := Scan(t.Context(), root, Limits{}, func(dir string) { write(t, dir, "late.md", "late") })
+	files, _, err := Scan(t.Context(), root, 0, func(dir string) { write(t, dir, "late.md", "late") })
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 }
@@ -146,7 +146,7 @@ func TestScanNames(t *testing.T) {
 			odd++
 		}
 	}
-	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	files, passed, err := Scan(t.Context(), root, 0, nil)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.Equal(t, "good.md", files[0].Path)
@@ -169,7 +169,7 @@ func TestScanClosed(t *testing.T) {
 		require.NoError(t, os.Chmod(at, mode))
 		t.Cleanup(func() { _ = os.Chmod(at, 0o700) })
 	}
-	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	files, passed, err := Scan(t.Context(), root, 0, nil)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.Equal(t, []string{"closed", "hidden", "listed"}, passed.Closed)
@@ -178,6 +178,6 @@ func TestScanClosed(t *testing.T) {
 	}
 	require.NoError(t, os.Chmod(root, 0))
 	t.Cleanup(func() { _ = os.Chmod(root, 0o700) })
-	_, _, err = Scan(t.Context(), root, Limits{}, nil)
+	_, _, err = Scan(t.Context(), root, 0, nil)
 	require.ErrorIs(t, err, os.ErrPermission)
 }

@@ -120,7 +120,7 @@ func asGit(t *testing.T, git, dir string) (paths []string) {
 }
 
 func scanned(t *testing.T, dir string) (paths []string) {
-	files, _, err := Scan(t.Context(), dir, Limits{}, nil)
+	files, _, err := Scan(t.Context(), dir, 0, nil)
 	require.NoError(t, err)
 	for _, f := range files {
 		paths = append(paths, f.Path)
@@ -153,13 +153,13 @@ func TestLargeRules(t *testing.T) {
 	write(t, root, "a.md", "a")
 	write(t, root, "sub/b.md", "b")
 	write(t, root, "sub/.gitignore", strings.Repeat("# long\n", maxRules/7+1))
-	files, passed, err := Scan(t.Context(), root, Limits{}, nil)
+	files, passed, err := Scan(t.Context(), root, 0, nil)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.Equal(t, []string{filepath.Join(root, "sub", ".gitignore")}, passed.Rules)
 	require.Equal(t, 1, passed.All())
 	require.True(t, passed.Hides("sub/b.md"))
-	_, _, err = Scan(t.Context(), filepath.Join(root, "sub"), Limits{}, nil)
+	_, _, err = Scan(t.Context(), filepath.Join(root, "sub"), 0, nil)
 	require.ErrorIs(t, err, ErrLarge)
 	require.ErrorContains(t, err, filepath.Join("sub", ".gitignore"))
 }

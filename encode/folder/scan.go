@@ -7,6 +7,7 @@
 package folder
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -75,11 +76,8 @@ func (p *Passed) Hides(path string) bool {
 	})
 }
 
-// Limits of what is taken.
-type Limits struct {
-	// File is the largest file in bytes; 0: 1 MiB.
-	File int64
-}
+// usual is the largest file in bytes that is taken where no other size is given.
+const usual = 1 << 20
 
 // kind of a file: how it is parted.
 type kind = encode.Unit
@@ -122,8 +120,9 @@ var ErrFolder = errors.New("no folder")
 // Scan finds the files of a folder that are texts, in the order of their paths. Names that
 // begin with a dot are passed over, as is what git ignores by .gitignore files, of the folder
 // and of those above it in its repository, and by .git/info/exclude. Links are not followed.
-// dirs, where set, is told of each folder that is gone through.
-func Scan(ctx context.Context, root string, limits Limits, dirs func(path string)) (files []File, passed Passed, err error) {
+// largest is the largest file in bytes that is taken; 0: 1 MiB. dirs, where set, is told of each
+// folder that is gone through.
+func Scan(ctx context.Context, root string, largest int64, dirs func(path string)) (files []File, passed Passed, err error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return nil, passed, err
@@ -131,10 +130,7 @@ func Scan(ctx context.Context, root string, limits Limits, dirs func(path string
 	if !info.IsDir() {
 		return nil, passed, fmt.Errorf("%s: %w", root, ErrFolder)
 	}
-	if limits.File == 0 {
-		limits.File = 1 << 20
-	}
-	s := scan{ctx: ctx, root: root, limits: limits, dirs: dirs}
+	s := scan{ctx: ctx, root: root, largest: cmp.Or(largest, usual), dirs: dirs}
 	rules, err := s.repository()
 	if err != nil {
 		return nil, passed, err
@@ -144,13 +140,13 @@ func Scan(ctx context.Context, root string, limits Limits, dirs func(path string
 }
 
 type scan struct {
-	ctx    context.Context
-	root   string
-	above  []string // names of the path from the top of its repository to the folder
-	limits Limits
-	dirs   func(string)
-	files  []File
-	passed Passed
+	ctx     context.Context
+	root    string
+	above   []string // names of the path from the top of its repository to the folder
+	largest int64
+	dirs    func(string)
+	files   []File
+	passed  Passed
 }
 
 // maxRules is the largest .gitignore file that is read.
@@ -314,7 +310,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		} else if err != nil {
 			return err
 		}
-		if info.Size() > s.limits.File {
+		if info.Size() > s.largest {
 			s.passed.Large++
 			continue
 		}
@@ -343,12 +339,9 @@ var ErrBinary = errors.New("no text")
 // ErrLarge: a file has grown beyond the limit since it was found.
 var ErrLarge = errors.New("too large")
 
-// Read reads a file.
-func (f *File) Read(limits Limits) (*Content, error) {
-	if limits.File == 0 {
-		limits.File = 1 << 20
-	}
-	text, err := readFile(filepath.Join(f.root, filepath.FromSlash(f.Path)), limits.File)
+// Read reads a file of at most largest bytes; 0: 1 MiB.
+func (f *File) Read(largest int64) (*Content, error) {
+	text, err := readFile(filepath.Join(f.root, filepath.FromSlash(f.Path)), cmp.Or(largest, usual))
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ func (r *reader) backbone() error {
 		return r.graphBackbone()
 	}
 	f := r.config
-	kind, ok, err := f.text("model_type")
-	if kind, err = must(f, "model_type", kind, ok, err); err != nil {
+	kind, err := must[string](f, "model_type")(f.text("model_type"))
+	if err != nil {
 		return err
 	}
 	b := &r.c.Backbone
@@ -44,16 +44,12 @@ func (r *reader) backbone() error {
 		{"hidden_size", &b.Hidden, 1}, {"num_hidden_layers", &b.Layers, 1}, {"num_attention_heads", &b.Heads, 1},
 		{"intermediate_size", &b.Intermediate, 1}, {"max_position_embeddings", &b.Positions, 4}, {"vocab_size", &b.Vocabulary, 1},
 	} {
-		n, ok, err := f.int(s.key, s.least)
-		if *s.to, err = must(f, s.key, n, ok, err); err != nil {
+		if *s.to, err = must[int](f, s.key)(f.int(s.key, s.least)); err != nil {
 			return err
 		}
 	}
-	b.Epsilon = epsilon
-	if x, ok, err := f.float(epsilonKey); err != nil {
+	if b.Epsilon, err = orElse(epsilon)(f.float(epsilonKey)); err != nil {
 		return err
-	} else if ok {
-		b.Epsilon = x
 	}
 	if !(b.Epsilon >= 0 && b.Epsilon < 1) {
 		return f.faultf(epsilonKey, ErrConfig, "is %g", b.Epsilon)
@@ -101,8 +97,8 @@ func (r *reader) rotary(f *file, key string, b *Backbone) error {
 	if s, ok, err := f.text("rope_type"); err != nil || ok && s != "default" {
 		return firstError(err, f.faultf("rope_type", ErrFamily, "is %q, want default", s))
 	}
-	theta, ok, err := f.float(key)
-	if b.Theta, err = must(f, key, theta, ok, err); err != nil {
+	var err error
+	if b.Theta, err = must[float64](f, key)(f.float(key)); err != nil {
 		return err
 	}
 	if !(b.Theta > 1) {
@@ -114,12 +110,9 @@ func (r *reader) rotary(f *file, key string, b *Backbone) error {
 // behindPadding takes off the positions up to that of the padding, which texts of RoBERTa's
 // family begin behind, and says how many they are.
 func (r *reader) behindPadding(f *file, b *Backbone) (int, error) {
-	pad, ok, err := f.int("pad_token_id", 0)
+	pad, err := orElse(1)(f.int("pad_token_id", 0))
 	if err != nil {
 		return 0, err
-	}
-	if !ok {
-		pad = 1
 	}
 	if b.Positions -= pad + 1; b.Positions < 4 {
 		return 0, f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.Positions)
@@ -148,10 +141,8 @@ func (r *reader) graphBackbone() error {
 		key string
 		to  *int
 	}{{"hidden_size", &b.Hidden}, {"max_position_embeddings", &b.Positions}, {"vocab_size", &b.Vocabulary}} {
-		if n, ok, err := f.int(s.key, 1); err != nil {
+		if *s.to, err = orElse(*s.to)(f.int(s.key, 1)); err != nil {
 			return err
-		} else if ok {
-			*s.to = n
 		}
 	}
 	if strings.Contains(kind, "roberta") && f.has("max_position_embeddings") {
@@ -165,21 +156,10 @@ func (r *reader) graphBackbone() error {
 
 // modern reads what ModernBERT has of its own.
 func (r *reader) modern(f *file, b *Backbone) error {
-	every, ok, err := f.int("global_attn_every_n_layers", 1)
-	if err != nil {
-		return err
-	}
-	if b.GlobalEvery = every; !ok {
-		b.GlobalEvery = 3
-	}
-	window, ok, err := f.int("local_attention", 2)
-	if err != nil {
-		return err
-	}
-	if b.Window = window; !ok {
-		b.Window = 128
-	}
-	if err := modernThetas(f, b); err != nil {
+	var every, window error
+	b.GlobalEvery, every = orElse(3)(f.int("global_attn_every_n_layers", 1))
+	b.Window, window = orElse(128)(f.int("local_attention", 2))
+	if err := firstError(every, window, modernThetas(f, b)); err != nil {
 		return err
 	}
 	return modernLayers(f, b)

@@ -156,17 +156,8 @@ func ReadOverride(path string) (*Override, error) {
 	return o, nil
 }
 
-// Fingerprint is a SHA-256 of all that vectors depend on: the files of weights,
-// the tokenizer, the settings, and the precision that they are computed in.
-func (c *Config) Fingerprint(precision string) (string, error) {
-	all, err := c.Fingerprints(precision)
-	if err != nil {
-		return "", err
-	}
-	return all[0], nil
-}
-
-// Fingerprints are those in several precisions; the files are read once.
+// Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that they
+// depend on: the files of weights, the tokenizer, the settings, and the precision.
 func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	same := *c // without what does not change vectors
 	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil

@@ -155,12 +155,24 @@ func exists(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// must is the value, or an error naming the key.
-func must[T any](f *file, key string, v T, ok bool, err error) (T, error) {
-	if err == nil && !ok {
-		err = f.faultf(key, ErrConfig, "is missing")
+// must makes a value that is missing an error.
+func must[T any](f *file, key string) func(v T, ok bool, err error) (T, error) {
+	return func(v T, ok bool, err error) (T, error) {
+		if err == nil && !ok {
+			err = f.faultf(key, ErrConfig, "is missing")
+		}
+		return v, err
 	}
-	return v, err
+}
+
+// orElse gives a value that is missing a default.
+func orElse[T any](def T) func(v T, ok bool, err error) (T, error) {
+	return func(v T, ok bool, err error) (T, error) {
+		if err == nil && !ok {
+			v = def
+		}
+		return v, err
+	}
 }
 
 // firstError is the first that is not nil.

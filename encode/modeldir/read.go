@@ -18,6 +18,7 @@ const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 // reader reads one folder.
 type reader struct {
 	resolver
+	settings
 	c Config
 	o Override
 
@@ -42,6 +43,7 @@ func ReadGraph(dir string, names []string, o *Override) (*Config, error) { retur
 func read(dir string, graphs []string, o *Override) (*Config, error) {
 	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, transformer: dir, graphs: graphs}
 	r.c = Config{Dir: dir}
+	r.settings = r.newSettings()
 	if o != nil {
 		r.o = *o
 	}
@@ -260,7 +262,7 @@ func (r *reader) overrides() error {
 		key  string
 		name *string
 		to   setting[int32]
-	}{{"query_marker", o.QueryMarker, r.queryMarker()}, {"document_marker", o.DocumentMarker, r.documentMarker()}, {"mask", o.Mask, r.mask()}} {
+	}{{"query_marker", o.QueryMarker, r.queryMarker}, {"document_marker", o.DocumentMarker, r.documentMarker}, {"mask", o.Mask, r.mask}} {
 		if m.name == nil {
 			continue
 		}
@@ -274,7 +276,7 @@ func (r *reader) overrides() error {
 		key string
 		v   *int
 		to  setting[int]
-	}{{"query_length", o.QueryLength, r.queryLength()}, {"document_length", o.DocumentLength, r.documentLength()}} {
+	}{{"query_length", o.QueryLength, r.queryLength}, {"document_length", o.DocumentLength, r.documentLength}} {
 		if n.v == nil {
 			continue
 		}
@@ -284,75 +286,55 @@ func (r *reader) overrides() error {
 		n.to.set(byOverride, *n.v)
 	}
 	if o.QueryPrompt != nil {
-		r.queryPrompt().set(byOverride, *o.QueryPrompt)
+		r.queryPrompt.set(byOverride, *o.QueryPrompt)
 	}
 	if o.DocumentPrompt != nil {
-		r.documentPrompt().set(byOverride, *o.DocumentPrompt)
+		r.documentPrompt.set(byOverride, *o.DocumentPrompt)
 	}
 	if o.Expand != nil {
-		r.expand().set(byOverride, *o.Expand)
+		r.expand.set(byOverride, *o.Expand)
 	}
 	if o.Attend != nil {
-		r.attend().set(byOverride, *o.Attend)
+		r.attend.set(byOverride, *o.Attend)
 	}
 	if o.Skip != nil {
-		r.skip().set(byOverride, *o.Skip)
+		r.skip.set(byOverride, *o.Skip)
 	}
 	return nil
 }
 
-// The settings.
-func (r *reader) queryMarker() setting[int32] {
-	return r.shown(settingOf(&r.resolver, "query.marker", &r.c.Query.Marker))
+// settings are the values that files may decide.
+type settings struct {
+	queryMarker, documentMarker, mask setting[int32]
+	queryLength, documentLength, dim  setting[int]
+	queryPrompt, documentPrompt       setting[string]
+	expand, attend                    setting[bool]
+	skip                              setting[[]string]
 }
 
-func (r *reader) documentMarker() setting[int32] {
-	return r.shown(settingOf(&r.resolver, "document.marker", &r.c.Document.Marker))
-}
-
-func (r *reader) mask() setting[int32] {
-	return r.shown(settingOf(&r.resolver, "mask", &r.c.Expand.Mask))
-}
-
-// shown shows a token by its name.
-func (r *reader) shown(s setting[int32]) setting[int32] {
-	s.show = func(id int32) string {
-		if id < 0 {
-			return "none"
+func (r *reader) newSettings() settings {
+	v, c := &r.resolver, &r.c
+	token := func(name string, to *int32) setting[int32] {
+		s := settingOf(v, name, to)
+		s.show = func(id int32) string {
+			if id < 0 {
+				return "none"
+			}
+			return c.Tokenizer.Piece(id)
 		}
-		return r.c.Tokenizer.Piece(id)
+		return s
 	}
-	return s
-}
-
-func (r *reader) queryLength() setting[int] {
-	return settingOf(&r.resolver, "query.length", &r.c.Query.Length)
-}
-
-func (r *reader) documentLength() setting[int] {
-	return settingOf(&r.resolver, "document.length", &r.c.Document.Length)
-}
-
-func (r *reader) queryPrompt() setting[string] {
-	return settingOf(&r.resolver, "query.prompt", &r.c.Query.Prompt)
-}
-
-func (r *reader) documentPrompt() setting[string] {
-	return settingOf(&r.resolver, "document.prompt", &r.c.Document.Prompt)
-}
-
-func (r *reader) expand() setting[bool] { return settingOf(&r.resolver, "expand", &r.c.Expand.On) }
-
-func (r *reader) attend() setting[bool] {
-	return settingOf(&r.resolver, "attend", &r.c.Expand.Attend)
-}
-
-func (r *reader) dim() setting[int] { return settingOf(&r.resolver, "dim", &r.c.Dim) }
-
-func (r *reader) skip() setting[[]string] {
-	return setting[[]string]{&r.resolver, "skip", &r.skipWords, func(a, b []string) bool {
-		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-	}, func(v []string) string { return strings.Join(v, " ") }}
+	return settings{
+		queryMarker: token("query.marker", &c.Query.Marker), documentMarker: token("document.marker", &c.Document.Marker),
+		mask:        token("mask", &c.Expand.Mask),
+		queryLength: settingOf(v, "query.length", &c.Query.Length), documentLength: settingOf(v, "document.length", &c.Document.Length),
+		dim:         settingOf(v, "dim", &c.Dim),
+		queryPrompt: settingOf(v, "query.prompt", &c.Query.Prompt), documentPrompt: settingOf(v, "document.prompt", &c.Document.Prompt),
+		expand: settingOf(v, "expand", &c.Expand.On), attend: settingOf(v, "attend", &c.Expand.Attend),
+		skip: setting[[]string]{v, "skip", &r.skipWords, func(a, b []string) bool {
+			return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+		}, func(v []string) string { return strings.Join(v, " ") }},
+	}
 }
 
 // words reads a list of tokens.
@@ -376,12 +358,12 @@ func (r *reader) defaults() error {
 		query, document = 48, 300
 	}
 	most := r.c.Backbone.Positions
-	r.queryLength().otherwise(min(query, most))
-	r.documentLength().otherwise(min(document, most))
-	r.queryPrompt().otherwise("")
-	r.documentPrompt().otherwise("")
-	r.attend().otherwise(false)
-	if s := r.expand(); !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
+	r.queryLength.otherwise(min(query, most))
+	r.documentLength.otherwise(min(document, most))
+	r.queryPrompt.otherwise("")
+	r.documentPrompt.otherwise("")
+	r.attend.otherwise(false)
+	if s := r.expand; !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
 		// The exporter to ONNX writes false whatever the model was trained with.
 		s.set(r.name(r.onnx.path), r.onnxSaysExpand)
 		if !r.onnxSaysExpand {
@@ -389,14 +371,14 @@ func (r *reader) defaults() error {
 				"override it", r.name(r.onnx.path))
 		}
 	}
-	r.expand().otherwise(!r.multiVector)
+	r.expand.otherwise(!r.multiVector)
 	if r.multiVector {
 		r.c.KeepSpace = true
-		r.skip().otherwise(nil)
-		r.queryMarker().otherwise(-1)
-		r.documentMarker().otherwise(-1)
+		r.skip.otherwise(nil)
+		r.queryMarker.otherwise(-1)
+		r.documentMarker.otherwise(-1)
 	}
-	r.skip().otherwise(asciiPunctuation())
+	r.skip.otherwise(asciiPunctuation())
 	if r.origin["document.skip"] == "" {
 		r.c.Document.Skip = true
 		r.origin["query.skip"], r.origin["document.skip"] = byDefault, byDefault
@@ -405,7 +387,7 @@ func (r *reader) defaults() error {
 		to      setting[int32]
 		name    string
 		missing string
-	}{{r.queryMarker(), "[Q] ", "queries"}, {r.documentMarker(), "[D] ", "documents"}} {
+	}{{r.queryMarker, "[Q] ", "queries"}, {r.documentMarker, "[D] ", "documents"}} {
 		if m.to.decided() {
 			continue
 		}
@@ -415,7 +397,7 @@ func (r *reader) defaults() error {
 		}
 		m.to.set(byDefault, id)
 	}
-	if mask := r.mask(); !mask.decided() {
+	if mask := r.mask; !mask.decided() {
 		mask.set(byDefault, -1)
 		for _, name := range []string{"[MASK]", "<mask>"} {
 			if id, ok := r.token(name); ok {
@@ -469,7 +451,7 @@ func (r *reader) check() error {
 	}
 	if n := len(c.Dense); n > 0 {
 		f := &file{path: filepath.Join(filepath.Dir(c.Dense[n-1].Path), "config.json")}
-		if err := r.dim().say(f, "out_features", in); err != nil {
+		if err := r.dim.say(f, "out_features", in); err != nil {
 			return err
 		}
 	}

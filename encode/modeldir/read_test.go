@@ -285,9 +285,9 @@ func TestLowerCase(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	dir := pylate(t)
 	of := func(dir, precision string, o *modeldir.Override) string {
-		s, err := read(t, dir, o).Fingerprint(precision)
+		s, err := read(t, dir, o).Fingerprints(precision)
 		require.NoError(t, err)
-		return s
+		return s[0]
 	}
 	seen := map[string]string{of(dir, "f32", nil): "first"}
 	same := func(s string) { require.Equal(t, "first", seen[s]) }
@@ -386,10 +386,10 @@ func TestGraphs(t *testing.T) {
 	require.Equal(t, 40, c.Dim, "of the last head")
 	require.Empty(t, c.Dense)
 	require.Len(t, c.Warnings, 3, "of three heads that exporters spoil")
-	first, err := c.Fingerprint("f32")
+	first, err := c.Fingerprints("f32")
 	require.NoError(t, err)
 	modeltest.WriteFile(t, filepath.Join(dir, "onnx", "model.onnx_data"), []byte("others"))
-	second, err := c.Fingerprint("f32")
+	second, err := c.Fingerprints("f32")
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
 

@@ -27,8 +27,8 @@ func (r *reader) readModules() error {
 	if err != nil {
 		return err
 	}
-	list, ok, err := value[[]module](f, "modules", "a list of modules")
-	if list, err = must(f, "modules", list, ok, err); err != nil {
+	list, err := must[[]module](f, "modules")(value[[]module](f, "modules", "a list of modules"))
+	if err != nil {
 		return err
 	}
 	r.modules = list
@@ -95,8 +95,7 @@ func (r *reader) readDense(folder string) error {
 		key string
 		to  *int
 	}{{"in_features", &d.In}, {"out_features", &d.Out}} {
-		n, ok, err := f.int(s.key, 1)
-		if *s.to, err = must(f, s.key, n, ok, err); err != nil {
+		if *s.to, err = must[int](f, s.key)(f.int(s.key, 1)); err != nil {
 			return err
 		}
 	}
@@ -104,10 +103,8 @@ func (r *reader) readDense(folder string) error {
 		key string
 		to  *bool
 	}{{"bias", &d.Bias}, {"use_residual", &d.Residual}} {
-		if v, ok, err := f.bool(s.key); err != nil {
+		if *s.to, err = orElse(*s.to)(f.bool(s.key)); err != nil {
 			return err
-		} else if ok {
-			*s.to = v
 		}
 	}
 	if name, ok, err := f.text("activation_function"); err != nil {
@@ -147,7 +144,7 @@ func (r *reader) readMask(folder string) error {
 		if err != nil {
 			return err
 		}
-		r.skip().set(r.name(f.path), list)
+		r.skip.set(r.name(f.path), list)
 	}
 	tasks, ok, err := words(f, "skiplist_tasks")
 	if one, isOne, oneErr := f.text("skiplist_tasks"); oneErr == nil && isOne {
@@ -188,16 +185,16 @@ func (r *reader) fromSentence() error {
 		}
 	}
 	if err := firstError(
-		r.queryMarker().from(f, r.marker, "query_prefix"), r.documentMarker().from(f, r.marker, "document_prefix"),
-		r.queryLength().from(f, size, "query_length"), r.documentLength().from(f, size, "document_length"),
-		r.expand().from(f, (*file).bool, "do_query_expansion"), r.attend().from(f, (*file).bool, "attend_to_expansion_tokens"),
-		r.skip().from(f, words, "skiplist_words"), r.expansion(f), r.prompts(f),
+		r.queryMarker.from(f, r.marker, "query_prefix"), r.documentMarker.from(f, r.marker, "document_prefix"),
+		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"),
+		r.expand.from(f, (*file).bool, "do_query_expansion"), r.attend.from(f, (*file).bool, "attend_to_expansion_tokens"),
+		r.skip.from(f, words, "skiplist_words"), r.expansion(f), r.prompts(f),
 	); err != nil {
 		return err
 	}
 	// In PyLate's folders an absent key is a decision too.
 	if f != nil && !r.multiVector {
-		if s := r.expand(); !s.decided() {
+		if s := r.expand; !s.decided() {
 			s.set(byDefault+" of "+r.name(f.path), true)
 		}
 	}
@@ -208,7 +205,7 @@ func (r *reader) fromSentence() error {
 func (r *reader) fromBert() error {
 	f := r.bert
 	return firstError(
-		r.queryLength().from(f, size, "query_length"), r.documentLength().from(f, size, "document_length"), r.expansion(f))
+		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"), r.expansion(f))
 }
 
 // expansion reads query_expansion, an object or null: off.
@@ -222,7 +219,7 @@ func (r *reader) expansion(f *file) error {
 		return err
 	}
 	if o == nil {
-		return r.expand().say(f, key, false)
+		return r.expand.say(f, key, false)
 	}
 	strategy, ok, err := o.text("strategy")
 	if err != nil {
@@ -242,10 +239,10 @@ func (r *reader) expansion(f *file) error {
 	if ok && r.o.QueryLength == nil {
 		r.c.Expand.Length, r.origin["expand.length"] = n, r.name(f.path)
 		if !r.c.Expand.Longer {
-			err = r.queryLength().say(o, "length", n)
+			err = r.queryLength.say(o, "length", n)
 		}
 	}
-	return firstError(err, r.expand().say(f, key, true), r.attend().from(o, (*file).bool, "attend"), r.mask().from(o, r.marker, "token"))
+	return firstError(err, r.expand.say(f, key, true), r.attend.from(o, (*file).bool, "attend"), r.mask.from(o, r.marker, "token"))
 }
 
 // prompts reads what is put before texts: a marker, a text or both.
@@ -266,7 +263,7 @@ func (r *reader) prompts(f *file) error {
 		key    string
 		marker setting[int32]
 		prompt setting[string]
-	}{{"query", r.queryMarker(), r.queryPrompt()}, {"document", r.documentMarker(), r.documentPrompt()}} {
+	}{{"query", r.queryMarker, r.queryPrompt}, {"document", r.documentMarker, r.documentPrompt}} {
 		text, ok, err := o.text(role.key)
 		if err != nil {
 			return err

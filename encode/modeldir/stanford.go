@@ -26,9 +26,9 @@ func (r *reader) fromColBERT() error {
 		}
 	}
 	if err := firstError(
-		r.queryMarker().from(f, r.marker, "query_marker"), r.queryMarker().from(f, r.tokenID, "query_marker_id"),
-		r.documentMarker().from(f, r.marker, "doc_marker"), r.documentMarker().from(f, r.tokenID, "doc_marker_id"),
-		r.mask().from(f, r.tokenID, "mask_id"),
+		r.queryMarker.from(f, r.marker, "query_marker"), r.queryMarker.from(f, r.tokenID, "query_marker_id"),
+		r.documentMarker.from(f, r.marker, "doc_marker"), r.documentMarker.from(f, r.tokenID, "doc_marker_id"),
+		r.mask.from(f, r.tokenID, "mask_id"),
 	); err != nil {
 		return err
 	}
@@ -41,14 +41,14 @@ func (r *reader) fromArtifact() error {
 	if f == nil {
 		return nil
 	}
-	if err := firstError(r.queryMarker().from(f, r.marker, "query_token_id"), r.documentMarker().from(f, r.marker, "doc_token_id")); err != nil {
+	if err := firstError(r.queryMarker.from(f, r.marker, "query_token_id"), r.documentMarker.from(f, r.marker, "doc_token_id")); err != nil {
 		return err
 	}
 	if r.sentence == nil && r.modules == nil {
 		for _, m := range []struct {
 			to   setting[int32]
 			name string
-		}{{r.queryMarker(), "[unused0]"}, {r.documentMarker(), "[unused1]"}} {
+		}{{r.queryMarker, "[unused0]"}, {r.documentMarker, "[unused1]"}} {
 			if id, ok := r.token(m.name); ok {
 				m.to.otherwise(id)
 			}
@@ -64,8 +64,8 @@ func (r *reader) stanfordKeys(f *file) error {
 		return firstError(err, f.faultf("similarity", ErrFamily, "is %q, want cosine", s))
 	}
 	if err := firstError(
-		r.queryLength().from(f, size, "query_maxlen"), r.documentLength().from(f, size, "doc_maxlen"),
-		r.attend().from(f, (*file).bool, "attend_to_mask_tokens"), r.dim().from(f, (*file).size1, "dim"),
+		r.queryLength.from(f, size, "query_maxlen"), r.documentLength.from(f, size, "doc_maxlen"),
+		r.attend.from(f, (*file).bool, "attend_to_mask_tokens"), r.dim.from(f, (*file).size1, "dim"),
 	); err != nil {
 		return err
 	}
@@ -73,13 +73,13 @@ func (r *reader) stanfordKeys(f *file) error {
 	if err != nil {
 		return err
 	}
-	if skip := r.skip(); ok && !mask {
+	if skip := r.skip; ok && !mask {
 		return skip.say(f, "mask_punctuation", nil)
 	} else if ok && !skip.decided() {
 		skip.set(r.name(f.path), asciiPunctuation())
 	}
 	// Stanford's code always fills queries up.
-	if s := r.expand(); !s.decided() {
+	if s := r.expand; !s.decided() {
 		s.set(r.name(f.path), true)
 	}
 	return nil
@@ -95,12 +95,12 @@ func (r *reader) fromONNX() error {
 		return nil
 	}
 	if err := firstError(
-		r.queryMarker().from(f, r.tokenID, "query_prefix_id"), r.queryMarker().from(f, r.marker, "query_prefix"),
-		r.documentMarker().from(f, r.tokenID, "document_prefix_id"), r.documentMarker().from(f, r.marker, "document_prefix"),
-		r.mask().from(f, r.tokenID, "mask_token_id"),
-		r.queryLength().from(f, size, "query_length"), r.documentLength().from(f, size, "document_length"),
-		r.attend().from(f, (*file).bool, "attend_to_expansion_tokens"), r.dim().from(f, (*file).size1, "embedding_dim"),
-		r.skip().from(f, words, "skiplist_words"),
+		r.queryMarker.from(f, r.tokenID, "query_prefix_id"), r.queryMarker.from(f, r.marker, "query_prefix"),
+		r.documentMarker.from(f, r.tokenID, "document_prefix_id"), r.documentMarker.from(f, r.marker, "document_prefix"),
+		r.mask.from(f, r.tokenID, "mask_token_id"),
+		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"),
+		r.attend.from(f, (*file).bool, "attend_to_expansion_tokens"), r.dim.from(f, (*file).size1, "embedding_dim"),
+		r.skip.from(f, words, "skiplist_words"),
 	); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (r *reader) fromONNX() error {
 		return err
 	}
 	r.onnxSaysExpand = on || !ok
-	if s := r.expand(); ok && on && s.decided() {
+	if s := r.expand; ok && on && s.decided() {
 		return s.say(f, "do_query_expansion", on)
 	}
 	return nil
@@ -158,8 +158,8 @@ func shardsOf(index string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, ok, err := value[map[string]string](f, "weight_map", "an object of file names")
-	if m, err = must(f, "weight_map", m, ok, err); err != nil {
+	m, err := must[map[string]string](f, "weight_map")(value[map[string]string](f, "weight_map", "an object of file names"))
+	if err != nil {
 		return nil, err
 	}
 	var shards []string

@@ -157,8 +157,10 @@ func (m *Model) embed(sc *scratch) {
 	}
 }
 
-// project runs the heads over a chunk and writes unit vectors.
-func (m *Model) project(sc *scratch, dst []float32) (err *tokenError) {
+// project runs the heads over a chunk and writes unit vectors. bad is the first token whose
+// vector is not finite, or −1.
+func (m *Model) project(sc *scratch, dst []float32) (bad int) {
+	bad = -1
 	s := stride(m.config.Hidden)
 	out := sc.x
 	if m.config.Family == ModernBERT {
@@ -184,12 +186,12 @@ func (m *Model) project(sc *scratch, dst []float32) (err *tokenError) {
 		for r := range rows {
 			v := dst[(first+r)*m.dim:][:m.dim]
 			copy(v, x[r*ldx:])
-			if !unit(v) && err == nil {
-				err = &tokenError{first + r, engine.ErrNotFinite}
+			if !unit(v) && bad < 0 {
+				bad = first + r
 			}
 		}
 	})
-	return err
+	return bad
 }
 
 // addResidual adds what the head was given to what it gives.

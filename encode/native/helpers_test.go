@@ -1,74 +1,18 @@
 package native
 
 import (
-	"hash/fnv"
 	"math"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
-	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 )
-
-// nanoFile is the path of a file of the small model in the repository.
-func nanoFile(name string) string {
-	return filepath.Join("..", "..", "docs", "examples", "quickstart", "colbert-nano", name)
-}
-
-// arrays is a file of named arrays.
-type arrays interface {
-	Array(name string) (*vectors.Array, error)
-}
-
-func floatsOf(t testing.TB, a arrays, name string) []float32 {
-	t.Helper()
-	array, err := a.Array(name)
-	require.NoError(t, err)
-	x := make([]float32, array.Len())
-	require.NoError(t, array.Float32s(x, 0))
-	return x
-}
-
-func intsOf(t testing.TB, a arrays, name string) []int32 {
-	t.Helper()
-	array, err := a.Array(name)
-	require.NoError(t, err)
-	x := make([]int64, array.Len())
-	require.NoError(t, array.Ints(x, 0))
-	y := make([]int32, len(x))
-	for i, v := range x {
-		y[i] = int32(v)
-	}
-	return y
-}
-
-func openNPZ(t testing.TB, path string) *vectors.NPZ {
-	t.Helper()
-	z, err := vectors.OpenNPZ(path)
-	require.NoError(t, err)
-	t.Cleanup(func() { z.Close() })
-	return z
-}
 
 // tensor is the one of testdata/golden.py.
 func tensor(name string, scale, offset float64, shape ...int) []float32 {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	f := fnv.New64a()
-	f.Write([]byte(name))
-	h, x := f.Sum64(), make([]float32, n)
-	for i := range x {
-		z := h + uint64(i+1)*0x9e3779b97f4a7c15
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		z ^= z >> 31
-		x[i] = float32(offset + scale*(float64(z>>40)/(1<<23)-1))
-	}
-	return x
+	return modeltest.Random(name, scale, offset, shape...).Data
 }
 
 // random returns weights for a config, those of testdata/golden.py where its

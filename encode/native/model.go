@@ -142,22 +142,13 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 			return err
 		}
 		first := b.Offsets[i]
-		if err := m.project(sc, dst[first*m.dim:b.Offsets[j]*m.dim]); err != nil {
-			return fmt.Errorf("encoder: token %d of the batch: %w", first+err.token, err)
+		if bad := m.project(sc, dst[first*m.dim:b.Offsets[j]*m.dim]); bad >= 0 {
+			return fmt.Errorf("encoder: token %d of the batch: %w", first+bad, engine.ErrNotFinite)
 		}
 		i = j
 	}
 	return nil
 }
-
-// tokenError names a token of a chunk.
-type tokenError struct {
-	token int
-	err   error
-}
-
-func (e *tokenError) Error() string { return e.err.Error() }
-func (e *tokenError) Unwrap() error { return e.err }
 
 // unit divides a vector by its length, or by 1e-12 if that is more, as PyTorch
 // does, and reports whether the length is finite.

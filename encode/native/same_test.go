@@ -63,7 +63,7 @@ func TestSameBits(t *testing.T) {
 		for _, p := range []Precision{F32, Int8} {
 			t.Run(fmt.Sprintf("%s, %v", name, p), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))
-				layers := 3
+				layers := effort.Cases(2, 3) // with global and with local attention
 				w := random(&c, layers, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
 				if effort.Long() {
@@ -82,7 +82,7 @@ func TestSameBits(t *testing.T) {
 					m := newModel(t, c, w, Options{Tier: tier, Precision: p})
 					requireSame(t, want, encode(t, m, b), "%s", tier)
 					var group sync.WaitGroup
-					for range 3 {
+					for range effort.Cases(2, 3) {
 						order := rng.Perm(len(texts))
 						group.Go(func() { requireCompany(t, m, texts, attended, order, want) })
 					}
@@ -148,22 +148,6 @@ func TestBitsOfRecord(t *testing.T) {
 			binary.Write(h, binary.LittleEndian, v)
 		}
 		require.Equal(t, r.want, h.Sum64(), "family %d, %v: %#x", r.family, r.precision, h.Sum64())
-	}
-}
-
-// TestAttended: tokens that are not attended to change no other vector.
-func TestAttended(t *testing.T) {
-	for _, f := range []Family{BERT, ModernBERT} {
-		c, w := tiny(f)
-		m := newModel(t, c, w, Options{})
-		rng := rand.New(rand.NewPCG(5, 5))
-		texts, _ := mixed(rng, 50, 20)
-		full := slices.Concat(texts[0], []int32{7, 7, 7, 7})
-		b := batchOf(full)
-		b.Attended = []int{20}
-		got := encode(t, m, b)
-		requireSame(t, encode(t, m, batchOf(texts[0])), got[:20*m.Dim()], "family %d", f)
-		require.Greater(t, difference(t, got, encode(t, m, batchOf(full))), 1e-3)
 	}
 }
 

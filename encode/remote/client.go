@@ -3,6 +3,8 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,12 +37,10 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	c.turns = make(chan struct{}, c.options.Concurrency)
-	if c.http = c.options.Client; c.http == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost = c.options.Concurrency
-		// A redirect would lose the body, or take the token elsewhere.
-		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = c.options.Concurrency
+	// A redirect would lose the body, or take the token elsewhere.
+	c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	vectors, err := c.Encode(ctx, []string{"dimension"}, true)
 	if err != nil {
 		return nil, err
@@ -61,13 +61,16 @@ func (c *Client) Concurrency() int { return c.options.Concurrency }
 // URL is the address that is asked, without a password.
 func (c *Client) URL() string { return c.address.Redacted() }
 
-// Model is its name, as far as it is known.
-func (c *Client) Model() string { return c.options.Model }
-
 // Fingerprint is a SHA-256 of what tells the model from others: the address, the
 // name, the prefixes and the dimension. A server that gets another model under
 // the same name cannot be told.
-func (c *Client) Fingerprint() string { return c.fingerprint() }
+func (c *Client) Fingerprint() string {
+	bare := *c.address
+	bare.User = nil
+	b, _ := json.Marshal([]any{"plaid remote 1", bare.String(), c.api.name, c.options.Model, c.options.QueryPrefix, c.options.DocumentPrefix, c.dim})
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
 
 // Close gives back connections that are open and not in use.
 func (c *Client) Close() error {

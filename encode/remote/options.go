@@ -15,13 +15,10 @@ package remote
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -83,36 +80,33 @@ type Options struct {
 	MaxWait time.Duration
 	// MaxAnswer bounds the bytes of an answer; 0: 512 MiB.
 	MaxAnswer int64
-	// Client makes the requests; nil: one of its own, that follows no redirects.
-	Client *http.Client
-	Logger *slog.Logger // nil: silent
+	Logger    *slog.Logger // nil: silent
 }
 
 // api is a kind of server.
 type api struct {
 	name, path string
-	roles      bool // it is told what is a query
 	body       func(c *Client, texts []string, query bool) any
 	// answer reads the vectors of n texts.
 	answer func(b []byte, n int) ([][][]float32, error)
 }
 
 var apis = []api{
-	{"pylate", "/v1/embeddings", true, func(c *Client, texts []string, query bool) any {
+	{"pylate", "/v1/embeddings", func(c *Client, texts []string, query bool) any {
 		m := map[string]any{"input": texts, "is_query": query}
 		if c.options.Model != "" {
 			m["model"] = c.options.Model
 		}
 		return m
 	}, listAnswer},
-	{"vllm", "/pooling", false, func(c *Client, texts []string, _ bool) any {
+	{"vllm", "/pooling", func(c *Client, texts []string, _ bool) any {
 		m := map[string]any{"input": texts, "task": "token_embed"}
 		if c.options.Model != "" {
 			m["model"] = c.options.Model
 		}
 		return m
 	}, listAnswer},
-	{"tei", "/embed_all", false, func(_ *Client, texts []string, _ bool) any {
+	{"tei", "/embed_all", func(_ *Client, texts []string, _ bool) any {
 		return map[string]any{"inputs": texts, "truncate": true}
 	}, func(b []byte, _ int) (v [][][]float32, err error) { return v, json.Unmarshal(b, &v) }},
 }
@@ -194,18 +188,6 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 	if strings.ContainsAny(o.Token, "\r\n") {
 		return fail("the token has a line break")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return u, kind, nil
-}
-
-// fingerprint is of what tells the model from others, as far as that is known:
-// where it is asked, its name, what is put before texts, and the dimension.
-func (c *Client) fingerprint() string {
-	bare := *c.address
-	bare.User = nil
-	b, _ := json.Marshal([]any{"plaid remote 1", bare.String(), c.api.name, c.options.Model, c.options.QueryPrefix, c.options.DocumentPrefix, c.dim})
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }

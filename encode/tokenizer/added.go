@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
@@ -124,27 +125,16 @@ func (s *addedSet) cut(dst []match, text []byte) []match {
 		token := &s.tokens[t]
 		start, stop := i, i+n
 		i = stop
-		if token.word && (wordBefore(text, start) || wordAfter(text, stop)) {
+		before, _ := utf8.DecodeLastRune(text[:start]) // at the ends of the text U+FFFD, which is no letter
+		after, _ := utf8.DecodeRune(text[stop:])
+		if token.word && (chars.InfoOf(before).Is(chars.Word) || chars.InfoOf(after).Is(chars.Word)) {
 			continue
 		}
 		if token.lstrip {
-			for start > 0 {
-				r, size := utf8.DecodeLastRune(text[:start])
-				if !chars.InfoOf(r).Is(chars.Space) {
-					break
-				}
-				start -= size
-			}
-			start = max(start, done)
+			start = max(len(bytes.TrimRightFunc(text[:start], isSpace)), done)
 		}
 		if token.rstrip {
-			for stop < len(text) {
-				r, size := utf8.DecodeRune(text[stop:])
-				if !chars.InfoOf(r).Is(chars.Space) {
-					break
-				}
-				stop += size
-			}
+			stop = len(text) - len(bytes.TrimLeftFunc(text[stop:], isSpace))
 		}
 		// A token within the white space that the last one took begins before
 		// done; the text after it is then split from there, as the Python package
@@ -161,18 +151,4 @@ func (s *addedSet) cut(dst []match, text []byte) []match {
 	return dst
 }
 
-func wordBefore(text []byte, i int) bool {
-	if i == 0 {
-		return false
-	}
-	r, _ := utf8.DecodeLastRune(text[:i])
-	return chars.InfoOf(r).Is(chars.Word)
-}
-
-func wordAfter(text []byte, i int) bool {
-	if i == len(text) {
-		return false
-	}
-	r, _ := utf8.DecodeRune(text[i:])
-	return chars.InfoOf(r).Is(chars.Word)
-}
+func isSpace(r rune) bool { return chars.InfoOf(r).Is(chars.Space) }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,20 +13,19 @@ import (
 // bpe joins the symbols of a word pair by pair, the pair of the lowest rank
 // first and the leftmost of equal ones.
 type bpe struct {
-	ids         map[string]int32
-	merges      *pairs
-	byteLevel   bool          // words are bytes, symbols are their stand-ins
-	bytes       [4][256]int32 // byteLevel: the symbol of a byte, by position; -1: none
-	decorated   bool          // prefix or suffix is set
-	prefix      string        // of symbols but a word's first
-	suffix      string        // of a word's last symbol
-	unknown     int32         // -1: what has no symbol is dropped
-	fuse        bool          // unknown symbols side by side are one
-	fallback    [256]int32    // the symbols <0x00> to <0xFF>; -1: none
-	useFallback bool
-	whole       bool // a word in the vocabulary is not merged
-	wholeBytes  map[string]int32
-	sum         [32]byte // of the merges in order
+	ids        map[string]int32
+	merges     *pairs
+	byteLevel  bool          // words are bytes, symbols are their stand-ins
+	bytes      [4][256]int32 // byteLevel: the symbol of a byte, by position; -1: none
+	decorated  bool          // prefix or suffix is set
+	prefix     string        // of symbols but a word's first
+	suffix     string        // of a word's last symbol
+	unknown    int32         // -1: what has no symbol is dropped
+	fuse       bool          // unknown symbols side by side are one
+	fallback   *[256]int32   // of [vocabulary.bytePieces]; nil: not used
+	whole      bool          // a word in the vocabulary is not merged
+	wholeBytes map[string]int32
+	sum        [32]byte // of the merges in order
 }
 
 // noRank is that of a pair that does not merge.
@@ -54,8 +54,10 @@ func newPairs(n int) *pairs {
 	return p
 }
 
+func pairKey(a, b int32) uint64 { return (uint64(uint32(a))<<32 | uint64(uint32(b))) + 1 }
+
 func (p *pairs) slot(a, b int32) *pairSlot {
-	key := (uint64(uint32(a))<<32 | uint64(uint32(b))) + 1
+	key := pairKey(a, b)
 	for h := key * 0x9E3779B97F4A7C15 >> p.shift; ; h++ {
 		s := &p.slots[h&uint64(len(p.slots)-1)]
 		if s.key == 0 || s.key == key {
@@ -66,7 +68,7 @@ func (p *pairs) slot(a, b int32) *pairSlot {
 
 // put sets the rank of a pair; the last one counts.
 func (p *pairs) put(a, b int32, rank uint32, id int32) {
-	*p.slot(a, b) = pairSlot{(uint64(uint32(a))<<32 | uint64(uint32(b))) + 1, rank, id}
+	*p.slot(a, b) = pairSlot{pairKey(a, b), rank, id}
 }
 
 func (p *pairs) rank(a, b int32) uint32 {
@@ -136,7 +138,7 @@ func (m *bpe) symbols(s *bpeScratch, word []byte) {
 				waiting = false
 			}
 			s.add(id, i, i+n)
-		case m.useFallback && m.fallBack(s, word, i, n):
+		case m.fallback != nil && m.fallBack(s, word, i, n):
 		case m.unknown >= 0:
 			if waiting && m.fuse {
 				wait.end = int32(i + n)
@@ -203,13 +205,11 @@ func (m *bpe) decorate(s string, first, last bool) string {
 
 // fallBack adds a symbol for each byte, if there is one for all.
 func (m *bpe) fallBack(s *bpeScratch, word []byte, i, n int) bool {
-	spelled := m.spelled(word, i, n)
-	for _, b := range []byte(spelled) {
-		if m.fallback[b] < 0 {
-			return false
-		}
+	spelled := []byte(m.spelled(word, i, n))
+	if slices.ContainsFunc(spelled, func(b byte) bool { return m.fallback[b] < 0 }) {
+		return false
 	}
-	for _, b := range []byte(spelled) {
+	for _, b := range spelled {
 		s.add(m.fallback[b], i, i+n)
 	}
 	return true
@@ -232,9 +232,7 @@ func (m *bpe) merge(s *bpeScratch) {
 		}
 		s.ids[at] = m.merges.slot(s.ids[at], s.ids[at+1]).id
 		s.at[at].end = s.at[at+1].end
-		s.ids = append(s.ids[:at+1], s.ids[at+2:]...)
-		s.at = append(s.at[:at+1], s.at[at+2:]...)
-		s.ranks = append(s.ranks[:at], s.ranks[at+1:]...)
+		s.ids, s.at, s.ranks = slices.Delete(s.ids, at+1, at+2), slices.Delete(s.at, at+1, at+2), slices.Delete(s.ranks, at, at+1)
 		if at > 0 {
 			s.ranks[at-1] = m.merges.rank(s.ids[at-1], s.ids[at])
 		}
@@ -372,19 +370,17 @@ func newBPE(o object, v *vocabulary) (*bpe, error) {
 		}
 	}
 	m.decorated = m.prefix != "" || m.suffix != ""
+	fall := false
 	for _, b := range []struct {
 		key string
 		to  *bool
-	}{{"fuse_unk", &m.fuse}, {"byte_fallback", &m.useFallback}, {"ignore_merges", &m.whole}} {
+	}{{"fuse_unk", &m.fuse}, {"byte_fallback", &fall}, {"ignore_merges", &m.whole}} {
 		if *b.to, err = o.get(b.key).boolOr(false); err != nil {
 			return nil, err
 		}
 	}
-	for b := range 256 {
-		m.fallback[b] = -1
-		if id, ok := v.ids[fmt.Sprintf("<0x%02X>", b)]; ok {
-			m.fallback[b] = id
-		}
+	if fall {
+		m.fallback = v.bytePieces()
 	}
 	return m, m.readMerges(o.get("merges"))
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"hash"
 	"math"
 )
 
@@ -16,9 +15,7 @@ import (
 func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error) {
 	h := sha256.New()
 	put := func(b []byte) {
-		var n [8]byte
-		binary.LittleEndian.PutUint64(n[:], uint64(len(b)))
-		h.Write(n[:])
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 		h.Write(b)
 	}
 	put([]byte("plaid tokenizer 1"))
@@ -43,7 +40,10 @@ func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error)
 	for _, key := range []string{"type", "vocab", "merges"} {
 		delete(rest, key)
 	}
-	b, err := canonical(marshal(rest))
+	b, err := json.Marshal(rest)
+	if err == nil {
+		b, err = canonical(b)
+	}
 	if err != nil {
 		return sum, parts["model"].faultf("%w", err)
 	}
@@ -52,23 +52,16 @@ func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error)
 	for _, p := range t.vocab.pieces {
 		put([]byte(p))
 	}
-	putModel(h, t.model)
-	h.Sum(sum[:0])
-	return sum, nil
-}
-
-// putModel hashes what models have beside pieces and options.
-func putModel(h hash.Hash, m model) {
-	var b []byte
-	switch m := m.(type) {
+	switch m := t.model.(type) {
 	case *unigram:
 		for _, s := range m.scores {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
+			h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(s)))
 		}
 	case *bpe:
-		b = m.sum[:]
+		h.Write(m.sum[:])
 	}
-	h.Write(b)
+	h.Sum(sum[:0])
+	return sum, nil
 }
 
 // canonical is JSON without white space and with sorted keys; null for nothing.
@@ -83,13 +76,4 @@ func canonical(raw json.RawMessage) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(v)
-}
-
-// marshal writes raw values back; they were read a moment ago.
-func marshal(m map[string]json.RawMessage) json.RawMessage {
-	b, err := json.Marshal(m)
-	if err != nil {
-		return nil
-	}
-	return b
 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,7 +48,7 @@ func TestConcurrent(t *testing.T) {
 				for i := range f.lines {
 					i = (i*7 + g*31) % len(f.lines)
 					ids, err := tok.EncodeIDs(nil, f.lines[i])
-					if err != nil || !equalIDs(ids, f.golden[name][i]) {
+					if err != nil || !slices.Equal(ids, f.golden[name][i]) {
 						t.Errorf("%s, line %d: %v %v", name, i, ids, err)
 					}
 				}

@@ -134,19 +134,11 @@ func newStrip(o object) (n strip, err error) {
 func (n strip) normalize(w *work) {
 	text := w.cur.text
 	i, j := 0, len(text)
-	for n.left && i < j {
-		r, size := utf8.DecodeRune(text[i:j])
-		if !chars.InfoOf(r).Is(chars.Space) {
-			break
-		}
-		i += size
+	if n.left {
+		i = j - len(bytes.TrimLeftFunc(text, isSpace))
 	}
-	for n.right && i < j {
-		r, size := utf8.DecodeLastRune(text[i:j])
-		if !chars.InfoOf(r).Is(chars.Space) {
-			break
-		}
-		j -= size
+	if n.right {
+		j = i + len(bytes.TrimRightFunc(text[i:], isSpace))
 	}
 	if i == 0 && j == len(text) {
 		return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,11 +73,8 @@ func TestRealGolden(t *testing.T) {
 			n := 0
 			for set, texts := range lines {
 				n += len(texts)
-				switch {
-				case effort.Brief():
+				if !effort.Long() {
 					texts = texts[:len(texts)/20]
-				case !effort.Long():
-					texts = texts[:len(texts)/5]
 				}
 				compare(t, tok, set, texts, golden[set][:len(texts)])
 			}
@@ -95,7 +93,7 @@ func compare(t *testing.T, tok *Tokenizer, set string, texts []string, want [][]
 		require.NoError(t, err)
 		tokens, err := tok.Encode(text)
 		require.NoError(t, err)
-		if !equalIDs(ids, want[i]) || !equalTokens(tokens, want[i]) {
+		if !slices.Equal(ids, want[i]) || !equalTokens(tokens, want[i]) {
 			if wrong++; wrong <= 3 {
 				t.Errorf("%s line %d: %q\n got %v\nwith places %v\nwant %v", set, i, text, ids, tokens, want[i])
 			}
@@ -107,28 +105,8 @@ func compare(t *testing.T, tok *Tokenizer, set string, texts []string, want [][]
 	}
 }
 
-func equalIDs(a, b []int32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
 func equalTokens(a []Token, b []int32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].ID != b[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(k Token, id int32) bool { return k.ID == id })
 }
 
 // checkPlaces fails for places that do not lie in the text or that cut characters.

@@ -146,14 +146,6 @@ func (t *Tokenizer) run(w *work, text string) error {
 	return nil
 }
 
-// token appends a token that stands at a place of the given text.
-func (w *work) token(id int32, at place) {
-	w.ids = append(w.ids, id)
-	if w.track {
-		w.places = append(w.places, at)
-	}
-}
-
 // segment takes what lies between two added tokens through the other steps.
 func (t *Tokenizer) segment(w *work, at place) error {
 	w.cur = &w.norm[0]

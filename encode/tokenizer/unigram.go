@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -81,22 +82,17 @@ func (p *path) offer(score float64, from int, id int32) {
 
 // emit appends the piece at p, or what stands for it if it is none.
 func (m *unigram) emit(w *work, word []byte, p place) {
-	if id, ok := m.trie.get(0, word[p.start:p.end]); ok {
-		w.emit(id, int(p.start), int(p.end))
+	piece := word[p.start:p.end]
+	if id, ok := m.trie.get(0, piece); ok {
+		w.token(id, p)
 		return
 	}
-	if m.fallback == nil {
-		w.emit(m.unknown, int(p.start), int(p.end))
+	if m.fallback == nil || slices.ContainsFunc(piece, func(b byte) bool { return m.fallback[b] < 0 }) {
+		w.token(m.unknown, p)
 		return
 	}
-	begin := len(w.ids)
-	for _, b := range word[p.start:p.end] {
-		if m.fallback[b] < 0 {
-			w.cut(begin)
-			w.emit(m.unknown, int(p.start), int(p.end))
-			return
-		}
-		w.emit(m.fallback[b], int(p.start), int(p.end))
+	for _, b := range piece {
+		w.token(m.fallback[b], p)
 	}
 }
 
@@ -141,13 +137,7 @@ func newUnigram(o object, v *vocabulary) (*unigram, error) {
 		return nil, err
 	}
 	if fall {
-		m.fallback = new([256]int32)
-		for b := range m.fallback {
-			m.fallback[b] = -1
-			if id, ok := v.ids[fmt.Sprintf("<0x%02X>", b)]; ok {
-				m.fallback[b] = id
-			}
-		}
+		m.fallback = v.bytePieces()
 	}
 	return m, nil
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // value is a part of the file with its place.
@@ -120,11 +123,7 @@ func (o object) rest() error {
 	if len(o.m) == 0 {
 		return nil
 	}
-	keys := make([]string, 0, len(o.m))
-	for k := range o.m {
-		keys = append(keys, k)
-	}
-	return o.get(slices.Min(keys)).faultf("is not known")
+	return o.get(slices.Min(slices.Collect(maps.Keys(o.m)))).faultf("is not known")
 }
 
 // typed is an object with its key "type".
@@ -142,7 +141,8 @@ func (o object) unknown(kind string) error {
 	return faultf(o.field+".type", "%q is not known", kind)
 }
 
-// checkJSON finds what encoding/json would mend quietly.
+// checkJSON finds what encoding/json would mend quietly: bytes that are not UTF-8, and halves of
+// surrogate pairs, which become U+FFFD, so that two pieces may become one.
 func checkJSON(b []byte) error {
 	if !utf8.Valid(b) {
 		return faultf("", "not valid UTF-8")
@@ -151,42 +151,8 @@ func checkJSON(b []byte) error {
 		var v any
 		return faultf("", "not JSON: %w", json.Unmarshal(b, &v))
 	}
-	// A half of a surrogate pair becomes U+FFFD, so that two pieces may become one.
-	for i := bytes.IndexByte(b, '\\'); i >= 0 && i < len(b); {
-		if b[i+1] == 'u' {
-			switch hi := hex4(b[i+2:]); {
-			case hi >= 0xD800 && hi < 0xDC00:
-				if i+12 > len(b) || b[i+6] != '\\' || b[i+7] != 'u' || hex4(b[i+8:])&^0x3FF != 0xDC00 {
-					return faultf("", "byte %d: half of a surrogate pair", i)
-				}
-				i += 6
-			case hi >= 0xDC00 && hi < 0xE000:
-				return faultf("", "byte %d: half of a surrogate pair", i)
-			}
-		}
-		i += 2
-		next := bytes.IndexByte(b[i:], '\\')
-		if next < 0 {
-			break
-		}
-		i += next
+	if at := jsontext.LoneSurrogate(b); at >= 0 {
+		return faultf("", "byte %d: half of a surrogate pair", at)
 	}
 	return nil
-}
-
-// hex4 reads four hexadecimal digits; the JSON is known to be valid.
-func hex4(b []byte) rune {
-	r := rune(0)
-	for _, c := range b[:min(4, len(b))] {
-		switch {
-		case c >= 'a':
-			c -= 'a' - 10
-		case c >= 'A':
-			c -= 'A' - 10
-		default:
-			c -= '0'
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
 }

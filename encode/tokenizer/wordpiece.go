@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 	"unicode/utf8"
@@ -51,6 +52,18 @@ func (v *vocabulary) add(piece string, id int32) {
 		v.pieces = append(v.pieces, "")
 	}
 	v.pieces[id] = piece
+}
+
+// bytePieces are the ids of the pieces <0x00> to <0xFF>, −1 for what is not there.
+func (v *vocabulary) bytePieces() *[256]int32 {
+	var ids [256]int32
+	for b := range ids {
+		id, ok := v.ids[fmt.Sprintf("<0x%02X>", b)]
+		if ids[b] = id; !ok {
+			ids[b] = -1
+		}
+	}
+	return &ids
 }
 
 // scored is a piece of a unigram vocabulary: ["piece", -1.5].

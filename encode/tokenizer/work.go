@@ -101,13 +101,16 @@ func (w *work) rewrite(pair *[2]buffer) *buffer {
 	return b
 }
 
-// emit appends a token that stands at from to to of the word.
-func (w *work) emit(id int32, from, to int) {
+// token appends a token that stands at a place: of the given text, or of the word under way.
+func (w *work) token(id int32, at place) {
 	w.ids = append(w.ids, id)
 	if w.track {
-		w.places = append(w.places, place{int32(from), int32(to)})
+		w.places = append(w.places, at)
 	}
 }
+
+// emit appends a token that stands at from to to of the word.
+func (w *work) emit(id int32, from, to int) { w.token(id, place{int32(from), int32(to)}) }
 
 // cut takes back the tokens from n on.
 func (w *work) cut(n int) {

@@ -16,7 +16,6 @@ import (
 	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 func load(dir string) (native.Config, *native.Weights, error) {
@@ -27,18 +26,6 @@ func load(dir string) (native.Config, *native.Weights, error) {
 	return Load(c)
 }
 
-func ints(t testing.TB, z *vectors.NPZ, name string) []int32 {
-	a, err := z.Array(name)
-	require.NoError(t, err)
-	x := make([]int64, a.Len())
-	require.NoError(t, a.Ints(x, 0))
-	y := make([]int32, len(x))
-	for i, v := range x {
-		y[i] = int32(v)
-	}
-	return y
-}
-
 // check holds a folder against the vectors that numpy computed.
 func check(t *testing.T, dir, family string) {
 	t.Helper()
@@ -46,18 +33,13 @@ func check(t *testing.T, dir, family string) {
 	require.NoError(t, err)
 	m, err := native.New(c, w, native.Options{})
 	require.NoError(t, err)
-	z, err := vectors.OpenNPZ("../native/testdata/golden.npz")
-	require.NoError(t, err)
-	defer z.Close()
+	z := modeltest.OpenNPZ(t, "../native/testdata/golden.npz")
 	for i := range 5 {
-		ids := ints(t, z, fmt.Sprintf("text%d.ids", i))
-		a, err := z.Array(fmt.Sprintf("text%d.%s", i, family))
-		require.NoError(t, err)
-		want, got := make([]float32, a.Len()), make([]float32, a.Len())
-		require.NoError(t, a.Float32s(want, 0))
-		require.NoError(t, m.Encode(t.Context(), got, engine.Batch{
-			IDs: ids, Offsets: []int{0, len(ids)}, Attended: []int{int(ints(t, z, fmt.Sprintf("text%d.attended", i))[0])},
-		}))
+		ids := modeltest.Ints(t, z, fmt.Sprintf("text%d.ids", i))
+		attended := modeltest.Ints(t, z, fmt.Sprintf("text%d.attended", i))
+		want := modeltest.Floats(t, z, fmt.Sprintf("text%d.%s", i, family))
+		got := make([]float32, len(want))
+		require.NoError(t, m.Encode(t.Context(), got, engine.Batch{IDs: ids, Offsets: []int{0, len(ids)}, Attended: []int{int(attended[0])}}))
 		for j := range want {
 			require.InDelta(t, want[j], got[j], 2e-6)
 		}

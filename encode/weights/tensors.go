@@ -101,21 +101,11 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 		t.err = asModelError(t.paths[i], name, err)
 		return nil
 	}
-	if at := notFinite(x); at >= 0 {
+	if at := slices.IndexFunc(x, func(v float32) bool { return v-v != 0 }); at >= 0 {
 		t.fail(name, "value %d is %v", at, x[at])
 		return nil
 	}
 	return x
-}
-
-// notFinite is the first value that is infinite or NaN, or −1.
-func notFinite(x []float32) int {
-	for i, v := range x {
-		if v-v != 0 {
-			return i
-		}
-	}
-	return -1
 }
 
 // linear reads a weight [out, in] and its bias, which must be there, or may.

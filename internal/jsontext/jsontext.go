@@ -5,11 +5,13 @@
 package jsontext
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -388,12 +390,36 @@ func (s *scanner) escape() error {
 }
 
 // unit is the UTF-16 unit of \uXXXX at a place.
-func (s *scanner) unit(at int) (rune, bool) {
-	if at+6 > len(s.text) || s.text[at] != '\\' || s.text[at+1] != 'u' {
+func (s *scanner) unit(at int) (rune, bool) { return unit(s.text, at) }
+
+func unit(text []byte, at int) (rune, bool) {
+	if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(s.text[at+2:at+6]), 16, 16)
+	n, err := strconv.ParseUint(string(text[at+2:at+6]), 16, 16)
 	return rune(n), err == nil
+}
+
+// LoneSurrogate is the place of the first \uD800 to \uDFFF in valid JSON that is not half of a
+// pair; −1: there is none.
+func LoneSurrogate(text []byte) int {
+	for at := 0; at < len(text); {
+		next := bytes.IndexByte(text[at:], '\\')
+		if next < 0 {
+			break
+		}
+		at += next
+		high, ok := unit(text, at)
+		if !ok || !utf16.IsSurrogate(high) {
+			at += 2
+			continue
+		}
+		if low, ok := unit(text, at+6); !ok || utf16.DecodeRune(high, low) == utf8.RuneError {
+			return at
+		}
+		at += 12
+	}
+	return -1
 }
 
 // number reads a number as the grammar has it; with finite it must not be beyond float64.

@@ -196,8 +196,9 @@ func TestArrowCompressedWell(t *testing.T) {
 		require.EqualValues(t, 80*512*128*4, binary.LittleEndian.Uint64(length))
 		for _, wrong := range []uint64{80*512*128*4 + 1, 1 << 40, math.MaxInt64, 1 << 63} {
 			binary.LittleEndian.PutUint64(length, wrong)
-			require.ErrorIs(t, check(), vectors.ErrFormat)
-			require.ErrorContains(t, check(), "compressed")
+			err := check()
+			require.ErrorIs(t, err, vectors.ErrFormat)
+			require.ErrorContains(t, err, "compressed")
 		}
 	}
 }
@@ -320,12 +321,13 @@ func TestDamagedWords(t *testing.T) {
 		require.NoError(t, err)
 		files = append(files, half)
 	}
+	path := filepath.Join(t.TempDir(), "x.arrow")
 	for _, b := range files {
 		for at := 0; at+4 <= len(b); at += 4 {
 			for _, v := range damage {
 				bad := bytes.Clone(b)
 				binary.LittleEndian.PutUint32(bad[at:], v)
-				_ = frugal(t, ".arrow", bad)
+				_ = frugal(t, path, bad)
 			}
 		}
 	}
@@ -335,8 +337,7 @@ func TestDamagedWords(t *testing.T) {
 var damage = []uint32{math.MaxUint32, math.MaxInt32, 1 << 24}
 
 // frugal opens and reads a file, and fails the test if that takes much memory.
-func frugal(t *testing.T, suffix string, b []byte) error {
-	path := filepath.Join(t.TempDir(), "x"+suffix)
+func frugal(t *testing.T, path string, b []byte) error {
 	require.NoError(t, os.WriteFile(path, b, 0o666))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -365,13 +366,13 @@ func TestDamagedStoredSchema(t *testing.T) {
 	value = value[:n-n%4]
 	stored, err := base64.StdEncoding.DecodeString(string(value))
 	require.NoError(t, err)
-	refused := 0
+	path, refused := filepath.Join(t.TempDir(), "x.parquet"), 0
 	for at := 0; at+4 <= len(stored); at += 4 {
 		for _, v := range damage {
 			bad := bytes.Clone(stored)
 			binary.LittleEndian.PutUint32(bad[at:], v)
 			file := bytes.Replace(b, value, []byte(base64.StdEncoding.EncodeToString(bad)), 1)
-			if err := frugal(t, ".parquet", file); err != nil {
+			if err := frugal(t, path, file); err != nil {
 				require.ErrorIs(t, err, vectors.ErrFormat)
 				refused++
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -239,19 +238,11 @@ func idOf(a arrow.Array, i int) (string, error) {
 		return "", fmt.Errorf("%w: there is none (null)", vectors.ErrID)
 	}
 	switch v := a.(type) {
-	case *array.String:
-		return v.Value(i), nil
-	case *array.LargeString:
-		return v.Value(i), nil
-	case *array.StringView:
+	case array.StringLike:
 		return v.Value(i), nil
 	case *array.Dictionary:
 		return idOf(v.Dictionary(), v.GetValueIndex(i))
-	case *array.Uint64:
-		return strconv.FormatUint(v.Value(i), 10), nil
-	case *array.Int64:
-		return strconv.FormatInt(v.Value(i), 10), nil
-	case *array.Int32, *array.Uint32, *array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
+	case *array.Int64, *array.Uint64, *array.Int32, *array.Uint32, *array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
 		return a.ValueStr(i), nil
 	}
 	return "", fmt.Errorf("%w: a column of %s; want text or whole numbers", vectors.ErrID, a.DataType())

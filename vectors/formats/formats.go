@@ -73,23 +73,9 @@ func Open(ctx context.Context, path string) (vectors.Source, error) {
 	s, err := vectors.Concat(sources...)
 	if err != nil {
 		closeAll()
-		return nil, err
 	}
-	numbered := true
-	for _, part := range sources {
-		numbered = numbered && part.(*source).Numbered()
-	}
-	return &joined{s, numbered}, nil
+	return s, err
 }
-
-// joined are several files; it says what Concat knows of their ids.
-type joined struct {
-	vectors.Source
-	numbered bool
-}
-
-// Numbered tells whether ids are row numbers.
-func (j *joined) Numbered() bool { return j.numbered }
 
 // filesAt are the files of a path: itself, or those of a folder.
 func filesAt(path string) ([]string, error) {

@@ -55,15 +55,11 @@ func read(t require.TestingT, files vectors.Files) (dim int, docs []vectors.Docu
 // Files that pyarrow and datasets wrote.
 func TestFilesOfOthers(t *testing.T) {
 	tokens := [][]float32{{1, 0, 2, -1, 3, -2}, nil, {.5, .25}}
+	same := []string{"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`}
 	for name, want := range map[string][]string{
-		"f32.parquet":     {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"fixed64.parquet": {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"large.parquet":   {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"lz4.feather":     {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"hub":             {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"hub/data":        {"a", `{"_id":"a","title":"A","year":1}`, "b", `{"_id":"b","title":null,"year":2}`, "c", `{"_id":"c","title":"C é","year":3}`},
-		"saved":           {"7", `{"id":7,"title":"A"}`, "8", `{"id":8,"title":null}`, "9", `{"id":9,"title":"C é"}`},
-		"half.arrow":      {"0", ``, "1", ``, "2", ``},
+		"f32.parquet": same, "fixed64.parquet": same, "large.parquet": same, "lz4.feather": same, "hub": same, "hub/data": same,
+		"saved":      {"7", `{"id":7,"title":"A"}`, "8", `{"id":8,"title":null}`, "9", `{"id":9,"title":"C é"}`},
+		"half.arrow": {"0", ``, "1", ``, "2", ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dim, docs := read(t, vectors.Files{Vectors: filepath.Join("testdata", name)})

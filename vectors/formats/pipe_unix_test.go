@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,22 +13,13 @@ import (
 	"github.com/plaid-ir/plaid/vectors/formats"
 )
 
-// A pipe that nobody writes to is not waited for.
+// A pipe without a writer is not waited for: that would last until the time limit of go test.
 func TestPipeIsRefused(t *testing.T) {
 	for _, name := range []string{"x.parquet", "x.arrow"} {
 		path := filepath.Join(t.TempDir(), name)
 		require.NoError(t, syscall.Mkfifo(path, 0o666))
-		done := make(chan error, 1)
-		go func() {
-			_, err := formats.Open(ctx, path)
-			done <- err
-		}()
-		select {
-		case err := <-done:
-			require.ErrorIs(t, err, vectors.ErrFormat)
-			require.ErrorContains(t, err, path)
-		case <-time.After(30 * time.Second):
-			t.Fatal("it waits")
-		}
+		_, err := formats.Open(ctx, path)
+		require.ErrorIs(t, err, vectors.ErrFormat)
+		require.ErrorContains(t, err, path)
 	}
 }

@@ -168,11 +168,7 @@ func textOf(a arrow.Array, i int) (string, error) {
 		return "", nil
 	}
 	switch v := a.(type) {
-	case *array.String:
-		return strings.Clone(v.Value(i)), nil
-	case *array.LargeString:
-		return strings.Clone(v.Value(i)), nil
-	case *array.StringView:
+	case array.StringLike:
 		return strings.Clone(v.Value(i)), nil
 	case *array.Dictionary:
 		return textOf(v.Dictionary(), v.GetValueIndex(i))

@@ -11,14 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// partsOf joins by definition: of all pairs of parts that touch, the two whose union adds
-// least to the sum of squared distances from the means.
+// partsOf joins cells that touch.
 func partsOf(x []float32, dim, keep int, g *vectors.Grid) [][]int {
-	var parts [][]int
-	for i := range g.Cells() {
-		parts = append(parts, []int{i})
-	}
-	touch := func(a, b []int) bool {
+	return wardPools(x, dim, keep, func(a, b []int) bool {
 		for _, i := range a {
 			for _, j := range b {
 				rows, columns := i/g.Columns-j/g.Columns, i%g.Columns-j%g.Columns
@@ -28,36 +23,7 @@ func partsOf(x []float32, dim, keep int, g *vectors.Grid) [][]int {
 			}
 		}
 		return false
-	}
-	spread := func(of []int) (sum float64) {
-		for j := range dim {
-			var s, ss float64
-			for _, i := range of {
-				v := float64(x[i*dim+j])
-				s, ss = s+v, ss+v*v
-			}
-			sum += ss - s*s/float64(len(of))
-		}
-		return sum
-	}
-	for len(parts) > keep {
-		a, b, least := -1, -1, math.Inf(1)
-		for i := range parts {
-			for j := i + 1; j < len(parts); j++ {
-				if !touch(parts[i], parts[j]) {
-					continue
-				}
-				if more := spread(append(slices.Clone(parts[i]), parts[j]...)) - spread(parts[i]) - spread(parts[j]); more < least {
-					a, b, least = i, j, more
-				}
-			}
-		}
-		parts[a] = append(parts[a], parts[b]...)
-		slices.Sort(parts[a])
-		parts = slices.Delete(parts, b, b+1)
-		slices.SortFunc(parts, func(p, q []int) int { return p[0] - q[0] })
-	}
-	return parts
+	})
 }
 
 func tilesOf(side int, g *vectors.Grid) (parts [][]int) {

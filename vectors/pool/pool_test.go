@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// wardPools clusters by definition: it joins the two clusters whose union adds
-// least to the sum of squared distances from the means, until keep are left.
-func wardPools(x []float32, dim, keep int) [][]int {
+// wardPools clusters by definition: of all pairs of clusters that touch, it joins the two whose
+// union adds least to the sum of squared distances from the means, until keep are left.
+func wardPools(x []float32, dim, keep int, touch func(a, b []int) bool) [][]int {
 	var pools [][]int
 	for i := range len(x) / dim {
 		pools = append(pools, []int{i})
 	}
-	spread := func(rows []int) float64 {
-		var sum float64
+	spread := func(rows []int) (sum float64) {
 		for j := range dim {
 			var s, ss float64
 			for _, r := range rows {
@@ -30,10 +29,13 @@ func wardPools(x []float32, dim, keep int) [][]int {
 		return sum
 	}
 	for len(pools) > keep {
-		a, b, least := 0, 1, math.Inf(1)
+		a, b, least := -1, -1, math.Inf(1)
 		for i := range pools {
 			for j := i + 1; j < len(pools); j++ {
-				joint := append(slices.Clone(pools[i]), pools[j]...)
+				if !touch(pools[i], pools[j]) {
+					continue
+				}
+				joint := slices.Concat(pools[i], pools[j])
 				if d := spread(joint) - spread(pools[i]) - spread(pools[j]); d < least {
 					a, b, least = i, j, d
 				}
@@ -56,7 +58,7 @@ func TestPoolIsWardClustering(t *testing.T) {
 		got := p.Pool([]float32{7}, x, dim, n)[1:]
 		require.Equal(t, before, x, "input was changed")
 		require.Len(t, got, Rows(rows, n)*dim)
-		want := wardPools(x, dim, Rows(rows, n))
+		want := wardPools(x, dim, Rows(rows, n), func([]int, []int) bool { return true })
 		for i, pool := range want {
 			mean := make([]float32, dim)
 			for _, r := range pool {

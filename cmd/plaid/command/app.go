@@ -15,10 +15,10 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/storage"
 )
 

@@ -105,10 +105,7 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 	if err := x.readCandidates(ctx, queries); err != nil {
 		return err
 	}
-	if x.whole, err = wholeOf(docs); err != nil {
-		return err
-	}
-	if x.whole != nil {
+	if x.whole = wholeOf(docs); x.whole != nil {
 		defer func() { err = errors.Join(err, x.whole.Close()) }()
 	}
 	dev, err := a.openDevice(ctx, &s.device)
@@ -357,18 +354,18 @@ type wholeDocs struct {
 }
 
 // wholeOf maps documents, or returns nil if they can only be read.
-func wholeOf(src vectors.Source) (*wholeDocs, error) {
-	m, err := vectors.Map(src)
-	if m == nil || err != nil {
-		return nil, err
+func wholeOf(src vectors.Source) *wholeDocs {
+	m := vectors.Map(src)
+	if m == nil {
+		return nil
 	}
 	switch {
 	case m.Brain:
-		return &wholeDocs{m, maxsim.BFloat16(m.U16, m.Dim)}, nil
+		return &wholeDocs{m, maxsim.BFloat16(m.U16, m.Dim)}
 	case m.U16 != nil:
-		return &wholeDocs{m, maxsim.Float16(m.U16, m.Dim)}, nil
+		return &wholeDocs{m, maxsim.Float16(m.U16, m.Dim)}
 	}
-	return &wholeDocs{m, maxsim.Float32(m.F32, m.Dim)}, nil
+	return &wholeDocs{m, maxsim.Float32(m.F32, m.Dim)}
 }
 
 // slice is the documents from to to.

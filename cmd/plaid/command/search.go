@@ -11,7 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
-	"github.com/plaid-ir/plaid/internal/modelof"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )

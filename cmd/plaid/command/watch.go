@@ -58,7 +58,7 @@ meanwhile. While another process has it open the changes wait.`,
 	f.Var(flags.Int(&s.parting.Size, 0, 0), "window", "most tokens of a passage, beside its title (0: as many as the model takes)")
 	f.Var(flags.Int(&s.parting.Overlap, 0, 0), "overlap", "tokens that a passage repeats of the one before")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
-	f.Var(flags.Size(&s.limits.File, 1<<20), "max-file", "largest file that is taken")
+	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")

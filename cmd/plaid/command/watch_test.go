@@ -62,7 +62,7 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	ix, err := index.Open(t.Context(), s.path, nil)
 	require.NoError(t, err)
 	defer ix.Close()
-	files, _, err := folder.Scan(t.Context(), s.root, s.limits, nil)
+	files, _, err := folder.Scan(t.Context(), s.root, s.largest, nil)
 	require.NoError(t, err)
 	changed := []*folder.File{&files[0]}
 	var r folderReport

@@ -25,7 +25,7 @@ import (
 type folderSync struct {
 	app        *app
 	path, root string
-	limits     folder.Limits
+	largest    int64 // bytes of a file
 	parting    encode.Parting
 	encoder    *encode.Encoder
 	model      *storage.Model
@@ -73,7 +73,7 @@ const settled = 2 * time.Second
 // look compares the folder with the index, and changes the index.
 func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
-	files, passed, err := folder.Scan(ctx, s.root, s.limits, dirs)
+	files, passed, err := folder.Scan(ctx, s.root, s.largest, dirs)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		f := &files[i]
 		state, there := s.known[f.Path]
 		if !there || !state.same(f) {
-			c, err := f.Read(s.limits)
+			c, err := f.Read(s.largest)
 			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) {
 				r.Passed++
 				continue
@@ -323,7 +323,7 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[s
 				yield(encode.Text{}, err)
 				return
 			}
-			c, err := f.Read(s.limits)
+			c, err := f.Read(s.largest)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
 				// It is another one by now: the next look deletes what the index has of it.
 				next[f.Path] = fileState{}

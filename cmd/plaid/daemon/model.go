@@ -16,7 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/modelof"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/storage"

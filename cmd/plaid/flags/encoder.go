@@ -19,8 +19,8 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/encode/remote"
-	"github.com/plaid-ir/plaid/internal/modelof"
 	"github.com/plaid-ir/plaid/storage"
 )
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Tensor is one of a safetensors file.
@@ -43,6 +44,38 @@ func Random(name string, scale, offset float64, shape ...int) Tensor {
 		x[i] = float32(offset + scale*(float64(z>>40)/(1<<23)-1))
 	}
 	return Tensor{shape, x}
+}
+
+// Floats are the values of an array of a file of named arrays.
+func Floats(t testing.TB, file *vectors.NPZ, name string) []float32 {
+	t.Helper()
+	a, err := file.Array(name)
+	require.NoError(t, err)
+	x := make([]float32, a.Len())
+	require.NoError(t, a.Float32s(x, 0))
+	return x
+}
+
+// Ints are the numbers of an array of integers.
+func Ints(t testing.TB, file *vectors.NPZ, name string) []int32 {
+	t.Helper()
+	a, err := file.Array(name)
+	require.NoError(t, err)
+	x, y := make([]int64, a.Len()), make([]int32, a.Len())
+	require.NoError(t, a.Ints(x, 0))
+	for i, v := range x {
+		y[i] = int32(v)
+	}
+	return y
+}
+
+// OpenNPZ opens a file of arrays until the test ends.
+func OpenNPZ(t testing.TB, path string) *vectors.NPZ {
+	t.Helper()
+	z, err := vectors.OpenNPZ(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { z.Close() })
+	return z
 }
 
 // Safetensors writes a file; kind is F32, F16 or BF16.

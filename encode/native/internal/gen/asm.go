@@ -135,54 +135,36 @@ func (a *asm) arg(name string) reg {
 }
 
 func (a *asm) argTo(name string, r reg) {
-	op := "MOVQ"
-	if a.arm() {
-		op = "MOVD"
-	}
 	param, _, _ := strings.Cut(name, "_")
 	offset, ok := a.params[param]
 	if !ok {
 		panic("no parameter " + name)
 	}
-	a.emit("%s %s+%d(FP), %s", op, name, offset, r)
+	a.either("MOVD %s+%d(FP), %s", "MOVQ %s+%d(FP), %s", name, offset, r)
 }
 
-func (a *asm) add(r reg, n int) {
+// either emits an instruction that takes the same operands on arm64 and on x86.
+func (a *asm) either(arm, x86 string, args ...any) {
 	if a.arm() {
-		a.emit("ADD $%d, %s", n, r)
+		a.emit(arm, args...)
 	} else {
-		a.emit("ADDQ $%d, %s", n, r)
+		a.emit(x86, args...)
 	}
 }
 
-func (a *asm) addReg(r, s reg) {
-	if a.arm() {
-		a.emit("ADD %s, %s", s, r)
-	} else {
-		a.emit("ADDQ %s, %s", s, r)
-	}
-}
+func (a *asm) add(r reg, n int) { a.either("ADD $%d, %s", "ADDQ $%d, %s", n, r) }
+
+func (a *asm) addReg(r, s reg) { a.either("ADD %s, %s", "ADDQ %s, %s", s, r) }
 
 func (a *asm) shift(r reg, left int) {
-	switch {
-	case a.arm() && left >= 0:
-		a.emit("LSL $%d, %s", left, r)
-	case a.arm():
-		a.emit("LSR $%d, %s", -left, r)
-	case left >= 0:
-		a.emit("SHLQ $%d, %s", left, r)
-	default:
-		a.emit("SHRQ $%d, %s", -left, r)
+	if left >= 0 {
+		a.either("LSL $%d, %s", "SHLQ $%d, %s", left, r)
+	} else {
+		a.either("LSR $%d, %s", "SHRQ $%d, %s", -left, r)
 	}
 }
 
-func (a *asm) move(src, dst reg) {
-	if a.arm() {
-		a.emit("MOVD %s, %s", src, dst)
-	} else {
-		a.emit("MOVQ %s, %s", src, dst)
-	}
-}
+func (a *asm) move(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
 
 // loop runs body count times, at least once; it uses count up.
 func (a *asm) loop(name string, count reg, body func()) {
@@ -193,13 +175,8 @@ func (a *asm) loop(name string, count reg, body func()) {
 }
 
 func (a *asm) countDown(count reg, label string) {
-	if a.arm() {
-		a.emit("SUBS $1, %s", count)
-		a.emit("BNE %s", label)
-	} else {
-		a.emit("DECQ %s", count)
-		a.emit("JNZ %s", label)
-	}
+	a.either("SUBS $1, %s", "DECQ %s", count)
+	a.either("BNE %s", "JNZ %s", label)
 }
 
 // jumpZero jumps where a register is 0.
@@ -212,13 +189,7 @@ func (a *asm) jumpZero(r reg, label string) {
 	}
 }
 
-func (a *asm) jump(label string) {
-	if a.arm() {
-		a.emit("B %s", label)
-	} else {
-		a.emit("JMP %s", label)
-	}
-}
+func (a *asm) jump(label string) { a.either("B %s", "JMP %s", label) }
 
 // constant is one that a function may use as an operand.
 func (a *asm) constant(name string, bits uint32) *constant {

@@ -56,13 +56,8 @@ func (a *asm) tiles(most int, bytes bool) {
 	a.jumpZero(t.m, "return")
 	a.argTo("vectors", t.count)
 	for v := most; v > 1; v-- {
-		if a.arm() {
-			a.emit("CMP $%d, %s", v, t.count)
-			a.emit("BEQ vectors%d", v)
-		} else {
-			a.emit("CMPQ %s, $%d", t.count, v)
-			a.emit("JEQ vectors%d", v)
-		}
+		a.either("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
+		a.either("BEQ vectors%d", "JEQ vectors%d", v)
 	}
 	free := a.free
 	for v := 1; v <= most; v++ {
@@ -119,44 +114,27 @@ func (a *asm) x86Tile(t tile, shift int) {
 	a.argTo("k", t.count)
 	a.shift(t.count, shift)
 	var step func(s int)
-	switch {
-	case !t.bytes:
+	if !t.bytes || a.lanes == 16 {
+		spread, multiply := "VBROADCASTSS", "VFMADD231PS"
+		if t.bytes {
+			spread, multiply = "VPBROADCASTD", "VPDPBUSD"
+		}
 		v := a.vecs(min(a.registers-int(a.used), 2))
 		step = func(s int) {
-			for j := range n {
-				a.load(w[j], t.b, (s*n+j)*size)
-			}
 			for i := range t.rows {
 				v := v[i%len(v)]
-				a.emit("VBROADCASTSS %s, %s", rowAddress(&t, i, 4*s), a.name(v))
+				a.emit("%s %s, %s", spread, rowAddress(&t, i, 4*s), a.name(v))
 				for j := range n {
-					a.fma(sums[i*n+j], v, w[j])
+					a.emit("%s %s, %s, %s", multiply, a.name(w[j]), a.name(v), a.name(sums[i*n+j]))
 				}
 			}
 		}
-	case a.lanes == 16:
-		v := a.vecs(2)
-		step = func(s int) {
-			for j := range n {
-				a.load(w[j], t.b, (s*n+j)*size)
-			}
-			for i := range t.rows {
-				v := v[i%2]
-				a.emit("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.name(v))
-				for j := range n {
-					a.emit("VPDPBUSD %s, %s, %s", a.name(w[j]), a.name(v), a.name(sums[i*n+j]))
-				}
-			}
-		}
-	default:
+	} else {
 		// |x|·(w with the sign of x): pairs add up to at most 2·127², which 16 bits hold.
 		v, m, p, q, ones := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
 		a.emit("VPCMPEQW Y%d, Y%d, Y%d", ones, ones, ones)
 		a.emit("VPSRLW $15, Y%d, Y%d", ones, ones)
 		step = func(s int) {
-			for j := range n {
-				a.load(w[j], t.b, (s*n+j)*size)
-			}
 			for i := range t.rows {
 				a.emit("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.name(v))
 				a.emit("VPABSB Y%d, Y%d", v, m)
@@ -172,6 +150,9 @@ func (a *asm) x86Tile(t tile, shift int) {
 	}
 	a.loop(fmt.Sprintf("k%d_", n), t.count, func() {
 		for s := range 4 {
+			for j := range n {
+				a.load(w[j], t.b, (s*n+j)*size)
+			}
 			step(s)
 		}
 		a.add(t.x, 16)
