@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // CheckID refuses what no id may be: the empty one, one of more than [MaxIDBytes], and
@@ -96,7 +98,7 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 		return struct {
 			io.Reader
 			io.Closer
-		}{untilDone{ctx, f}, f}, nil
+		}{files.UntilDone(ctx, f), f}, nil
 	})
 }
 
