@@ -27,6 +27,20 @@ import (
 
 const testDim = 8
 
+func TestMain(m *testing.M) {
+	effort.Rapid(15, 100)
+	os.Exit(m.Run())
+}
+
+// create is a new collection, which is closed when the test ends.
+func create(t *testing.T, o *plaid.Options) *plaid.Collection {
+	t.Helper()
+	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
 // unit is tokens of unit length.
 func unit(rng *rand.Rand, tokens int) []float32 {
 	v := make([]float32, tokens*testDim)
@@ -231,9 +245,7 @@ func checkSearch(t require.TestingT, c *plaid.Collection, want map[string]modelD
 // Many goroutines change and search a collection of texts at a time.
 func TestConcurrentUse(t *testing.T) {
 	ctx := t.Context()
-	c, err := plaid.Create(ctx, filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Model: model})
-	require.NoError(t, err)
-	defer c.Close()
+	c := create(t, &plaid.Options{Model: model})
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {
@@ -257,10 +269,7 @@ func TestConcurrentUse(t *testing.T) {
 // What was parted is found, read, replaced and deleted as one document.
 func TestPassages(t *testing.T) {
 	ctx := t.Context()
-	path := filepath.Join(t.TempDir(), "docs.plaid")
-	c, err := plaid.Create(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Size: 6}})
-	require.NoError(t, err)
-	defer c.Close()
+	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Size: 6}})
 	text := "Owls hunt at night and sleep by day, and <bees> & wasps make nests of wax and wood."
 	doc := plaid.Document{ID: "a#1", Title: "Nature", Text: text, Payload: []byte(`{"year":2024}`)}
 	ids, err := c.Add(ctx, doc, plaid.Document{ID: "short", Text: "Owls"})
@@ -327,10 +336,8 @@ func TestOpenOther(t *testing.T) {
 // A search by words alone finds what has them, and needs no model.
 func TestWords(t *testing.T) {
 	ctx := t.Context()
-	c, err := plaid.Create(ctx, filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Dim: 2})
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Add(ctx, plaid.Document{ID: "owl", Text: "Owls hunt.", Vectors: []float32{1, 0}},
+	c := create(t, &plaid.Options{Dim: 2})
+	_, err := c.Add(ctx, plaid.Document{ID: "owl", Text: "Owls hunt.", Vectors: []float32{1, 0}},
 		plaid.Document{ID: "bee", Text: "Bees make honey.", Vectors: []float32{0, 1}, Payload: []byte(`{"year": 1}`)},
 		plaid.Document{ID: "bear", Text: "Bears eat honey.", Vectors: []float32{0, 1}, Payload: []byte(`{"year": 2}`)})
 	require.NoError(t, err)
@@ -345,11 +352,9 @@ func TestWords(t *testing.T) {
 // Numbers and fields of payloads are what they were.
 func TestPayloadStays(t *testing.T) {
 	ctx := t.Context()
-	c, err := plaid.Create(ctx, filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Dim: 2})
-	require.NoError(t, err)
-	defer c.Close()
+	c := create(t, &plaid.Options{Dim: 2})
 	doc := plaid.Document{ID: "a", Title: "<t>", Text: `a "text"`, Vectors: []float32{1, 0}, Payload: []byte(`{"big":9007199254740993,"list":[1,{"x":null}]}`)}
-	_, err = c.Add(ctx, doc)
+	_, err := c.Add(ctx, doc)
 	require.NoError(t, err)
 	got, err := c.Get(ctx, "a")
 	require.NoError(t, err)
@@ -368,11 +373,9 @@ func TestPayloadStays(t *testing.T) {
 // UpdatePayload.
 func TestListsKeepTheirText(t *testing.T) {
 	ctx := t.Context()
-	c, err := plaid.Create(ctx, filepath.Join(t.TempDir(), "c.plaid"), &plaid.Options{Model: model})
-	require.NoError(t, err)
-	defer c.Close()
+	c := create(t, &plaid.Options{Model: model})
 	list := []string{"a<b", "c&d"}
-	_, err = c.Add(ctx, plaid.Document{ID: "added", Text: "owls hunt", Payload: []byte(`{"tags": ["a<b", "c&d"]}`)}, plaid.Document{ID: "updated", Text: "dogs bark"})
+	_, err := c.Add(ctx, plaid.Document{ID: "added", Text: "owls hunt", Payload: []byte(`{"tags": ["a<b", "c&d"]}`)}, plaid.Document{ID: "updated", Text: "dogs bark"})
 	require.NoError(t, err)
 	_, err = c.UpdatePayload(ctx, plaid.Selection{IDs: []string{"updated"}}, map[string]any{"tags": list})
 	require.NoError(t, err)

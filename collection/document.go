@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/index"
@@ -93,8 +94,8 @@ func checkMetadata(m json.RawMessage, id string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := m
-	for _, f := range fields {
+	at := -1
+	for i, f := range fields {
 		if f.key != idKey {
 			if err := checkKey(f.key); err != nil {
 				return nil, err
@@ -105,15 +106,16 @@ func checkMetadata(m json.RawMessage, id string) (json.RawMessage, error) {
 		if json.Unmarshal(f.value, &own) != nil || own != id {
 			return nil, fmt.Errorf("%w: %s is %s, and the document's id %q", ErrMetadata, idKey, f.value, id)
 		}
-		kept = nil // made again without it
+		at = i
 	}
-	if kept == nil {
-		kept = without(fields, idKey)
+	if at >= 0 {
+		fields = slices.Delete(fields, at, at+1)
+		m = object(fields)
 	}
-	if len(fields) == 0 || string(kept) == "{}" {
+	if len(fields) == 0 {
 		return nil, nil
 	}
-	return kept, nil
+	return m, nil
 }
 
 // IDOf is the value of _id in metadata, if that has one; its case matters.
@@ -136,39 +138,29 @@ type field struct {
 }
 
 // objectFields takes a JSON object apart, in order; a key twice is an error.
-func objectFields(m json.RawMessage) ([]field, error) {
-	if err := jsontext.Check(m, jsontext.Options{}); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMetadata, err)
+func objectFields(m json.RawMessage) (fields []field, err error) {
+	if err = jsontext.Check(m, jsontext.Options{}); err == nil {
+		seen := map[string]bool{}
+		err = jsontext.Members(m, func(key string, value json.RawMessage) error {
+			if seen[key] {
+				return fmt.Errorf("key %q twice", key)
+			}
+			seen[key] = true
+			fields = append(fields, field{key, value})
+			return nil
+		})
 	}
-	return members(m)
-}
-
-// members are those of an object, which need not be text that all readers take: what was
-// stored by others is read as it is.
-func members(m json.RawMessage) ([]field, error) {
-	seen := map[string]bool{}
-	var fields []field
-	err := jsontext.Members(m, func(key string, value json.RawMessage) error {
-		if seen[key] {
-			return fmt.Errorf("key %q twice", key)
-		}
-		seen[key] = true
-		fields = append(fields, field{key, value})
-		return nil
-	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMetadata, err)
 	}
 	return fields, nil
 }
 
-func without(fields []field, key string) json.RawMessage {
+// object is that of the fields, in their order.
+func object(fields []field) json.RawMessage {
 	b := []byte{'{'}
-	for _, f := range fields {
-		if f.key == key {
-			continue
-		}
-		if len(b) > 1 {
+	for i, f := range fields {
+		if i > 0 {
 			b = append(b, ',')
 		}
 		name, _ := json.Marshal(f.key) // a string

@@ -114,18 +114,13 @@ func (g *Growth) Due(h *storage.Header, tokens int64, cfg Config) (t Training, d
 	return t, false
 }
 
-// Again is how a collection is trained anew, whatever it has grown by. One in its final
-// stage stays in that, and without the original vectors it keeps the bits that it has,
-// since more would add nothing.
-func (g *Growth) Again(h *storage.Header, tokens int64, cfg Config, originals bool) Training {
+// Again is how a collection is trained anew on what is stored, whatever it has grown by. One in
+// its final stage stays in that, and keeps the bits that it has, since more would add nothing.
+func (g *Growth) Again(h *storage.Header, tokens int64, cfg Config) Training {
 	if g.StageOf(h) != StageFinal {
 		return g.Training(tokens, cfg)
 	}
-	t := Training{StageFinal, cfg.bits(), 0, cfg.seed()}
-	if !originals {
-		t.Nbits = min(t.Nbits, h.Nbits)
-	}
-	return t
+	return Training{StageFinal, min(cfg.bits(), h.Nbits), 0, cfg.seed()}
 }
 
 // leastDrift is the share of the tokens trained on that must have been added before

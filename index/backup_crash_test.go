@@ -115,7 +115,7 @@ func TestBackupKilled(t *testing.T) {
 				have = got
 			})
 		}
-		temporaries, err := filepath.Glob(filepath.Join(dir, "*.backup-*.tmp"))
+		temporaries, err := filepath.Glob(filepath.Join(dir, "*.plaid-partial-*"))
 		require.NoError(t, err)
 		left += len(temporaries)
 		require.LessOrEqual(t, len(temporaries), 1)

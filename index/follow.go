@@ -20,7 +20,7 @@ import (
 //
 // Errors: [ErrOption] if the index is open for writing, and those of [Open].
 func (ix *Index) Refresh(ctx context.Context) (changed bool, err error) {
-	if ix.file.Writable() {
+	if ix.file.Writes() {
 		return false, fmt.Errorf("%w: %s is open for writing; only readers follow a path", ErrOption, ix.Path())
 	}
 	if err := ix.write.begin(ctx); err != nil {

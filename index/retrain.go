@@ -141,7 +141,7 @@ func (r *retraining) prepare() error {
 }
 
 func (r *retraining) run(ctx context.Context) (err error) {
-	if !r.ix.file.Writable() {
+	if !r.ix.file.Writes() {
 		return fmt.Errorf("%s: %w", r.ix.Path(), storage.ErrReadOnly)
 	}
 	snap, _, err := r.newest(ctx)

@@ -100,7 +100,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	if _, err := os.Lstat(out); err == nil {
 		return nil, fmt.Errorf("%s: %w; what is salvaged goes into a new file", out, storage.ErrExists)
 	}
-	w, err := wreck.Open(ctx, in, wreck.Options{LockTimeout: o.LockTimeout})
+	w, err := wreck.Open(ctx, in, o.LockTimeout)
 	if w == nil {
 		return nil, err
 	}

@@ -62,10 +62,11 @@ func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, t
 	if err != nil {
 		return 0, v.corrupt(err, "meta page")
 	}
-	free, err := m.freePages(v.handle.file)
+	free, err := m.ReadFreeList(v.handle.file)
 	if err != nil {
 		return 0, v.corrupt(err, "free pages")
 	}
+	isFree := func(page int64) bool { return free.Has(uint64(page)) }
 	total := m.Pages * m.PageSize
 	if err := out.write(m.pair); err != nil {
 		return 0, fmt.Errorf("writing a copy of %s: %w", v.file.path, err)
@@ -77,11 +78,11 @@ func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, t
 			return 0, err
 		}
 		end := page + 1
-		for end < m.Pages && end-page < most && free.has(end) == free.has(page) {
+		for end < m.Pages && end-page < most && isFree(end) == isFree(page) {
 			end++
 		}
 		at, size := page*m.PageSize, (end-page)*m.PageSize
-		if free.has(page) {
+		if isFree(page) {
 			err = out.skip(size)
 		} else if _, rerr := v.handle.file.ReadAt(buf[:size], at); errors.Is(rerr, io.EOF) {
 			return 0, v.corrupt(rerr, "the file was cut short while it was copied")
@@ -139,31 +140,6 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	}
 	return m, nil
 }
-
-// freePages reads which pages the transaction does not use.
-func (m *txMeta) freePages(r io.ReaderAt) (pageSet, error) {
-	if m.FreeList == boltfile.NoFreeList {
-		return nil, nil
-	}
-	n := uint64(m.Pages)
-	list, err := boltfile.ReadFreeList(r, m.PageSize, n, m.FreeList)
-	if err != nil {
-		return nil, err
-	}
-	free := make(pageSet, (n+63)/64)
-	for ; len(list) > 0; list = list[8:] {
-		p := binary.NativeEndian.Uint64(list)
-		if p < 2 || p >= n {
-			return nil, fmt.Errorf("free list: page %d of %d", p, n)
-		}
-		free[p/64] |= 1 << (p % 64)
-	}
-	return free, nil
-}
-
-type pageSet []uint64
-
-func (s pageSet) has(page int64) bool { return s != nil && s[page/64]>>(page%64)&1 == 1 }
 
 var errEnough = errors.New("enough")
 

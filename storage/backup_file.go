@@ -9,76 +9,34 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Successor is a file that is written beside another and then takes its place.
-// Its name is the other's with an ending that [NewSuccessor] knows, and it is
+// Successor is a file that is written beside another and then takes its place. It is
 // locked as long as its process lives.
 type Successor struct {
-	path, tmp string
-	file      *os.File
-	done      bool
+	path string
+	file *os.File
+	done bool
 }
 
-// successorMark and successorEnd are around a random number after the name of
-// the file that a successor is for.
-const (
-	successorMark = ".backup-"
-	successorEnd  = ".tmp"
-)
-
-// longestName leaves room for the rest of a successor's name.
-const longestName = 200
-
 // NewSuccessor begins a file that is to take the place of path, which need not
-// be there.
+// be there. Until it does only its owner may read it.
 func NewSuccessor(path string) (*Successor, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real // the file is replaced, not a link to it
 	} else if _, lerr := os.Lstat(path); lerr == nil {
 		return nil, err // a link to nowhere
 	}
-	dir, prefix := successorsOf(path)
-	for {
-		f, err := os.CreateTemp(dir, prefix+"*"+successorEnd)
-		if err != nil {
-			var pe *fs.PathError
-			if errors.As(err, &pe) { // the name is of this attempt alone
-				err = &fs.PathError{Op: "create a file", Path: "in " + dir, Err: pe.Err}
-			}
-			return nil, err
-		}
-		s := &Successor{path: path, tmp: f.Name(), file: f}
-		err = files.LockShared(f)
-		if err == nil {
-			var mine, named fs.FileInfo
-			mine, err = f.Stat()
-			if err == nil {
-				if named, err = os.Lstat(s.tmp); err == nil && os.SameFile(mine, named) {
-					return s, nil
-				}
-			}
-		}
-		// Another process may have swept it between creation and lock.
-		if !errors.Is(err, files.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.Join(err, s.Discard())
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
+	f, err := files.Claim(path, 0o600)
+	if pe, ok := errors.AsType[*fs.PathError](err); ok { // the name is of this attempt alone
+		err = &fs.PathError{Op: "create a file", Path: "in " + filepath.Dir(path), Err: pe.Err}
 	}
-}
-
-// successorsOf is the folder of a file's successors and how their names begin.
-func successorsOf(path string) (dir, prefix string) {
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	if len(base) > longestName {
-		base = strings.ToValidUTF8(base[:longestName], "")
+	if err != nil {
+		return nil, err
 	}
-	return dir, strings.ReplaceAll(base, "*", "_") + successorMark // * means something to CreateTemp
+	return &Successor{path: path, file: f}, nil
 }
 
 // SweepSuccessors removes the successors of path whose processes died. It fails
@@ -87,31 +45,13 @@ func SweepSuccessors(path string, log *slog.Logger) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	dir, prefix := successorsOf(path)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		number, ok := strings.CutPrefix(e.Name(), prefix)
-		number, ends := strings.CutSuffix(number, successorEnd)
-		if !ok || !ends || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		f, err := files.OpenFile(path, os.O_RDONLY, 0)
-		if err != nil {
-			continue
-		}
-		if files.LockExclusive(f) == nil && os.Remove(path) == nil {
-			log.Info("removed an interrupted backup", "file", path)
-		}
-		_ = f.Close()
+	for _, left := range files.Sweep(path) {
+		log.Info("removed an interrupted backup", "file", left)
 	}
 }
 
 // Name is the name that the file has now.
-func (s *Successor) Name() string { return s.tmp }
+func (s *Successor) Name() string { return s.file.Name() }
 
 // Fill writes a copy of what the view shows, and returns how long the file is
 // and how much of it was written; free pages become holes.
@@ -142,7 +82,7 @@ func (s *Successor) Fill(ctx context.Context, v *View, progress func(done, total
 // is [ErrOutcomeUnknown]: the file has its name, and may lose it when the power
 // fails.
 func (s *Successor) Commit(mode fs.FileMode) error {
-	if err := errors.Join(os.Chmod(s.tmp, mode.Perm()), s.file.Sync()); err != nil {
+	if err := errors.Join(os.Chmod(s.Name(), mode.Perm()), s.file.Sync()); err != nil {
 		return errors.Join(err, s.Discard())
 	}
 	if runtime.GOOS == "windows" { // an open file keeps its name there
@@ -150,7 +90,7 @@ func (s *Successor) Commit(mode fs.FileMode) error {
 			return errors.Join(err, s.Discard())
 		}
 	}
-	if _, err := putInPlace(s.tmp, s.path); err != nil { // what stays of the old one is swept by who writes the new one
+	if _, err := putInPlace(s.Name(), s.path); err != nil { // what stays of the old one is swept by who writes the new one
 		return errors.Join(err, s.Discard())
 	}
 	s.done = true
@@ -168,10 +108,10 @@ func (s *Successor) Discard() error {
 		return nil
 	}
 	s.done = true
-	err := os.Remove(s.tmp) // before the lock is let go
+	err := os.Remove(s.Name()) // before the lock is let go
 	cerr := s.file.Close()
 	if err != nil { // where open files stay
-		err = os.Remove(s.tmp)
+		err = os.Remove(s.Name())
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

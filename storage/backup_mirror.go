@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -155,11 +154,7 @@ func (m *mirror) value(from, to *bolt.Bucket, k, sv, dv []byte, there bool, path
 	if there && dv != nil && bytes.Equal(sv, dv) {
 		return nil
 	}
-	sealedAs := k
-	if len(path) == 3 { // in the bucket of a chunk or segment
-		sealedAs = slices.Concat(path[2], k)
-	}
-	if _, ok := layout.Unseal(sealedAs, sv); !ok {
+	if _, ok := layout.Unseal(sealedAs(path[min(1, len(path)):], k), sv); !ok {
 		return m.v.corrupt(layout.ErrChecksum, "%s", layout.ValueName(inner))
 	}
 	if m.left -= int64(len(k) + len(sv)); m.left < 0 {

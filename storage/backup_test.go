@@ -15,20 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 func digestAt(t *testing.T, path string) string {
 	t.Helper()
-	f, err := Open(context.Background(), path, Options{})
-	require.NoError(t, err)
-	v, err := f.View()
-	require.NoError(t, err)
+	f, v := openViewNow(t, path)
 	require.NoError(t, v.Verify(context.Background()))
 	d := digestOf(t, v)
-	require.NoError(t, v.Close())
-	require.NoError(t, f.Close())
+	require.NoError(t, errors.Join(v.Close(), f.Close()))
 	return d
 }
 
@@ -46,26 +44,7 @@ func addDocs(t *testing.T, f *File, prefix string, n, payload int) {
 	for i := range n {
 		docs = append(docs, testDoc{fmt.Sprint(prefix, i), []uint16{uint16(i % 3), 1}, prefix + strings.Repeat("y", payload)})
 	}
-	require.NoError(t, f.Update(func(tx *Tx) error {
-		g, s, err := currentState(tx)
-		if err != nil {
-			return err
-		}
-		return putDocs(g, s, docs)
-	}))
-}
-
-func currentState(tx *Tx) (*Generation, *State, error) {
-	n, err := tx.Current()
-	if err != nil {
-		return nil, nil, err
-	}
-	g, err := tx.Generation(n)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := g.State()
-	return g, &s, err
+	require.NoError(t, appendDocs(f, docs...))
 }
 
 // dropDoc deletes a document.
@@ -98,8 +77,7 @@ func dropDoc(t *testing.T, f *File, id string) {
 func TestCopyTo(t *testing.T) {
 	ctx := context.Background()
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	defer f.Close()
 	addDocs(t, f, "secret", 30, 3000)
 	var views []*View
@@ -135,8 +113,7 @@ func TestCopyTo(t *testing.T) {
 		for page, id := range metaIDs(t, to) { // the next commit takes the older one's place
 			require.Equal(t, uint64(v.tx.ID())-uint64((v.tx.ID()+page)%2), id)
 		}
-		c, err := Open(context.Background(), to, Options{Write: true})
-		require.NoError(t, err)
+		c := openWriting(t, to)
 		addDocs(t, c, "after", 50, 700)
 		require.NoError(t, c.Close())
 		digestAt(t, to)
@@ -215,11 +192,10 @@ func TestCopyToFails(t *testing.T) {
 func TestMirror(t *testing.T) {
 	ctx := context.Background()
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	defer f.Close()
 	addDocs(t, f, "base", 50, 200)
-	to := filepath.Join(t.TempDir(), "copy.plaid")
+	to := filepath.Join(testenv.RAMDir(t), "copy.plaid")
 	copyFile := func() {
 		v, err := f.View()
 		require.NoError(t, err)
@@ -233,8 +209,7 @@ func TestMirror(t *testing.T) {
 		v, err := f.View()
 		require.NoError(t, err)
 		defer v.Close()
-		dst, err := Open(context.Background(), to, Options{Write: true})
-		require.NoError(t, err)
+		dst := openWriting(t, to)
 		n, err := v.Mirror(ctx, dst, most)
 		require.NoError(t, dst.Close())
 		return n, err
@@ -248,7 +223,7 @@ func TestMirror(t *testing.T) {
 	for i := range 50 {
 		live[fmt.Sprint("base", i)] = true
 	}
-	for round := range 40 {
+	for round := range effort.Cases(12, 40) {
 		for range 1 + rng.IntN(3) {
 			switch rng.IntN(4) {
 			case 0:
@@ -275,8 +250,9 @@ func TestMirror(t *testing.T) {
 		n, err := mirror(1 << 30)
 		require.NoError(t, err)
 		require.Less(t, n, int64(200_000))
-		require.Equal(t, digestAt(t, copied(t, f)), digestAt(t, to))
-		require.Equal(t, frame(t, copied(t, f)), frame(t, to))
+		now := copied(t, f)
+		require.Equal(t, digestAt(t, now), digestAt(t, to))
+		require.Equal(t, frame(t, now), frame(t, to))
 	}
 
 	before := digestAt(t, to)
@@ -323,7 +299,7 @@ func copied(t *testing.T, f *File) string {
 	v, err := f.View()
 	require.NoError(t, err)
 	defer v.Close()
-	path := filepath.Join(t.TempDir(), "now.plaid")
+	path := filepath.Join(testenv.RAMDir(t), "now.plaid")
 	s, err := NewSuccessor(path)
 	require.NoError(t, err)
 	_, _, err = s.Fill(context.Background(), v, nil)

@@ -134,11 +134,11 @@ func (f *File) begin(h *handle) (s *snapshot, shared bool, err error) {
 }
 
 func (f *File) explainWrite(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, bolterrors.ErrMaxSizeReached):
-		return fmt.Errorf("writing %s: %w", f.path, ErrTooLarge)
+	}
+	if errors.Is(err, bolterrors.ErrMaxSizeReached) {
+		err = ErrTooLarge
 	}
 	return fmt.Errorf("writing %s: %w", f.path, err)
 }

@@ -26,24 +26,6 @@ func failSyncs(t *testing.T, match func(path string) bool) {
 	t.Cleanup(func() { files.HookSynced = nil })
 }
 
-func addDoc(f *File, id string) error {
-	return f.Update(func(tx *Tx) error {
-		n, err := tx.Current()
-		if err != nil {
-			return err
-		}
-		g, err := tx.Generation(n)
-		if err != nil {
-			return err
-		}
-		s, err := g.State()
-		if err != nil {
-			return err
-		}
-		return putDocs(g, &s, []testDoc{{id, []uint16{1}, "payload of " + id}})
-	})
-}
-
 // seen is what a new view shows.
 func seen(t *testing.T, f *File) string {
 	t.Helper()
@@ -60,8 +42,7 @@ func seen(t *testing.T, f *File) string {
 // written after it: opening again finds it.
 func TestUnknownOutcome(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, addDoc(f, "delta"))
 	older, err := f.View()
 	require.NoError(t, err)
@@ -110,8 +91,7 @@ func TestUnknownOutcome(t *testing.T) {
 		require.NoError(t, v.Close())
 	}
 
-	f, err = Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f = openWriting(t, path)
 	require.Contains(t, seen(t, f), "zeta") // the disk had it
 	require.NoError(t, addDoc(f, "eta"))
 	require.NoError(t, f.Close())
@@ -122,8 +102,7 @@ func TestViewsWaitForTheLastSync(t *testing.T) {
 	t.Cleanup(func() { files.HookSynced = nil })
 	for _, fails := range []bool{false, true} {
 		files.HookSynced = nil
-		f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
-		require.NoError(t, err)
+		f := openWriting(t, writeTestIndex(t))
 		before := seen(t, f)
 		text := make(chan string, 1)
 		files.HookSynced = func(string) error {
@@ -147,7 +126,7 @@ func TestViewsWaitForTheLastSync(t *testing.T) {
 			}
 			return nil
 		}
-		err = addDoc(f, "delta")
+		err := addDoc(f, "delta")
 		if fails {
 			require.ErrorIs(t, err, errDisk)
 			require.Equal(t, before, <-text)
@@ -162,11 +141,10 @@ func TestViewsWaitForTheLastSync(t *testing.T) {
 // A commit that fails before it touches a meta page leaves a file that can be
 // changed further.
 func TestFailedWriteGoesOn(t *testing.T) {
-	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, writeTestIndex(t))
 	before := seen(t, f)
 	require.NoError(t, f.handle.file.Close()) // all writes fail
-	err = addDoc(f, "delta")
+	err := addDoc(f, "delta")
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)
 	require.Nil(t, f.broken)
@@ -182,12 +160,11 @@ func TestFailedWriteGoesOn(t *testing.T) {
 // A rewrite whose rename may not be kept.
 func TestUnknownOutcomeOfARewrite(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, addDoc(f, "delta"))
 	before := seen(t, f)
 	failSyncs(t, func(p string) bool { return p == filepath.Dir(f.Path()) })
-	err = f.Replace(fillTestIndex)
+	err := f.Replace(fillTestIndex)
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.ErrorIs(t, err, errDisk)
 	files.HookSynced = nil
@@ -195,8 +172,7 @@ func TestUnknownOutcomeOfARewrite(t *testing.T) {
 	require.ErrorIs(t, addDoc(f, "epsilon"), ErrOutcomeUnknown)
 	require.NoError(t, f.Close())
 
-	f, err = Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f = openWriting(t, path)
 	require.NotContains(t, seen(t, f), "delta") // the new file
 	require.NoError(t, f.Close())
 }

@@ -122,15 +122,13 @@ func TestPagesInACircle(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, fillTestIndex(f))
 	require.NoError(t, f.Update(func(tx *Tx) error {
-		g, err := tx.Generation(1)
-		require.NoError(t, err)
-		s, err := g.State()
+		g, s, err := currentState(tx)
 		require.NoError(t, err)
 		docs := make([]testDoc, 2000) // ids on several levels of pages
 		for i := range docs {
 			docs[i].id = fmt.Sprintf("document %d", i)
 		}
-		return putDocs(g, &s, docs)
+		return putDocs(g, s, docs)
 	}))
 	require.NoError(t, f.Close())
 	data, err := os.ReadFile(path)
@@ -190,10 +188,9 @@ func TestGuard(t *testing.T) {
 
 // A panic of a callback that bbolt calls is no damage, and the file goes on.
 func TestPanicWithinATransaction(t *testing.T) {
-	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, writeTestIndex(t))
 	before := seen(t, f)
-	err = f.Update(func(tx *Tx) error {
+	err := f.Update(func(tx *Tx) error {
 		g, err := tx.Generation(1)
 		require.NoError(t, err)
 		require.NoError(t, g.PutID("half", 0))

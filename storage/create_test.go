@@ -19,13 +19,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Whatever part of bbolt's first write is there, by an older program in the place
 // of the index itself, is an unfinished index, which a build may replace.
 func TestInterruptedFirstWrite(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.RAMDir(t)
 	db, err := bolt.Open(filepath.Join(dir, "first.db"), 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
@@ -76,7 +77,7 @@ func TestInterruptedFirstWrite(t *testing.T) {
 // A file that cannot be begun leaves nothing, and what a program left that died
 // while it began one goes; another name of a real index does no harm to that.
 func TestFirstWriteLeavesNothing(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	failSyncs(t, func(p string) bool { return p == dir })
 	_, err := Open(context.Background(), path, Options{Write: true, Create: true})
@@ -185,12 +186,11 @@ func TestRewriteInheritsPermissions(t *testing.T) {
 // After a rewrite errors call the file by the name that it has.
 func TestErrorsAfterARewriteNameTheIndex(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, f.Replace(fillTestIndex))
 	require.Equal(t, f.Path(), f.handle.file.Name())
 	require.NoError(t, f.handle.file.Close())
-	err = addDoc(f, "delta")
+	err := addDoc(f, "delta")
 	require.ErrorContains(t, err, path)
 	require.NotContains(t, err.Error(), rewriteSuffix)
 	_ = f.Close()
@@ -204,8 +204,7 @@ func TestLongNames(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, fillTestIndex(f))
 		require.NoError(t, f.Close())
-		f, err = Open(context.Background(), path, Options{Write: true})
-		require.NoError(t, err)
+		f = openWriting(t, path)
 		require.NoError(t, addDoc(f, "delta"))
 		require.NoError(t, f.Replace(fillTestIndex))
 		require.NoError(t, f.Close())
@@ -222,8 +221,7 @@ func TestReplaceThroughLink(t *testing.T) {
 	require.NoError(t, os.Symlink(path, link))
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	f, err := Open(context.Background(), link, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, link)
 	require.NoError(t, f.Replace(fillTestIndex))
 	require.NoError(t, f.Close())
 	after, err := os.Stat(path)

@@ -175,11 +175,7 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	b, err := encodeJSON(layout.KeyDefaults, defaultsRecord{generation, *d})
-	if err != nil {
-		return err
-	}
-	return tx.root.Put(layout.KeyDefaults, b)
+	return tx.putRecord(layout.KeyDefaults, defaultsRecord{generation, *d})
 }
 
 // Defaults reads what PutDefaults stored for this generation; nil if there is
@@ -187,19 +183,13 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 // used nevertheless.
 func (v *View) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
-	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), layout.KeyDefaults, v.file.path)
-	if sealed == nil {
+	const what = "stored search parameters"
+	var r defaultsRecord
+	if ok, err := readRecord(v.tx, layout.KeyDefaults, v.file.path, what, &r); !ok || r.Generation != v.generation {
 		return nil, err
 	}
-	var r defaultsRecord
-	if err := decodeJSON(layout.KeyDefaults, sealed, &r); err != nil {
-		return nil, v.corrupt(err, "stored search parameters")
-	}
-	if r.Generation != v.generation {
-		return nil, nil
-	}
 	if err := r.Validate(); err != nil {
-		return nil, v.corrupt(err, "stored search parameters")
+		return nil, v.corrupt(err, what)
 	}
 	return &r.Defaults, nil
 }

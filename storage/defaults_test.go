@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
@@ -21,8 +20,7 @@ func testDefaults() *Defaults {
 
 func putDefaults(t *testing.T, path string, generation uint64, d *Defaults) {
 	t.Helper()
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutDefaults(generation, d) }))
 	require.NoError(t, f.Close())
 }
@@ -92,8 +90,7 @@ func TestDamagedDefaults(t *testing.T) {
 
 func TestDefaultsOutOfRange(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	defer f.Close()
 	for want, change := range map[string]func(*Defaults){
 		"0 classes":     func(d *Defaults) { d.Classes = nil },

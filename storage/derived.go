@@ -133,13 +133,9 @@ func (d *DerivedFile) check(ctx context.Context, size int64) error {
 
 func (d *DerivedFile) start(pageSize int) (err error) {
 	defer Guard(d.path, &err)()
-	d.db, err = bolt.Open(d.path, 0, &bolt.Options{
-		ReadOnly:     !d.write,
-		Timeout:      1, // where the lock is bbolt's
-		PageSize:     pageSize,
-		FreelistType: bolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return d.file, nil },
-	})
+	bo := optionsFor(d.file, d.write)
+	bo.PageSize = pageSize
+	d.db, err = bolt.Open(d.path, 0, bo)
 	if errors.Is(err, berrors.ErrTimeout) {
 		err = ErrLocked
 	}

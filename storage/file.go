@@ -17,6 +17,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
 // Options for Open. The zero value opens an existing index for reading.
@@ -216,7 +217,7 @@ func (f *File) prepare(create, resume bool) (err error) {
 		f.sweepReplaced()
 		if err = f.sweepRewrite(besideSuffix); err == nil {
 			var building bool
-			if building, err = f.hasBuilding(); err == nil && !(resume && building) {
+			if building, err = f.has(layout.KeyBuilding); err == nil && !(resume && building) {
 				err = f.sweep()
 			}
 		}
@@ -342,6 +343,3 @@ func (f *File) Refresh(ctx context.Context, accept func(*View) error) (changed b
 	f.mu.Unlock()
 	return true, f.release(previous)
 }
-
-// Writable tells whether the file was opened for writing.
-func (f *File) Writable() bool { return f.write }

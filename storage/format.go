@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -125,13 +126,32 @@ func frameRecord(root *bolt.Bucket, key []byte, path string) (sealed []byte, err
 	})
 }
 
+// has tells whether the committed frame has a record.
+func (f *File) has(key []byte) (has bool, err error) {
+	err = f.handle.db.View(func(tx *bolt.Tx) error {
+		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), key, f.path)
+		has = sealed != nil
+		return err
+	})
+	return has, err
+}
+
+// readRecord decodes a JSON record of the frame; ok is false if there is none. what is the
+// record in words.
+func readRecord(tx *bolt.Tx, key []byte, path, what string, dst any) (ok bool, err error) {
+	sealed, err := frameRecord(tx.Bucket(layout.RootBucket), key, path)
+	if sealed == nil {
+		return false, err
+	}
+	if err := decodeJSON(key, sealed, dst); err != nil {
+		return false, corrupt(path, err, "%s", what)
+	}
+	return true, nil
+}
+
 // isFrameKey tells whether a key is one of those that this program knows.
 func isFrameKey(k []byte) bool {
-	switch string(k) {
-	case string(layout.KeyFormat), string(layout.KeyCurrent), string(layout.KeyStaging), string(layout.KeyApplied), string(layout.KeyBuilding), string(layout.KeyDefaults):
-		return true
-	}
-	return isNote(k)
+	return slices.ContainsFunc(layout.FrameKeys, func(known []byte) bool { return bytes.Equal(k, known) }) || isNote(k)
 }
 
 func isNote(k []byte) bool { return bytes.HasPrefix(k, layout.NotePrefix) }

@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
@@ -119,12 +120,48 @@ func (g *Generation) docSets() (sets DocSets, err error) {
 
 func writeTestIndex(tb testing.TB) string {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "test.plaid")
+	path := filepath.Join(testenv.RAMDir(tb), "test.plaid")
 	f, err := Open(context.Background(), path, Options{Write: true, Create: true})
 	require.NoError(tb, err)
 	require.NoError(tb, fillTestIndex(f))
 	require.NoError(tb, f.Close())
 	return path
+}
+
+// openWriting opens an index to be changed.
+func openWriting(tb testing.TB, path string) *File {
+	tb.Helper()
+	f, err := Open(context.Background(), path, Options{Write: true})
+	require.NoError(tb, err)
+	return f
+}
+
+func currentState(tx *Tx) (*Generation, *State, error) {
+	n, err := tx.Current()
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := tx.Generation(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := g.State()
+	return g, &s, err
+}
+
+// appendDocs commits documents behind those that are there.
+func appendDocs(f *File, docs ...testDoc) error {
+	return f.Update(func(tx *Tx) error {
+		g, s, err := currentState(tx)
+		if err != nil {
+			return err
+		}
+		return putDocs(g, s, docs)
+	})
+}
+
+func addDoc(f *File, id string) error {
+	return appendDocs(f, testDoc{id, []uint16{1}, "payload of " + id})
 }
 
 func fillTestIndex(f *File) error {

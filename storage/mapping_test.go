@@ -32,8 +32,7 @@ func TestFileReachesTheEndOfItsMapping(t *testing.T) {
 	}
 	next := uint32(1000)
 	for range 3 {
-		f, err := Open(context.Background(), path, Options{Write: true})
-		require.NoError(t, err)
+		f := openWriting(t, path)
 		before := seen(t, f)
 		held, err := f.View()
 		require.NoError(t, err)
@@ -112,15 +111,12 @@ func TestManyWriters(t *testing.T) {
 
 // What is remembered of checked values is bounded by the values in use.
 func TestCheckedValuesAreForgotten(t *testing.T) {
-	f, err := Open(context.Background(), writeTestIndex(t), Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, writeTestIndex(t))
 	seen(t, f)
 	most := int64(0)
 	for i := range 100 {
 		require.NoError(t, f.Update(func(tx *Tx) error {
-			g, err := tx.Generation(1)
-			require.NoError(t, err)
-			s, err := g.State()
+			g, s, err := currentState(tx)
 			require.NoError(t, err)
 			if len(s.Segments) > 1 { // as an addition that merges the last segment
 				last := s.Segments[1]
@@ -133,7 +129,7 @@ func TestCheckedValuesAreForgotten(t *testing.T) {
 				s.Tokens -= last.Tokens
 				s.LiveTokens -= last.Tokens
 			}
-			return putDocs(g, &s, []testDoc{{"again", []uint16{uint16(i % 3), 1}, ""}})
+			return putDocs(g, s, []testDoc{{"again", []uint16{uint16(i % 3), 1}, ""}})
 		}))
 		seen(t, f)
 		n := int64(0)

@@ -141,7 +141,7 @@ func (v *View) Pages() (p Pages, err error) {
 		if err != nil {
 			return Pages{}, v.corrupt(err, "meta page")
 		}
-		free, err := m.freePages(v.handle.file)
+		free, err := m.ReadFreeList(v.handle.file)
 		if err != nil {
 			return Pages{}, v.corrupt(err, "list of free pages")
 		}

@@ -16,26 +16,15 @@ import (
 // belongs into the transaction that stages what it tells of, and goes when the
 // generation becomes current, or is swept away.
 func (tx *Tx) PutBuilding(v any) error {
-	b, err := encodeJSON(layout.KeyBuilding, v)
-	if err != nil {
-		return err
-	}
-	return tx.root.Put(layout.KeyBuilding, b)
+	return tx.putRecord(layout.KeyBuilding, v)
 }
 
 // Building reads what PutBuilding stored; ok is false if there is nothing. Only a file
 // that was opened with Options.Resume has it.
 func (f *File) Building(to any) (ok bool, err error) {
-	err = f.reading(func(tx *bolt.Tx, _ *handle) error {
-		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
-		if sealed == nil {
-			return err
-		}
-		ok = true
-		if err := decodeJSON(layout.KeyBuilding, sealed, to); err != nil {
-			return corrupt(f.path, err, "what an interrupted build left")
-		}
-		return nil
+	err = f.reading(func(tx *bolt.Tx, _ *handle) (err error) {
+		ok, err = readRecord(tx, layout.KeyBuilding, f.path, "what an interrupted build left", to)
+		return err
 	})
 	return ok, err
 }
@@ -56,11 +45,8 @@ func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []
 			return corrupt(f.path, nil, "generation %d is missing", generation)
 		}
 		v := &View{file: f, handle: handle, tx: tx, generation: generation}
-		if err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header); err != nil {
-			return v.corrupt(err, "header")
-		}
-		if err := v.header.Validate(); err != nil {
-			return v.corrupt(err, "header")
+		if err := v.loadHeader(gen); err != nil {
+			return err
 		}
 		if err := v.loadCodec(gen.Bucket(layout.BucketCodec), nil); err != nil {
 			return err
@@ -73,10 +59,6 @@ func (f *File) Staged(generation uint64) (h Header, c *kernels.Codec, cutoffs []
 	return h, c, cutoffs, err
 }
 
-// Keep removes what a generation that nobody sees yet has beyond the counters of a
-// state; the rest stays staged.
-func (g *Generation) Keep(s State) error { return g.sweepBeyond(s) }
-
 // StagedChunk reads the lengths of the documents of a chunk, and their codes, valid
 // until the transaction ends.
 func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32, codes []byte, err error) {
@@ -84,17 +66,14 @@ func (g *Generation) StagedChunk(number uint32) (first uint32, lengths []uint32,
 	if b == nil {
 		return 0, nil, nil, corrupt(g.tx.path, nil, "chunk %d is missing", number)
 	}
-	sealed, ok := layout.Unseal(layout.ChecksumKey(number, layout.KeyDocs), b.Get(layout.KeyDocs))
-	if !ok {
-		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "document table of chunk %d", number)
-	}
-	t, err := layout.ParseDocTable(sealed)
+	t, err := layout.OpenDocTable(number, b.Get(layout.KeyDocs))
 	if err != nil {
-		return 0, nil, nil, corrupt(g.tx.path, err, "chunk %d", number)
+		return 0, nil, nil, corrupt(g.tx.path, err, "document table of chunk %d", number)
 	}
 	for i := range t.Count {
 		lengths = append(lengths, t.Length(i))
 	}
+	var ok bool
 	if codes, ok = layout.Unseal(layout.ChecksumKey(number, layout.KeyCodes), b.Get(layout.KeyCodes)); !ok || len(codes) < layout.TailBytes {
 		return 0, nil, nil, corrupt(g.tx.path, layout.ErrChecksum, "codes of chunk %d", number)
 	}
@@ -114,16 +93,6 @@ func (g *Generation) StagedPayload(ordinal uint32) ([]byte, error) {
 		return nil, corrupt(g.tx.path, layout.ErrChecksum, "payload of document %d", ordinal)
 	}
 	return p, nil
-}
-
-// hasBuilding tells whether a build left what it needs to go on, and its generation.
-func (f *File) hasBuilding() (has bool, err error) {
-	err = f.handle.db.View(func(tx *bolt.Tx) error {
-		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyBuilding, f.path)
-		has = sealed != nil
-		return err
-	})
-	return has, err
 }
 
 // Applied is how far a generation has followed an ordered log of changes.

@@ -65,13 +65,9 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 }
 
 func (v *View) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) error {
-	table, ok := layout.Unseal(layout.ChecksumKey(c.number, layout.KeyDocs), b.Get(layout.KeyDocs))
-	if !ok {
-		return v.corrupt(layout.ErrChecksum, "document table of chunk %d", c.number)
-	}
 	var err error
-	if c.docs, err = layout.ParseDocTable(table); err != nil {
-		return v.corrupt(err, "chunk %d", c.number)
+	if c.docs, err = layout.OpenDocTable(c.number, b.Get(layout.KeyDocs)); err != nil {
+		return v.corrupt(err, "document table of chunk %d", c.number)
 	}
 	if c.docs.First != first {
 		return v.corrupt(nil, "chunk %d begins at document %d, not %d", c.number, c.docs.First, first)

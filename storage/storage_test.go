@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,16 +16,20 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-func openView(tb testing.TB, path string) (*File, *View) {
-	tb.Helper()
+// openView is openViewNow until the test ends.
+func openView(t *testing.T, path string) (*File, *View) {
+	t.Helper()
+	f, v := openViewNow(t, path)
+	t.Cleanup(func() { require.NoError(t, errors.Join(v.Close(), f.Close())) })
+	return f, v
+}
+
+func openViewNow(t *testing.T, path string) (*File, *View) {
+	t.Helper()
 	f, err := Open(context.Background(), path, Options{})
-	require.NoError(tb, err)
+	require.NoError(t, err)
 	v, err := f.View()
-	require.NoError(tb, err)
-	tb.Cleanup(func() {
-		require.NoError(tb, v.Close())
-		require.NoError(tb, f.Close())
-	})
+	require.NoError(t, err)
 	return f, v
 }
 
@@ -60,8 +63,7 @@ func TestDigestIsOfContentOnly(t *testing.T) {
 	}
 	a, sizes := digest(writeTestIndex(t))
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("built", "later") }))
 	require.NoError(t, f.Close())
 	b, _ := digest(path)
@@ -117,14 +119,13 @@ func TestOpenErrors(t *testing.T) {
 
 func TestNewerFormatIsRefused(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		return tx.root.Put(layout.KeyFormat, layout.Seal(layout.KeyFormat, append([]byte(layout.Magic), FormatVersion+1, 0, 1, 0)))
 	}))
 	require.NoError(t, f.Close())
 	for _, write := range []bool{false, true} {
-		_, err = Open(context.Background(), path, Options{Write: write})
+		_, err := Open(context.Background(), path, Options{Write: write})
 		require.ErrorIs(t, err, ErrVersion)
 		require.ErrorContains(t, err, fmt.Sprintf("it is format %d, this program reads up to %d", FormatVersion+1, FormatVersion))
 	}
@@ -132,9 +133,8 @@ func TestNewerFormatIsRefused(t *testing.T) {
 
 func TestLocks(t *testing.T) {
 	path := writeTestIndex(t)
-	w, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
-	_, err = Open(context.Background(), path, Options{})
+	w := openWriting(t, path)
+	_, err := Open(context.Background(), path, Options{})
 	require.ErrorIs(t, err, ErrLocked)
 	_, err = Open(context.Background(), path, Options{Write: true})
 	require.ErrorIs(t, err, ErrLocked)
@@ -150,16 +150,10 @@ func TestLocks(t *testing.T) {
 
 func TestStagedIsInvisibleAndSwept(t *testing.T) {
 	path := writeTestIndex(t)
-	_, before := func() (*File, string) {
-		f, v := openViewNow(t, path)
-		defer f.Close()
-		defer v.Close()
-		s, err := contents(v)
-		require.NoError(t, err)
-		return f, s
-	}()
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f, v := openViewNow(t, path)
+	before, err := contents(v)
+	require.NoError(t, errors.Join(err, v.Close(), f.Close()))
+	f = openWriting(t, path)
 	// Additions beyond the counters, and a generation that is never made current.
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		if err := tx.MarkStaging(); err != nil {
@@ -185,7 +179,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
-	v, err := f.View()
+	v, err = f.View()
 	require.NoError(t, err)
 	check(v)
 	require.NoError(t, v.Close())
@@ -211,18 +205,9 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 	require.NoError(t, v.Verify(context.Background()))
 }
 
-func openViewNow(t *testing.T, path string) (*File, *View) {
-	f, err := Open(context.Background(), path, Options{})
-	require.NoError(t, err)
-	v, err := f.View()
-	require.NoError(t, err)
-	return f, v
-}
-
 func TestViewsKeepTheirPicture(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	old, err := f.View()
 	require.NoError(t, err)
 	before, err := contents(old)
@@ -230,11 +215,7 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 
 	add := func(id string) {
 		require.NoError(t, f.Update(func(tx *Tx) error {
-			n, err := tx.Current()
-			require.NoError(t, err)
-			g, err := tx.Generation(n)
-			require.NoError(t, err)
-			s, err := g.State()
+			g, s, err := currentState(tx)
 			require.NoError(t, err)
 			sets, err := g.docSets()
 			require.NoError(t, err)
@@ -244,8 +225,8 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 			s.LiveTokens -= 3
 			require.NoError(t, g.DeleteID("alpha"))
 			require.NoError(t, g.DeletePayload(0))
-			require.NoError(t, g.PutDocSets(&s, sets))
-			return putDocs(g, &s, []testDoc{{id, []uint16{1}, ""}})
+			require.NoError(t, g.PutDocSets(s, sets))
+			return putDocs(g, s, []testDoc{{id, []uint16{1}, ""}})
 		}))
 	}
 	add("delta")
@@ -266,58 +247,6 @@ func TestViewsKeepTheirPicture(t *testing.T) {
 	require.NoError(t, f.Close())
 	_, err = f.View()
 	require.ErrorIs(t, err, ErrClosed)
-}
-
-func TestManyReadersOneWriter(t *testing.T) {
-	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				v, err := f.View()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				s := v.State()
-				if _, err := contents(v); err != nil {
-					t.Error(err)
-				}
-				if int(s.Docs) != 3+len(s.Segments)-1 {
-					t.Errorf("%d documents in %d segments", s.Docs, len(s.Segments))
-				}
-				if err := v.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for i := range 30 {
-		require.NoError(t, f.Update(func(tx *Tx) error {
-			n, err := tx.Current()
-			require.NoError(t, err)
-			g, err := tx.Generation(n)
-			require.NoError(t, err)
-			s, err := g.State()
-			require.NoError(t, err)
-			return putDocs(g, &s, []testDoc{{string(rune('a' + i)), []uint16{uint16(i % 3)}, ""}})
-		}))
-	}
-	close(stop)
-	wg.Wait()
-	v, err := f.View()
-	require.NoError(t, err)
-	require.NoError(t, v.Verify(context.Background()))
-	require.NoError(t, v.Close())
-	require.NoError(t, f.Close())
 }
 
 func TestModelCheck(t *testing.T) {
@@ -362,20 +291,14 @@ func TestModelValidate(t *testing.T) {
 func TestStamps(t *testing.T) {
 	path := writeTestIndex(t)
 	stamp := func() Stamp {
-		f, err := Open(context.Background(), path, Options{})
-		require.NoError(t, err)
-		defer f.Close()
-		v, err := f.View()
-		require.NoError(t, err)
-		defer v.Close()
+		f, v := openViewNow(t, path)
 		s, err := v.Stamp()
-		require.NoError(t, err)
+		require.NoError(t, errors.Join(err, v.Close(), f.Close()))
 		return s
 	}
 	first := stamp()
 	require.Equal(t, first, stamp())
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	v, err := f.View()
 	require.NoError(t, err)
 	require.NoError(t, f.Update(func(tx *Tx) error { return tx.PutNote("x", 1) }))
@@ -396,8 +319,7 @@ func TestStamps(t *testing.T) {
 // The sums are those of the payloads, all of them, however many.
 func TestPayloadSums(t *testing.T) {
 	path := writeTestIndex(t)
-	f, err := Open(context.Background(), path, Options{Write: true})
-	require.NoError(t, err)
+	f := openWriting(t, path)
 	defer f.Close()
 	want := map[uint32]PayloadSum{0: SumPayload(0, []byte(testDocs[0].payload)), 2: SumPayload(2, []byte(testDocs[2].payload))}
 	require.NoError(t, f.Update(func(tx *Tx) error {

@@ -22,12 +22,7 @@ func (f *File) sweep() error {
 	if info, err := f.handle.file.Stat(); err == nil && linkCount(f.path, info) > 1 {
 		f.sweepFirst(info) // its maker died between giving it its name and taking away the first one
 	}
-	staged := false
-	err := f.handle.db.View(func(tx *bolt.Tx) error {
-		sealed, err := frameRecord(tx.Bucket(layout.RootBucket), layout.KeyStaging, f.path)
-		staged = sealed != nil
-		return err
-	})
+	staged, err := f.has(layout.KeyStaging)
 	if err != nil || !staged {
 		return err
 	}
@@ -43,24 +38,21 @@ func (f *File) sweep() error {
 		if err != nil {
 			return err
 		}
-		if err := g.sweep(); err != nil {
+		s, err := g.State()
+		if err != nil {
+			return err
+		}
+		if err := g.Keep(s); err != nil {
 			return err
 		}
 		return tx.finish(n)
 	})
 }
 
-func (g *Generation) sweep() error {
-	s, err := g.State()
-	if err != nil {
-		return err
-	}
-	return g.sweepBeyond(s)
-}
-
-// sweepBeyond removes what is beyond the counters of a state. Nothing is removed whose
-// key is damaged: it may be of something that is not beyond them.
-func (g *Generation) sweepBeyond(s State) error {
+// Keep removes what is beyond the counters of a state; the rest stays as it is, staged or
+// not. Nothing is removed whose key is damaged: it may be of something that is not beyond
+// them.
+func (g *Generation) Keep(s State) error {
 	buckets := []struct {
 		*bolt.Bucket
 		from uint32
@@ -94,24 +86,21 @@ func (g *Generation) sweepBeyond(s State) error {
 
 // deleteFrom removes the keys (or buckets) numbered n and above.
 func deleteFrom(b *bolt.Bucket, n uint32) error {
-	var keys [][]byte
-	var buckets []bool
+	var deletions []func() error
 	c := b.Cursor()
 	for k, v := c.Seek(layout.NumberKey(n)); k != nil; k, v = c.Next() {
 		if err := checkNumber(b, k, v); err != nil {
 			return err
 		}
-		keys = append(keys, bytes.Clone(k))
-		buckets = append(buckets, v == nil)
-	}
-	for i, k := range keys {
-		var err error
-		if buckets[i] {
-			err = b.DeleteBucket(k)
-		} else {
-			err = b.Delete(k)
+		remove := b.Delete
+		if v == nil {
+			remove = b.DeleteBucket
 		}
-		if err != nil {
+		key := bytes.Clone(k)
+		deletions = append(deletions, func() error { return remove(key) })
+	}
+	for _, remove := range deletions {
+		if err := remove(); err != nil {
 			return err
 		}
 	}

@@ -188,17 +188,12 @@ func (v *View) load(ctx context.Context, older *View) error {
 	if gen == nil {
 		return v.corrupt(nil, "generation %d is missing", v.generation)
 	}
-	if err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header); err != nil {
-		return v.corrupt(err, "header")
+	if err := v.loadHeader(gen); err != nil {
+		return err
 	}
-	if err := v.header.Validate(); err != nil {
-		return v.corrupt(err, "header")
-	}
-	if err := decodeJSON(layout.KeyState, gen.Get(layout.KeyState), &v.state); err != nil {
-		return v.corrupt(err, "state")
-	}
-	if err := v.state.Validate(); err != nil {
-		return v.corrupt(err, "state")
+	var err error
+	if v.state, err = readState(gen, v.file.path); err != nil {
+		return err
 	}
 	if err := v.checkNames(gen); err != nil {
 		return err
@@ -224,6 +219,17 @@ func (v *View) load(ctx context.Context, older *View) error {
 	}
 	v.lineage = v.handle.lineage.numberFor(v.generation)
 	v.handle.checks.prune(v)
+	return nil
+}
+
+func (v *View) loadHeader(gen *bolt.Bucket) error {
+	err := decodeJSON(layout.KeyHeader, gen.Get(layout.KeyHeader), &v.header)
+	if err == nil {
+		err = v.header.Validate()
+	}
+	if err != nil {
+		return v.corrupt(err, "header")
+	}
 	return nil
 }
 

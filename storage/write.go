@@ -2,7 +2,6 @@ package storage
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -205,11 +204,18 @@ type Generation struct {
 
 // State returns the committed state.
 func (g *Generation) State() (State, error) {
-	var s State
-	if err := decodeJSON(layout.KeyState, g.bucket.Get(layout.KeyState), &s); err != nil {
-		return s, corrupt(g.tx.path, err, "state")
+	return readState(g.bucket, g.tx.path)
+}
+
+// readState reads the state of a generation.
+func readState(gen *bolt.Bucket, path string) (s State, err error) {
+	if err = decodeJSON(layout.KeyState, gen.Get(layout.KeyState), &s); err == nil {
+		err = s.Validate()
 	}
-	return s, s.Validate()
+	if err != nil {
+		return s, corrupt(path, err, "state")
+	}
+	return s, nil
 }
 
 // committed is the state before the transaction; that of a new generation is empty. Its
@@ -325,24 +331,20 @@ func (g *Generation) DeletePayload(ordinal uint32) error {
 // PutNote stores a small JSON document beside the format record: facts about
 // the file that are no part of the index's content and its digest.
 func (tx *Tx) PutNote(name string, v any) error {
-	k := layout.NoteKey(name)
-	b, err := json.Marshal(v)
+	return tx.putRecord(layout.NoteKey(name), v)
+}
+
+// putRecord stores a JSON record of the frame.
+func (tx *Tx) putRecord(key []byte, v any) error {
+	b, err := encodeJSON(key, v)
 	if err != nil {
 		return err
 	}
-	return tx.root.Put(k, layout.Seal(k, b))
+	return tx.root.Put(key, b)
 }
 
 // Note reads what PutNote stored; ok is false if there is nothing.
 func (v *View) Note(name string, dst any) (ok bool, err error) {
 	defer Guard(v.file.path, &err)()
-	k := layout.NoteKey(name)
-	sealed, err := frameRecord(v.tx.Bucket(layout.RootBucket), k, v.file.path)
-	if sealed == nil {
-		return false, err
-	}
-	if err := decodeJSON(k, sealed, dst); err != nil {
-		return false, v.corrupt(err, "note %s", name)
-	}
-	return true, nil
+	return readRecord(v.tx, layout.NoteKey(name), v.file.path, "note "+name, dst)
 }

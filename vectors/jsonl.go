@@ -9,6 +9,7 @@ import (
 	"iter"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -42,7 +43,7 @@ type record struct {
 // checked; else they do not matter.
 func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownIDs bool) (*jsonlSource, error) {
 	s := &jsonlSource{source: source{path: path, files: new(inputs)}, r: r, ownIDs: ownIDs}
-	lines := newLineReader(untilDone{ctx, io.NewSectionReader(r, 0, size)}, maxLine)
+	lines := newLineReader(files.UntilDone(ctx, io.NewSectionReader(r, 0, size)), maxLine)
 	seen := idSet{}
 	for {
 		text, off, err := lines.line()

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // intsOf reads a row of integers whole. It grows with what is read, not with
@@ -51,7 +53,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 	if strings.EqualFold(filepath.Ext(path), ".json") {
 		return parseLengthList(f, path)
 	}
-	return parseLengths(untilDone{ctx, f}, path)
+	return parseLengths(files.UntilDone(ctx, f), path)
 }
 
 func parseLengths(r io.Reader, path string) ([]int64, error) {

@@ -3,7 +3,6 @@ package vectors
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,19 +27,6 @@ type lineReader struct {
 
 func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
-}
-
-// untilDone is a reader that ends with a context.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(b []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(b)
 }
 
 // line is the next line and its offset in the file; io.EOF after the last one.

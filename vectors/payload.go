@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // payloads is an index of a JSON-lines file: where the object of each document
@@ -38,7 +40,7 @@ func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []st
 		return nil, err
 	}
 	p := &payloads{path: path, r: f, Closer: f, at: make([]span, n)}
-	if err := p.scan(untilDone{ctx, io.NewSectionReader(f, 0, size)}, ids); err != nil {
+	if err := p.scan(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), ids); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -247,7 +249,7 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 		return nil, err
 	}
 	p.f, p.Closer = f, f
-	err = eachObject(untilDone{ctx, io.NewSectionReader(f, 0, size)}, path, func(o object) error {
+	err = eachObject(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), path, func(o object) error {
 		id, err := o.needID()
 		if err != nil {
 			return err

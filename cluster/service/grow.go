@@ -168,7 +168,7 @@ func (c *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 		return nil, answered(err)
 	}
 	h, cfg := coded(&before[0]), c.Config()
-	err = c.train(ctx, func(tokens int64) collection.Training { return c.f.growth.Again(h, tokens, cfg, false) })
+	err = c.train(ctx, func(tokens int64) collection.Training { return c.f.growth.Again(h, tokens, cfg) })
 	if err != nil {
 		return nil, answered(err)
 	}

@@ -96,8 +96,7 @@ func costOfDocument(d *collection.Document) int64 {
 // errorOf finds the place of a fault of a source in a request; errors that name no
 // document stay as they are.
 func errorOf(err error, docs []collection.Document) error {
-	var fe *vectors.FileError
-	if errors.As(err, &fe) && fe.Doc >= 0 && fe.Doc < len(docs) {
+	if fe, ok := errors.AsType[*vectors.FileError](err); ok && fe.Doc >= 0 && fe.Doc < len(docs) {
 		return &collection.DocumentError{Document: fe.Doc, ID: docs[fe.Doc].ID, Token: fe.Token, Err: fe.Err}
 	}
 	return err

@@ -134,7 +134,7 @@ func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
 
 func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.Engine, error) {
 	return search.New(ctx, ix, &search.EngineOptions{
-		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Scheduler: c.s.o.Scheduler, Logger: c.log,
+		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Logger: c.log,
 	})
 }
 

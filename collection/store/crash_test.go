@@ -27,6 +27,8 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 const (
@@ -50,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var crashOptions = &Options{Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1}
+var crashOptions = &Options{Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1, Derive: DeriveKeywords(nil)}
 
 // crashOp is a request of a client to its own documents, or to a collection of its own.
 type crashOp struct {
@@ -110,6 +112,10 @@ func crashChild(dir string) error {
 				}
 				say("begin", op, collection.Receipt{})
 				r, err := op.run(ctx, s, c)
+				if v, verr := c.View(ctx); verr == nil && err == nil && client == 0 { // the keywords are written too
+					_, err = v.SearchKeywords(ctx, collection.KeywordQuery{Text: "c0", K: 1})
+					err = errors.Join(err, v.Close())
+				}
 				if err != nil {
 					failed <- fmt.Errorf("%+v: %w", op, err)
 					return
@@ -138,7 +144,7 @@ func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r collecti
 	case "metadata":
 		_, err = c.UpdateMetadata(ctx, collection.Selection{IDs: op.IDs}, map[string]json.RawMessage{"touched": strconv.AppendUint(nil, op.Version, 10)})
 	case "retrain":
-		if _, err = c.Retrain(ctx, RetrainOptions{}); err != nil && strings.Contains(err.Error(), "nothing to train on") {
+		if _, err = c.Retrain(ctx); err != nil && strings.Contains(err.Error(), "nothing to train on") {
 			err = nil
 		}
 	case "declare":
@@ -258,10 +264,7 @@ func differsDoc(v *View, id string, ordinal uint32, want crashDoc) error {
 // A process is killed at random moments while clients write, and collections grow. What
 // was answered is there; what was not is there wholly or not at all.
 func TestKilledWhileClientsWrite(t *testing.T) {
-	kills := 15
-	if !effort.Long() {
-		kills = 4
-	}
+	kills := effort.Cases(4, 15)
 	if text := os.Getenv(killsVariable); text != "" {
 		var err error
 		kills, err = strconv.Atoi(text)
@@ -269,11 +272,7 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	dir := t.TempDir()
-	if ram, err := os.MkdirTemp("/dev/shm", "plaid-store-"); err == nil { // more transactions in the same time
-		t.Cleanup(func() { require.NoError(t, os.RemoveAll(ram)) })
-		dir = ram
-	}
+	dir := testenv.RAMDir(t) // more transactions in the same time
 	states := make([]crashState, crashClients)
 	for i := range states {
 		states[i].docs = map[string]crashDoc{}
@@ -288,7 +287,7 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 			within = 3000
 		}
 		begun := killOne(t, self, dir, kill, time.Duration(rng.IntN(within))*time.Millisecond, states, answered)
-		s, err := Open(t.Context(), dir, &Options{Growth: collection.Growth{Flat: math.MaxInt64, Until: math.MaxInt64}})
+		s, err := Open(t.Context(), dir, &Options{Growth: collection.Growth{Flat: math.MaxInt64, Until: math.MaxInt64}, Derive: DeriveKeywords(nil)})
 		require.NoError(t, err)
 		var v *View
 		if c, err := s.Get("docs"); err == nil {
@@ -298,6 +297,9 @@ func TestKilledWhileClientsWrite(t *testing.T) {
 				v = nil
 			} else {
 				require.NoError(t, c.Verify(t.Context()))
+				words, err := v.SearchKeywords(t.Context(), collection.KeywordQuery{Text: "c0 c1 c2 c3 c4", K: 1000})
+				require.NoError(t, err)
+				require.Len(t, words, v.snap.Len(), "by the first word of their ids")
 				trained = max(trained, v.snap.Generation())
 			}
 			requireTidy(t, c.dir)
@@ -333,7 +335,7 @@ func requireTidy(t *testing.T, dir string) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range entries {
-		require.Contains(t, []string{configFile, indexFile}, e.Name())
+		require.Contains(t, []string{configFile, indexFile, keywords.Path(indexFile)}, e.Name())
 	}
 }
 

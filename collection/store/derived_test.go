@@ -93,17 +93,41 @@ func (s *slow) Sync(ctx context.Context, snap *index.Snapshot) error {
 	return s.counting.Sync(ctx, snap)
 }
 
+// openSlow is a collection of one document whose derived data is slow, and how often that was
+// made.
+func openSlow(t *testing.T, d *slow) (s *Store, c *Collection, made *int) {
+	made = new(int)
+	d.began, d.goOn = make(chan struct{}), make(chan struct{})
+	s = openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) {
+		*made++
+		return d, nil
+	}})
+	c = declare(t, s, "docs", collection.Config{})
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	return s, c, made
+}
+
+// thrice asks three times at once, and returns what waits for the answers.
+func thrice(t *testing.T, ask func() (Derived, error)) (answered func()) {
+	answers := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := ask()
+			answers <- err
+		}()
+	}
+	return func() {
+		for range 3 {
+			require.NoError(t, <-answers)
+		}
+	}
+}
+
 // Data that takes long to make holds up no change, and is made once, however often the
 // patience of those who ask for it ends.
 func TestDerivedIsMadeBeside(t *testing.T) {
-	d := &slow{began: make(chan struct{}), goOn: make(chan struct{})}
-	made := 0
-	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) {
-		made++
-		return d, nil
-	}})
-	c := declare(t, s, "docs", collection.Config{})
-	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	d := &slow{}
+	_, c, made := openSlow(t, d)
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error)
 	go func() {
@@ -114,18 +138,10 @@ func TestDerivedIsMadeBeside(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-gone, context.Canceled)
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
-	answers := make(chan error)
-	for range 3 {
-		go func() {
-			_, err := c.Derived(t.Context())
-			answers <- err
-		}()
-	}
+	answered := thrice(t, func() (Derived, error) { return c.Derived(t.Context()) })
 	close(d.goOn)
-	for range 3 {
-		require.NoError(t, <-answers)
-	}
-	require.Equal(t, 1, made)
+	answered()
+	require.Equal(t, 1, *made)
 	require.Equal(t, 2, d.docs)
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("c", 1))().err)
 	require.Equal(t, 3, d.docs)
@@ -133,10 +149,8 @@ func TestDerivedIsMadeBeside(t *testing.T) {
 
 // What is being made when the collection ends is given up.
 func TestDerivedEndsWithTheStore(t *testing.T) {
-	d := &slow{began: make(chan struct{}), goOn: make(chan struct{})}
-	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) { return d, nil }})
-	c := declare(t, s, "docs", collection.Config{})
-	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	d := &slow{}
+	s, c, _ := openSlow(t, d)
 	gone := make(chan error)
 	go func() {
 		_, err := c.Derived(t.Context())
@@ -185,31 +199,17 @@ func TestDerivedThatCannotBeOpened(t *testing.T) {
 
 // Data that is found damaged is brought up to date beside changes, and not opened again.
 func TestDerivedIsMendedBeside(t *testing.T) {
-	d := &slow{began: make(chan struct{}), goOn: make(chan struct{}), waitsIn: 4} // the fourth Sync
-	made := 0
-	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) {
-		made++
-		return d, nil
-	}})
-	c := declare(t, s, "docs", collection.Config{})
-	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	d := &slow{waitsIn: 4} // the fourth Sync
+	s, c, made := openSlow(t, d)
 	have, err := c.Derived(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 3, d.syncs)
-	answers := make(chan error)
-	for range 3 {
-		go func() {
-			_, err := c.mendDerived(t.Context(), have)
-			answers <- err
-		}()
-	}
+	answered := thrice(t, func() (Derived, error) { return c.mendDerived(t.Context(), have) })
 	<-d.began
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
 	close(d.goOn)
-	for range 3 {
-		require.NoError(t, <-answers)
-	}
-	require.Equal(t, 1, made)
+	answered()
+	require.Equal(t, 1, *made)
 	require.Equal(t, 2, d.docs)
 
 	d.err = errors.New("boom")
@@ -218,7 +218,7 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	require.True(t, d.closed)
 	_, err = c.mendDerived(t.Context(), have)
 	require.ErrorIs(t, err, d.err)
-	require.Equal(t, 2, made, "from the beginning")
+	require.Equal(t, 2, *made, "from the beginning")
 	require.NoError(t, s.Close(t.Context()))
 	_, err = c.mendDerived(t.Context(), have)
 	require.ErrorIs(t, err, collection.ErrClosed)

@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -23,7 +24,7 @@ import (
 // damaged and takes nothing, and the other one goes on. (Of index files, the same is
 // tested in package index.)
 func TestFlippedSmallFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.RAMDir(t)
 	most := uint64(900)
 	s := openStore(t, dir, nil)
 	for _, name := range []string{"good", "bad"} {
@@ -122,6 +123,8 @@ func TestEvictionIsPartOfTheUpdate(t *testing.T) {
 	most = 3
 	_, err := c.SetMaxDocuments(t.Context(), &most)
 	require.NoError(t, err)
+	_, ids = state()
+	require.Len(t, ids, 5, "until the next update")
 	require.NoError(t, s.Close(t.Context()))
 	s = openStore(t, dir, nil)
 	c, err = s.Get("docs")
@@ -152,6 +155,11 @@ func TestNullRemovesAField(t *testing.T) {
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, st.Metadata) // that of a; the others have none any more
+	n, err = c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"a"}}, nil)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	_, err = c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"a"}}, map[string]json.RawMessage{"x": []byte("{")})
+	require.ErrorIs(t, err, collection.ErrMetadata)
 }
 
 // A panic in the writer's goroutine fails what was asked for, and nothing else.
@@ -266,7 +274,7 @@ func TestEvictionCountsPassagesThatGo(t *testing.T) {
 // An index in which a name is damaged is damaged. It was taken for one that was never
 // built once, and the next document replaced it.
 func TestDamagedNameIsNoEmptyCollection(t *testing.T) {
-	dir := t.TempDir()
+	dir := testenv.RAMDir(t)
 	s := openStore(t, dir, nil)
 	require.NoError(t, update(declare(t, s, "c", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1), randomDoc("b", 2))().err)
 	require.NoError(t, s.Close(t.Context()))
@@ -301,24 +309,4 @@ func TestDamagedNameIsNoEmptyCollection(t *testing.T) {
 		}
 	}
 	require.Positive(t, names)
-}
-
-// A collection whose configuration is lost is damaged, and is listed: it was passed over
-// once, as if it had never been.
-func TestLostConfiguration(t *testing.T) {
-	dir := t.TempDir()
-	s := openStore(t, dir, nil)
-	require.NoError(t, update(declare(t, s, "c", collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
-	require.NoError(t, s.Close(t.Context()))
-	require.NoError(t, os.Remove(filepath.Join(dir, "c", configFile)))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "other", "folder"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	s = openStore(t, dir, nil)
-	require.Equal(t, []string{"c"}, s.Names())
-	c, err := s.Get("c")
-	require.NoError(t, err)
-	require.ErrorIs(t, c.Err(), collection.ErrDamaged)
-	require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err, collection.ErrDamaged)
-	_, err = s.Declare(t.Context(), "c", collection.Config{})
-	require.ErrorIs(t, err, collection.ErrExists)
 }

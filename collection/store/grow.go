@@ -153,7 +153,7 @@ func (c *Collection) grow() {
 	go func() {
 		defer done()
 		var err error
-		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, RetrainOptions{}, c.due) }); fault != nil {
+		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, c.due) }); fault != nil {
 			err = fault
 		}
 		c.mu.Lock()
@@ -185,27 +185,19 @@ func (c *Collection) stopTraining() {
 	}
 }
 
-// RetrainOptions for [Collection.Retrain]. The zero value trains on what is stored.
-type RetrainOptions struct {
-	// Vectors, where set, are the original vectors, as in [index.RetrainOptions].
-	Vectors vectors.Source
-	// Progress, where set, is told how far it is.
-	Progress func(index.Progress)
-}
-
-// Retrain trains the collection anew as its size asks for, whatever it has grown by:
+// Retrain trains the collection anew, on what is stored, as its size asks for, whatever it has grown by:
 // beside searches and changes, which go on. When it returns the new codec is in use; see
 // [collection.Growth.Again].
 //
 // Errors: those of [Collection.View] and of [index.Index.Retrain].
-func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.RetrainReport, error) {
+func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	if err := c.writable(); err != nil {
 		return nil, err
 	}
 	var r *index.RetrainReport
 	err := c.long(ctx, func(ctx context.Context) (err error) {
-		r, err = c.train(ctx, o, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.s.o.Growth.Again(h, tokens, c.Config(), o.Vectors != nil), true
+		r, err = c.train(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
+			return c.s.o.Growth.Again(h, tokens, c.Config()), true
 		})
 		return err
 	})
@@ -214,7 +206,7 @@ func (c *Collection) Retrain(ctx context.Context, o RetrainOptions) (*index.Retr
 
 // train trains one collection of the store at a time, as choose says when its turn has
 // come.
-func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
 	select {
 	case c.s.training <- struct{}{}:
 		defer func() { <-c.s.training }()
@@ -239,8 +231,7 @@ func (c *Collection) train(ctx context.Context, o RetrainOptions, choose func(*s
 		return nil, nil
 	}
 	ro := &index.RetrainOptions{
-		Vectors: o.Vectors, Progress: o.Progress, Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed,
-		Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
+		Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed, Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
 	}
 	if ro.Codec, err = t.Codec(h.Dim); err != nil {
 		return nil, err
@@ -291,7 +282,7 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 		if err := now.Close(); err != nil || !same {
 			return err
 		}
-		return c.work.settle(ctx, o.ix.SetDefaults(found), func(*index.Snapshot) (bool, error) { return true, nil })
+		return c.work.settle(ctx, o.ix.SetDefaults(found), nil)
 	}
 	return c.queue.put(r)
 }
@@ -311,7 +302,7 @@ func (w *worker) tidy(ctx context.Context) {
 		return
 	}
 	start := time.Now()
-	err = w.settle(ctx, o.ix.Compact(ctx, nil), func(*index.Snapshot) (bool, error) { return true, nil })
+	err = w.settle(ctx, o.ix.Compact(ctx, nil), nil)
 	if err != nil {
 		w.c.log.Error("the collection was not compacted", "error", err)
 		return

@@ -15,9 +15,9 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 var smallGrowth = collection.Growth{Flat: 200, Until: 3000, Factor: 2}
@@ -42,7 +42,7 @@ func settled(t *testing.T, c *Collection) collection.Stats {
 // A collection that grows by single documents goes through all stages, and keeps every
 // document with its ordinal, while it is searched.
 func TestGrowth(t *testing.T) {
-	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth, Threads: 1})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	var docs []collection.Document
 	stages := map[collection.Stage]bool{}
@@ -96,16 +96,10 @@ func TestGrowth(t *testing.T) {
 	st = settled(t, c)
 	before := st.Growth.Drift
 	require.Positive(t, before.Ratio)
-	// By hand, from the original vectors.
-	given := make([]vectors.Document, len(docs))
-	for i, d := range docs {
-		given[i] = vectors.Document{ID: d.ID, Tokens: d.Vectors}
-	}
-	src, err := vectors.FromDocuments(testDim, given)
+	// By hand.
+	r, err := c.Retrain(t.Context())
 	require.NoError(t, err)
-	r, err := c.Retrain(t.Context(), RetrainOptions{Vectors: src})
-	require.NoError(t, err)
-	require.Equal(t, len(docs), r.Original)
+	require.Equal(t, len(docs), r.Docs)
 	st = settled(t, c)
 	require.Zero(t, st.Growth.Drift.Added)
 	require.Greater(t, st.Centroids, before.Centroids-1)
@@ -114,7 +108,7 @@ func TestGrowth(t *testing.T) {
 
 // A training ends with a check of what searches find, which is stored with the index.
 func TestTrainingsMeasureRecall(t *testing.T) {
-	s := openStore(t, t.TempDir(), &Options{Growth: smallGrowth, Threads: 1})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
 	s.questions = 20
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	stored := func() (d *storage.Defaults) {
@@ -128,13 +122,16 @@ func TestTrainingsMeasureRecall(t *testing.T) {
 		return d
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
-	for i := range 400 {
-		d := collection.Document{ID: strconv.Itoa(i), Dim: testDim, Vectors: make([]float32, 10*testDim)}
-		for j := range d.Vectors {
-			d.Vectors[j] = float32(rng.NormFloat64())
+	for first := range 20 {
+		var docs []collection.Document
+		for i := range 20 {
+			d := collection.Document{ID: strconv.Itoa(20*first + i), Dim: testDim, Vectors: make([]float32, 10*testDim)}
+			for j := range d.Vectors {
+				d.Vectors[j] = float32(rng.NormFloat64())
+			}
+			docs = append(docs, d)
 		}
-		_, err := c.Update(t.Context(), []collection.Document{d}, collection.UpdateOptions{})
-		require.NoError(t, err)
+		require.NoError(t, update(c, collection.UpdateOptions{}, docs...)().err)
 	}
 	settled(t, c)
 	before := stored()
@@ -144,7 +141,7 @@ func TestTrainingsMeasureRecall(t *testing.T) {
 
 	_, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"1", "2", "3"}})
 	require.NoError(t, err)
-	_, err = c.Retrain(t.Context(), RetrainOptions{})
+	_, err = c.Retrain(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 397, stored().Docs, "of the new codec")
 }
@@ -156,7 +153,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 	if !effort.Long() {
 		n = 25
 	}
-	s := openStore(t, t.TempDir(), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2})
 	c := declare(t, s, "docs", collection.Config{})
 	type state struct {
 		version uint64
@@ -200,7 +197,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 			if err != nil {
 				continue // empty yet
 			}
-			r, err := v.Engine().Search(ctx, search.Query{Vectors: q.Vectors, Dim: testDim}, search.Options{K: 5})
+			r, err := v.engine.Search(ctx, search.Query{Vectors: q.Vectors, Dim: testDim}, search.Options{K: 5})
 			if err == nil && len(r.Hits) != min(5, v.snap.Len()) {
 				t.Errorf("%d hits of %d documents", len(r.Hits), v.snap.Len())
 			}

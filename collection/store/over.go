@@ -13,15 +13,12 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // Opened is an index that a program has open, to be served as a collection.
 type Opened struct {
 	Index *index.Index
-	// Engine searches it; nil: one is made, with the options of the store.
-	Engine *search.Engine
 	// Write lets the collection change the index, which must be open for that. Meanwhile
 	// the program changes it by [Collection.Update] and its like alone, so that there is one
 	// order of changes. Without Write changes are refused ([storage.ErrReadOnly]), and the
@@ -73,13 +70,11 @@ func (s *Store) take(ctx context.Context, name string, given Opened) (err error)
 	if err := snap.Close(); err != nil {
 		return err
 	}
-	c.opened = &opened{ix: given.Index, engine: given.Engine, close: func() error { return nil }}
-	if given.Engine == nil {
-		if c.opened.engine, err = c.newEngine(ctx, given.Index); err != nil {
-			return fmt.Errorf("collection %q: %w", name, err)
-		}
-		c.opened.close = c.opened.engine.Close
+	engine, err := c.newEngine(ctx, given.Index)
+	if err != nil {
+		return fmt.Errorf("collection %q: %w", name, err)
 	}
+	c.opened = &opened{ix: given.Index, engine: engine, close: engine.Close}
 	s.put(c)
 	return nil
 }
@@ -126,7 +121,7 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 		}
 		ix, err := index.Open(ctx, path, &index.Options{LockTimeout: settings.o.LockTimeout, Backend: settings.o.Backend, Follow: followEvery, Logger: settings.o.Logger})
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished), err != nil && notFolder(e):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished), err != nil && e.Type().IsRegular():
 			continue // something else, or without documents yet
 		case errors.Is(err, storage.ErrLocked), err != nil && ctx.Err() != nil:
 			return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), closeIndexes())
@@ -141,6 +136,3 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 	}
 	return s, func(ctx context.Context) error { return errors.Join(s.Close(ctx), closeIndexes()) }, nil
 }
-
-// notFolder tells whether an entry is a file. A link may be to a folder.
-func notFolder(e fs.DirEntry) bool { return e.Type().IsRegular() }

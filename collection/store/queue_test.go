@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -232,36 +231,6 @@ func TestOutcomeUnknown(t *testing.T) {
 	m, err := v.snap.Payload(1)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"version":1,"even":false,"x":1}`, string(m))
-}
-
-func TestEviction(t *testing.T) {
-	s := openStore(t, t.TempDir(), nil)
-	most := uint64(3)
-	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
-	for i := range 5 {
-		require.NoError(t, update(c, collection.UpdateOptions{Replace: true}, randomDoc(fmt.Sprint("d", i), 1))().err)
-	}
-	require.Equal(t, []uint32{2, 3, 4}, all(t, view(t, c)))
-	a := update(c, collection.UpdateOptions{Replace: true}, randomDoc("d3", 2), randomDoc("x", 1), randomDoc("y", 1))() // more than fit beside the rest
-	require.NoError(t, a.err)
-	require.Equal(t, []uint64{5, 6, 7}, a.receipt.Numbers)
-	require.Equal(t, 2, a.receipt.Evicted)
-	require.Equal(t, []uint32{5, 6, 7}, all(t, view(t, c)))
-	zero, one := uint64(0), uint64(1)
-	_, err := c.SetMaxDocuments(t.Context(), &zero)
-	require.ErrorIs(t, err, collection.ErrConfig)
-	cfg, err := c.SetMaxDocuments(t.Context(), &one)
-	require.NoError(t, err)
-	require.Equal(t, &one, cfg.MaxDocuments)
-	require.Equal(t, 3, view(t, c).snap.Len(), "until the next update")
-	read, err := readConfig(filepath.Join(c.dir, configFile))
-	require.NoError(t, err)
-	require.Equal(t, cfg, read)
-	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("z", 1))().err)
-	require.Equal(t, []uint32{8}, all(t, view(t, c)))
-	cfg, err = c.SetMaxDocuments(t.Context(), nil)
-	require.NoError(t, err)
-	require.Nil(t, cfg.MaxDocuments)
 }
 
 // Whatever names come, the store gives documents that have none others.

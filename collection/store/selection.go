@@ -71,18 +71,6 @@ func live(snap *index.Snapshot, number uint64) bool {
 	return number < uint64(snap.State().Docs) && snap.Live(uint32(number))
 }
 
-func ordinalOf(ctx context.Context, snap *index.Snapshot, id string) (ordinal uint32, ok bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, false, err
-	}
-	return snap.Ordinal(id)
-}
-
-// Select are the ordinals of the documents of a selection; the bitmap is the caller's.
-func (v *View) Select(ctx context.Context, s collection.Selection) (*roaring.Bitmap, error) {
-	return resolve(ctx, v.snap, &s)
-}
-
 // Filter lets the documents of a selection through: a set of ordinals, which serves all
 // queries that share it. It is nil for all documents.
 func (v *View) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
@@ -148,21 +136,11 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[u
 			}
 		case s.IDs != nil:
 			for _, id := range s.IDs {
-				o, ok, oerr := ordinalOf(ctx, v.snap, id)
-				if err = oerr; err != nil {
+				var found []uint32
+				if found, err = v.named(ctx, id); err != nil {
 					break
 				}
-				if ok {
-					if !yield(o, nil) {
-						return
-					}
-					continue
-				}
-				var passages []uint32
-				if passages, err = v.snap.PassagesInOrder(ctx, id); err != nil {
-					break
-				}
-				for _, o := range passages {
+				for _, o := range found {
 					if !yield(o, nil) {
 						return
 					}
@@ -183,6 +161,17 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[u
 			yield(0, err)
 		}
 	}
+}
+
+// named are the document of a name, or the passages that are called so.
+func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if o, ok, err := v.snap.Ordinal(id); ok || err != nil {
+		return []uint32{o}, err
+	}
+	return v.snap.PassagesInOrder(ctx, id)
 }
 
 // read reads what is wanted of a document.

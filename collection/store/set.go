@@ -64,11 +64,6 @@ func (m member) View(ctx context.Context) (collection.View, error) {
 	return v, nil
 }
 
-// Retrain implements [collection.Retrainer].
-func (m member) Retrain(ctx context.Context) (*index.RetrainReport, error) {
-	return m.Collection.Retrain(ctx, RetrainOptions{})
-}
-
 // View is one state of a collection. It is safe for concurrent use until Close.
 type View struct {
 	c      *Collection
@@ -145,9 +140,6 @@ func (v *View) Describe(ctx context.Context) (search.Description, error) {
 
 // Snapshot is what the view shows. It ends with the view.
 func (v *View) Snapshot() *index.Snapshot { return v.snap }
-
-// Engine searches what the view shows. It ends with the view.
-func (v *View) Engine() *search.Engine { return v.engine }
 
 // Traced implements [collection.Measured].
 func (v *View) Traced() collection.Traced { return v.engine }

@@ -24,7 +24,7 @@ func sharedIndex(t *testing.T) (path string, c collection.Collection) {
 	path = filepath.Join(t.TempDir(), "own.plaid")
 	_, err := index.Build(t.Context(), path, sourceOf(t, "first"), &index.BuildOptions{Nbits: 8})
 	require.NoError(t, err)
-	set, end, err := Shared(t.Context(), map[string]string{"own": path}, &Options{Derive: DeriveKeywords(nil)})
+	set, end, err := Shared(t.Context(), map[string]string{"own": path}, &Options{Derive: DeriveKeywords(nil), LockTimeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, end()) })
 	c, err = set.Get("own")

@@ -36,7 +36,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/search"
 )
 
 // Options of a store. The zero value, or nil, is a good choice.
@@ -47,8 +46,6 @@ type Options struct {
 	// Device and Attach as in [search.EngineOptions].
 	Device kernels.Device
 	Attach kernels.AttachOptions
-	// Scheduler decides when searches run; nil: that of the process.
-	Scheduler *search.Scheduler
 	// Backend names the kernels; "": the best there is.
 	Backend string
 	// Memory is the budget in bytes of one build or training; 0: 1 GiB.

@@ -55,7 +55,7 @@ func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if _, err := io.Copy(f, &untilDone{ctx, in}); err != nil {
+		if _, err := io.Copy(f, files.UntilDone(ctx, in)); err != nil {
 			return errors.Join(err, f.Close())
 		}
 		return files.CloseSynced(f)
@@ -79,19 +79,6 @@ func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, 
 		}
 	}
 	return err
-}
-
-// untilDone is a reader that ends with a context.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }
 
 // Import fills a collection from the index folder of another engine. Documents without ids
@@ -127,22 +114,27 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 	if err := empty(); err != nil {
 		return err
 	}
-	defer func() { c.s.noteDisk(err, false) }()
+	defer func() {
+		if why := context.Cause(c.alive); why != nil && errors.Is(err, fs.ErrNotExist) { // the files went with the collection
+			err = why
+		}
+		c.s.noteDisk(err, false)
+	}()
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
-		return c.unlessDropped(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, indexFile)
 	if err := fill(path); err != nil {
-		return c.unlessDropped(err)
+		return err
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Backend: c.s.o.Backend, Logger: c.log})
-	if err != nil {
-		return c.unlessDropped(err)
+	if err == nil {
+		err = errors.Join(ix.Verify(ctx), ix.Close())
 	}
-	if err := errors.Join(ix.Verify(ctx), ix.Close()); err != nil {
-		return c.unlessDropped(err)
+	if err != nil {
+		return err
 	}
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
@@ -165,14 +157,6 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		return nil
 	}
 	return c.do(ctx, r)
-}
-
-// unlessDropped is an error of files that were taken away with the collection.
-func (c *Collection) unlessDropped(err error) error {
-	if why := context.Cause(c.alive); why != nil && errors.Is(err, fs.ErrNotExist) {
-		return why
-	}
-	return err
 }
 
 // sweep removes what receptions that were interrupted have left.

@@ -3,12 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -16,7 +16,6 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -34,7 +33,6 @@ func TestBackupAndRestore(t *testing.T) {
 	_, err = c.Backup(t.Context(), &b)
 	require.NoError(t, err)
 
-	require.ErrorIs(t, s.Restore(t.Context(), c.Name(), bytes.NewReader(b.Bytes())), collection.ErrExists)
 	d := declare(t, s, "restored", collection.Config{})
 	empty := func() {
 		t.Helper()
@@ -44,16 +42,17 @@ func TestBackupAndRestore(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, entries, 1)
 	}
-	boom := errors.New("boom")
-	require.ErrorIs(t, s.Restore(t.Context(), d.Name(), io.MultiReader(bytes.NewReader(b.Bytes()[:b.Len()/2]), iotest.ErrReader(boom))), boom)
-	empty()
-	require.ErrorIs(t, s.Restore(t.Context(), d.Name(), bytes.NewReader([]byte("no index"))), storage.ErrNotIndex)
-	empty()
 	damaged := bytes.Clone(b.Bytes())
-	at := bytes.Index(damaged, []byte("residuals")) + 40
-	damaged[at] ^= 1
-	require.ErrorIs(t, s.Restore(t.Context(), d.Name(), bytes.NewReader(damaged)), storage.ErrCorrupt)
-	empty()
+	damaged[bytes.Index(damaged, []byte("residuals"))+40] ^= 1
+	boom := errors.New("boom")
+	for want, in := range map[error]io.Reader{
+		boom:                io.MultiReader(bytes.NewReader(b.Bytes()[:b.Len()/2]), iotest.ErrReader(boom)),
+		storage.ErrNotIndex: strings.NewReader("no index"),
+		storage.ErrCorrupt:  bytes.NewReader(damaged),
+	} {
+		require.ErrorIs(t, s.Restore(t.Context(), d.Name(), in), want)
+		empty()
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, s.Restore(ctx, d.Name(), bytes.NewReader(b.Bytes())), context.Canceled)
@@ -97,7 +96,7 @@ func TestImport(t *testing.T) {
 	require.Equal(t, collection.StageFinal, st.Growth.Stage, "what another engine has trained is not trained again by itself")
 	require.Equal(t, "second", view(t, c).snap.ID(1))
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("more", 1))().err)
-	report, err := c.Retrain(t.Context(), RetrainOptions{})
+	report, err := c.Retrain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 4, report.After.Nbits, "as few bits as there were")
 	require.Equal(t, "second", view(t, c).snap.ID(1))
@@ -107,34 +106,38 @@ func TestImport(t *testing.T) {
 func TestDamagedCollection(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir, nil)
-	for _, name := range []string{"good", "bad", "config"} {
+	for _, name := range []string{"good", "bad", "config", "lost"} {
 		require.NoError(t, update(declare(t, s, name, collection.Config{}), collection.UpdateOptions{}, randomDoc("a", 1))().err)
 	}
 	require.NoError(t, s.Close(t.Context()))
 	require.NoError(t, os.Truncate(filepath.Join(dir, "bad", indexFile), 5000))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config", configFile), []byte(`{"nbits":3}`), 0o666))
+	require.NoError(t, os.Remove(filepath.Join(dir, "lost", configFile)))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "lost+found"), 0o777))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "other", "folder"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, droppedPrefix+"x", "y"), 0o777))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "good", receivedPrefix+"x", "y"), 0o777))
 
 	s = openStore(t, dir, nil)
-	require.Equal(t, []string{"bad", "config", "good"}, s.Names())
+	require.Equal(t, []string{"bad", "config", "good", "lost"}, s.Names())
 	require.NoDirExists(t, filepath.Join(dir, droppedPrefix+"x"))
 	require.NoDirExists(t, filepath.Join(dir, "good", receivedPrefix+"x"))
-	c, err := s.Get("bad")
-	require.NoError(t, err)
-	require.ErrorIs(t, c.Err(), collection.ErrDamaged)
-	require.ErrorIs(t, c.Err(), storage.ErrCorrupt)
-	_, err = c.View(t.Context())
-	require.ErrorIs(t, err, collection.ErrDamaged)
-	require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err, collection.ErrDamaged)
-	_, err = c.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})
-	require.ErrorIs(t, err, collection.ErrDamaged)
-	_, err = c.Stats(t.Context())
-	require.ErrorIs(t, err, collection.ErrDamaged)
-	bad, err := s.Get("config")
-	require.NoError(t, err)
-	require.ErrorIs(t, bad.Err(), storage.ErrCorrupt)
+	for name, why := range map[string]error{"bad": storage.ErrCorrupt, "config": storage.ErrCorrupt, "lost": os.ErrNotExist} {
+		c, err := s.Get(name)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.Err(), collection.ErrDamaged)
+		require.ErrorIs(t, c.Err(), why)
+		_, err = c.View(t.Context())
+		require.ErrorIs(t, err, collection.ErrDamaged)
+		require.ErrorIs(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err, collection.ErrDamaged)
+		_, err = c.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})
+		require.ErrorIs(t, err, collection.ErrDamaged)
+		_, err = c.Stats(t.Context())
+		require.ErrorIs(t, err, collection.ErrDamaged)
+		_, err = s.Declare(t.Context(), name, collection.Config{})
+		require.ErrorIs(t, err, collection.ErrExists)
+	}
 	existed, err := s.Drop(t.Context(), "bad")
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -172,42 +175,4 @@ func TestConfig(t *testing.T) {
 	require.Equal(t, collection.Config{Nbits: 4, BatchSize: 50000, StartFromScratch: 999, Tokenizer: collection.TokenizerUnicode}, c.Config())
 	_, err := Open(t.Context(), t.TempDir(), &Options{Growth: collection.Growth{Factor: 1}})
 	require.ErrorIs(t, err, collection.ErrConfig)
-}
-
-func TestConditions(t *testing.T) {
-	s := openStore(t, t.TempDir(), nil)
-	c := declare(t, s, "docs", collection.Config{})
-	var docs []collection.Document
-	for i := range 10 {
-		docs = append(docs, randomDoc("d"+string(rune('0'+i)), uint64(i)))
-	}
-	require.NoError(t, update(c, collection.UpdateOptions{}, docs...)().err)
-	v := view(t, c)
-	found, err := v.Select(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "even = ? AND version > ?", true, 3)})
-	require.NoError(t, err)
-	require.Equal(t, []uint32{4, 6, 8}, found.ToArray())
-	// What is given together holds together.
-	found, err = v.Select(t.Context(), collection.Selection{Numbers: []uint64{8, 6, 5, 99}, IDs: []string{"d4", "d6", "none"}, Where: conditiontest.Bind(t, "even = true")})
-	require.NoError(t, err)
-	require.Equal(t, []uint32{6}, found.ToArray())
-	n, err := c.UpdateMetadata(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "version < ?", 2)}, map[string]json.RawMessage{"year": json.RawMessage("1999")})
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	n, err = c.UpdateMetadata(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "version < ?", 2)}, nil)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	_, err = c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d1"}}, map[string]json.RawMessage{"_subset_": json.RawMessage("1")})
-	require.ErrorIs(t, err, collection.ErrMetadata)
-	_, err = c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d1"}}, map[string]json.RawMessage{"a": json.RawMessage("{")})
-	require.ErrorIs(t, err, collection.ErrMetadata)
-	n, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "year = ? OR _id = ?", 1999, "d5")})
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
-	require.Equal(t, []uint32{2, 3, 4, 6, 7, 8, 9}, all(t, view(t, c)))
-	for _, bad := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{1}}} {
-		_, err = c.Delete(t.Context(), bad)
-		require.ErrorIs(t, err, collection.ErrSelection)
-	}
-	_, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "nosuch = ?", 1)})
-	require.Error(t, err)
 }

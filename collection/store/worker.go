@@ -94,6 +94,15 @@ func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
 	return o, snap, err
 }
 
+// documents is snapshot where there has to be something.
+func (w *worker) documents() (*opened, *index.Snapshot, error) {
+	o, snap, err := w.snapshot()
+	if err == nil && o == nil {
+		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
+	}
+	return o, snap, err
+}
+
 // batch are the documents that one transaction adds, of one request or of more.
 type batch struct {
 	dim      int
@@ -276,10 +285,7 @@ func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batc
 // delete deletes what a group of requests has chosen, in one transaction. What two of
 // them have chosen counts for the first.
 func (w *worker) delete(ctx context.Context, group []*request) int {
-	o, snap, err := w.snapshot()
-	if err == nil && o == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
-	}
+	o, snap, err := w.documents()
 	if err != nil {
 		for _, r := range group {
 			r.err = err
@@ -298,7 +304,10 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 		all.Or(chosen)
 		able = append(able, r)
 	}
-	ids := idsOf(snap, all)
+	ids := make([]string, 0, all.GetCardinality())
+	for it := all.Iterator(); it.HasNext(); {
+		ids = append(ids, snap.ID(it.Next()))
+	}
 	err = errors.Join(snap.Close(), w.deleteIDs(ctx, o, ids))
 	if err != nil {
 		for _, r := range able {
@@ -306,14 +315,6 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 		}
 	}
 	return len(group)
-}
-
-func idsOf(snap *index.Snapshot, ordinals *roaring.Bitmap) []string {
-	ids := make([]string, 0, ordinals.GetCardinality())
-	for it := ordinals.Iterator(); it.HasNext(); {
-		ids = append(ids, snap.ID(it.Next()))
-	}
-	return ids
 }
 
 func (w *worker) deleteIDs(ctx context.Context, o *opened, ids []string) error {
@@ -346,14 +347,22 @@ func (w *worker) oldestBeyond(ctx context.Context, snap *index.Snapshot, b *batc
 	if err != nil {
 		return nil, err
 	}
-	live := uint64(snap.Len() + len(b.docs) - int(replaced.GetCardinality()))
-	for oldest := w.oldest; live > *most && oldest < snap.State().Docs; oldest++ {
-		if snap.Live(oldest) && !replaced.Contains(oldest) {
-			ids = append(ids, snap.ID(oldest))
-			live--
+	live := snap.Len() + len(b.docs) - int(replaced.GetCardinality())
+	ids, _ = w.beyond(snap, live, *most, replaced)
+	return ids, nil
+}
+
+// beyond are the ids of the oldest of so many documents that are more than may stay, and the
+// ordinal behind them. Those of a set do not count.
+func (w *worker) beyond(snap *index.Snapshot, live int, most uint64, replaced *roaring.Bitmap) (ids []string, next uint32) {
+	next = w.oldest
+	for left := uint64(live); left > most && next < snap.State().Docs; next++ {
+		if snap.Live(next) && !replaced.Contains(next) {
+			ids = append(ids, snap.ID(next))
+			left--
 		}
 	}
-	return ids, nil
+	return ids, next
 }
 
 // evict deletes the oldest documents beyond the limit, where an update could not: it has
@@ -366,14 +375,8 @@ func (w *worker) evict(ctx context.Context) (n int) {
 		return 0
 	}
 	var ids []string
-	if live := uint64(snap.Len()); most != nil && live > *most {
-		oldest := w.oldest
-		for ; uint64(len(ids)) < live-*most && oldest < snap.State().Docs; oldest++ {
-			if snap.Live(oldest) {
-				ids = append(ids, snap.ID(oldest))
-			}
-		}
-		w.oldest = oldest
+	if most != nil {
+		ids, w.oldest = w.beyond(snap, snap.Len(), *most, roaring.New())
 	}
 	if err := errors.Join(snap.Close(), w.deleteIDs(ctx, o, ids)); err != nil {
 		w.oldest = 0
@@ -384,7 +387,7 @@ func (w *worker) evict(ctx context.Context) (n int) {
 }
 
 // settle finds out what became of a change that failed in its last step: it opens the
-// file again and looks. done says whether a state has the change.
+// file again and looks. done says whether a state has the change; nil: it does not matter.
 func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) {
 		return err
@@ -396,7 +399,10 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 	if serr != nil || snap == nil {
 		return errors.Join(err, serr)
 	}
-	ok, derr := done(snap)
+	ok, derr := done == nil, error(nil)
+	if done != nil {
+		ok, derr = done(snap)
+	}
 	if derr = errors.Join(derr, snap.Close()); derr != nil {
 		return errors.Join(err, derr)
 	}
@@ -413,10 +419,7 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 // updateMetadata sets fields of the documents that are chosen. Until it is known what they
 // will be, it ends with the context of who asks.
 func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection, set condition.Fields) (int, error) {
-	o, snap, err := w.snapshot()
-	if err == nil && o == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
-	}
+	o, snap, err := w.documents()
 	if err != nil {
 		return 0, err
 	}

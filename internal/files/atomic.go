@@ -63,9 +63,7 @@ func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile
 			return inPlace(ctx, path)
 		}
 	}
-	f, err := claim(target, func(name string) (*os.File, error) {
-		return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	})
+	f, err := Claim(target, 0o666)
 	if err != nil {
 		return nil, folderFault(path, err)
 	}
@@ -168,7 +166,7 @@ func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, k
 		return err
 	}
 	if f.target != "" {
-		sweep(f.target)
+		Sweep(f.target)
 	}
 	if err := fill(f); err != nil {
 		if ctx.Err() != nil {
@@ -245,9 +243,9 @@ const (
 	unknown // there are no locks on this system or file system
 )
 
-// tryLock takes the lock of an open file or folder, until it is closed.
-func tryLock(f *os.File) int {
-	switch err := LockExclusive(f); {
+// tryLock takes a lock of an open file or folder, until it is closed.
+func tryLock(f *os.File, lock func(*os.File) error) int {
+	switch err := lock(f); {
 	case err == nil:
 		return held
 	case errors.Is(err, ErrLocked):
@@ -258,7 +256,7 @@ func tryLock(f *os.File) int {
 
 // TryLock takes the lock of an open file, until it is closed, and reports false if somebody
 // else has it. Where there are no locks it reports true.
-func TryLock(f *os.File) bool { return tryLock(f) != busy }
+func TryLock(f *os.File) bool { return tryLock(f, LockExclusive) != busy }
 
 // prefix is how the temporary names for target begin.
 func prefix(target string) string {
@@ -273,8 +271,15 @@ func prefix(target string) string {
 	return base + partial
 }
 
-// claim makes a new file or folder beside target and locks it, so that no sweep
-// takes it for a leftover.
+// Claim makes a new file beside target, of a name that [Sweep] knows, and locks it shared, so
+// that no sweep takes it for a leftover.
+func Claim(target string, mode fs.FileMode) (*os.File, error) {
+	return claim(target, func(name string) (*os.File, error) {
+		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	})
+}
+
+// claim is Claim for a file or folder.
 func claim(target string, create func(name string) (*os.File, error)) (*os.File, error) {
 	dir, pre := filepath.Dir(target), prefix(target)
 	for range 100 {
@@ -286,7 +291,7 @@ func claim(target string, create func(name string) (*os.File, error)) (*os.File,
 			return nil, err
 		}
 		// A sweep may have been faster: it has the lock, or has removed the thing.
-		if tryLock(f) != busy && same(f, f.Name()) {
+		if tryLock(f, LockShared) != busy && same(f, f.Name()) {
 			return f, nil
 		}
 		f.Close()
@@ -304,39 +309,38 @@ func same(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// sweep removes what writers for target left that were killed. It is no fault if
-// that cannot be done.
-func sweep(target string) {
+// Sweep removes what writers for target left that were killed, and returns their names. It is
+// no fault if that cannot be done.
+func Sweep(target string) (removed []string) {
 	dir, pre := filepath.Dir(target), prefix(target)
 	d, err := os.Open(dir)
 	if err != nil {
-		return
+		return nil
 	}
 	defer d.Close()
-	for {
-		names, err := d.Readdirnames(1024)
+	for err == nil {
+		var names []string
+		names, err = d.Readdirnames(1024)
 		for _, name := range names {
-			if rest, ok := strings.CutPrefix(name, pre); ok && len(rest) == 16 && strings.Trim(rest, "0123456789abcdef") == "" {
-				sweepOne(filepath.Join(dir, name))
+			rest, ok := strings.CutPrefix(name, pre)
+			path := filepath.Join(dir, name)
+			if ok && len(rest) == 16 && strings.Trim(rest, "0123456789abcdef") == "" && sweepOne(path) {
+				removed = append(removed, path)
 			}
 		}
-		if err != nil {
-			return
-		}
 	}
+	return removed
 }
 
-func sweepOne(path string) {
+func sweepOne(path string) (removed bool) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
-		return
+		return false
 	}
 	f, err := OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
-		return
+		return false
 	}
 	defer f.Close()
-	if tryLock(f) == held && same(f, path) {
-		_ = os.RemoveAll(path)
-	}
+	return tryLock(f, LockExclusive) == held && same(f, path) && os.RemoveAll(path) == nil
 }

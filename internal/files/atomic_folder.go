@@ -41,7 +41,7 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	sweep(target)
+	Sweep(target)
 	lock, err := claim(target, func(name string) (*os.File, error) {
 		if err := os.Mkdir(name, 0o777); err != nil {
 			return nil, err

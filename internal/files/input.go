@@ -94,7 +94,9 @@ type stream struct {
 
 func (s stream) Close() error { return s.close() }
 
-// limited is a reader that never blocks for long.
+// UntilDone is r, which never blocks for long, until the context ends.
+func UntilDone(ctx context.Context, r io.Reader) io.Reader { return limited{ctx, r} }
+
 type limited struct {
 	ctx context.Context
 	r   io.Reader

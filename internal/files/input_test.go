@@ -13,15 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func writeInput(t *testing.T, path, s string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(s), 0o644))
-}
-
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
-	writeInput(t, path, "abc")
+	write(t, path, "abc")
 	f, info, err := OpenInput(path)
 	require.NoError(t, err)
 	require.Equal(t, int64(3), info.Size())
@@ -65,7 +60,7 @@ func TestWatch(t *testing.T) {
 		noSuchFile: os.Remove,
 	} {
 		path := filepath.Join(t.TempDir(), "f")
-		writeInput(t, path, "abc")
+		write(t, path, "abc")
 		var w Watch
 		f, size, err := w.Open(path)
 		require.NoError(t, err)
@@ -92,7 +87,7 @@ func TestWatch(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	writeInput(t, path, "abc")
+	write(t, path, "abc")
 	fault := errors.New("fault")
 	for _, read := range []func(func(io.Reader) error) error{
 		func(use func(io.Reader) error) error { return Read(t.Context(), path, use) },
@@ -106,10 +101,10 @@ func TestRead(t *testing.T) {
 		require.ErrorIs(t, read(func(io.Reader) error { return fault }), fault)
 		var changed *ChangedError
 		require.ErrorAs(t, read(func(io.Reader) error {
-			writeInput(t, path, "abcd")
+			write(t, path, "abcd")
 			return fault
 		}), &changed)
-		writeInput(t, path, "abc")
+		write(t, path, "abc")
 	}
 }
 

@@ -38,21 +38,33 @@ func (w *Reader) findPayloadDocs() {
 	if w.state != nil && w.state.PayloadDocs == 0 {
 		return
 	}
-	_, err := w.record(layout.KeyPayloadDocs, func(b []byte) error {
+	want := int64(-1)
+	if w.state != nil {
+		want = int64(w.state.PayloadDocs)
+	}
+	var err error
+	if w.payloadDocs, err = w.bitmap(layout.KeyPayloadDocs, want); err != nil {
+		w.noteFault("bitmap of the documents with payload: %v", err)
+	}
+}
+
+// bitmap reads a set of so many documents, where want is not negative; nil after an error.
+func (w *Reader) bitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
+	_, err = w.record(key, func(b []byte) error {
 		bm := roaring.New()
 		if err := bm.UnmarshalBinary(b); err != nil {
 			return err
 		}
-		if n := bm.GetCardinality(); w.state != nil && n != uint64(w.state.PayloadDocs) {
-			return fmt.Errorf("%d of %d", n, w.state.PayloadDocs)
+		if n := bm.GetCardinality(); want >= 0 && n != uint64(want) {
+			return fmt.Errorf("%d of %d", n, want)
 		}
-		w.payloadDocs = bm
+		found = bm
 		return nil
 	})
 	if err != nil {
-		w.payloadDocs = nil
-		w.noteFault("bitmap of the documents with payload: %v", err)
+		return nil, err
 	}
+	return found, nil
 }
 
 // PayloadsKnown reports whether it is known of each document if it had a payload.
@@ -86,22 +98,12 @@ func (w *Reader) findLiveness() {
 	if deleted == 0 {
 		return
 	}
-	_, err := w.record(layout.KeyTombstones, func(b []byte) error {
-		bm := roaring.New()
-		if err := bm.UnmarshalBinary(b); err != nil {
-			return err
-		}
-		if n := bm.GetCardinality(); deleted >= 0 && n != uint64(deleted) {
-			return fmt.Errorf("%d of %d", n, deleted)
-		}
-		w.deletedDocs = bm
-		return nil
-	})
-	if err == nil {
+	var err error
+	if w.deletedDocs, err = w.bitmap(layout.KeyTombstones, deleted); err == nil {
 		return
 	}
 	w.noteFault("tombstones: %v", err)
-	w.liveDocs, w.deletedDocs = roaring.New(), nil
+	w.liveDocs = roaring.New()
 	broken := false
 	w.visitIDs(w.finds.ids, func(_ string, ordinal uint32, err error) {
 		if err != nil {
@@ -163,9 +165,9 @@ func (w *Reader) Chunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
 
 func (w *Reader) readChunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
 	c := &w.chunks[i]
-	t, err := w.docTable(c)
+	t, err := w.docTable(c.number, c.page)
 	if err != nil {
-		return nil, nil, err // it was sound before
+		return nil, nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound before
 	}
 	table := &storage.DocTable{First: t.First}
 	for d := range t.Count {
@@ -200,16 +202,12 @@ func (w *Reader) readChunk(i int) (*storage.DocTable, *kernels.Chunk, error) {
 	return table, ch, nil
 }
 
-func (w *Reader) docTable(c *foundChunk) (layout.EncodedDocTable, error) {
-	b, err := w.openValue(layout.ChecksumKey(c.number, layout.KeyDocs), c.page.values[1])
+func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTable, err error) {
+	b, err := w.readValue(page.values[1])
 	if err != nil {
-		return layout.EncodedDocTable{}, fmt.Errorf("document table of chunk %d: %w", c.number, err)
+		return t, err
 	}
-	t, err := layout.ParseDocTable(b)
-	if err != nil {
-		return layout.EncodedDocTable{}, fmt.Errorf("chunk %d: %w", c.number, err)
-	}
-	return t, nil
+	return layout.OpenDocTable(chunk, b)
 }
 
 // visitIDs visits the ids whose checksum is right; err is for those where it is
@@ -266,7 +264,7 @@ func (w *Reader) listPayload(pages []leafPage) []payloadAt {
 		elements, _ := w.elements(l)
 		for _, e := range elements {
 			if len(e.key) == 4 && !e.bucket {
-				list = append(list, payloadAt{binary.BigEndian.Uint32(e.key), e.value})
+				list = append(list, payloadAt{layout.NumberOfKey(e.key), e.value})
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 package wreck
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -25,7 +25,7 @@ type foundChunk struct {
 
 // survey walks the tree and finds all that a salvage cannot do without.
 func (w *Reader) survey() error {
-	err := boltfile.CheckPages(w.ctx, w.file, func(ids [2]uint64, page int) bool { return ids[page] == w.transaction.ID })
+	err := boltfile.CheckTransaction(w.ctx, w.file, w.transaction.ID)
 	if cut := w.ctx.Err(); cut != nil {
 		return cut
 	}
@@ -33,29 +33,27 @@ func (w *Reader) survey() error {
 		w.noteFault("B+tree: %v", err)
 	}
 	w.walkTree(w.root, place{role: inRoot}, 0)
-	if w.freePages != nil {
-		for i := range w.freePages {
-			if w.freePages[i]&w.reached[i] != 0 {
-				w.noteFault("list of free pages: some of them are in use")
-				w.freePages = nil
-				break
-			}
+	for i := range w.freePages {
+		if w.freePages[i]&w.reached[i] != 0 {
+			w.noteFault("list of free pages: some of them are in use")
+			w.freePages = nil
+			break
 		}
 	}
 	if err := w.chooseGeneration(); err != nil {
 		return err
 	}
-	header, err := w.record(layout.KeyHeader, func(b []byte) error {
+	_, err = w.record(layout.KeyHeader, func(b []byte) error {
 		var h storage.Header
-		if err := json.Unmarshal(b, &h); err != nil {
+		if err := decode(b, &h); err != nil {
 			return err
 		}
-		return h.Validate()
+		w.header = h
+		return nil
 	})
 	if err != nil {
 		return w.corrupt(err, "the header is lost, without which vectors cannot be decoded")
 	}
-	_ = json.Unmarshal(header, &w.header)
 	if err := w.findCodec(); err != nil {
 		return w.corrupt(err, "the codec is lost, without which vectors cannot be decoded")
 	}
@@ -163,6 +161,13 @@ func (w *Reader) record(key []byte, valid func([]byte) error) ([]byte, error) {
 	return nil, fmt.Errorf("%s: not found", key)
 }
 
+func decode(b []byte, v interface{ Validate() error }) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return err
+	}
+	return v.Validate()
+}
+
 // findStrays looks through the pages that are in use but were not reached, and
 // through those that were found in the place of others.
 func (w *Reader) findStrays() *finds {
@@ -175,7 +180,7 @@ func (w *Reader) findStrays() *finds {
 			"what was removed cannot be told from what is lost")
 		return w.strays
 	}
-	inUse := func(id uint64) bool { return id >= 2 && id < w.pages && !hasBit(w.freePages, id) }
+	inUse := func(id uint64) bool { return id >= 2 && id < w.pages && !w.freePages.Has(id) }
 	for _, l := range w.misplacedPages {
 		if inUse(l.id) {
 			w.sortStray(l)
@@ -183,7 +188,7 @@ func (w *Reader) findStrays() *finds {
 	}
 	for id := uint64(2); id < w.pages; id++ {
 		h, err := w.readHead(int64(id) * w.pageSize)
-		if err != nil || h.flags != boltfile.PageLeaf || !inUse(h.id) || hasBit(w.reached, id) {
+		if err != nil || h.flags != boltfile.PageLeaf || !inUse(h.id) || w.reached.Has(id) {
 			continue
 		}
 		if h.id != id { // of another place, if what is there is not it
@@ -267,17 +272,18 @@ func (w *Reader) array(key []byte, n int, wanted bool) ([]byte, error) {
 // findState reads the counters. Without them, all chunks count, if it is sure
 // that none of them is a writer's that never committed.
 func (w *Reader) findState() error {
-	b, err := w.record(layout.KeyState, func(b []byte) error {
+	_, err := w.record(layout.KeyState, func(b []byte) error {
 		var s storage.State
-		if err := json.Unmarshal(b, &s); err != nil {
+		if err := decode(b, &s); err != nil {
 			return err
 		}
-		return s.Validate()
+		w.state = &s
+		return nil
 	})
 	if err == nil {
-		w.state = new(storage.State)
-		return json.Unmarshal(b, w.state)
+		return nil
 	}
+	w.state = nil
 	w.noteFault("state: %v", err)
 	_, current := w.frameRecord(layout.KeyCurrent)
 	if _, staging := w.frameRecord(layout.KeyStaging); staging || !current {
@@ -315,9 +321,7 @@ func (w *Reader) findChunks() {
 	if len(missing) > 0 || w.state == nil && len(w.faults) > 0 {
 		w.addStrayChunks(append(broken, w.findStrays().chunks...), func(n uint32) bool { return wanted(n) && !found[n] })
 	}
-	slices.SortFunc(w.chunks, func(a, b foundChunk) int {
-		return int(int64(a.first) - int64(b.first))
-	})
+	slices.SortFunc(w.chunks, func(a, b foundChunk) int { return cmp.Compare(a.first, b.first) })
 	next := uint32(0)
 	w.chunks = slices.DeleteFunc(w.chunks, func(c foundChunk) bool {
 		if c.first < next || w.state != nil && uint64(c.first)+uint64(c.count) > uint64(w.state.Docs) {
@@ -356,11 +360,7 @@ func (w *Reader) addStrayChunks(pages []chunkPage, wanted func(uint32) bool) {
 }
 
 func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
-	b, err := w.openValue(layout.ChecksumKey(p.number, layout.KeyDocs), p.values[1])
-	if err != nil {
-		return foundChunk{}, err
-	}
-	t, err := layout.ParseDocTable(b)
+	t, err := w.docTable(p.number, p)
 	if err != nil {
 		return foundChunk{}, err
 	}
@@ -420,8 +420,7 @@ func numberOf(key, value []byte, sum uint32) uint32 {
 
 // Note reads what PutNote stored, as far as it is sound.
 func (w *Reader) Note(name string, dst any) bool {
-	k := layout.NoteKey(name)
-	return w.readJSON(k, dst)
+	return w.readJSON(layout.NoteKey(name), dst)
 }
 
 // Defaults are the stored search parameters, as far as they are sound.
@@ -446,5 +445,5 @@ func (w *Reader) readJSON(key []byte, dst any) bool {
 		w.noteFault("%s: %v", key, err)
 		return false
 	}
-	return json.NewDecoder(bytes.NewReader(b)).Decode(dst) == nil
+	return json.Unmarshal(b, dst) == nil
 }

@@ -66,6 +66,12 @@ const (
 	inUnknown
 )
 
+// roleOf are the roles of the buckets of a generation.
+var roleOf = map[string]role{
+	string(layout.BucketCodec): inCodec, string(layout.BucketChunks): inChunks, string(layout.BucketIDs): inIDs,
+	string(layout.BucketPayload): inPayload, string(layout.BucketPostings): inPostings, string(layout.BucketFields): inFields,
+}
+
 type place struct {
 	role   role
 	finds  *finds
@@ -101,11 +107,11 @@ func (w *Reader) walkTree(id uint64, p place, depth int) {
 	case id < 2 || id >= w.pages || depth > boltfile.MaxDepth:
 		w.noteLost(p, "B+tree: page %d of %d", id, w.pages)
 		return
-	case hasBit(w.reached, id):
+	case w.reached.Has(id):
 		w.noteLost(p, "B+tree: page %d is used twice", id)
 		return
 	}
-	w.reached[id/64] |= 1 << (id % 64)
+	w.reached.Add(id)
 	base := int64(id) * w.pageSize
 	h, err := w.readHead(base)
 	if err != nil {
@@ -271,19 +277,15 @@ func (w *Reader) placeBelow(p place, key []byte) place {
 			return place{role: inGeneration, finds: w.generations[n]}
 		}
 	case inGeneration:
-		for role, name := range map[role][]byte{
-			inCodec: layout.BucketCodec, inChunks: layout.BucketChunks, inIDs: layout.BucketIDs, inPayload: layout.BucketPayload, inPostings: layout.BucketPostings, inFields: layout.BucketFields,
-		} {
-			if string(key) == string(name) {
-				if role == inIDs {
-					p.finds.idsBroken = false
-				}
-				return place{role: role, finds: p.finds}
+		if role, ok := roleOf[string(key)]; ok {
+			if role == inIDs {
+				p.finds.idsBroken = false
 			}
+			return place{role: role, finds: p.finds}
 		}
 	case inChunks:
 		if len(key) == 4 {
-			return place{role: inChunk, finds: p.finds, number: binary.BigEndian.Uint32(key)}
+			return place{role: inChunk, finds: p.finds, number: layout.NumberOfKey(key)}
 		}
 	case inPostings, inFields:
 		return p

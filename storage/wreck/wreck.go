@@ -4,7 +4,6 @@ package wreck
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -39,8 +38,8 @@ type Reader struct {
 	faults   []string
 	unlisted int // faults that are not listed
 
-	reached        []uint64 // a bit a page: the tree leads there
-	freePages      []uint64 // a bit a page; nil if the list of free pages is damaged
+	reached        boltfile.PageSet // the tree leads there
+	freePages      boltfile.PageSet // nil if the list of free pages is damaged
 	frame          map[string]span
 	generations    map[uint64]*finds
 	misplacedPages []leafPage // reached, but not what was expected there
@@ -72,21 +71,16 @@ type Transaction struct {
 	Claimed uint64 `json:"damaged_meta_page_claims,omitempty"`
 }
 
-// Options of [Open].
-type Options struct {
-	// LockTimeout is how long to wait for a process that writes to the file.
-	LockTimeout time.Duration
-}
-
-// Open finds what can be read of an index file. The file is not changed. The context ends
-// also what is read later.
+// Open finds what can be read of an index file. The file is not changed. A process that
+// writes to it is waited for as long as lockTimeout says. The context ends also what is read
+// later.
 //
 // Errors: [storage.ErrNotIndex], [storage.ErrUnfinished], [storage.ErrVersion],
 // [storage.ErrLocked], and [storage.ErrCorrupt] with the reason, if the codec is lost or
 // what is found cannot be told from what was removed before. Together with the last, the
 // Reader is returned nevertheless, for its Faults; nothing else may be asked of it then,
 // and it must be closed.
-func Open(ctx context.Context, path string, o Options) (w *Reader, err error) {
+func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reader, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, boltfile.WithPath(path, err)
@@ -99,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (w *Reader, err error) {
 		return nil, boltfile.WithPath(path, err)
 	}
 	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*finds{}}
-	if err := boltfile.Lock(ctx, f, false, time.Now().Add(o.LockTimeout)); err != nil {
+	if err := boltfile.Lock(ctx, f, false, time.Now().Add(lockTimeout)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if info, err = f.Stat(); err != nil {
@@ -186,7 +180,7 @@ func (w *Reader) chooseMeta() error {
 			return fmt.Errorf("%w, or both of its meta pages are damaged", storage.ErrNotIndex)
 		}
 	}
-	freeList := w.takeNewest()
+	m := w.takeNewest()
 	if need := int64(w.pages) * w.pageSize; w.size < need {
 		w.noteFault("file of %d bytes is cut short, %d pages of %d bytes belong to it", w.size, w.pages, w.pageSize)
 		w.pages = uint64((w.size + w.pageSize - 1) / w.pageSize)
@@ -194,14 +188,20 @@ func (w *Reader) chooseMeta() error {
 	if w.pages < 4 {
 		return fmt.Errorf("%w: %d pages", storage.ErrNotIndex, w.pages)
 	}
-	w.reached = make([]uint64, (w.pages+63)/64)
-	w.readFree(freeList)
+	w.reached = boltfile.NewPageSet(w.pages)
+	// The list of free pages has no checksum: it counts if it is ascending and, which is seen
+	// later, has no page that the tree leads to.
+	m.Pages = int64(w.pages)
+	if w.freePages, err = m.ReadFreeList(w.file); err != nil {
+		w.noteFault("list of free pages: %v", err)
+	} else if w.freePages != nil {
+		w.reached.Add(m.FreeList)
+	}
 	return nil
 }
 
-// takeNewest takes the transaction of the newest meta page that is sound, and returns the
-// page of its list of free pages.
-func (w *Reader) takeNewest() (freeList uint64) {
+// takeNewest takes the transaction of the newest meta page that is sound.
+func (w *Reader) takeNewest() (newest boltfile.Meta) {
 	found := false
 	for i := range int64(2) {
 		m, err := boltfile.ReadMeta(w.file, i*w.pageSize)
@@ -214,61 +214,12 @@ func (w *Reader) takeNewest() (freeList uint64) {
 			continue
 		}
 		found = true
-		w.transaction.ID, w.root, w.pages, freeList = m.TxID, m.Root, uint64(m.Pages), m.FreeList
+		newest, w.transaction.ID, w.root, w.pages = m, m.TxID, m.Root, uint64(m.Pages)
 	}
 	if d := int64(w.transaction.Claimed - w.transaction.ID); d != 1 && d != -1 {
 		w.transaction.Claimed = 0
 	}
-	return freeList
-}
-
-// readFree reads the list of free pages. It has no checksum: it counts if it is
-// ascending and, which is seen later, has no page that the tree leads to.
-func (w *Reader) readFree(id uint64) {
-	err := func() error {
-		if id < 2 || id >= w.pages {
-			return fmt.Errorf("page %d of %d", id, w.pages)
-		}
-		h, err := w.readHead(int64(id) * w.pageSize)
-		if err != nil {
-			return err
-		}
-		if h.id != id || h.flags != boltfile.PageFreeList {
-			return fmt.Errorf("page %d is none", id)
-		}
-		ne := binary.NativeEndian
-		at, count := int64(id)*w.pageSize+boltfile.PageHeaderSize, int64(h.count)
-		if h.count == boltfile.ManyFree {
-			var word [8]byte
-			if _, err := w.readAt(word[:], at); err != nil {
-				return err
-			}
-			count = int64(ne.Uint64(word[:]))
-			at += 8
-		}
-		if count < 0 || count > int64(w.pages) {
-			return fmt.Errorf("%d pages of %d", count, w.pages)
-		}
-		list := make([]byte, 8*count)
-		if _, err := w.readAt(list, at); err != nil {
-			return err
-		}
-		free := make([]uint64, len(w.reached))
-		for last := uint64(1); len(list) > 0; list = list[8:] {
-			p := ne.Uint64(list)
-			if p <= last || p >= w.pages || p == id {
-				return fmt.Errorf("page %d after %d", p, last)
-			}
-			free[p/64] |= 1 << (p % 64)
-			last = p
-		}
-		w.freePages = free
-		w.reached[id/64] |= 1 << (id % 64)
-		return nil
-	}()
-	if err != nil {
-		w.noteFault("list of free pages: %v", err)
-	}
+	return newest
 }
 
 // readAt reads the file until the context ends.
@@ -278,5 +229,3 @@ func (w *Reader) readAt(b []byte, at int64) (int, error) {
 	}
 	return w.file.ReadAt(b, at)
 }
-
-func hasBit(set []uint64, i uint64) bool { return set[i/64]>>(i%64)&1 == 1 }

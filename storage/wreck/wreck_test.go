@@ -62,7 +62,7 @@ func writeTestIndex(t *testing.T) string {
 
 // What a sound file has is found without a fault.
 func TestReadsWhatIsThere(t *testing.T) {
-	w, err := Open(context.Background(), writeTestIndex(t), Options{})
+	w, err := Open(context.Background(), writeTestIndex(t), 0)
 	require.NoError(t, err)
 	require.Equal(t, uint32(3), w.Docs())
 	require.Equal(t, 1, w.Chunks())
@@ -84,7 +84,7 @@ func TestReadsWhatIsThere(t *testing.T) {
 func TestContextEndsReading(t *testing.T) {
 	path := writeTestIndex(t)
 	for looks := 0; ; looks++ {
-		w, err := Open(countdown.New(looks), path, Options{})
+		w, err := Open(countdown.New(looks), path, 0)
 		if err != nil {
 			require.ErrorIs(t, err, context.Canceled, "%d looks", looks)
 			require.Nil(t, w)
@@ -112,7 +112,7 @@ func TestNumberOfChecksum(t *testing.T) {
 // The counts of a leaf page follow from where its keys are.
 func TestCountByLayout(t *testing.T) {
 	path := writeTestIndex(t)
-	w, err := Open(context.Background(), path, Options{})
+	w, err := Open(context.Background(), path, 0)
 	require.NoError(t, err)
 	require.Empty(t, w.Faults())
 	require.Equal(t, 1, w.Chunks())
@@ -146,7 +146,7 @@ func TestMoreClaimedThanIsThere(t *testing.T) {
 		binary.NativeEndian.PutUint64(m[56:], sum.Sum64())
 	}
 	require.NoError(t, os.WriteFile(path, b, 0o600))
-	w, err := Open(context.Background(), path, Options{})
+	w, err := Open(context.Background(), path, 0)
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(w.Faults(), "\n"), "cut short")
 	payload, err := w.Payload(1)

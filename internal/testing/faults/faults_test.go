@@ -110,7 +110,7 @@ func childRun(t *testing.T, o Options) (dir string, r *Run, stdout string, err e
 	o.Root = dir
 	r, err = Start(cmd, o)
 	require.NoError(t, err)
-	err = r.CheckedWait(time.Minute)
+	err = r.CheckedWait(5 * time.Minute)
 	if err != nil && errs.Len() > 0 {
 		err = fmt.Errorf("%w: %s", err, errs.String())
 	}

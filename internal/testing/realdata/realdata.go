@@ -5,7 +5,6 @@ package realdata
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
@@ -30,11 +29,7 @@ func Path(t testing.TB, elem ...string) string {
 // root is the folder of the repository, however deep a test's package lies in it.
 func root(t testing.TB) string {
 	t.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if dir := filepath.Join(filepath.Dir(file), "..", "..", ".."); ok && filepath.IsAbs(dir) {
-		return dir
-	}
-	dir, err := os.Getwd() // built with -trimpath
+	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,8 @@
 // when the process that changes it is killed, when the system calls that it
 // makes fail, when the power goes, and when it is interrupted.
 //
-//	go test ./internal/testing/reliability                                             a hundred and twenty points
-//	go test ./internal/testing/reliability -run Series -full -seed 1 -timeout 60m -v   all of them, and a table
+//	go test ./internal/testing/reliability                                             some sixty points
+//	go test ./internal/testing/reliability -run Series -full -seed 1 -timeout 60m -v   all of them
 //	go test ./internal/testing/reliability -run Series/kill/add -full                  one series, one command
 //
 // The programs under test are the command plaid as it is, and a process that

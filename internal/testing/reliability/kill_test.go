@@ -54,7 +54,7 @@ func tears(rng *rand.Rand, size int64) []int {
 	}
 	add(sectorBytes)
 	add((size - 1) / sectorBytes * sectorBytes)
-	for unit := range slices.Values([]int64{sectorBytes, pageBytes, pageBytes}) {
+	for _, unit := range []int64{sectorBytes, pageBytes, pageBytes} {
 		if size > unit {
 			add((1 + rng.Int64N((size-1)/unit)) * unit)
 		}
@@ -101,8 +101,7 @@ func signalPoints(_ *rand.Rand, s *scenario) []point {
 			continue
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-			kind := strings.ToUpper(sig.String())
-			points = append(points, point{kind, fmt.Sprintf("%v at call %s", sig, shown(s, c)), func(dir string) error {
+			points = append(points, point{sig.String(), fmt.Sprintf("%v at call %s", sig, shown(s, c)), func(dir string) error {
 				return s.interrupt(dir, c.N, sig)
 			}})
 		}

@@ -4,12 +4,10 @@ package reliability
 
 import (
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
+	"github.com/plaid-ir/plaid/cmd/plaid/command"
 	"github.com/plaid-ir/plaid/internal/testing/faults"
 )
 
@@ -19,34 +17,17 @@ var (
 	cases = flag.Int("cases", 0, "how many points of each series (0: a few hundred, with -full as many as there are)")
 )
 
-// program is the command line program under test.
-var program string
+// programVariable makes the test binary the program under test.
+const programVariable = "PLAID_RELIABILITY_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(programVariable) != "" {
+		os.Exit(command.Main())
+	}
 	if os.Getenv(handleVariable) != "" {
 		os.Exit(handleProcess())
 	}
-	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "plaid-reliability-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if faults.Available() == nil {
-		program = filepath.Join(dir, "plaid")
-		build := exec.Command("go", "build", "-tags", "nocuda", "-o", program, "github.com/plaid-ir/plaid/cmd/plaid")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building the program under test: %v\n%s", err, out)
-			return 1
-		}
-	}
-	return m.Run()
+	os.Exit(m.Run())
 }
 
 // needFaults skips where calls cannot be intercepted, unless that is demanded.

@@ -14,7 +14,7 @@ import (
 
 // sampledCalls is the number of calls of a run, about, that the short form has the power go
 // after: what the folders would be is hashed for every call that is looked at.
-const sampledCalls = 16
+const sampledCalls = 4
 
 // powerPoints: the power goes after each call of a recorded run. Folders that
 // were found once are not looked at again.

@@ -70,7 +70,7 @@ func (s *state) differs(o *state) string {
 
 // lockTimeout bridges the moment in which a process that is just being started
 // still has a descriptor of this one, and the lock with it.
-const lockTimeout = 10 * time.Second
+const lockTimeout = time.Minute
 
 // readState opens an index as a reader does.
 func readState(path string) (*state, error) {

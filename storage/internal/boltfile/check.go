@@ -25,8 +25,8 @@ const (
 	ElementSize      = 16
 	LeafBucketFlag   = 0x01
 	BucketHeaderSize = 16
-	NoFreeList       = ^uint64(0)
-	ManyFree         = 0xffff // the count of a longer free list is its first entry
+	noFreeList       = ^uint64(0)
+	manyFree         = 0xffff // the count of a longer free list is its first entry
 )
 
 // MaxDepth is far more levels than a B+tree of 2³² keys has.
@@ -37,20 +37,32 @@ type pageChecker struct {
 	file     io.ReaderAt
 	pageSize int64
 	pages    uint64
-	used     []uint64 // one bit a page
+	used     PageSet
 
 	branches bool // leaves below branches are not read
 }
 
 func newPageChecker(ctx context.Context, file io.ReaderAt, pageSize int64, pages uint64) *pageChecker {
-	return &pageChecker{ctx: ctx, file: file, pageSize: pageSize, pages: pages, used: make([]uint64, (pages+63)/64)}
+	return &pageChecker{ctx: ctx, file: file, pageSize: pageSize, pages: pages, used: NewPageSet(pages)}
 }
+
+// PageSet is a set of pages, with one bit a page of the file; nil is empty.
+type PageSet []uint64
+
+// NewPageSet is an empty set for a file of so many pages.
+func NewPageSet(pages uint64) PageSet { return make(PageSet, (pages+63)/64) }
+
+// Has reports whether a page is in the set.
+func (s PageSet) Has(page uint64) bool { return s != nil && s[page/64]>>(page%64)&1 == 1 }
+
+// Add adds a page.
+func (s PageSet) Add(page uint64) { s[page/64] |= 1 << (page % 64) }
 
 // CheckNewest checks the pages of the last transaction. It runs before bbolt
 // follows a page number: one that leads back to a page above would have it
 // recurse until the process dies.
 func CheckNewest(ctx context.Context, f *os.File) error {
-	return CheckPages(ctx, f, newestPage)
+	return checkPages(ctx, f, newestPage, false)
 }
 
 func newestPage(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] }
@@ -58,22 +70,18 @@ func newestPage(ids [2]uint64, page int) bool { return ids[page] >= ids[1-page] 
 // CheckBranches checks of the last transaction what takes little time in a large file of
 // small values: branches and what is above them. All leaves of a tree are at one depth.
 func CheckBranches(ctx context.Context, f *os.File) error {
-	return checkTransactionOf(ctx, f, newestPage, true)
+	return checkPages(ctx, f, newestPage, true)
 }
 
 // CheckTransaction checks the pages of the transaction with the given id. It
 // does not look if later commits have replaced that transaction's root.
 func CheckTransaction(ctx context.Context, f *os.File, txid uint64) error {
-	return CheckPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid })
+	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid }, false)
 }
 
-// CheckPages checks the pages of the first meta page that want accepts, given
+// checkPages checks the pages of the first meta page that want accepts, given
 // the transaction ids of both.
-func CheckPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool) error {
-	return checkTransactionOf(ctx, f, want, false)
-}
-
-func checkTransactionOf(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, branches bool) error {
+func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, branches bool) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -112,10 +120,10 @@ func (c *pageChecker) claim(id, count uint64) error {
 		return fmt.Errorf("pages %d to %d of %d", id, id+count, c.pages)
 	}
 	for p := id; p < id+count; p++ {
-		if c.used[p/64]>>(p%64)&1 == 1 {
+		if c.used.Has(p) {
 			return fmt.Errorf("page %d is used twice", p)
 		}
-		c.used[p/64] |= 1 << (p % 64)
+		c.used.Add(p)
 	}
 	return nil
 }
@@ -308,33 +316,34 @@ func (c *pageChecker) checkSmallBucket(at, bytes int64) error {
 }
 
 func (c *pageChecker) checkFreeList(id uint64) error {
-	if id == NoFreeList {
+	if id == noFreeList {
 		return nil
 	}
-	list, err := c.readFreeList(id)
+	free, err := c.readFreeList(id)
 	if err != nil {
 		return err
 	}
-	for ; len(list) > 0; list = list[8:] {
-		if err := c.claim(binary.NativeEndian.Uint64(list), 1); err != nil {
-			return fmt.Errorf("free list: %w", err)
-		}
-	}
 	for p := range c.pages {
-		if c.used[p/64]>>(p%64)&1 == 0 {
+		switch {
+		case free.Has(p) && c.used.Has(p):
+			return fmt.Errorf("free list: page %d is used twice", p)
+		case !free.Has(p) && !c.used.Has(p):
 			return fmt.Errorf("page %d is neither used nor free", p)
 		}
 	}
 	return nil
 }
 
-// ReadFreeList reads the list of free pages at page id of a file of so many pages: their
-// numbers, 8 bytes each.
-func ReadFreeList(r io.ReaderAt, pageSize int64, pages, id uint64) ([]byte, error) {
-	return newPageChecker(context.Background(), r, pageSize, pages).readFreeList(id)
+// ReadFreeList reads the free pages of a transaction; nil if it has no list of them.
+func (m *Meta) ReadFreeList(r io.ReaderAt) (PageSet, error) {
+	if m.FreeList == noFreeList {
+		return nil, nil
+	}
+	return newPageChecker(context.Background(), r, m.PageSize, uint64(m.Pages)).readFreeList(m.FreeList)
 }
 
-func (c *pageChecker) readFreeList(id uint64) ([]byte, error) {
+// readFreeList reads the list at page id, which bbolt writes in ascending order.
+func (c *pageChecker) readFreeList(id uint64) (PageSet, error) {
 	flags, count16, bytes, err := c.claimPage(id)
 	if err != nil {
 		return nil, err
@@ -346,7 +355,7 @@ func (c *pageChecker) readFreeList(id uint64) ([]byte, error) {
 	at := int64(id)*c.pageSize + PageHeaderSize
 	count := int64(count16)
 	var word [8]byte
-	if count16 == ManyFree {
+	if count16 == manyFree {
 		if _, err := c.file.ReadAt(word[:], at); err != nil {
 			return nil, err
 		}
@@ -357,6 +366,17 @@ func (c *pageChecker) readFreeList(id uint64) ([]byte, error) {
 		return nil, fmt.Errorf("free list of %d pages in %d bytes", count, bytes)
 	}
 	list := make([]byte, 8*count)
-	_, err = c.file.ReadAt(list, at)
-	return list, err
+	if _, err := c.file.ReadAt(list, at); err != nil {
+		return nil, err
+	}
+	free := NewPageSet(c.pages)
+	for last := uint64(1); len(list) > 0; list = list[8:] {
+		p := ne.Uint64(list)
+		if p <= last || p >= c.pages {
+			return nil, fmt.Errorf("free list: page %d of %d after %d", p, c.pages, last)
+		}
+		free.Add(p)
+		last = p
+	}
+	return free, nil
 }

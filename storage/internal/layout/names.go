@@ -20,6 +20,7 @@ var (
 	KeyApplied  = []byte("applied")
 	KeyBuilding = []byte("building")
 	KeyDefaults = []byte("defaults")
+	FrameKeys   = [][]byte{KeyFormat, KeyCurrent, KeyStaging, KeyApplied, KeyBuilding, KeyDefaults}
 
 	NotePrefix = []byte("note-")
 

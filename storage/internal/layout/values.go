@@ -53,6 +53,15 @@ func ParseDocTable(v []byte) (EncodedDocTable, error) {
 	return t, nil
 }
 
+// OpenDocTable is [ParseDocTable] of the sealed table of a chunk.
+func OpenDocTable(chunk uint32, sealed []byte) (EncodedDocTable, error) {
+	v, ok := Unseal(ChecksumKey(chunk, KeyDocs), sealed)
+	if !ok {
+		return EncodedDocTable{}, ErrChecksum
+	}
+	return ParseDocTable(v)
+}
+
 // Length is how many tokens a document has.
 func (t *EncodedDocTable) Length(i int) uint32 {
 	return binary.LittleEndian.Uint32(t.lengths[4*i:])
