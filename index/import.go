@@ -80,7 +80,6 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
 	switch {
 	case len(src.DocLens) == 0:
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoDocuments)
@@ -174,7 +173,7 @@ func (im *importer) makeCodec(ctx context.Context) error {
 		WeightChange: float64(grid.Worst), WeightBefore: float64(grid.Before), WeightAfter: float64(grid.After),
 		Warnings: append([]string(nil), src.Warnings...),
 	}
-	if im.options.VerifyIVF && src.HasIVF() {
+	if im.options.VerifyIVF {
 		diff, err := src.VerifyIVF(ctx)
 		if err != nil {
 			return err

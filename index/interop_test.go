@@ -45,7 +45,6 @@ func requireSameTokens(t *testing.T, s *Snapshot, dir string) {
 	t.Helper()
 	src, err := interop.Open(dir)
 	require.NoError(t, err)
-	defer src.Close()
 	require.Equal(t, src.Dim, s.Dim())
 	require.Equal(t, src.Nbits, s.Header().Nbits)
 	require.Equal(t, src.K, s.Header().Centroids)
