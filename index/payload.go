@@ -11,6 +11,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -182,7 +183,7 @@ func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Sna
 				return err
 			}
 		}
-		return run.put(g)
+		return run.Put(g)
 	})
 	if err != nil {
 		return err
@@ -196,17 +197,17 @@ func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Sna
 
 // deriveFields makes a run of the fields of new payloads, which takes in the last runs of
 // the state.
-func deriveFields(ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State) (run *fieldRun, absorbed []storage.FieldRun, err error) {
-	fields := newGatherer(DefaultMemory)
+func deriveFields(ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
+	fields := newBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {
 			return nil, nil, err
 		}
 	}
-	if absorbed, err = absorbRuns(ctx, fields, snap, state); err != nil {
+	if absorbed, err = fields.Absorb(ctx, snap.view, liveDocs(snap.view), state); err != nil {
 		return nil, nil, err
 	}
-	run, err = endRun(fields, state)
+	run, err = fields.Run(state)
 	return run, absorbed, err
 }
 

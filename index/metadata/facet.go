@@ -241,7 +241,7 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 		}
 		open, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].counts, docs))
 		if err != nil {
-			return ofRun(s.runs[i].id, err)
+			return damaged(s.view, s.runs[i].id, err)
 		}
 		read.Or(open)
 	}

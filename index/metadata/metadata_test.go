@@ -45,7 +45,7 @@ func (v values) open(t require.TestingT) *Run {
 
 func written(t require.TestingT, b *Builder) values {
 	v := values{}
-	require.NoError(t, b.Write(v.put))
+	require.NoError(t, b.write(v.put))
 	return v
 }
 
@@ -213,8 +213,8 @@ func TestAbsorb(t *testing.T) {
 			keep.Add(i)
 		}
 	}
-	require.NoError(t, b.Absorb(context.Background(), run, keep, nil))
-	require.Positive(t, b.Bytes())
+	require.NoError(t, b.absorb(context.Background(), run, keep, nil))
+	require.Positive(t, b.bytes)
 	require.Equal(t, built(t, whole), written(t, &b))
 }
 
@@ -242,7 +242,7 @@ func TestRunsAreTheSameInAnyOrder(t *testing.T) {
 			b.Add(context.Background(), uint32(i), payloads[i])
 		}
 		run := written(t, &older).open(t)
-		require.NoError(t, newer.Absorb(context.Background(), run, run.Docs(), nil))
+		require.NoError(t, newer.absorb(context.Background(), run, &run.docs, nil))
 		require.Equal(t, want, written(t, &newer))
 	})
 }
@@ -318,12 +318,12 @@ func FuzzRun(f *testing.F) {
 			}
 		}
 		var b Builder
-		if err := b.absorbValues(context.Background(), run, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
+		if err := b.absorbValues(context.Background(), run, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 		defer PayloadsPerBlock(0)()
 		counts := NewCounter("a", nil)
-		if _, err := counts.countRun(context.Background(), &counted{Run: run}, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
+		if _, err := counts.countRun(context.Background(), &counted{Run: run}, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 	})
