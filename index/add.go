@@ -113,8 +113,8 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 		return nil, err
 	}
 	return &AddReport{
-		Docs: e.docs, Empty: e.empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
-		Tokens: e.done, Zero: e.zero, Clamped: e.clamped, RMSE: rmse(e.sumSq, e.done), BuildRMSE: h.Build.RMSE,
+		Docs: e.Doc, Empty: e.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
+		Tokens: e.Tokens, Zero: e.Zero, Clamped: e.Clamped, RMSE: rmse(e.SumSq, e.Tokens), BuildRMSE: h.Build.RMSE,
 	}, nil
 }
 
@@ -155,15 +155,13 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	}
 	e := &encoder{
 		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		fresh: func(id string) bool { _, old := a.replaced[id]; return !old },
+		fresh:    func(id string) bool { _, old := a.replaced[id]; return !old },
+		progress: a.options.Progress, total: a.tokens,
 	}
 	a.arrivals = arrivals{roaring.New(), map[string]bool{}}
 	e.arrive, e.page = a.arrivals.note, poolingOf(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
 		e.payload = a.keptPayload
-	}
-	if a.options.Progress != nil {
-		e.progress = func(done int64) { a.options.Progress(Progress{"encode", done, a.tokens, "tokens"}) }
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
@@ -171,12 +169,12 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	if err := a.dropOthers(ctx); err != nil {
 		return nil, err
 	}
-	committing(a.options.Progress)
+	tell(a.options.Progress, Progress{Stage: "commit"})
 	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := a.confirm(tx, g); err != nil {
 			return err
 		}
-		countAdded(s, e, uint32(e.docs))
+		countAdded(s, e, uint32(e.Doc))
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
@@ -204,10 +202,10 @@ func (a *addition) oldPayload(id string) ([]byte, error) {
 // countAdded adds what was encoded to the sums of a state: so many documents, without holes.
 func countAdded(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
-	s.LiveTokens += uint64(e.done)
-	s.Clamped += uint64(e.clamped)
-	s.AddedTokens += uint64(e.done)
-	s.AddedSumSq += e.sumSq
+	s.LiveTokens += uint64(e.Tokens)
+	s.Clamped += uint64(e.Clamped)
+	s.AddedTokens += uint64(e.Tokens)
+	s.AddedSumSq += e.SumSq
 }
 
 // lookUp finds the ids of the documents in the index, before anything is encoded: which

@@ -67,9 +67,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 		if err := stage.copyChunk(ctx, snap, i, true); err != nil {
 			return err
 		}
-		if progress != nil {
-			progress(Progress{"compact", int64(stage.state.Docs), int64(old.Docs), "documents"})
-		}
+		tell(progress, Progress{"compact", int64(stage.state.Docs), int64(old.Docs), "documents"})
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped, s.PayloadUpdates = old.Live, old.LiveTokens, old.Clamped, old.PayloadUpdates

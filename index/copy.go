@@ -188,9 +188,7 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 			}
 			c.done++
 		}
-		if c.options.Progress != nil {
-			c.options.Progress(Progress{"copy", c.done, c.total, "documents"})
-		}
+		tell(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
 	return nil
 }

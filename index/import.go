@@ -218,9 +218,7 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		if err := im.stageWhole(ctx, stage); err != nil {
 			return err
 		}
-		if im.options.Progress != nil {
-			im.options.Progress(Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
-		}
+		tell(im.options.Progress, Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
 	}
 	if err := im.stageWhole(ctx, stage); err != nil { // empty ones behind the last block
 		return err

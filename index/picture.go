@@ -50,20 +50,26 @@ func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
 		p.codec, p.scorer = older.codec, older.scorer
 		return p, nil
 	}
-	c, err := codec.New(*v.Codec())
-	if err != nil {
-		return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
+	var err error
+	if p.codec, err = quantizerOf(ix.Path(), v.Codec(), v.Cutoffs()); err != nil {
+		return nil, err
 	}
-	if cut := v.Cutoffs(); cut != nil {
-		if c, err = c.WithCutoffs(cut); err != nil {
-			return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
-		}
-	}
-	p.codec = c
 	if p.scorer, err = ix.backend.Scorer(v.Codec()); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
 	return p, nil
+}
+
+// quantizerOf is the codec of a file.
+func quantizerOf(path string, c *kernels.Codec, cutoffs []float32) (*codec.Quantizer, error) {
+	q, err := codec.New(*c)
+	if err == nil && cutoffs != nil {
+		q, err = q.WithCutoffs(cutoffs)
+	}
+	if err != nil {
+		return nil, &storage.CorruptError{Path: path, What: "codec", Err: err}
+	}
+	return q, nil
 }
 
 // hold takes the current picture, which is to be released. It is nil where none has
