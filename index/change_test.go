@@ -208,6 +208,17 @@ func (m *model) check(t *rapid.T) {
 	require.Len(t, entries, 1, "nothing is left beside the index")
 }
 
+// backUp makes a copy, and brings it up to date after the next change.
+func (m *model) backUp(t *rapid.T) {
+	for range 2 {
+		_, err := m.ix.BackupTo(context.Background(), m.dir+".copy", &BackupOptions{Incremental: true})
+		require.NoError(t, err)
+		requireFile(t, m.dir+".copy", m.docs)
+		m.setPayload(t)
+	}
+	require.NoError(t, os.Remove(m.dir+".copy"))
+}
+
 // requireFewSegments: each segment is more than twice as large as the next.
 func requireFewSegments(t tb, s *Snapshot) {
 	segments := s.State().Segments
@@ -249,7 +260,7 @@ func TestChangesLikeTheModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact, "delete where": m.deleteWhere, "retrain": m.retrain,
 			"set payload": m.setPayload, "update": m.updateWhere, "update too": m.updateWhere, "select": m.selects, "select too": m.selects,
-			"remember": m.remember, "reopen": m.reopen, "": m.check,
+			"remember": m.remember, "reopen": m.reopen, "back up": m.backUp, "": m.check,
 		})
 		m.reopen(t)
 		m.check(t)
@@ -285,43 +296,6 @@ func add(t *testing.T, ix *Index, dim int, docs ...vectors.Document) {
 	t.Helper()
 	_, err := ix.Add(context.Background(), fromDocs(t, dim, docs), nil)
 	require.NoError(t, err)
-}
-
-// One-document additions leave few segments whatever the lengths; decreasing
-// ones are the hard case.
-func TestSegmentsStayFew(t *testing.T) {
-	for name, rows := range map[string]func(i int) int{
-		"equal":      func(int) int { return 3 },
-		"decreasing": func(i int) int { return 60 - i },
-		"increasing": func(i int) int { return i },
-		"sawtooth":   func(i int) int { return 7 * i % 13 },
-		"empty":      func(int) int { return 0 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			docs := []vectors.Document{{ID: "first", Tokens: corpusTokens(2, 4)}}
-			path := newPath(t)
-			build(t, path, 4, docs, nil)
-			ix := writing(t, path)
-			written := int64(0)
-			for i := range 60 {
-				d := vectors.Document{ID: fmt.Sprint(i), Tokens: corpusTokens(rows(i), 4)}
-				docs = append(docs, d)
-				add(t, ix, 4, d)
-				s, err := ix.Snapshot()
-				require.NoError(t, err)
-				requireFewSegments(t, s)
-				last := s.State().Segments[s.Segments()-1]
-				written += int64(last.Tokens)
-				require.NoError(t, s.Close())
-			}
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
-			requireIndex(t, s, docs)
-			tokens := s.State().Tokens
-			require.LessOrEqual(t, written, int64(tokens)*int64(3+2*bits.Len64(tokens)), "tokens are rewritten a logarithmic number of times")
-			require.NoError(t, s.Close())
-		})
-	}
 }
 
 func TestDeleteEverythingAndComeBack(t *testing.T) {

@@ -295,7 +295,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	st := &crashState{ops: map[string]int{}, cut: map[string]int{}}
 	for kill := range kills {
 		if kill%10 == 9 { // first builds are killed as well
-			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.RemoveAll(path)) // if there is one
 			*st = crashState{ops: st.ops, cut: st.cut, landed: st.landed}
 		}
 		delay := time.Duration(rng.IntN(80_000)) * time.Microsecond

@@ -390,7 +390,9 @@ func TestFlippedBits(t *testing.T) {
 	}
 	sp := newSpecimen(t, 160)
 	used := bytesInUse(t, sp.data)
-	step, less := effort.Cases(499, 53), 7 // of bytes that mean nothing, fewer are tried
+	more, err := vectors.FromDocuments(specimenDim, index.Corpus(4, 6, specimenDim, 8))
+	require.NoError(t, err)
+	step, less := effort.Cases(1999, 53), 7 // of bytes that mean nothing, fewer are tried
 	if *everyByte {
 		step = 1
 	}
@@ -407,6 +409,14 @@ func TestFlippedBits(t *testing.T) {
 			require.Equal(t, harmless, sp.try(t, &dead, data, what+", which means nothing"))
 		} else if sp.try(t, &live, data, what) == harmless {
 			unmoved[what]++
+		}
+		if live.cases%4 == 0 { // who writes to it must fail or not, but not fall over
+			if ix, err := index.Open(t.Context(), sp.path, &index.Options{Write: true}); err == nil {
+				_, _, _ = ix.Delete(t.Context(), sp.ids[:2])
+				_, _ = ix.Add(t.Context(), more, nil)
+				_ = ix.Compact(t.Context(), nil)
+				_ = ix.Close()
+			}
 		}
 	}
 	t.Logf("%d bytes, %d documents", len(sp.data), len(sp.ids))

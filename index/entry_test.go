@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -151,64 +150,6 @@ func TestEntriesDamaged(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, found, 4)
-}
-
-// Whatever a log holds, an index that follows it with repetitions has what one has
-// that follows it once.
-func TestEntriesReplayed(t *testing.T) {
-	ctx := context.Background()
-	dir := testenv.RAMDir(t)
-	n := 0
-	rapid.Check(t, func(t *rapid.T) {
-		n++
-		path, oncePath := filepath.Join(dir, fmt.Sprint("r", n)), filepath.Join(dir, fmt.Sprint("o", n))
-		docs := corpus(12, 3, 4, uint64(n))
-		build(t, path, 4, docs[:6], nil)
-		build(t, oncePath, 4, docs[:6], nil)
-		open := func(path string) *Index {
-			ix, err := Open(ctx, path, &Options{Write: true})
-			require.NoError(t, err)
-			return ix
-		}
-		ix, once := open(path), open(oncePath)
-		defer func() { require.NoError(t, ix.Close()) }()
-		defer func() { require.NoError(t, once.Close()) }()
-		log := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 6).Draw(t, "log") // delete if it is there, else add
-		do := func(e Entry, doc int) error {
-			snap, err := e.ix.Snapshot()
-			require.NoError(t, err)
-			_, there, err := snap.Ordinal(docs[doc].ID)
-			require.NoError(t, err)
-			require.NoError(t, snap.Close())
-			if there {
-				_, _, err = e.Delete(ctx, []string{docs[doc].ID})
-			} else {
-				_, err = e.Add(ctx, fromDocs(t, 4, docs[doc:doc+1]), nil)
-			}
-			return err
-		}
-		for i, doc := range log {
-			require.NoError(t, do(once.Entry(uint64(i+1)), doc))
-		}
-		for i := 0; i < len(log); {
-			before := appliedAt(t, ix)
-			if err := do(ix.Entry(uint64(i+1)), log[i]); uint64(i+1) <= before {
-				require.ErrorIs(t, err, ErrApplied)
-			} else {
-				require.NoError(t, err)
-			}
-			if rapid.IntRange(0, 2).Draw(t, "again") == 0 {
-				i = rapid.IntRange(0, i).Draw(t, "from")
-			} else {
-				i++
-			}
-		}
-		want, err := once.Info(ctx)
-		require.NoError(t, err)
-		got, err := ix.Info(ctx)
-		require.NoError(t, err)
-		require.Equal(t, want.Digest, got.Digest)
-	})
 }
 
 func init() { testenv.Children["entries"] = entriesChild }

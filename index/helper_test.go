@@ -208,7 +208,28 @@ func differs(s *Snapshot, want []vectors.Document) error {
 	if next != len(want) || count != 0 {
 		return fmt.Errorf("%d documents of %d, live set off by %d", next, len(want), count)
 	}
-	return nil
+	return differsSums(s)
+}
+
+// differsSums says where the sums of payloads are not those of the payloads of live documents.
+func differsSums(s *Snapshot) error {
+	with := liveDocs(s.view)
+	for it := with.Clone().Iterator(); it.HasNext(); {
+		if ordinal := it.Next(); !s.HasPayload(ordinal) {
+			with.Remove(ordinal)
+		}
+	}
+	err := s.PayloadSums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadSum) error {
+		p, err := s.Payload(ordinal)
+		if err == nil && (!with.CheckedRemove(ordinal) || sum != storage.SumPayload(ordinal, p)) {
+			err = fmt.Errorf("sum of the payload of document %d", ordinal)
+		}
+		return err
+	})
+	if err == nil && !with.IsEmpty() {
+		err = fmt.Errorf("payloads without a sum: %v", with)
+	}
+	return err
 }
 
 func differsDoc(s *Snapshot, c *codec.Quantizer, ordinal uint32, w vectors.Document) error {

@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -135,23 +134,20 @@ func storedDefaults(t *testing.T, ix *Index) *storage.Defaults {
 // through every change but a build.
 func TestDefaultsOverChanges(t *testing.T) {
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "x.plaid")
+	path := newPath(t)
 	docs := corpus(30, 5, modelDim, 1)
-	_, err := Build(ctx, path, fromDocs(t, modelDim, docs[:25]), nil)
-	require.NoError(t, err)
-	ix, err := Open(context.Background(), path, &Options{Write: true})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
+	build(t, path, modelDim, docs[:25], nil)
+	ix := writing(t, path)
 	require.Nil(t, storedDefaults(t, ix))
 
 	before, err := ix.Snapshot()
 	require.NoError(t, err)
-	defer before.Close()
 	require.NoError(t, ix.SetDefaults(someDefaults()))
 	require.Equal(t, someDefaults(), storedDefaults(t, ix))
 	old, err := before.Defaults()
 	require.NoError(t, err)
 	require.Nil(t, old, "an older snapshot sees the change")
+	require.NoError(t, before.Close())
 
 	_, err = ix.Add(ctx, fromDocs(t, modelDim, docs[25:]), nil)
 	require.NoError(t, err)
@@ -163,31 +159,16 @@ func TestDefaultsOverChanges(t *testing.T) {
 	require.NoError(t, ix.SetDefaults(nil))
 	require.Nil(t, storedDefaults(t, ix))
 	require.NoError(t, ix.SetDefaults(nil), "removing twice")
-}
-
-func TestBuildDropsDefaults(t *testing.T) {
-	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "x.plaid")
-	build := func(o *BuildOptions) {
-		_, err := Build(ctx, path, fromDocs(t, modelDim, corpus(20, 5, modelDim, 1)), o)
-		require.NoError(t, err)
-	}
-	build(nil)
-	ix, err := Open(context.Background(), path, &Options{Write: true})
-	require.NoError(t, err)
 	require.NoError(t, ix.SetDefaults(someDefaults()))
 	require.NoError(t, ix.Close())
-	build(&BuildOptions{Force: true})
-	ix, err = Open(context.Background(), path, nil)
-	require.NoError(t, err)
-	defer ix.Close()
-	require.Nil(t, storedDefaults(t, ix))
+	build(t, path, modelDim, docs, &BuildOptions{Force: true})
+	ix = writing(t, path)
+	require.Nil(t, storedDefaults(t, ix), "they go when it is built anew")
 }
 
 func TestSetDefaultsErrors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.plaid")
-	_, err := Build(context.Background(), path, fromDocs(t, modelDim, corpus(20, 5, modelDim, 1)), nil)
-	require.NoError(t, err)
+	path := newPath(t)
+	build(t, path, modelDim, corpus(20, 5, modelDim, 1), nil)
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	defer ix.Close()

@@ -132,43 +132,6 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// The same index as .pt and as .npy files gives the same, but for the name of
-// the engine.
-func TestImportOfTwoForms(t *testing.T) {
-	var headers []storage.Header
-	var texts []string
-	for _, name := range []string{"plaid-index", "plaid-npy"} {
-		path := newPath(t)
-		_, err := Import(context.Background(), realdata.Path(t, "data", "lotte-500", name), path, nil)
-		require.NoError(t, err)
-		reading(t, path, func(s *Snapshot) {
-			h := s.Header()
-			h.Build.Source = ""
-			headers = append(headers, h)
-			parts := snapshotParts(t, s)
-			texts = append(texts, parts)
-		})
-	}
-	require.Equal(t, headers[0], headers[1])
-	require.Equal(t, texts[0], texts[1])
-}
-
-// snapshotParts is a digest of codec and documents without the header.
-func snapshotParts(t *testing.T, s *Snapshot) string {
-	sum := sha256.New()
-	sum.Write(s.Codec().Centroids.Data)
-	fmt.Fprint(sum, s.Codec().Codebook, s.Codec().FactorMax, s.Cutoffs(), s.State())
-	for i := range s.Chunks() {
-		ch, err := s.Chunk(i, storage.All)
-		require.NoError(t, err)
-		fmt.Fprint(sum, ch.Offsets)
-		sum.Write(ch.Codes)
-		sum.Write(ch.Residuals)
-		sum.Write(ch.Factors)
-	}
-	return fmt.Sprintf("%x", sum.Sum(nil))
-}
-
 // exported makes an engine's folder from made-up documents, so that import is
 // tested without real data, too.
 func exported(t *testing.T, docs []vectors.Document, dim int) (dir string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,8 @@ func drawPayload(t *rapid.T) []byte {
 		return nil
 	case 1:
 		return []byte("no object")
+	case 2: // over pages
+		return fmt.Appendf(nil, `{"a": %d, "text": %q}`, rapid.IntRange(0, 4).Draw(t, "a"), strings.Repeat("x", rapid.IntRange(0, 400).Draw(t, "length")))
 	}
 	fields := map[string]json.RawMessage{}
 	for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "B", "c"}), 0, 4).Draw(t, "keys") {

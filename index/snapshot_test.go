@@ -2,11 +2,9 @@ package index
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -97,47 +95,6 @@ func TestClose(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	requireFile(t, path, docs)
-}
-
-// Snapshots are taken, read and closed while the index changes under them.
-func TestReadersBesideTheWriter(t *testing.T) {
-	small(t)
-	path := newPath(t)
-	docs := corpus(10, 6, 8, 1)
-	build(t, path, 8, docs, nil)
-	ix := writing(t, path)
-	more := corpus(40, 6, 8, 2)[10:]
-	docs = append(docs, more...)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				s, err := ix.Snapshot()
-				if err == nil {
-					// The first documents are always there, the others come one by one.
-					err = errors.Join(differs(s, docs[:s.Len()]), s.Verify(context.Background()), s.Close())
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for i, d := range more {
-		add(t, ix, 8, d)
-		if i%10 == 9 {
-			require.NoError(t, ix.Compact(context.Background(), nil))
-		}
-	}
-	close(stop)
-	wg.Wait()
 }
 
 // What was changed in other steps has the same contents, and what differs in one document

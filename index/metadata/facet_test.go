@@ -153,7 +153,7 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 		require.EqualValues(t, len(payloads), f.Docs)
 		looks := math.MaxInt - ctx.Left()
 		require.Greater(t, looks, len(payloads)/4096, field)
-		for left := 0; left < 3*looks/4; left += 1 + looks/20 { // how often it looks while it sorts differs
+		for left := 0; left < 3*looks/4; left += 1 + looks/effort.Cases(4, 20) { // how often it looks while it sorts differs
 			ctx := countdown.New(left)
 			_, err := snap.Facet(ctx, field, nil, all)
 			require.ErrorIs(t, err, context.Canceled, field)

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -89,60 +88,6 @@ func drawValue(t *rapid.T) string {
 	n := rapid.SampledFrom([]int{0, 1, 31, 32, 33, 40, 41, 60}).Draw(t, "length")
 	text := strings.Repeat("m", n) + rapid.SampledFrom([]string{"", "", "a", "z", "mm", "1"}).Draw(t, "end")
 	return `"` + text + `"`
-}
-
-// What a run says of a condition agrees with the payloads: sure documents match, and
-// those that match are among the possible.
-func TestRunAgreesWithPayloads(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		payloads := map[uint32]string{}
-		for range rapid.IntRange(0, 60).Draw(t, "documents") {
-			fields := map[string]json.RawMessage{}
-			for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "B"}), 0, 3).Draw(t, "keys") {
-				fields[key] = json.RawMessage(drawValue(t))
-			}
-			p, err := json.Marshal(fields)
-			require.NoError(t, err)
-			payloads[rapid.Uint32Range(0, 1<<18).Draw(t, "ordinal")] = string(p)
-		}
-		run := built(t, payloads).open(t)
-		require.EqualValues(t, len(payloads), run.docs.GetCardinality())
-		for range 10 {
-			var params []any
-			value := func() string { params = append(params, json.RawMessage(drawValue(t))); return "?" }
-			test := func() string {
-				field := rapid.SampledFrom([]string{"a", "b", "missing", "a.in", "a.in.deep.er", "a.in.deep.er.still"}).Draw(t, "field")
-				not := rapid.SampledFrom([]string{"", "NOT "}).Draw(t, "not")
-				switch rapid.IntRange(0, 4).Draw(t, "test") {
-				case 0:
-					return not + field + rapid.SampledFrom([]string{" = ", " < ", " <= ", " > ", " >= "}).Draw(t, "sign") + value()
-				case 1:
-					return field + " " + not + "BETWEEN " + value() + " AND " + value()
-				case 2:
-					return field + " " + not + "IN (" + value() + ", " + value() + ", " + value() + ")"
-				case 3:
-					params = append(params, "mm%")
-					return field + " " + not + "LIKE ?"
-				}
-				return field + " IS " + not + "NULL"
-			}
-			text := test()
-			if rapid.Bool().Draw(t, "two") {
-				text = "(" + text + ") " + rapid.SampledFrom([]string{"AND", "OR"}).Draw(t, "join") + " " + test()
-			}
-			c := bind(t, text, params...)
-			got, err := condition.Select(context.Background(), c, runSets{run})
-			require.NoError(t, err)
-			for ordinal, p := range payloads {
-				match := c.Match(condition.NewDocument([]byte(p), "", ordinal))
-				if match && !got.maybe.Contains(ordinal) || !match && got.sure.Contains(ordinal) {
-					t.Fatalf("%s %s of %s: %v; sure %v, maybe %v", text, params, p, match, got.sure.Contains(ordinal), got.maybe.Contains(ordinal))
-				}
-			}
-			require.True(t, roaring.AndNot(got.maybe, &run.docs).IsEmpty())
-			require.True(t, roaring.AndNot(got.sure, got.maybe).IsEmpty())
-		}
-	})
 }
 
 // Without long texts nothing is in doubt, however many values and documents there are.
