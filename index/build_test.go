@@ -81,7 +81,7 @@ func TestBuildOptionsGiveOneContent(t *testing.T) {
 // memory budget: none may be seen in the file.
 func TestBatchesLeaveNoTrace(t *testing.T) {
 	const dim = 1024
-	docs := corpus(60, 30, dim, 6)
+	docs := corpus(effort.Cases(40, 60), 30, dim, 6)
 	for i := range docs {
 		docs[i].Payload = make([]byte, 100_000)
 		docs[i].Payload[0] = byte(i)
@@ -178,8 +178,7 @@ func TestBadSources(t *testing.T) {
 			build(t, path, dim, good, nil)
 			ix, err := Open(context.Background(), path, nil)
 			require.NoError(t, err)
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			// With a codec nothing is sampled, so that encoding must notice it.
 			for _, o := range []BuildOptions{{}, {SampleDocs: 1}, {Codec: s.Quantizer()}} {
 				if name == "codec mismatch" && o.Codec == nil {
@@ -430,8 +429,7 @@ func TestSegmentsOfALargeBudget(t *testing.T) {
 	ix := writing(t, path)
 	_, err := ix.Add(t.Context(), fromDocs(t, 8, docs[60:]), &AddOptions{Memory: 1 << 40})
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	require.Greater(t, s.Segments(), 4)
 	for _, seg := range s.State().Segments {

@@ -160,8 +160,7 @@ func (m *model) fail(t *rapid.T) {
 
 func (m *model) compact(t *rapid.T) {
 	require.NoError(t, m.ix.Compact(context.Background(), nil))
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	require.LessOrEqual(t, s.Segments(), 1)
 	require.Equal(t, s.State().Tokens, s.State().LiveTokens)
 	require.NoError(t, s.Close())
@@ -172,8 +171,7 @@ func (m *model) remember(t *rapid.T) {
 		require.NoError(t, m.old[0].snap.Close())
 		m.old = m.old[1:]
 	}
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	m.old = append(m.old, picturesOf{s, m.docs})
 }
 
@@ -194,8 +192,7 @@ func (m *model) forgetAll(t *rapid.T) {
 }
 
 func (m *model) check(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	requireIndex(t, s, m.docs)
 	requireFewSegments(t, s)
 	require.NoError(t, s.Close())
@@ -313,8 +310,7 @@ func TestDeleteEverythingAndComeBack(t *testing.T) {
 	require.Equal(t, len(ids), n)
 	require.Empty(t, missing)
 	for range 2 {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		requireIndex(t, s, nil)
 		require.Zero(t, s.State().LiveTokens)
 		_, ok, err := s.Ordinal("d1")
@@ -335,8 +331,7 @@ func TestDeleteEverythingAndComeBack(t *testing.T) {
 
 	again := corpus(20, 6, dim, 2)
 	add(t, ix, dim, again...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	requireIndex(t, s, again)
 	require.EqualValues(t, 40, s.State().Docs, "ordinals are never given out twice")
 	require.NoError(t, s.Close())
@@ -355,8 +350,7 @@ func TestChangesThatAreNone(t *testing.T) {
 	build(t, path, 8, docs, nil)
 	ix := writing(t, path)
 	snap := func() string {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		return snapshotDigest(t, s)
 	}
@@ -371,8 +365,7 @@ func TestChangesThatAreNone(t *testing.T) {
 
 	// An addition of empty documents only has no dimension.
 	add(t, ix, 0, vectors.Document{ID: "empty"})
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	requireIndex(t, s, append(docs, vectors.Document{ID: "empty"}))
 	require.NoError(t, s.Close())
 
@@ -400,19 +393,17 @@ func TestCompactIsCanonical(t *testing.T) {
 	var stages []Progress
 	require.NoError(t, ix.Compact(context.Background(), func(p Progress) { stages = append(stages, p) }))
 	require.NotEmpty(t, stages)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.Equal(t, want, snapshotDigest(t, s))
 
-	_, err = Build(context.Background(), b, fromDocs(t, 8, docs[:1+20]), &BuildOptions{Codec: s.Quantizer()})
+	_, err := Build(context.Background(), b, fromDocs(t, 8, docs[:1+20]), &BuildOptions{Codec: s.Quantizer()})
 	require.NoError(t, err)
 	jx := writing(t, b)
 	for _, d := range docs[21:] {
 		add(t, jx, 8, d)
 	}
 	require.NoError(t, jx.Compact(context.Background(), nil))
-	j, err := jx.Snapshot()
-	require.NoError(t, err)
+	j := taken(t, jx)
 	requireIndex(t, j, docs)
 	js, ss := j.State(), s.State()
 	js.Clamped, ss.Clamped = 0, 0

@@ -24,8 +24,7 @@ func snapshotOf(t *testing.T, path string) *Snapshot {
 	t.Helper()
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
 		require.NoError(t, ix.Close())
@@ -129,8 +128,7 @@ func TestCopyOfChanged(t *testing.T) {
 	_, _, err := ix.Delete(ctx, []string{"d1", "d20", "d40"})
 	require.NoError(t, err)
 	require.NoError(t, ix.SetDefaults(&storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Probes: 3}}}))
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	_, err = Copy(ctx, to, allOf(snap), nil)
 	require.NoError(t, err)
@@ -249,8 +247,7 @@ func TestTrain(t *testing.T) {
 
 func requireSameVectors(t *testing.T, a *Snapshot, ix *Index) {
 	t.Helper()
-	b, err := ix.Snapshot()
-	require.NoError(t, err)
+	b := taken(t, ix)
 	defer b.Close()
 	sameDocuments(t, a, b)
 }

@@ -56,8 +56,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 	path := livedIn(t)
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, os.Truncate(path, 8192))
 	failed := 0
 	for ordinal := range s.State().Docs {

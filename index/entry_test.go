@@ -24,8 +24,7 @@ import (
 
 func appliedAt(t tb, ix *Index) uint64 {
 	t.Helper()
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	n, err := s.Applied()
 	require.NoError(t, err)
@@ -216,8 +215,7 @@ func TestEntriesKilled(t *testing.T) {
 		ix := writing(t, path)
 		n := appliedAt(t, ix)
 		require.GreaterOrEqual(t, n, said, "acknowledged entries are lost; then came %q", rest)
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		require.EqualValues(t, 20+2*n, s.Len())
 		_, last, err := s.Ordinal(fmt.Sprintf("e%d-1", n))
 		require.NoError(t, err)

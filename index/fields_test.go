@@ -28,8 +28,7 @@ func yearly(prefix string, n int) []vectors.Document {
 
 func changeState(t tb, ix *Index, fn func(*storage.Generation, *storage.State) error) {
 	t.Helper()
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	require.NoError(t, ix.changed(ix.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.Generation())
@@ -56,8 +55,7 @@ func TestRunsStayFew(t *testing.T) {
 		} else {
 			add(t, ix, 4, vectors.Document{ID: fmt.Sprint("e", i), Tokens: corpusTokens(1, 4), Payload: []byte(`{"year": 1}`)})
 		}
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		runs := s.State().FieldRuns
 		for j := 1; j < len(runs); j++ {
 			require.Greater(t, runs[j-1].Docs, 2*runs[j].Docs, "%+v", runs)
@@ -80,10 +78,9 @@ func TestSelectorIsKeptInThePicture(t *testing.T) {
 	ix := writing(t, path)
 	selector := func() *metadata.Selector {
 		t.Helper()
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
-		_, err = s.Select(context.Background(), where(t, "year = 1990"))
+		_, err := s.Select(context.Background(), where(t, "year = 1990"))
 		require.NoError(t, err)
 		m, err := s.picture.selector()
 		require.NoError(t, err)
@@ -168,10 +165,9 @@ func TestDocumentsWithoutRun(t *testing.T) {
 		s.FieldRuns = nil
 		return nil
 	})
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
-	_, err = s.Select(context.Background(), where(t, "year = 1990"))
+	_, err := s.Select(context.Background(), where(t, "year = 1990"))
 	require.ErrorIs(t, err, storage.ErrCorrupt)
 	require.ErrorContains(t, err, "10 documents are in no run")
 	require.ErrorContains(t, s.Verify(context.Background()), "field run 0 is not one of the state")
@@ -194,8 +190,7 @@ func TestStagedRunsAreSwept(t *testing.T) {
 	_, err := ix.Add(context.Background(), src, &AddOptions{Memory: 32 << 20})
 	require.ErrorContains(t, err, "the source ends")
 	require.Equal(t, before, digestOfIndex(t, ix))
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.Greater(t, len(s.State().FieldRuns), 1, "a build of little memory makes several")
 	requireIndex(t, s, docs)
 	require.NoError(t, s.Close())
@@ -216,8 +211,7 @@ func TestPayloadsChanged(t *testing.T) {
 		require.NoError(t, err)
 	}
 	changed := func(since uint64) ([]uint32, bool) {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		docs, known := s.PayloadsChanged(since)
 		if !known {

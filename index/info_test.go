@@ -39,8 +39,7 @@ func TestInfoOfALiveIndex(t *testing.T) {
 	require.EqualValues(t, storage.MaxDocs, before.MaxOrdinals)
 	require.Equal(t, 1, before.Pages.Views)
 
-	held, err := ix.Snapshot()
-	require.NoError(t, err)
+	held := taken(t, ix)
 	replace(10)
 	in := info()
 	require.Equal(t, 2, in.Pages.Views)
@@ -94,8 +93,7 @@ func TestGet(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, there)
 	}
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	_, err = s.At(2)
 	require.ErrorIs(t, err, ErrNotFound, "deleted")
 	_, err = s.At(1000)
@@ -119,8 +117,7 @@ func someDefaults() *storage.Defaults {
 
 func storedDefaults(t *testing.T, ix *Index) *storage.Defaults {
 	t.Helper()
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	d, err := snap.Defaults()
 	require.NoError(t, err)
@@ -140,8 +137,7 @@ func TestDefaultsOverChanges(t *testing.T) {
 	ix := writing(t, path)
 	require.Nil(t, storedDefaults(t, ix))
 
-	before, err := ix.Snapshot()
-	require.NoError(t, err)
+	before := taken(t, ix)
 	require.NoError(t, ix.SetDefaults(someDefaults()))
 	require.Equal(t, someDefaults(), storedDefaults(t, ix))
 	old, err := before.Defaults()

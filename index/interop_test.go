@@ -178,8 +178,7 @@ func TestImportOptions(t *testing.T) {
 	ix := writing(t, path)
 	more := corpus(60, 6, 16, 4)[40:]
 	add(t, ix, 16, more...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, s.Verify(context.Background()))
 	for i, d := range more {
 		require.NoError(t, differsDoc(s, s.Quantizer(), uint32(40+i), d))
@@ -275,8 +274,7 @@ func TestExportEngine(t *testing.T) {
 			func() { require.NoError(t, ix.Compact(context.Background(), nil)) },
 		} {
 			change()
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			dir := filepath.Join(t.TempDir(), "out")
 			require.NoError(t, second(s.ExportEngine(context.Background(), dir, nil)))
 			requireSameTokens(t, s, dir)
@@ -340,8 +338,7 @@ func TestExport(t *testing.T) {
 	_, _, err := ix.Delete(context.Background(), []string{"d1", "d30"})
 	require.NoError(t, err)
 	live := append(append([]vectors.Document{docs[0]}, docs[2:30]...), docs[31:]...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	dir := filepath.Join(t.TempDir(), "out")
 	require.NoError(t, os.Mkdir(dir, 0o777)) // empty, so it may be there

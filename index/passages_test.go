@@ -297,8 +297,7 @@ func TestPassagesModel(t *testing.T) {
 				if set != nil || len(want) == 0 {
 					break
 				}
-				snap, err := ix.Snapshot()
-				require.NoError(t, err)
+				snap := taken(t, ix)
 				how := SplitBy(rapid.SampledFrom([]string{string(ByHash), string(ByRange), "cut"}).Draw(t, "how"))
 				var paths []string
 				if how == "cut" { // as splits by range once did
@@ -324,8 +323,7 @@ func TestPassagesModel(t *testing.T) {
 				}
 			}
 			if set == nil {
-				snap, err := ix.Snapshot()
-				require.NoError(t, err)
+				snap := taken(t, ix)
 				checkPassages(t, []*Snapshot{snap}, want, parents, cut)
 				require.NoError(t, snap.Verify(t.Context()))
 				require.NoError(t, snap.Close())
@@ -373,8 +371,7 @@ func TestPassagesRefused(t *testing.T) {
 	require.ErrorContains(t, err, "c#7")
 	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": nil})
 	require.NoError(t, err)
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	docs, err := snap.PassagesOf(t.Context(), []string{"a"})
 	require.NoError(t, err)
@@ -460,8 +457,7 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		require.NoError(t, err)
 		ix, err := Open(t.Context(), path, nil)
 		require.NoError(t, err)
-		snap, err := ix.Snapshot()
-		require.NoError(t, err)
+		snap := taken(t, ix)
 		parts, err := Split(t.Context(), snap, filepath.Join(dir, "parts"), 3, ByHash, nil)
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(snap.Close(), ix.Close()))

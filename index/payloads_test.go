@@ -33,7 +33,10 @@ func TestFirstPayloadsWriteNoChunks(t *testing.T) {
 	effort.SkipBrief(t, "one goroutine, many tokens")
 	ctx := context.Background()
 	const dim, tokens = 128, 100
-	docs := effort.Cases(400, 1500)
+	docs := effort.Cases(100, 1500)
+	chunk := chunkBytes
+	t.Cleanup(func() { chunkBytes = chunk })
+	chunkBytes = effort.Cases(1<<20, chunk) // two of them at least: at 8 bits a component is a byte
 	path := filepath.Join(testenv.RAMDir(t), "large.plaid")
 	rng := rand.New(rand.NewPCG(1, 1))
 	src := &fakeSource{dim: dim, docs: make([]vectors.Document, docs)}
@@ -49,7 +52,7 @@ func TestFirstPayloadsWriteNoChunks(t *testing.T) {
 	step := func(payload []byte, every int) int {
 		before, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Greater(t, len(before), docs*tokens*dim, "two chunks of 4 MiB at least: at 8 bits a component is a byte")
+		require.Greater(t, len(before), docs*tokens*dim)
 		payloads := map[string][]byte{}
 		for i := range 8 {
 			payloads[fmt.Sprint(every*i)] = payload
@@ -115,21 +118,4 @@ func TestFirstPayloadsTakeLinearWork(t *testing.T) {
 	t.Logf("bytes for 1,000 documents %d and %d, for 16,000 %d and %d", few, fewGone, many, manyGone)
 	require.Less(t, many, 32*few)
 	require.Less(t, manyGone, 32*fewGone)
-}
-
-func BenchmarkFirstPayloads(b *testing.B) {
-	for _, docs := range []int{10_000, 20_000, 40_000, 1_000_000} {
-		b.Run(fmt.Sprint(docs), func(b *testing.B) {
-			dir := b.TempDir()
-			for range b.N {
-				b.StopTimer()
-				ix := oneTokenDocuments(b, dir, docs)
-				b.StartTimer()
-				firstPayloads(b, ix, docs, []byte(`{"a":1}`))
-				b.StopTimer()
-				require.NoError(b, ix.Close())
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*docs), "ns/doc")
-		})
-	}
 }

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -106,8 +107,7 @@ func (m *model) matches(t tb, s *Snapshot, c *condition.Condition) (ids []string
 
 // selects checks that conditions select what they are true of.
 func (m *model) selects(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	for range 3 {
 		c := drawCondition(t)
@@ -163,8 +163,7 @@ func (m *model) setPayload(t *rapid.T) {
 
 // updateWhere sets a field where a condition is true.
 func (m *model) updateWhere(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	c := drawCondition(t)
 	set := condition.Fields{rapid.SampledFrom([]string{"a", "b", "C"}).Draw(t, "set"): json.RawMessage(rapid.SampledFrom(fieldValues).Draw(t, "to"))}
@@ -173,9 +172,8 @@ func (m *model) updateWhere(t *rapid.T) {
 	var fault error
 	for _, id := range ids {
 		d := &docs[m.find(id)]
-		if d.Payload, err = set.Merge(d.Payload); err != nil {
-			fault = err
-		}
+		merged, err := set.Merge(d.Payload)
+		d.Payload, fault = merged, errors.Join(fault, err)
 	}
 	n, err := m.ix.UpdatePayload(context.Background(), c, set)
 	switch {
@@ -192,8 +190,7 @@ func (m *model) updateWhere(t *rapid.T) {
 
 // deleteWhere deletes what a condition is true of.
 func (m *model) deleteWhere(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	c := drawCondition(t)
 	ids, ok := m.matches(t, s, c)
@@ -248,8 +245,7 @@ func TestPayloadChangesThatAreRefused(t *testing.T) {
 }
 
 func digestOfIndex(t tb, ix *Index) string {
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	return snapshotDigest(t, s)
 }

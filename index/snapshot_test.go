@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Warming up reads everything: whatever is damaged is found, and nothing else happens.
@@ -42,8 +40,7 @@ func TestWarm(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		if warm := s.Warm(ctx, 1, nil); warm != nil {
 			require.ErrorIs(t, warm, storage.ErrCorrupt)
 			require.Error(t, s.Verify(ctx))
@@ -78,8 +75,7 @@ func TestClose(t *testing.T) {
 	build(t, path, 8, docs, nil)
 	ix, err := Open(context.Background(), path, &Options{Write: true})
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, ix.Close())
 	require.NoError(t, ix.Close())
 	requireIndex(t, s, docs) // still there
@@ -110,8 +106,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	contents := func(ix *Index) *Contents {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		c, err := s.Contents(ctx, parts)
 		require.NoError(t, err)
@@ -186,57 +181,9 @@ func TestContents(t *testing.T) {
 		part := Place(id, parts)
 		require.Equal(t, []int{part}, differing(before, after), name)
 		require.NotEqual(t, before.Digest(), after.Digest())
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		_, err = s.Contents(ctx, 0)
 		require.ErrorIs(t, err, ErrOption)
 		require.NoError(t, s.Close())
 	}
-}
-
-// Reads of payloads and look-ups of ids by as many goroutines as -cpu says: they wait
-// for nothing of each other.
-//
-//	go test ./index -run xxx -bench BenchmarkReads -cpu 1,2
-func BenchmarkReads(b *testing.B) {
-	const docs = 100_000
-	src := &fakeSource{dim: 4, docs: make([]vectors.Document, docs)}
-	for i := range src.docs {
-		src.docs[i] = vectors.Document{
-			ID: fmt.Sprint("document ", i), Tokens: []float32{1, float32(i % 7), 0, 1}, Payload: fmt.Appendf(nil, `{"n":%d}`, i),
-		}
-	}
-	path := filepath.Join(b.TempDir(), "reads.plaid")
-	_, err := Build(b.Context(), path, src, &BuildOptions{Nbits: 1, Centroids: 2, SampleDocs: 10, Iterations: 1})
-	require.NoError(b, err)
-	ix, err := Open(b.Context(), path, nil)
-	require.NoError(b, err)
-	defer ix.Close()
-	s, err := ix.Snapshot()
-	require.NoError(b, err)
-	defer s.Close()
-	var readers atomic.Uint32
-	each := func(b *testing.B, read func(ordinal uint32) error) {
-		b.RunParallel(func(pb *testing.PB) {
-			ordinal := readers.Add(1) * 7919
-			for pb.Next() {
-				if err := read(ordinal % docs); err != nil {
-					b.Error(err)
-				}
-				ordinal += 7907
-			}
-		})
-	}
-	b.Run("payload", func(b *testing.B) {
-		each(b, func(ordinal uint32) error { return second(s.Payload(ordinal)) })
-	})
-	b.Run("id", func(b *testing.B) {
-		each(b, func(ordinal uint32) error {
-			_, ok, err := s.Ordinal(src.docs[ordinal].ID)
-			if !ok {
-				return ErrNotFound
-			}
-			return err
-		})
-	})
 }

@@ -360,7 +360,7 @@ func (s *soak) backUp(ctx context.Context, rng *rand.Rand) error {
 // changes as -soak says: what is read is right throughout, and neither memory nor
 // goroutines nor descriptors nor the file grow.
 func TestSoak(t *testing.T) {
-	each := cmp.Or(*soakChanges, effort.Cases(50, 400))
+	each := cmp.Or(*soakChanges, effort.Cases(40, 400))
 	ctx := context.Background()
 	s := &soak{t: t, seed: maphash.MakeSeed()}
 	path := filepath.Join(testenv.RAMDir(t), "soak.plaid")

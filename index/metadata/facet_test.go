@@ -140,7 +140,7 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "yes": %v}`, i, i%2 == 0))
 	}
 	var numbers strings.Builder
-	for i := range 100_000 {
+	for i := range effort.Cases(30_000, 100_000) {
 		fmt.Fprintf(&numbers, "%d,", i)
 	}
 	payloads = append(payloads, `{"array": [`+numbers.String()+`"end"]}`)

@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 		}
 	}()
 	m.build()
-	for step := range cmp.Or(*modelSteps, effort.Cases(300, 1500)) {
+	for step := range cmp.Or(*modelSteps, effort.Cases(120, 1500)) {
 		m.step()
 		m.check()
 		if step%16 == 0 {
