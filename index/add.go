@@ -76,14 +76,15 @@ var segmentMerges = mergepolicy.Policy{Largest: 4 << 20} // a variable, so that 
 // Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
 // what writing fails with.
 func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
-	return ix.add(ctx, src, opts, nil)
+	return Entry{ix: ix}.Add(ctx, src, opts)
 }
 
-func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (*AddReport, error) {
-	o := given(opts)
+// Add is [Index.Add].
+func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
+	ix, o := e.ix, given(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
-	c, err := ix.beginChange(ctx, log)
+	c, err := e.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 	if err := a.pool(ctx); err != nil {
 		return nil, err
 	}
-	e, err := a.encode(ctx)
+	done, err := a.encode(ctx)
 	if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = errors.Join(err, ix.file.Discard())
 	}
@@ -113,8 +114,8 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 		return nil, err
 	}
 	return &AddReport{
-		Docs: e.Doc, Empty: e.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
-		Tokens: e.Tokens, Zero: e.Zero, Clamped: e.Clamped, RMSE: rmse(e.SumSq, e.Tokens), BuildRMSE: h.Build.RMSE,
+		Docs: done.Doc, Empty: done.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
+		Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped, RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
 	}, nil
 }
 

@@ -190,16 +190,8 @@ func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	return buildFile(ctx, path, src, opts, false)
 }
 
-// building is a build on its way. For 1,000 documents of 100 tokens and the default
-// options its stages are:
-//
-//	prepare  the options that were left open, and 100,000 tokens (fewer, where they are pooled)
-//	create   a file, or room in the one that is to be replaced
-//	leftover nothing is there that an interrupted build has left
-//	settle   a codec of 4,096 centroids, trained on all 1,000 documents (⌊16·√120,000⌋ would be more)
-//	begin    a generation that nobody sees yet, and an encoder whose documents are staged in it
-//	all      the encoder goes through 1,000 documents; a codec alone has none
-//	finish   the generation is current, and the report has its sums
+// building is a build on its way: prepare, create, leftover, settle, begin, the encoder
+// through all documents, finish.
 type building struct {
 	BuildOptions
 	backend   kernels.Backend

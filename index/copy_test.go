@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -172,9 +170,7 @@ func TestCopyOfChanged(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = Copy(canceled, filepath.Join(dir, "c"), allOf(snap), nil)
 	require.ErrorIs(t, err, context.Canceled)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 4, "nothing is left of what failed")
+	requireFiles(t, dir, 4)
 }
 
 // A codec alone is an index without documents, from which the same indexes are built.
@@ -299,21 +295,13 @@ func splitChild() error {
 // A process is killed while it splits and merges: what has its name is complete.
 func TestSplitKilled(t *testing.T) {
 	kills := effort.Cases(3, 10)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	small(t)
 	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, 8, corpus(40, 6, 8, 9), nil)
 	want := digestOf(t, path)
 	for kill := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=split", "PLAID_TEST_PATH="+dir)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		cmd, _, out, stderr := startChild(t, "split", "PLAID_TEST_PATH="+dir)
 		lines := bufio.NewScanner(out)
 		for i := 0; i <= kill%3 && lines.Scan(); i++ {
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
-// damagedPages visits copies of a file in which one page is not what it was. Only one in so
-// many is visited.
+// damagedPages visits copies of a file in which one page is not what it was: each page in one
+// way of so many at least.
 func damagedPages(data []byte, one int, visit func(data []byte, what string)) {
-	size, n := os.Getpagesize(), 0
+	size := os.Getpagesize()
 	rng := rand.New(rand.NewPCG(3, 3))
-	for _, fill := range []struct {
+	for f, fill := range []struct {
 		name string
 		with func(page []byte)
 	}{
@@ -43,7 +43,7 @@ func damagedPages(data []byte, one int, visit func(data []byte, what string)) {
 		}},
 	} {
 		for at := 0; at < len(data); at += size {
-			if n++; n%one != 0 {
+			if (f+at/size)%one != 0 {
 				continue
 			}
 			bad := slices.Clone(data)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -193,18 +192,13 @@ func entryDocs(n uint64) []vectors.Document {
 // the file has.
 func TestEntriesKilled(t *testing.T) {
 	kills := effort.Cases(4, 12)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	path := newPath(t)
 	build(t, path, 8, corpus(20, 5, 8, 1), nil)
 	for kill := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=entries", "PLAID_TEST_PATH="+path)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		cmd, _, out, _ := startChild(t, "entries", "PLAID_TEST_PATH="+path)
 		said, lines := uint64(0), bufio.NewScanner(out)
 		for i := 0; i <= kill%5 && lines.Scan(); i++ {
+			var err error
 			said, err = strconv.ParseUint(lines.Text(), 10, 64)
 			require.NoError(t, err)
 		}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -34,12 +36,32 @@ type tb interface {
 	Helper()
 }
 
-// withoutReplaced leaves out files that others have replaced while they were open: on
-// Windows they have a name until they are closed.
-func withoutReplaced(entries []os.DirEntry) []os.DirEntry {
-	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+// requireFiles counts the files of a folder. Those that were replaced while they were open
+// have a name on Windows until they are closed.
+func requireFiles(t tb, dir string, n int) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		return runtime.GOOS == "windows" && strings.HasSuffix(e.Name(), ".gone.tmp")
 	})
+	require.Len(t, entries, n)
+}
+
+// startChild runs this binary as the process of that name, for a test to kill.
+func startChild(t *testing.T, name string, env ...string) (cmd *exec.Cmd, in io.Writer, out io.Reader, stderr *strings.Builder) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd, stderr = exec.Command(self), &strings.Builder{}
+	cmd.Env = append(os.Environ(), append(env, testenv.ChildVariable+"="+name)...)
+	cmd.Stderr = stderr
+	in, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err = cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd, in, out, stderr
 }
 
 // small makes many chunks and transactions of little data.

@@ -25,14 +25,15 @@ import (
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
-	return ix.updatePayload(ctx, where, set, nil)
+	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
-func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, set condition.Fields, log *entry) (updated int, err error) {
+// UpdatePayload is [Index.UpdatePayload].
+func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
 	if err := checkUpdate(set); err != nil {
 		return 0, err
 	}
-	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
+	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		if err := checkFields(ctx, []*Snapshot{snap}, where); err != nil {
 			return nil, err
 		}
@@ -100,11 +101,12 @@ func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 // passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	return ix.setPayload(ctx, payloads, nil)
+	return Entry{ix: ix}.SetPayload(ctx, payloads)
 }
 
-func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log *entry) (updated int, missing []string, err error) {
-	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
+// SetPayload is [Index.SetPayload].
+func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
@@ -150,8 +152,8 @@ func checkPayload(id string, p []byte) error {
 
 // changePayload replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
-func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Snapshot) (map[uint32][]byte, error)) error {
-	c, err := ix.beginChange(ctx, log)
+func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) error {
+	c, err := e.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -188,9 +190,9 @@ func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Sna
 	if err != nil {
 		return err
 	}
-	ix.payloads.add(state.PayloadUpdates, ordinals)
-	if ix.newPayloads != nil {
-		ix.newPayloads.AddMany(ordinals)
+	e.ix.payloads.add(state.PayloadUpdates, ordinals)
+	if e.ix.newPayloads != nil {
+		e.ix.newPayloads.AddMany(ordinals)
 	}
 	return nil
 }

@@ -13,12 +13,6 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// A change makes the picture of what it has committed before it returns, beside the
-// one that searches use, and then puts it in that one's place. What has not changed
-// is shared: the codec and what is made of it, chunks with their document tables,
-// postings. So the cost of a change's picture goes with the change, and nobody who
-// searches waits for it.
-
 // picture is what the snapshots taken between two changes share.
 type picture struct {
 	number   uint64 // of this process

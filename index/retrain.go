@@ -431,7 +431,7 @@ func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
 
 // followPayloads gives documents that the new file has the payloads that they have now.
 func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	return r.beside.changePayload(ctx, nil, func(snap *Snapshot) (map[uint32][]byte, error) {
+	return Entry{ix: r.beside}.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()

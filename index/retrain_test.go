@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -192,9 +191,7 @@ func TestRetrainFails(t *testing.T) {
 			s := taken(t, ix)
 			requireIndex(t, s, docs)
 			require.NoError(t, s.Close())
-			entries, err := os.ReadDir(filepath.Dir(path))
-			require.NoError(t, err)
-			require.Len(t, entries, 1)
+			requireFiles(t, filepath.Dir(path), 1)
 			_, err = ix.Retrain(ctx, &RetrainOptions{Vectors: fromDocs(t, dim, docs)})
 			require.NoError(t, err)
 			s = taken(t, ix)

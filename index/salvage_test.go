@@ -197,7 +197,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		require.Positive(t, s.complete, name)
 	}
 	run("flipped bits", func(try func(data []byte, what string)) {
-		used := bytesInUse(t, s.sp.data)
+		used := bytesInUse(s.sp.data)
 		for at := 0; at < len(s.sp.data); at += stride {
 			if used[at] {
 				data := slices.Clone(s.sp.data)

@@ -149,9 +149,9 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 			if err != nil {
 				return err
 			}
-			bl.visit(func(e *entry, ordinal uint32) {
+			bl.visit(func(n int, ordinal uint32) {
 				if docs.Contains(ordinal) {
-					b.bytes += c.add(e, ordinal)
+					b.bytes += c.add(&bl.entries[n], ordinal)
 				}
 			})
 		}

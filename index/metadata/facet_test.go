@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -158,26 +157,6 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 			_, err := snap.Facet(ctx, field, nil, all)
 			require.ErrorIs(t, err, context.Canceled, field)
 			require.Greater(t, ctx.Left(), -100)
-		}
-	}
-}
-
-// The documents of a few hits are read, in place of all values.
-func TestFacetsOfFewDocuments(t *testing.T) {
-	defer metadata.PayloadsPerBlock(0)()
-	var payloads []string
-	for i := range 200 {
-		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "t": "%d"}`, i%20, i%3))
-	}
-	snap := searchtest.Snapshot(t, indexOf(t, payloads...))
-	for _, docs := range []*roaring.Bitmap{roaring.BitmapOf(3), roaring.BitmapOf(3, 4, 23, 150), nil} {
-		for _, field := range []condition.Field{"n", "t"} {
-			f, err := snap.Facet(context.Background(), field, docs, nil)
-			by := facetText(t, f, err)
-			restore := metadata.PayloadsPerBlock(1000)
-			f, err = snap.Facet(context.Background(), field, docs, nil)
-			require.Equal(t, by, facetText(t, f, err))
-			restore()
 		}
 	}
 }

@@ -130,39 +130,6 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// A run that has absorbed others is the one of their documents.
-func TestAbsorb(t *testing.T) {
-	payload := func(i uint32) string {
-		return fmt.Sprintf(`{"n": %d, "t": "%050d", "n%d": null}`, i%5, i%9, i%2)
-	}
-	whole, newer, older := map[uint32]string{}, map[uint32]string{}, map[uint32]string{}
-	for i := range uint32(100) {
-		switch {
-		case i%3 == 0:
-			newer[i], whole[i] = payload(i), payload(i)
-			older[i] = `{"n": "what was before", "gone": 1}`
-		case i%10 != 1:
-			older[i], whole[i] = payload(i), payload(i)
-		default:
-			older[i] = `{"dead": true}`
-		}
-	}
-	var b Builder
-	for i, p := range newer {
-		b.Add(context.Background(), i, []byte(p))
-	}
-	run := built(t, older).open(t)
-	keep := roaring.New()
-	for i := range whole {
-		if newer[i] == "" {
-			keep.Add(i)
-		}
-	}
-	require.NoError(t, b.absorb(context.Background(), run, keep, nil))
-	require.Positive(t, b.bytes)
-	require.Equal(t, built(t, whole), written(t, &b))
-}
-
 // A run is the same bytes whatever the order of its documents, also of those that another
 // run brought.
 func TestRunsAreTheSameInAnyOrder(t *testing.T) {
