@@ -114,8 +114,9 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, err
 	}
 	return &AddReport{
-		Docs: done.Doc, Empty: done.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
-		Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped, RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
+		Docs: done.Doc, Empty: done.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed),
+		First: c.snap.State().Docs, Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped,
+		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
 	}, nil
 }
 

@@ -49,7 +49,9 @@ func requireFiles(t tb, dir string, n int) {
 }
 
 // startChild runs this binary as the process of that name, for a test to kill.
-func startChild(t *testing.T, name string, env ...string) (cmd *exec.Cmd, in io.Writer, out io.Reader, stderr *strings.Builder) {
+func startChild(t *testing.T, name string, env ...string) (
+	cmd *exec.Cmd, in io.Writer, out io.Reader, stderr *strings.Builder,
+) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -124,15 +124,9 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 // inside reports whether a file would lie in a folder or below it.
 func inside(path, dir string) bool {
 	full, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	folder, err := filepath.Abs(dir)
-	if err != nil {
-		return false
-	}
-	rel, err := filepath.Rel(folder, full)
-	return err == nil && filepath.IsLocal(rel)
+	folder, err2 := filepath.Abs(dir)
+	rel, err3 := filepath.Rel(folder, full)
+	return errors.Join(err, err2, err3) == nil && filepath.IsLocal(rel)
 }
 
 type importer struct {

@@ -188,11 +188,10 @@ func (ix *Index) SetDefaults(d *storage.Defaults) error {
 // copyDefaults brings the parameters along into a rewritten index. A damaged
 // record stays behind: nothing but speed and recall hangs on it.
 func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
-	d, err := snap.Defaults()
-	if err != nil || d == nil {
-		return nil
+	if d, err := snap.Defaults(); err == nil && d != nil {
+		return tx.PutDefaults(gen, d)
 	}
-	return tx.PutDefaults(gen, d)
+	return nil
 }
 
 // newGeneration makes a generation that nobody sees yet, for documents of a codec.

@@ -199,7 +199,9 @@ func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[ui
 
 // deriveFields makes a run of the fields of new payloads, which takes in the last runs of
 // the state.
-func deriveFields(ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
+func deriveFields(
+	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
+) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
 	fields := newBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {

@@ -35,7 +35,8 @@ func drawPayload(t *rapid.T) []byte {
 	case 1:
 		return []byte("no object")
 	case 2: // over pages
-		return fmt.Appendf(nil, `{"a": %d, "text": %q}`, rapid.IntRange(0, 4).Draw(t, "a"), strings.Repeat("x", rapid.IntRange(0, 400).Draw(t, "length")))
+		text := strings.Repeat("x", rapid.IntRange(0, 400).Draw(t, "length"))
+		return fmt.Appendf(nil, `{"a": %d, "text": %q}`, rapid.IntRange(0, 4).Draw(t, "a"), text)
 	}
 	fields := map[string]json.RawMessage{}
 	for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "B", "c"}), 0, 4).Draw(t, "keys") {

@@ -42,7 +42,9 @@ func (b *Builder) Full() bool { return b.bytes > b.limit }
 // Absorb takes in the last runs of a state, which the view has as well, as the policy of
 // merging says. Those that it took in leave the state and are returned. live has the
 // documents for which they may count.
-func (b *Builder) Absorb(ctx context.Context, v *storage.View, live *roaring.Bitmap, s *storage.State) (absorbed []storage.FieldRun, err error) {
+func (b *Builder) Absorb(
+	ctx context.Context, v *storage.View, live *roaring.Bitmap, s *storage.State,
+) (absorbed []storage.FieldRun, err error) {
 	keep := len(s.FieldRuns)
 	for ; keep > 0; keep-- {
 		last := s.FieldRuns[keep-1]
