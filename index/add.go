@@ -76,14 +76,15 @@ var segmentMerges = mergepolicy.Policy{Largest: 4 << 20} // a variable, so that 
 // Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
 // what writing fails with.
 func (ix *Index) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
-	return ix.add(ctx, src, opts, nil)
+	return Entry{ix: ix}.Add(ctx, src, opts)
 }
 
-func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, log *entry) (*AddReport, error) {
-	o := given(opts)
+// Add is [Index.Add].
+func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*AddReport, error) {
+	ix, o := e.ix, given(opts)
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.Threads = cmp.Or(o.Threads, parallel.Processors())
-	c, err := ix.beginChange(ctx, log)
+	c, err := e.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 	if err := a.pool(ctx); err != nil {
 		return nil, err
 	}
-	e, err := a.encode(ctx)
+	done, err := a.encode(ctx)
 	if err != nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 		err = errors.Join(err, ix.file.Discard())
 	}
@@ -113,8 +114,9 @@ func (ix *Index) add(ctx context.Context, src vectors.Source, opts *AddOptions, 
 		return nil, err
 	}
 	return &AddReport{
-		Docs: e.docs, Empty: e.empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed), First: c.snap.State().Docs,
-		Tokens: e.done, Zero: e.zero, Clamped: e.clamped, RMSE: rmse(e.sumSq, e.done), BuildRMSE: h.Build.RMSE,
+		Docs: done.Doc, Empty: done.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed),
+		First: c.snap.State().Docs, Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped,
+		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
 	}, nil
 }
 
@@ -155,15 +157,13 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	}
 	e := &encoder{
 		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		fresh: func(id string) bool { _, old := a.replaced[id]; return !old },
+		fresh:    func(id string) bool { _, old := a.replaced[id]; return !old },
+		progress: a.options.Progress, total: a.tokens,
 	}
 	a.arrivals = arrivals{roaring.New(), map[string]bool{}}
 	e.arrive, e.page = a.arrivals.note, poolingOf(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
 		e.payload = a.keptPayload
-	}
-	if a.options.Progress != nil {
-		e.progress = func(done int64) { a.options.Progress(Progress{"encode", done, a.tokens, "tokens"}) }
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
@@ -171,12 +171,12 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	if err := a.dropOthers(ctx); err != nil {
 		return nil, err
 	}
-	committing(a.options.Progress)
+	tell(a.options.Progress, Progress{Stage: "commit"})
 	return e, stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		if err := a.confirm(tx, g); err != nil {
 			return err
 		}
-		countAdded(s, e, uint32(e.docs))
+		countAdded(s, e, uint32(e.Doc))
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
@@ -204,10 +204,10 @@ func (a *addition) oldPayload(id string) ([]byte, error) {
 // countAdded adds what was encoded to the sums of a state: so many documents, without holes.
 func countAdded(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
-	s.LiveTokens += uint64(e.done)
-	s.Clamped += uint64(e.clamped)
-	s.AddedTokens += uint64(e.done)
-	s.AddedSumSq += e.sumSq
+	s.LiveTokens += uint64(e.Tokens)
+	s.Clamped += uint64(e.Clamped)
+	s.AddedTokens += uint64(e.Tokens)
+	s.AddedSumSq += e.SumSq
 }
 
 // lookUp finds the ids of the documents in the index, before anything is encoded: which

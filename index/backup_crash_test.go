@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -71,19 +70,13 @@ func backupChild() error {
 // new one, and the next backup removes what is left.
 func TestBackupKilled(t *testing.T) {
 	kills := effort.Cases(12, 60)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, fullDim, heavy("base", 100, 3000), nil)
 	have := ""
 	left := 0
 	for kill := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=backup", "PLAID_TEST_PATH="+path)
-		pipe, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		cmd, _, pipe, _ := startChild(t, "backup", "PLAID_TEST_PATH="+path)
 		out := bufio.NewReader(pipe)
 		first, err := out.ReadString('\n') // the clock starts with the first backup
 		require.NoError(t, err)
@@ -122,11 +115,9 @@ func TestBackupKilled(t *testing.T) {
 	}
 	t.Logf("%d of %d kills left a temporary", left, kills)
 	ix := writing(t, path)
-	_, err = ix.BackupTo(context.Background(), path+".copy", nil)
+	_, err := ix.BackupTo(context.Background(), path+".copy", nil)
 	require.NoError(t, err)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 2)
+	requireFiles(t, dir, 2)
 }
 
 func TestBackupWithoutRoom(t *testing.T) {
@@ -210,9 +201,7 @@ func TestBackupDiskFull(t *testing.T) {
 		_, err = ix.BackupTo(ctx, to, &BackupOptions{Incremental: incremental})
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		requireFile(t, to, docs)
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Len(t, entries, 1)
+		requireFiles(t, dir, 1)
 	}
 	require.NoError(t, holds(ix, append(docs, more...)))
 }

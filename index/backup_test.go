@@ -4,125 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
-
-// Backups are made while the index changes and is read: each is one of the
-// states that were committed.
-func TestBackupBesideTheWriter(t *testing.T) {
-	small(t)
-	dir := testenv.RAMDir(t)
-	path := filepath.Join(dir, "live.plaid")
-	docs := corpus(12, 6, 8, 1)
-	build(t, path, 8, docs, nil)
-	ix := writing(t, path)
-	ctx := context.Background()
-	committed := map[string]int{}
-	note := func() {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
-		committed[snapshotDigest(t, s)] = s.Len()
-		require.NoError(t, s.Close())
-	}
-	note()
-	var mu sync.Mutex
-	var made []string // digests
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	loop := func(fn func(i int) error) {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if err := fn(i); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	taken := func(path string) error {
-		other, err := Open(context.Background(), path, nil)
-		if err != nil {
-			return err
-		}
-		s, err := other.Snapshot()
-		if err != nil {
-			return err
-		}
-		d, _, err := s.Inspect(ctx)
-		mu.Lock()
-		made = append(made, d)
-		mu.Unlock()
-		return errors.Join(err, s.Verify(ctx), s.Close(), other.Close())
-	}
-	loop(func(i int) error { // to a stream
-		var buf bytes.Buffer
-		to := filepath.Join(dir, fmt.Sprint("stream", i))
-		if _, err := ix.Backup(ctx, &buf, &BackupOptions{Check: Checks(i % 3)}); err != nil {
-			return err
-		}
-		return errors.Join(os.WriteFile(to, buf.Bytes(), 0o600), taken(to), os.Remove(to))
-	})
-	loop(func(i int) error { // to a file
-		to := filepath.Join(dir, "copy.plaid")
-		if _, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: i%4 != 0}); err != nil {
-			return err
-		}
-		return taken(to)
-	})
-	loop(func(int) error {
-		s, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		return errors.Join(s.Verify(ctx), s.Close())
-	})
-	rng := rand.New(rand.NewPCG(3, 3))
-	rounds := effort.Cases(40, 120)
-	enough := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(made) >= 12 || t.Failed()
-	}
-	for i := 0; i < rounds || !enough(); i++ {
-		switch rng.IntN(8) {
-		case 0:
-			require.NoError(t, ix.Compact(ctx, nil))
-		case 1, 2, 3:
-			_, _, err := ix.Delete(ctx, []string{fmt.Sprint("d", rng.IntN(60)), fmt.Sprint("d", rng.IntN(60))})
-			require.NoError(t, err)
-		default:
-			more := corpus(60, 6, 8, uint64(i))
-			lo := rng.IntN(50)
-			_, err := ix.Add(ctx, fromDocs(t, 8, more[lo:lo+1+rng.IntN(9)]), &AddOptions{Replace: true, Threads: 1})
-			require.NoError(t, err)
-		}
-		note()
-	}
-	close(stop)
-	wg.Wait()
-	for _, d := range made {
-		require.Contains(t, committed, d)
-	}
-	t.Logf("%d backups of %d states", len(made), len(committed))
-}
 
 // What is written is little, and the copy is the same as one made anew.
 func TestBackupIncremental(t *testing.T) {
@@ -139,15 +31,11 @@ func TestBackupIncremental(t *testing.T) {
 		t.Helper()
 		r, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: true})
 		require.NoError(t, err)
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		want := snapshotDigest(t, s)
 		require.NoError(t, s.Close())
 		require.Equal(t, want, digestOf(t, to))
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		entries = withoutReplaced(entries)
-		require.Len(t, entries, 2)
+		requireFiles(t, dir, 2)
 		return r
 	}
 	r := backup()

@@ -190,16 +190,8 @@ func Train(ctx context.Context, path string, src vectors.Source, opts *BuildOpti
 	return buildFile(ctx, path, src, opts, false)
 }
 
-// building is a build on its way. For 1,000 documents of 100 tokens and the default
-// options its stages are:
-//
-//	prepare  the options that were left open, and 100,000 tokens (fewer, where they are pooled)
-//	create   a file, or room in the one that is to be replaced
-//	leftover nothing is there that an interrupted build has left
-//	settle   a codec of 4,096 centroids, trained on all 1,000 documents (⌊16·√120,000⌋ would be more)
-//	begin    a generation that nobody sees yet, and an encoder whose documents are staged in it
-//	all      the encoder goes through 1,000 documents; a codec alone has none
-//	finish   the generation is current, and the report has its sums
+// building is a build on its way: prepare, create, leftover, settle, begin, the encoder
+// through all documents, finish.
 type building struct {
 	BuildOptions
 	backend   kernels.Backend
@@ -378,33 +370,31 @@ func (b *building) begin(ctx context.Context) (e *encoder, err error) {
 		b.note.Generation, b.note.Train, b.note.SampleDocs = gen, b.report.Train, b.report.SampleDocs
 		b.stage.note = b.note
 	}
-	e = &encoder{codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage}
-	if b.Progress != nil {
-		e.progress = func(done int64) { b.Progress(Progress{"encode", done, b.tokens, "tokens"}) }
+	e = &encoder{
+		codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage,
+		progress: b.Progress, total: b.tokens,
 	}
 	if b.left != nil {
 		if err := b.stage.restore(ctx, b.left); err != nil {
 			return nil, err
 		}
-		batch := b.left.Batch
-		e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero = batch.Doc, batch.Empty, batch.Clamped, batch.SumSq, batch.Tokens, batch.Zero
-		e.skip = int(b.left.State.Docs)
+		e.batchStart, e.skip = b.left.Batch, int(b.left.State.Docs)
 	}
 	return e, nil
 }
 
 // finish commits what the encoder has staged.
 func (b *building) finish(ctx context.Context, e *encoder, documents bool) error {
-	committing(b.Progress)
+	tell(b.Progress, Progress{Stage: "commit"})
 	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.clamped)
+		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.Clamped)
 		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
 	})
 	if err != nil {
 		return err
 	}
 	r := &b.report
-	r.Empty, r.Clamped, r.Zero, r.RMSE = e.empty, e.clamped, e.zero, rmse(e.sumSq, b.tokens)
+	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rmse(e.SumSq, b.tokens)
 	if !documents {
 		r.RMSE = r.Train.RMSE
 		for i := range b.src.Len() {
@@ -437,10 +427,10 @@ func (o *BuildOptions) takeCodecOf() (storage.Build, error) {
 	return h.Build, nil
 }
 
-// committing says that the last stage of a change begins, which cannot be counted.
-func committing(progress func(Progress)) {
+// tell tells how far a stage is to whoever asks.
+func tell(progress func(Progress), p Progress) {
 	if progress != nil {
-		progress(Progress{Stage: "commit"})
+		progress(p)
 	}
 }
 

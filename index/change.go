@@ -16,12 +16,13 @@ import (
 type change struct {
 	ix    *Index
 	snap  *Snapshot
-	entry *entry // nil: it is in no log
+	entry Entry
 }
 
-// beginChange waits for the writer's turn. What an addition that failed has left, because
+// begin waits for the writer's turn. What an addition that failed has left, because
 // removing it failed as well, as on a full disk, is removed now.
-func (ix *Index) beginChange(ctx context.Context, e *entry) (*change, error) {
+func (e Entry) begin(ctx context.Context) (*change, error) {
+	ix := e.ix
 	if err := ix.write.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (c *change) confirm(tx *storage.Tx, g *storage.Generation) error {
 
 // noteEntry is all that is done where there is nothing to be changed.
 func (c *change) noteEntry() error {
-	if c.entry == nil {
+	if c.entry.applied == nil {
 		return nil
 	}
 	return c.ix.changed(c.ix.file.Update(func(tx *storage.Tx) error { return c.entry.noteIn(tx, c.snap.Generation()) }))
@@ -95,18 +96,18 @@ func (c *change) noteEntry() error {
 // missing; they are no error. The space is
 // reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return ix.deleteIDs(ctx, ids, true, nil)
+	return Entry{ix: ix}.deleteIDs(ctx, ids, true)
 }
 
-func (ix *Index) deleteIDs(ctx context.Context, ids []string, passages bool, log *entry) (deleted int, missing []string, err error) {
-	deleted, err = ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
+func (e Entry) deleteIDs(ctx context.Context, ids []string, passages bool) (deleted int, missing []string, err error) {
+	deleted, err = e.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		var victims *roaring.Bitmap
 		victims, missing, err = snap.named(ctx, ids, passages)
 		return victims, err
-	}, log)
+	})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -116,22 +117,23 @@ func (ix *Index) deleteIDs(ctx context.Context, ids []string, passages bool, log
 // DeleteWhere removes the documents that a condition is true of, as [Snapshot.Select]
 // finds them, all in one transaction.
 func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return ix.deleteWhere(ctx, where, nil)
+	return Entry{ix: ix}.DeleteWhere(ctx, where)
 }
 
-func (ix *Index) deleteWhere(ctx context.Context, where *condition.Condition, log *entry) (deleted int, err error) {
-	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }, log)
+// DeleteWhere is [Index.DeleteWhere].
+func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+	return e.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
 // deleteKnown is DeleteWhere for who has looked for the fields of the condition.
 func (ix *Index) deleteKnown(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return ix.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.selectKnown(ctx, where) }, nil)
+	return Entry{ix: ix}.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.selectKnown(ctx, where) })
 }
 
 // delete removes the live documents that choose returns, which is given the newest
 // snapshot; nil: none.
-func (ix *Index) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), log *entry) (deleted int, err error) {
-	c, err := ix.beginChange(ctx, log)
+func (e Entry) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (deleted int, err error) {
+	c, err := e.begin(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -160,8 +160,7 @@ func (m *model) fail(t *rapid.T) {
 
 func (m *model) compact(t *rapid.T) {
 	require.NoError(t, m.ix.Compact(context.Background(), nil))
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	require.LessOrEqual(t, s.Segments(), 1)
 	require.Equal(t, s.State().Tokens, s.State().LiveTokens)
 	require.NoError(t, s.Close())
@@ -172,8 +171,7 @@ func (m *model) remember(t *rapid.T) {
 		require.NoError(t, m.old[0].snap.Close())
 		m.old = m.old[1:]
 	}
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	m.old = append(m.old, picturesOf{s, m.docs})
 }
 
@@ -194,18 +192,25 @@ func (m *model) forgetAll(t *rapid.T) {
 }
 
 func (m *model) check(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	requireIndex(t, s, m.docs)
 	requireFewSegments(t, s)
 	require.NoError(t, s.Close())
 	for i, p := range m.old {
 		require.NoError(t, differs(p.snap, p.docs), "earlier snapshot %d", i)
 	}
-	entries, err := os.ReadDir(m.dir)
-	require.NoError(t, err)
-	entries = withoutReplaced(entries)
-	require.Len(t, entries, 1, "nothing is left beside the index")
+	requireFiles(t, m.dir, 1)
+}
+
+// backUp makes a copy, and brings it up to date after the next change.
+func (m *model) backUp(t *rapid.T) {
+	for range 2 {
+		_, err := m.ix.BackupTo(context.Background(), m.dir+".copy", &BackupOptions{Incremental: true})
+		require.NoError(t, err)
+		requireFile(t, m.dir+".copy", m.docs)
+		m.setPayload(t)
+	}
+	require.NoError(t, os.Remove(m.dir+".copy"))
 }
 
 // requireFewSegments: each segment is more than twice as large as the next.
@@ -232,7 +237,7 @@ func TestChangesLikeTheModel(t *testing.T) {
 		for i := range rapid.IntRange(1, 12).Draw(t, "built") {
 			m.docs = append(m.docs, m.doc(strconv.Itoa(i), 8))
 		}
-		m.docs[0].Tokens = clusteredOf(3)
+		m.docs[0].Tokens = corpusTokens(3, modelDim)
 		_, err := Build(context.Background(), m.path, fromDocs(t, modelDim, m.docs), &BuildOptions{
 			Nbits: rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "nbits"), Centroids: rapid.IntRange(1, 9).Draw(t, "centroids"), Threads: 1,
 			NoCentroidScales: rapid.Bool().Draw(t, "scales"), Unnormalized: rapid.IntRange(0, 4).Draw(t, "unnormalized") == 0,
@@ -249,14 +254,12 @@ func TestChangesLikeTheModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": m.add, "add too": m.add, "delete": m.delete, "fail": m.fail, "compact": m.compact, "delete where": m.deleteWhere, "retrain": m.retrain,
 			"set payload": m.setPayload, "update": m.updateWhere, "update too": m.updateWhere, "select": m.selects, "select too": m.selects,
-			"remember": m.remember, "reopen": m.reopen, "": m.check,
+			"remember": m.remember, "reopen": m.reopen, "back up": m.backUp, "": m.check,
 		})
 		m.reopen(t)
 		m.check(t)
 	})
 }
-
-func clusteredOf(n int) []float32 { return corpusTokens(n, modelDim) }
 
 func corpusTokens(n, dim int) (x []float32) {
 	for len(x) < n*dim {
@@ -287,43 +290,6 @@ func add(t *testing.T, ix *Index, dim int, docs ...vectors.Document) {
 	require.NoError(t, err)
 }
 
-// One-document additions leave few segments whatever the lengths; decreasing
-// ones are the hard case.
-func TestSegmentsStayFew(t *testing.T) {
-	for name, rows := range map[string]func(i int) int{
-		"equal":      func(int) int { return 3 },
-		"decreasing": func(i int) int { return 60 - i },
-		"increasing": func(i int) int { return i },
-		"sawtooth":   func(i int) int { return 7 * i % 13 },
-		"empty":      func(int) int { return 0 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			docs := []vectors.Document{{ID: "first", Tokens: corpusTokens(2, 4)}}
-			path := newPath(t)
-			build(t, path, 4, docs, nil)
-			ix := writing(t, path)
-			written := int64(0)
-			for i := range 60 {
-				d := vectors.Document{ID: fmt.Sprint(i), Tokens: corpusTokens(rows(i), 4)}
-				docs = append(docs, d)
-				add(t, ix, 4, d)
-				s, err := ix.Snapshot()
-				require.NoError(t, err)
-				requireFewSegments(t, s)
-				last := s.State().Segments[s.Segments()-1]
-				written += int64(last.Tokens)
-				require.NoError(t, s.Close())
-			}
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
-			requireIndex(t, s, docs)
-			tokens := s.State().Tokens
-			require.LessOrEqual(t, written, int64(tokens)*int64(3+2*bits.Len64(tokens)), "tokens are rewritten a logarithmic number of times")
-			require.NoError(t, s.Close())
-		})
-	}
-}
-
 func TestDeleteEverythingAndComeBack(t *testing.T) {
 	const dim = 8
 	docs := corpus(20, 6, dim, 1)
@@ -339,8 +305,7 @@ func TestDeleteEverythingAndComeBack(t *testing.T) {
 	require.Equal(t, len(ids), n)
 	require.Empty(t, missing)
 	for range 2 {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		requireIndex(t, s, nil)
 		require.Zero(t, s.State().LiveTokens)
 		_, ok, err := s.Ordinal("d1")
@@ -361,8 +326,7 @@ func TestDeleteEverythingAndComeBack(t *testing.T) {
 
 	again := corpus(20, 6, dim, 2)
 	add(t, ix, dim, again...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	requireIndex(t, s, again)
 	require.EqualValues(t, 40, s.State().Docs, "ordinals are never given out twice")
 	require.NoError(t, s.Close())
@@ -381,8 +345,7 @@ func TestChangesThatAreNone(t *testing.T) {
 	build(t, path, 8, docs, nil)
 	ix := writing(t, path)
 	snap := func() string {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		return snapshotDigest(t, s)
 	}
@@ -397,8 +360,7 @@ func TestChangesThatAreNone(t *testing.T) {
 
 	// An addition of empty documents only has no dimension.
 	add(t, ix, 0, vectors.Document{ID: "empty"})
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	requireIndex(t, s, append(docs, vectors.Document{ID: "empty"}))
 	require.NoError(t, s.Close())
 
@@ -426,19 +388,17 @@ func TestCompactIsCanonical(t *testing.T) {
 	var stages []Progress
 	require.NoError(t, ix.Compact(context.Background(), func(p Progress) { stages = append(stages, p) }))
 	require.NotEmpty(t, stages)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.Equal(t, want, snapshotDigest(t, s))
 
-	_, err = Build(context.Background(), b, fromDocs(t, 8, docs[:1+20]), &BuildOptions{Codec: s.Quantizer()})
+	_, err := Build(context.Background(), b, fromDocs(t, 8, docs[:1+20]), &BuildOptions{Codec: s.Quantizer()})
 	require.NoError(t, err)
 	jx := writing(t, b)
 	for _, d := range docs[21:] {
 		add(t, jx, 8, d)
 	}
 	require.NoError(t, jx.Compact(context.Background(), nil))
-	j, err := jx.Snapshot()
-	require.NoError(t, err)
+	j := taken(t, jx)
 	requireIndex(t, j, docs)
 	js, ss := j.State(), s.State()
 	js.Clamped, ss.Clamped = 0, 0

@@ -67,9 +67,7 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 		if err := stage.copyChunk(ctx, snap, i, true); err != nil {
 			return err
 		}
-		if progress != nil {
-			progress(Progress{"compact", int64(stage.state.Docs), int64(old.Docs), "documents"})
-		}
+		tell(progress, Progress{"compact", int64(stage.state.Docs), int64(old.Docs), "documents"})
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, g *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped, s.PayloadUpdates = old.Live, old.LiveTokens, old.Clamped, old.PayloadUpdates
@@ -78,15 +76,11 @@ func copyLive(ctx context.Context, dst *storage.File, snap *Snapshot, memory int
 			return fmt.Errorf("%w: %d live tokens copied, %d expected", storage.ErrCorrupt, s.Tokens, s.LiveTokens)
 		}
 		stage.sets.Deleted = snap.Tombstones()
-		var built Built
-		if ok, err := snap.Note(noteBuilt, &built); err != nil {
-			return err
-		} else if ok {
-			if err := tx.PutNote(noteBuilt, built); err != nil {
-				return err
-			}
+		built, err := builtOf(snap.view)
+		if err == nil && built != nil {
+			err = tx.PutNote(noteBuilt, built)
 		}
-		return errors.Join(copyDefaults(tx, gen, snap), copyApplied(tx, gen, snap), tx.MakeCurrent(gen))
+		return errors.Join(err, copyDefaults(tx, gen, snap), copyApplied(tx, gen, snap), tx.MakeCurrent(gen))
 	})
 }
 

@@ -188,9 +188,7 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 			}
 			c.done++
 		}
-		if c.options.Progress != nil {
-			c.options.Progress(Progress{"copy", c.done, c.total, "documents"})
-		}
+		tell(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
 	return nil
 }
@@ -204,15 +202,10 @@ type drifting struct {
 }
 
 func (d *drifting) add(state storage.State, copied uint64) {
-	if state.AddedTokens == 0 {
-		return
+	share := 1.0
+	if copied < state.LiveTokens {
+		share = float64(copied) / float64(state.LiveTokens)
 	}
-	if copied >= state.LiveTokens {
-		d.tokens += state.AddedTokens
-		d.sumSq += state.AddedSumSq
-		return
-	}
-	share := float64(copied) / float64(state.LiveTokens)
 	d.tokens += uint64(math.Round(share * float64(state.AddedTokens)))
 	d.sumSq += float64(share * state.AddedSumSq)
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -24,8 +22,7 @@ func snapshotOf(t *testing.T, path string) *Snapshot {
 	t.Helper()
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
 		require.NoError(t, ix.Close())
@@ -129,8 +126,7 @@ func TestCopyOfChanged(t *testing.T) {
 	_, _, err := ix.Delete(ctx, []string{"d1", "d20", "d40"})
 	require.NoError(t, err)
 	require.NoError(t, ix.SetDefaults(&storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Probes: 3}}}))
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	_, err = Copy(ctx, to, allOf(snap), nil)
 	require.NoError(t, err)
@@ -174,9 +170,7 @@ func TestCopyOfChanged(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = Copy(canceled, filepath.Join(dir, "c"), allOf(snap), nil)
 	require.ErrorIs(t, err, context.Canceled)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 4, "nothing is left of what failed")
+	requireFiles(t, dir, 4)
 }
 
 // A codec alone is an index without documents, from which the same indexes are built.
@@ -249,8 +243,7 @@ func TestTrain(t *testing.T) {
 
 func requireSameVectors(t *testing.T, a *Snapshot, ix *Index) {
 	t.Helper()
-	b, err := ix.Snapshot()
-	require.NoError(t, err)
+	b := taken(t, ix)
 	defer b.Close()
 	sameDocuments(t, a, b)
 }
@@ -302,21 +295,13 @@ func splitChild() error {
 // A process is killed while it splits and merges: what has its name is complete.
 func TestSplitKilled(t *testing.T) {
 	kills := effort.Cases(3, 10)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	small(t)
 	dir := testenv.RAMDir(t)
 	path := filepath.Join(dir, "x.plaid")
 	build(t, path, 8, corpus(40, 6, 8, 9), nil)
 	want := digestOf(t, path)
 	for kill := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=split", "PLAID_TEST_PATH="+dir)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		cmd, _, out, stderr := startChild(t, "split", "PLAID_TEST_PATH="+dir)
 		lines := bufio.NewScanner(out)
 		for i := 0; i <= kill%3 && lines.Scan(); i++ {
 		}

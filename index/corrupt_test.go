@@ -4,19 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -41,94 +37,6 @@ func livedIn(t *testing.T) string {
 	return path
 }
 
-// readAll reads all that a user can see.
-func readAll(path string) (string, error) {
-	ix, err := Open(context.Background(), path, nil)
-	if err != nil {
-		return "", err
-	}
-	s, err := ix.Snapshot()
-	if err != nil {
-		return "", errors.Join(err, ix.Close())
-	}
-	text, err := readSnapshot(s)
-	return text, errors.Join(err, s.Close(), ix.Close())
-}
-
-func readSnapshot(s *Snapshot) (text string, err error) {
-	defer storage.Guard(s.Path(), &err)()
-	var b strings.Builder
-	set, count := s.LiveSet()
-	fmt.Fprintln(&b, set, count, s.Header(), s.State(), s.Tombstones().ToArray())
-	for ordinal := range s.State().Docs {
-		if !s.Live(ordinal) {
-			continue
-		}
-		p, err := s.Payload(ordinal)
-		if err != nil {
-			return "", err
-		}
-		v, err := s.Vectors(ordinal)
-		if err != nil {
-			return "", err
-		}
-		o, ok, err := s.Ordinal(s.ID(ordinal))
-		if err != nil {
-			return "", err
-		}
-		if !ok || o != ordinal {
-			return "", fmt.Errorf("%q leads to document %d, %v, not to %d", s.ID(ordinal), o, ok, ordinal)
-		}
-		fmt.Fprintln(&b, s.ID(ordinal), string(p), v)
-	}
-	for seg := range s.Segments() {
-		for c := range uint32(s.Header().Centroids) {
-			list, err := s.Postings(seg, c)
-			if err != nil {
-				return "", err
-			}
-			cursor, err := list.Cursor()
-			var docs []uint32
-			for err == nil && !cursor.Done() {
-				docs, err = cursor.Next(docs, s.State().Docs)
-			}
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintln(&b, docs)
-		}
-	}
-	return b.String(), nil
-}
-
-// check reads a damaged file: nothing wrong may be shown, by whatever way.
-func checkDamaged(t *testing.T, path, want, what string) (noticed bool) {
-	t.Helper()
-	got, err := readAll(path)
-	if err != nil {
-		RequireTyped(t, err, what)
-		noticed = true
-	} else {
-		require.True(t, want == got, "%s: other content without an error", what)
-	}
-	ix, err := Open(context.Background(), path, nil)
-	if err != nil {
-		RequireTyped(t, err, what)
-		return true
-	}
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
-	if err := s.Verify(context.Background()); err != nil {
-		RequireTyped(t, err, what)
-		noticed = true
-	} else {
-		require.True(t, want == got, "%s: passes verification", what)
-	}
-	require.NoError(t, s.Close())
-	require.NoError(t, ix.Close())
-	return noticed
-}
-
 // RequireTyped fails a test unless an error is one of those that a damaged file has.
 func RequireTyped(t *testing.T, err error, what string) {
 	t.Helper()
@@ -140,67 +48,6 @@ func RequireTyped(t *testing.T, err error, what string) {
 	require.Fail(t, "not one of the documented errors", "%s: %v", what, err)
 }
 
-func TestFlippedBytes(t *testing.T) {
-	effort.SkipBrief(t, "one goroutine")
-	path := livedIn(t)
-	want, err := readAll(path)
-	require.NoError(t, err)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	steps := effort.Cases(100, 1200)
-	bad := filepath.Join(testenv.RAMDir(t), "bad.plaid")
-	noticed := 0
-	for i := range steps {
-		// Evenly over the file, and all bytes of the pages' heads in turn.
-		at := int(int64(len(data)) * int64(i) / int64(steps))
-		if i%2 == 1 {
-			at = min(at/4096*4096+i/2%64, len(data)-1)
-		}
-		changed := slices.Clone(data)
-		changed[at] ^= byte(1 << (i / 2 % 8))
-		require.NoError(t, os.WriteFile(bad, changed, 0o600))
-		if checkDamaged(t, bad, want, fmt.Sprintf("byte %d", at)) {
-			noticed++
-		}
-		if i%4 == 0 { // who writes to it must fail or not, but not fall over
-			if ix, err := Open(context.Background(), bad, &Options{Write: true}); err == nil {
-				_, _, _ = ix.Delete(context.Background(), []string{"d20", "d21"})
-				_, _ = ix.Add(context.Background(), fromDocs(t, 16, corpus(210, 12, 16, 1)[200:]), nil)
-				_ = ix.Compact(context.Background(), nil)
-				_ = ix.Close()
-			}
-		}
-	}
-	require.Greater(t, noticed, steps/4)
-}
-
-func TestTruncatedFiles(t *testing.T) {
-	path := livedIn(t)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	cut := filepath.Join(testenv.RAMDir(t), "cut.plaid")
-	cuts := effort.Cases(16, 60)
-	for i := range cuts {
-		n := (len(data) - 1) * i / (cuts - 1)
-		if i%3 == 0 {
-			n = n / 4096 * 4096
-		}
-		require.NoError(t, os.WriteFile(cut, data[:n], 0o600))
-		for _, write := range []bool{false, true} {
-			ix, err := Open(context.Background(), cut, &Options{Write: write})
-			if err == nil { // a file may be longer than what belongs to it
-				require.NoError(t, ix.Close())
-				want, err := readAll(path)
-				require.NoError(t, err)
-				require.False(t, checkDamaged(t, cut, want, fmt.Sprintf("%d of %d bytes", n, len(data))))
-				continue
-			}
-			RequireTyped(t, err, fmt.Sprintf("%d of %d bytes", n, len(data)))
-			require.ErrorContains(t, err, cut)
-		}
-	}
-}
-
 // A file that is cut short while it is open gives errors, no crash.
 func TestTruncatedWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -209,8 +56,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 	path := livedIn(t)
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, os.Truncate(path, 8192))
 	failed := 0
 	for ordinal := range s.State().Docs {

@@ -287,22 +287,20 @@ type crashState struct {
 // wholly or not at all.
 func TestKilledAtAnyMoment(t *testing.T) {
 	kills := effort.Cases(20, 200)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "crash.plaid")
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)) // the moments of killing are as random
 	st := &crashState{ops: map[string]int{}, cut: map[string]int{}}
 	for kill := range kills {
 		if kill%10 == 9 { // first builds are killed as well
-			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.RemoveAll(path)) // if there is one
 			*st = crashState{ops: st.ops, cut: st.cut, landed: st.landed}
 		}
 		delay := time.Duration(rng.IntN(80_000)) * time.Microsecond
 		if kill%10 == 5 {
 			delay += 200 * time.Millisecond
 		}
-		st.runAndKill(t, self, path, kill, delay)
+		st.runAndKill(t, path, kill, delay)
 		st.check(t, path)
 		requireNothingBeside(t, path, !st.built, kill)
 	}
@@ -316,14 +314,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	require.Greater(t, len(st.cut), 3)
 }
 
-func (st *crashState) runAndKill(t *testing.T, self, path string, kill int, delay time.Duration) {
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), testenv.ChildVariable+"=crash", "PLAID_TEST_PATH="+path, fmt.Sprintf("PLAID_TEST_SEED=%d", kill+1))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+func (st *crashState) runAndKill(t *testing.T, path string, kill int, delay time.Duration) {
+	cmd, _, out, stderr := startChild(t, "crash", "PLAID_TEST_PATH="+path, fmt.Sprintf("PLAID_TEST_SEED=%d", kill+1))
 	first := make(chan struct{})
 	lines := make(chan string, 1<<16)
 	go func() {
@@ -360,7 +352,7 @@ func (st *crashState) runAndKill(t *testing.T, self, path string, kill int, dela
 			st.inFlight = nil
 		}
 	}
-	err = cmd.Wait()
+	err := cmd.Wait()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	if runtime.GOOS == "windows" { // which does not tell how a process ended

@@ -315,72 +315,114 @@ func (sp *specimen) try(t *testing.T, n *tally, data []byte, what string, but ..
 	return harmless
 }
 
+// element is one of a page of the tree.
+type element struct {
+	at, key, size int      // of its head, and of its key
+	value, end    int      // of its value, which leaves have
+	bucket        bool     // the value is one
+	path          []string // the buckets that lead to it
+}
+
+// newerMeta is where the meta page is that counts.
+func newerMeta(data []byte) int {
+	ne, page := binary.NativeEndian, os.Getpagesize()
+	if ne.Uint64(data[page+64:]) > ne.Uint64(data[64:]) {
+		return page
+	}
+	return 0
+}
+
+// walkPages visits the pages of the tree, also those of buckets that lie within a value, and
+// after each its elements.
+func walkPages(data []byte, page func(at int, within bool), visit func(element)) {
+	ne := binary.NativeEndian
+	var walk func(at int, within bool, path []string)
+	walk = func(at int, within bool, path []string) {
+		page(at, within)
+		for i := range int(ne.Uint16(data[at+10:])) {
+			e := element{at: at + 16 + 16*i, path: path}
+			if ne.Uint16(data[at+8:]) == 1 {
+				e.key, e.size = e.at+int(ne.Uint32(data[e.at:])), int(ne.Uint32(data[e.at+4:]))
+				visit(e)
+				walk(int(ne.Uint64(data[e.at+8:]))*os.Getpagesize(), false, path)
+				continue
+			}
+			e.key, e.size = e.at+int(ne.Uint32(data[e.at+4:])), int(ne.Uint32(data[e.at+8:]))
+			e.value, e.bucket = e.key+e.size, data[e.at]&1 == 1
+			e.end = e.value + int(ne.Uint32(data[e.at+12:]))
+			visit(e)
+			if !e.bucket {
+				continue
+			}
+			inner := append(path[:len(path):len(path)], string(data[e.key:e.value]))
+			if root := ne.Uint64(data[e.value:]); root != 0 {
+				walk(int(root)*os.Getpagesize(), false, inner)
+			} else {
+				walk(e.value+16, true, inner)
+			}
+		}
+	}
+	walk(int(ne.Uint64(data[newerMeta(data)+32:]))*os.Getpagesize(), false, nil)
+}
+
+// marks are what is known of each byte of a file.
+type marks []bool
+
+func (m marks) set(from, n int, to bool) {
+	for i := from; i < from+n; i++ {
+		m[i] = to
+	}
+}
+
 // bytesInUse tells which bytes of an index file mean something: those of the
 // meta pages, and of pages in use the heads and elements with their keys and
 // values. Free pages, tails of pages, and gaps do not.
-func bytesInUse(t *testing.T, data []byte) []bool {
+func bytesInUse(data []byte) marks {
 	ne, page := binary.NativeEndian, os.Getpagesize()
-	used := make([]bool, len(data))
-	mark := func(from, n int) {
-		for i := from; i < from+n; i++ {
-			used[i] = true
+	used := make(marks, len(data))
+	used.set(16, 64, true)
+	used.set(page+16, 64, true)
+	walkPages(data, func(at int, within bool) {
+		if within {
+			used.set(at+8, 4, true) // kind and count
+		} else {
+			used.set(at, 16, true)
 		}
-	}
-	meta := 0
-	if ne.Uint64(data[page+64:]) > ne.Uint64(data[64:]) {
-		meta = page
-	}
-	mark(16, 64)
-	mark(page+16, 64)
-	var leaf func(at int)
-	var tree func(id uint64)
-	leaf = func(at int) {
-		count := int(ne.Uint16(data[at+10:]))
-		mark(at+8, 4) // kind and count
-		for i := range count {
-			e := at + 16 + 16*i
-			key := e + int(ne.Uint32(data[e+4:]))
-			ksize, vsize := int(ne.Uint32(data[e+8:])), int(ne.Uint32(data[e+12:]))
-			mark(e, 16)
-			mark(key, ksize+vsize)
-			if data[e]&1 == 0 {
-				continue
-			}
-			value := key + ksize
-			for j := value + 8; j < value+16; j++ {
-				used[j] = false // a sequence, which nothing uses
-			}
-			if root := ne.Uint64(data[value:]); root != 0 {
-				tree(root)
-				continue
-			}
-			for j := value + 16; j < value+32; j++ {
-				used[j] = false
-			}
-			for j := value + 32; j < value+vsize; j++ {
-				used[j] = false
-			}
-			leaf(value + 16)
+	}, func(e element) {
+		used.set(e.at, 16, true)
+		used.set(e.key, max(e.size, e.end-e.key), true)
+		if e.bucket {
+			used.set(e.value+8, 8, false) // a sequence, which nothing uses
+			used.set(e.value+16, e.end-e.value-16, false)
 		}
-	}
-	tree = func(id uint64) {
-		at := int(id) * page
-		mark(at, 16)
-		if ne.Uint16(data[at+8:]) == 2 {
-			leaf(at)
-			return
-		}
-		for i := range int(ne.Uint16(data[at+10:])) {
-			e := at + 16 + 16*i
-			mark(e, 16)
-			mark(e+int(ne.Uint32(data[e:])), int(ne.Uint32(data[e+4:])))
-			tree(ne.Uint64(data[e+8:]))
-		}
-	}
-	tree(ne.Uint64(data[meta+32:]))
-	list := int(ne.Uint64(data[meta+48:])) * page
-	mark(list, 16+8*int(ne.Uint16(data[list+10:])))
+	})
+	list := int(ne.Uint64(data[newerMeta(data)+48:])) * page
+	used.set(list, 16+8*int(ne.Uint16(data[list+10:])), true)
 	return used
+}
+
+// bytesOfKeys tells which bytes are keys in use, or say how long they are and where.
+func bytesOfKeys(data []byte) marks {
+	keys := make(marks, len(data))
+	walkPages(data, func(at int, _ bool) { keys.set(at+8, 8, true) }, func(e element) {
+		keys.set(e.at, 16, true)
+		keys.set(e.key, e.size, true)
+	})
+	return keys
+}
+
+// namesIn are the bytes of the names in the frame, in generations and their codecs, and
+// of the numbers of chunks.
+func namesIn(data []byte) (at []int) {
+	walkPages(data, func(int, bool) {}, func(e element) {
+		n := len(e.path)
+		if e.end > 0 && (n < 2 || n == 2 && (e.path[1] == "codec" || e.path[1] == "chunks")) {
+			for b := e.key; b < e.value; b++ {
+				at = append(at, b)
+			}
+		}
+	})
+	return at
 }
 
 // One bit of a byte is changed, of byte after byte.
@@ -389,8 +431,10 @@ func TestFlippedBits(t *testing.T) {
 		t.Skip("long, and of one goroutine")
 	}
 	sp := newSpecimen(t, 160)
-	used := bytesInUse(t, sp.data)
-	step, less := effort.Cases(499, 53), 7 // of bytes that mean nothing, fewer are tried
+	used := bytesInUse(sp.data)
+	more, err := vectors.FromDocuments(specimenDim, index.Corpus(4, 6, specimenDim, 8))
+	require.NoError(t, err)
+	step, less := effort.Cases(1999, 53), 7 // of bytes that mean nothing, fewer are tried
 	if *everyByte {
 		step = 1
 	}
@@ -407,6 +451,14 @@ func TestFlippedBits(t *testing.T) {
 			require.Equal(t, harmless, sp.try(t, &dead, data, what+", which means nothing"))
 		} else if sp.try(t, &live, data, what) == harmless {
 			unmoved[what]++
+		}
+		if live.cases%4 == 0 { // who writes to it must fail or not, but not fall over
+			if ix, err := index.Open(t.Context(), sp.path, &index.Options{Write: true}); err == nil {
+				_, _, _ = ix.Delete(t.Context(), sp.ids[:2])
+				_, _ = ix.Add(t.Context(), more, nil)
+				_ = ix.Compact(t.Context(), nil)
+				_ = ix.Close()
+			}
 		}
 	}
 	t.Logf("%d bytes, %d documents", len(sp.data), len(sp.ids))

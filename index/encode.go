@@ -133,18 +133,15 @@ type encoder struct {
 	fresh func(id string) bool
 	// payload is what a document without payload gets; nil: nothing.
 	payload  func(id string) ([]byte, error)
-	progress func(tokens int64)
+	progress func(Progress)
+	total    int64 // tokens, for progress
 	// arrive is told of each document that is read, and may refuse it; nil: nobody is.
 	arrive func(row int, d vectors.Document) error
 	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
 	page func(payload []byte, tokens int) error
 
-	skip        int // documents that are staged already, of those that are read
-	docs, empty int
-	clamped     int
-	zero        int64
-	sumSq       float64
-	done        int64
+	skip       int // documents that are staged already, of those that are read
+	batchStart     // what has been staged
 }
 
 // encodeAll encodes and stages the documents of a source: while one batch is written, the
@@ -159,7 +156,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	for i := range way {
 		way[i] = newBatch(e.codec.Dim, memory)
 	}
-	from := e.docs
+	from := e.Doc
 	return parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
 		return e.readBatches(ctx, src, e.codec.Dim, from, free, put)
 	}, func(b *batch) error {
@@ -213,26 +210,24 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from
 
 // stageBatch stages the documents of an encoded batch.
 func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
-	e.stage.batch = batchStart{e.docs, e.empty, e.clamped, e.sumSq, e.done, e.zero}
-	e.zero += int64(b.block.Zero)
-	e.clamped += b.block.Clamped
-	e.sumSq += b.block.SumSq
+	e.stage.batch = e.batchStart
+	e.Zero += int64(b.block.Zero)
+	e.Clamped += b.block.Clamped
+	e.SumSq += b.block.SumSq
 	for i := range b.ids {
 		first, end := b.document(i)
-		if e.docs >= e.skip {
+		if e.Doc >= e.skip {
 			if err := e.stageDocument(ctx, b, i, first, end); err != nil {
 				return err
 			}
 		}
 		if first == end {
-			e.empty++
+			e.Empty++
 		}
-		e.docs++
+		e.Doc++
 	}
-	e.done += int64(b.block.Tokens)
-	if e.progress != nil {
-		e.progress(e.done)
-	}
+	e.Tokens += int64(b.block.Tokens)
+	tell(e.progress, Progress{"encode", e.Tokens, e.total, "tokens"})
 	return nil
 }
 

@@ -48,7 +48,7 @@ func TestSampleRegardsTokens(t *testing.T) {
 	} {
 		src := fromDocs(t, dim, heavyTail(dim, rows...))
 		for seed := range uint64(effort.Cases(1, 4)) {
-			o := &BuildOptions{Centroids: 16, Seed: seed, Threads: 2}
+			o := &BuildOptions{Centroids: 16, Seed: seed, Threads: 2, Iterations: 1}
 			r := build(t, newPath(t), dim, heavyTail(dim, rows...), o)
 			require.InDelta(t, 16*maxPointsPerCentroid, r.Train.Vectors, 16*maxPointsPerCentroid/2, "%s, seed %d", name, seed)
 			require.Less(t, r.RMSE, 0.9, "%s, seed %d", name, seed)
@@ -123,8 +123,7 @@ func TestPool(t *testing.T) {
 			added, err := ix.Add(context.Background(), fromDocs(t, dim, docs[60:]), &AddOptions{Threads: threads})
 			require.NoError(t, err)
 			require.Equal(t, 30, added.Docs)
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			require.Equal(t, n, s.Header().Build.Pool)
 			requireIndex(t, s, want)
 			require.NoError(t, s.Close())

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -25,8 +23,7 @@ import (
 
 func appliedAt(t tb, ix *Index) uint64 {
 	t.Helper()
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	n, err := s.Applied()
 	require.NoError(t, err)
@@ -153,64 +150,6 @@ func TestEntriesDamaged(t *testing.T) {
 	require.GreaterOrEqual(t, found, 4)
 }
 
-// Whatever a log holds, an index that follows it with repetitions has what one has
-// that follows it once.
-func TestEntriesReplayed(t *testing.T) {
-	ctx := context.Background()
-	dir := testenv.RAMDir(t)
-	n := 0
-	rapid.Check(t, func(t *rapid.T) {
-		n++
-		path, oncePath := filepath.Join(dir, fmt.Sprint("r", n)), filepath.Join(dir, fmt.Sprint("o", n))
-		docs := corpus(12, 3, 4, uint64(n))
-		build(t, path, 4, docs[:6], nil)
-		build(t, oncePath, 4, docs[:6], nil)
-		open := func(path string) *Index {
-			ix, err := Open(ctx, path, &Options{Write: true})
-			require.NoError(t, err)
-			return ix
-		}
-		ix, once := open(path), open(oncePath)
-		defer func() { require.NoError(t, ix.Close()) }()
-		defer func() { require.NoError(t, once.Close()) }()
-		log := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 6).Draw(t, "log") // delete if it is there, else add
-		do := func(e Entry, doc int) error {
-			snap, err := e.ix.Snapshot()
-			require.NoError(t, err)
-			_, there, err := snap.Ordinal(docs[doc].ID)
-			require.NoError(t, err)
-			require.NoError(t, snap.Close())
-			if there {
-				_, _, err = e.Delete(ctx, []string{docs[doc].ID})
-			} else {
-				_, err = e.Add(ctx, fromDocs(t, 4, docs[doc:doc+1]), nil)
-			}
-			return err
-		}
-		for i, doc := range log {
-			require.NoError(t, do(once.Entry(uint64(i+1)), doc))
-		}
-		for i := 0; i < len(log); {
-			before := appliedAt(t, ix)
-			if err := do(ix.Entry(uint64(i+1)), log[i]); uint64(i+1) <= before {
-				require.ErrorIs(t, err, ErrApplied)
-			} else {
-				require.NoError(t, err)
-			}
-			if rapid.IntRange(0, 2).Draw(t, "again") == 0 {
-				i = rapid.IntRange(0, i).Draw(t, "from")
-			} else {
-				i++
-			}
-		}
-		want, err := once.Info(ctx)
-		require.NoError(t, err)
-		got, err := ix.Info(ctx)
-		require.NoError(t, err)
-		require.Equal(t, want.Digest, got.Digest)
-	})
-}
-
 func init() { testenv.Children["entries"] = entriesChild }
 
 // entriesChild adds documents, an entry each, and says so.
@@ -253,18 +192,13 @@ func entryDocs(n uint64) []vectors.Document {
 // the file has.
 func TestEntriesKilled(t *testing.T) {
 	kills := effort.Cases(4, 12)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	path := newPath(t)
 	build(t, path, 8, corpus(20, 5, 8, 1), nil)
 	for kill := range kills {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), testenv.ChildVariable+"=entries", "PLAID_TEST_PATH="+path)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		cmd, _, out, _ := startChild(t, "entries", "PLAID_TEST_PATH="+path)
 		said, lines := uint64(0), bufio.NewScanner(out)
 		for i := 0; i <= kill%5 && lines.Scan(); i++ {
+			var err error
 			said, err = strconv.ParseUint(lines.Text(), 10, 64)
 			require.NoError(t, err)
 		}
@@ -275,8 +209,7 @@ func TestEntriesKilled(t *testing.T) {
 		ix := writing(t, path)
 		n := appliedAt(t, ix)
 		require.GreaterOrEqual(t, n, said, "acknowledged entries are lost; then came %q", rest)
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		require.EqualValues(t, 20+2*n, s.Len())
 		_, last, err := s.Ordinal(fmt.Sprintf("e%d-1", n))
 		require.NoError(t, err)

@@ -300,9 +300,7 @@ func (s *Snapshot) writeTokens(ctx context.Context, w *interop.Writer, docs *roa
 				return err
 			}
 		}
-		if progress != nil {
-			progress(Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
-		}
+		tell(progress, Progress{"export", int64(i + 1), int64(s.Chunks()), "chunks"})
 	}
 	return nil
 }

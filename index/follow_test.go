@@ -122,8 +122,7 @@ func TestFollowBackups(t *testing.T) {
 	}
 	for i, f := range followers {
 		eventually(t, fmt.Sprint("follower ", i, " does not arrive"), func() bool {
-			s, err := f.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, f)
 			defer s.Close()
 			return int(s.State().Docs) == 10+rounds
 		})
@@ -239,8 +238,7 @@ func TestLineageOfSnapshots(t *testing.T) {
 	first := map[place]string{} // ids, as they were first seen
 	lineages := map[uint64]bool{}
 	look := func(ix *Index) {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		lineages[s.Lineage()] = true
 		for o := range s.State().Docs {

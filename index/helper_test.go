@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -34,12 +36,34 @@ type tb interface {
 	Helper()
 }
 
-// withoutReplaced leaves out files that others have replaced while they were open: on
-// Windows they have a name until they are closed.
-func withoutReplaced(entries []os.DirEntry) []os.DirEntry {
-	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+// requireFiles counts the files of a folder. Those that were replaced while they were open
+// have a name on Windows until they are closed.
+func requireFiles(t tb, dir string, n int) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		return runtime.GOOS == "windows" && strings.HasSuffix(e.Name(), ".gone.tmp")
 	})
+	require.Len(t, entries, n)
+}
+
+// startChild runs this binary as the process of that name, for a test to kill.
+func startChild(t *testing.T, name string, env ...string) (
+	cmd *exec.Cmd, in io.Writer, out io.Reader, stderr *strings.Builder,
+) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd, stderr = exec.Command(self), &strings.Builder{}
+	cmd.Env = append(os.Environ(), append(env, testenv.ChildVariable+"="+name)...)
+	cmd.Stderr = stderr
+	in, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err = cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd, in, out, stderr
 }
 
 // small makes many chunks and transactions of little data.
@@ -143,8 +167,7 @@ func reading(t tb, path string, fn func(s *Snapshot)) {
 	t.Helper()
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	fn(s)
 	require.NoError(t, s.Close())
 	require.NoError(t, ix.Close())
@@ -208,7 +231,28 @@ func differs(s *Snapshot, want []vectors.Document) error {
 	if next != len(want) || count != 0 {
 		return fmt.Errorf("%d documents of %d, live set off by %d", next, len(want), count)
 	}
-	return nil
+	return differsSums(s)
+}
+
+// differsSums says where the sums of payloads are not those of the payloads of live documents.
+func differsSums(s *Snapshot) error {
+	with := liveDocs(s.view)
+	for it := with.Clone().Iterator(); it.HasNext(); {
+		if ordinal := it.Next(); !s.HasPayload(ordinal) {
+			with.Remove(ordinal)
+		}
+	}
+	err := s.PayloadSums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadSum) error {
+		p, err := s.Payload(ordinal)
+		if err == nil && (!with.CheckedRemove(ordinal) || sum != storage.SumPayload(ordinal, p)) {
+			err = fmt.Errorf("sum of the payload of document %d", ordinal)
+		}
+		return err
+	})
+	if err == nil && !with.IsEmpty() {
+		err = fmt.Errorf("payloads without a sum: %v", with)
+	}
+	return err
 }
 
 func differsDoc(s *Snapshot, c *codec.Quantizer, ordinal uint32, w vectors.Document) error {

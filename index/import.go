@@ -80,7 +80,6 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
 	switch {
 	case len(src.DocLens) == 0:
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoDocuments)
@@ -125,15 +124,9 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 // inside reports whether a file would lie in a folder or below it.
 func inside(path, dir string) bool {
 	full, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	folder, err := filepath.Abs(dir)
-	if err != nil {
-		return false
-	}
-	rel, err := filepath.Rel(folder, full)
-	return err == nil && filepath.IsLocal(rel)
+	folder, err2 := filepath.Abs(dir)
+	rel, err3 := filepath.Rel(folder, full)
+	return errors.Join(err, err2, err3) == nil && filepath.IsLocal(rel)
 }
 
 type importer struct {
@@ -174,7 +167,7 @@ func (im *importer) makeCodec(ctx context.Context) error {
 		WeightChange: float64(grid.Worst), WeightBefore: float64(grid.Before), WeightAfter: float64(grid.After),
 		Warnings: append([]string(nil), src.Warnings...),
 	}
-	if im.options.VerifyIVF && src.HasIVF() {
+	if im.options.VerifyIVF {
 		diff, err := src.VerifyIVF(ctx)
 		if err != nil {
 			return err
@@ -219,9 +212,7 @@ func (im *importer) stageDocs(ctx context.Context, stage *stager) error {
 		if err := im.stageWhole(ctx, stage); err != nil {
 			return err
 		}
-		if im.options.Progress != nil {
-			im.options.Progress(Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
-		}
+		tell(im.options.Progress, Progress{"import", int64(im.docs), int64(len(im.src.DocLens)), "documents"})
 	}
 	if err := im.stageWhole(ctx, stage); err != nil { // empty ones behind the last block
 		return err

@@ -16,11 +16,9 @@
 //
 // A snapshot is a picture, shared by all that are taken between two changes: a read
 // transaction of the file and what was made of it in memory. A change makes the next
-// picture before it returns, without a lock that searches take, and puts it in the
-// place of the current one; so whoever asks after the change has returned sees it.
-// The codec, chunks, document tables and postings that the change has left alone are
-// shared with the picture before, and live words are copied, so that it costs what the
-// change costs and not what the index would. A picture goes with its last snapshot.
+// picture before it returns, without a lock that searches take. What it has left alone is
+// shared with the picture before, so that a picture costs what the change costs and not
+// what the index would. It goes with its last snapshot.
 //
 // Documents are named by string ids from outside and by ordinals, given out in order
 // of insertion and never renumbered, inside.

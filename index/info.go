@@ -18,7 +18,7 @@ type Info struct {
 	FormatVersion  int            `json:"format_version"`  // which programs must know to read it
 	FeatureVersion int            `json:"feature_version"` // which programs may pass over; see docs/formats.md
 	Generation     uint64         `json:"generation"`      // counts how often all was coded anew
-	Built          *Built         `json:"built,omitempty"` // nil in files of the first programs
+	Built          *Built         `json:"built,omitempty"` // nil where it is not noted
 	Digest         string         `json:"digest"`          // of the content; see storage.View.Inspect
 	CodecDigest    string         `json:"codec_digest"`    // see Snapshot.CodecDigest
 	Header         storage.Header `json:"header"`          // how documents are coded, and how that was trained
@@ -77,11 +77,8 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	if in.Pages, err = s.Pages(); err != nil {
 		return nil, err
 	}
-	var built Built
-	if ok, err := s.Note(noteBuilt, &built); err != nil {
+	if in.Built, err = builtOf(s.view); err != nil {
 		return nil, err
-	} else if ok {
-		in.Built = &built
 	}
 	if in.Defaults, err = s.Defaults(); err != nil {
 		return nil, err
@@ -191,11 +188,10 @@ func (ix *Index) SetDefaults(d *storage.Defaults) error {
 // copyDefaults brings the parameters along into a rewritten index. A damaged
 // record stays behind: nothing but speed and recall hangs on it.
 func copyDefaults(tx *storage.Tx, gen uint64, snap *Snapshot) error {
-	d, err := snap.Defaults()
-	if err != nil || d == nil {
-		return nil
+	if d, err := snap.Defaults(); err == nil && d != nil {
+		return tx.PutDefaults(gen, d)
 	}
-	return tx.PutDefaults(gen, d)
+	return nil
 }
 
 // newGeneration makes a generation that nobody sees yet, for documents of a codec.
@@ -227,6 +223,15 @@ type Built struct {
 }
 
 const noteBuilt = "built"
+
+// builtOf is nil where nothing is noted.
+func builtOf(v *storage.View) (*Built, error) {
+	var built Built
+	if ok, err := v.Note(noteBuilt, &built); err != nil || !ok {
+		return nil, err
+	}
+	return &built, nil
+}
 
 func putBuilt(tx *storage.Tx) error {
 	return tx.PutNote(noteBuilt, Built{Time: time.Now().UTC().Truncate(time.Second), Version: Version()})

@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -40,8 +39,7 @@ func TestInfoOfALiveIndex(t *testing.T) {
 	require.EqualValues(t, storage.MaxDocs, before.MaxOrdinals)
 	require.Equal(t, 1, before.Pages.Views)
 
-	held, err := ix.Snapshot()
-	require.NoError(t, err)
+	held := taken(t, ix)
 	replace(10)
 	in := info()
 	require.Equal(t, 2, in.Pages.Views)
@@ -95,8 +93,7 @@ func TestGet(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, there)
 	}
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	_, err = s.At(2)
 	require.ErrorIs(t, err, ErrNotFound, "deleted")
 	_, err = s.At(1000)
@@ -120,8 +117,7 @@ func someDefaults() *storage.Defaults {
 
 func storedDefaults(t *testing.T, ix *Index) *storage.Defaults {
 	t.Helper()
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	d, err := snap.Defaults()
 	require.NoError(t, err)
@@ -135,23 +131,19 @@ func storedDefaults(t *testing.T, ix *Index) *storage.Defaults {
 // through every change but a build.
 func TestDefaultsOverChanges(t *testing.T) {
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "x.plaid")
+	path := newPath(t)
 	docs := corpus(30, 5, modelDim, 1)
-	_, err := Build(ctx, path, fromDocs(t, modelDim, docs[:25]), nil)
-	require.NoError(t, err)
-	ix, err := Open(context.Background(), path, &Options{Write: true})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
+	build(t, path, modelDim, docs[:25], nil)
+	ix := writing(t, path)
 	require.Nil(t, storedDefaults(t, ix))
 
-	before, err := ix.Snapshot()
-	require.NoError(t, err)
-	defer before.Close()
+	before := taken(t, ix)
 	require.NoError(t, ix.SetDefaults(someDefaults()))
 	require.Equal(t, someDefaults(), storedDefaults(t, ix))
 	old, err := before.Defaults()
 	require.NoError(t, err)
 	require.Nil(t, old, "an older snapshot sees the change")
+	require.NoError(t, before.Close())
 
 	_, err = ix.Add(ctx, fromDocs(t, modelDim, docs[25:]), nil)
 	require.NoError(t, err)
@@ -163,31 +155,16 @@ func TestDefaultsOverChanges(t *testing.T) {
 	require.NoError(t, ix.SetDefaults(nil))
 	require.Nil(t, storedDefaults(t, ix))
 	require.NoError(t, ix.SetDefaults(nil), "removing twice")
-}
-
-func TestBuildDropsDefaults(t *testing.T) {
-	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "x.plaid")
-	build := func(o *BuildOptions) {
-		_, err := Build(ctx, path, fromDocs(t, modelDim, corpus(20, 5, modelDim, 1)), o)
-		require.NoError(t, err)
-	}
-	build(nil)
-	ix, err := Open(context.Background(), path, &Options{Write: true})
-	require.NoError(t, err)
 	require.NoError(t, ix.SetDefaults(someDefaults()))
 	require.NoError(t, ix.Close())
-	build(&BuildOptions{Force: true})
-	ix, err = Open(context.Background(), path, nil)
-	require.NoError(t, err)
-	defer ix.Close()
-	require.Nil(t, storedDefaults(t, ix))
+	build(t, path, modelDim, docs, &BuildOptions{Force: true})
+	ix = writing(t, path)
+	require.Nil(t, storedDefaults(t, ix), "they go when it is built anew")
 }
 
 func TestSetDefaultsErrors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.plaid")
-	_, err := Build(context.Background(), path, fromDocs(t, modelDim, corpus(20, 5, modelDim, 1)), nil)
-	require.NoError(t, err)
+	path := newPath(t)
+	build(t, path, modelDim, corpus(20, 5, modelDim, 1), nil)
 	ix, err := Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	defer ix.Close()

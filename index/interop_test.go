@@ -45,7 +45,6 @@ func requireSameTokens(t *testing.T, s *Snapshot, dir string) {
 	t.Helper()
 	src, err := interop.Open(dir)
 	require.NoError(t, err)
-	defer src.Close()
 	require.Equal(t, src.Dim, s.Dim())
 	require.Equal(t, src.Nbits, s.Header().Nbits)
 	require.Equal(t, src.K, s.Header().Centroids)
@@ -133,43 +132,6 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// The same index as .pt and as .npy files gives the same, but for the name of
-// the engine.
-func TestImportOfTwoForms(t *testing.T) {
-	var headers []storage.Header
-	var texts []string
-	for _, name := range []string{"plaid-index", "plaid-npy"} {
-		path := newPath(t)
-		_, err := Import(context.Background(), realdata.Path(t, "data", "lotte-500", name), path, nil)
-		require.NoError(t, err)
-		reading(t, path, func(s *Snapshot) {
-			h := s.Header()
-			h.Build.Source = ""
-			headers = append(headers, h)
-			parts := snapshotParts(t, s)
-			texts = append(texts, parts)
-		})
-	}
-	require.Equal(t, headers[0], headers[1])
-	require.Equal(t, texts[0], texts[1])
-}
-
-// snapshotParts is a digest of codec and documents without the header.
-func snapshotParts(t *testing.T, s *Snapshot) string {
-	sum := sha256.New()
-	sum.Write(s.Codec().Centroids.Data)
-	fmt.Fprint(sum, s.Codec().Codebook, s.Codec().FactorMax, s.Cutoffs(), s.State())
-	for i := range s.Chunks() {
-		ch, err := s.Chunk(i, storage.All)
-		require.NoError(t, err)
-		fmt.Fprint(sum, ch.Offsets)
-		sum.Write(ch.Codes)
-		sum.Write(ch.Residuals)
-		sum.Write(ch.Factors)
-	}
-	return fmt.Sprintf("%x", sum.Sum(nil))
-}
-
 // exported makes an engine's folder from made-up documents, so that import is
 // tested without real data, too.
 func exported(t *testing.T, docs []vectors.Document, dim int) (dir string) {
@@ -216,8 +178,7 @@ func TestImportOptions(t *testing.T) {
 	ix := writing(t, path)
 	more := corpus(60, 6, 16, 4)[40:]
 	add(t, ix, 16, more...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, s.Verify(context.Background()))
 	for i, d := range more {
 		require.NoError(t, differsDoc(s, s.Quantizer(), uint32(40+i), d))
@@ -242,9 +203,7 @@ func TestImportErrors(t *testing.T) {
 		ctx := context.Background()
 		_, err := Import(ctx, dir, path, o)
 		require.ErrorIs(t, err, want)
-		entries, err := os.ReadDir(out)
-		require.NoError(t, err)
-		require.Empty(t, entries)
+		requireFiles(t, out, 0)
 	}
 	failing(dir, &ImportOptions{IDs: []string{"a"}}, vectors.ErrID)
 	same := make([]string, 40)
@@ -313,8 +272,7 @@ func TestExportEngine(t *testing.T) {
 			func() { require.NoError(t, ix.Compact(context.Background(), nil)) },
 		} {
 			change()
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			dir := filepath.Join(t.TempDir(), "out")
 			require.NoError(t, second(s.ExportEngine(context.Background(), dir, nil)))
 			requireSameTokens(t, s, dir)
@@ -378,8 +336,7 @@ func TestExport(t *testing.T) {
 	_, _, err := ix.Delete(context.Background(), []string{"d1", "d30"})
 	require.NoError(t, err)
 	live := append(append([]vectors.Document{docs[0]}, docs[2:30]...), docs[31:]...)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	dir := filepath.Join(t.TempDir(), "out")
 	require.NoError(t, os.Mkdir(dir, 0o777)) // empty, so it may be there
@@ -435,9 +392,7 @@ func TestExport(t *testing.T) {
 	cancel()
 	fresh := filepath.Join(filepath.Dir(dir), "fresh")
 	require.ErrorIs(t, second(s.Export(ctx, fresh, nil)), context.Canceled)
-	entries, err := os.ReadDir(filepath.Dir(dir))
-	require.NoError(t, err)
-	require.Len(t, entries, 1, "a failed export leaves nothing")
+	requireFiles(t, filepath.Dir(dir), 1)
 }
 
 func TestExportWithoutPayload(t *testing.T) {

@@ -47,8 +47,7 @@ func TestChangesOfUnknownOutcome(t *testing.T) {
 			_, _, err := ix.Delete(ctx, []string{"d7"}) // for compaction to leave out
 			require.NoError(t, err)
 			want := append(docs[:7:7], docs[8:30]...)
-			held, err := ix.Snapshot()
-			require.NoError(t, err)
+			held := taken(t, ix)
 			before := snapshotDigest(t, held)
 
 			t.Cleanup(func() { files.HookSynced = nil })
@@ -70,8 +69,7 @@ func TestChangesOfUnknownOutcome(t *testing.T) {
 			files.HookSynced = nil
 
 			check := func() {
-				now, err := ix.Snapshot()
-				require.NoError(t, err)
+				now := taken(t, ix)
 				for _, s := range []*Snapshot{held, now} {
 					requireIndex(t, s, want)
 					d, err := s.Defaults()
@@ -89,8 +87,7 @@ func TestChangesOfUnknownOutcome(t *testing.T) {
 			require.NoError(t, ix.Close())
 
 			ix = writing(t, path)
-			now, err := ix.Snapshot()
-			require.NoError(t, err)
+			now := taken(t, ix)
 			require.NoError(t, now.Verify(ctx))
 			d, err := now.Defaults()
 			require.NoError(t, err)
@@ -206,8 +203,7 @@ func TestLockTimeoutWaits(t *testing.T) {
 			}
 			require.NoError(t, w.Close())
 			ix := <-opened
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			requireIndex(t, s, docs)
 			require.NoError(t, s.Close())
 			require.NoError(t, ix.Close())

@@ -66,8 +66,7 @@ func TestPagesArePooled(t *testing.T) {
 		}
 		_, err = ix.Retrain(context.Background(), &RetrainOptions{Vectors: fromDocs(t, dim, originals)})
 		require.NoError(t, err)
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		require.Equal(t, string(c.by), s.Header().Build.PoolBy)
 		requireIndex(t, s, append(append(append([]vectors.Document(nil), want[:7]...), want[8:]...), want[7]))
 		page, _ := vectors.PageOf(docs[3].Payload)
@@ -83,8 +82,7 @@ func TestPagesArePooled(t *testing.T) {
 		require.NoError(t, ix.Close())
 		// What is built like it is pooled like it.
 		like := writing(t, path)
-		s, err = like.Snapshot()
-		require.NoError(t, err)
+		s = taken(t, like)
 		other := newPath(t)
 		build(t, other, dim, docs[:20], &BuildOptions{Like: s})
 		requireFile(t, other, want[:20])

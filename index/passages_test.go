@@ -297,8 +297,7 @@ func TestPassagesModel(t *testing.T) {
 				if set != nil || len(want) == 0 {
 					break
 				}
-				snap, err := ix.Snapshot()
-				require.NoError(t, err)
+				snap := taken(t, ix)
 				how := SplitBy(rapid.SampledFrom([]string{string(ByHash), string(ByRange), "cut"}).Draw(t, "how"))
 				var paths []string
 				if how == "cut" { // as splits by range once did
@@ -324,8 +323,7 @@ func TestPassagesModel(t *testing.T) {
 				}
 			}
 			if set == nil {
-				snap, err := ix.Snapshot()
-				require.NoError(t, err)
+				snap := taken(t, ix)
 				checkPassages(t, []*Snapshot{snap}, want, parents, cut)
 				require.NoError(t, snap.Verify(t.Context()))
 				require.NoError(t, snap.Close())
@@ -355,9 +353,7 @@ func TestPassagesRefused(t *testing.T) {
 	require.ErrorContains(t, err, `"a#1"`)
 	_, err = Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2})), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
-	ix, err := Open(t.Context(), path, &Options{Write: true})
-	require.NoError(t, err)
-	defer ix.Close()
+	ix := writing(t, path)
 	_, err = ix.Add(t.Context(), fromDocs(t, 4, bad), &AddOptions{Replace: true})
 	require.ErrorIs(t, err, vectors.ErrFormat)
 	for _, payload := range [][]byte{bad[0].Payload, spelt[0].Payload} {
@@ -373,8 +369,7 @@ func TestPassagesRefused(t *testing.T) {
 	require.ErrorContains(t, err, "c#7")
 	_, _, err = ix.SetPayload(t.Context(), map[string][]byte{"a#1": nil})
 	require.NoError(t, err)
-	snap, err := ix.Snapshot()
-	require.NoError(t, err)
+	snap := taken(t, ix)
 	defer snap.Close()
 	docs, err := snap.PassagesOf(t.Context(), []string{"a"})
 	require.NoError(t, err)
@@ -406,9 +401,7 @@ func TestPassagesApart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
-	ix, err := Open(t.Context(), path, &Options{Write: true})
-	require.NoError(t, err)
-	defer ix.Close()
+	ix := writing(t, path)
 	r, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 1})), &AddOptions{Replace: true, Apart: true})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0}, []int{r.Replaced, r.Deleted})
@@ -434,9 +427,7 @@ func TestAddDeletesPassages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	_, err := Build(t.Context(), path, source(passage("a", 0), passage("a", 1), passage("b", 0), vectors.Document{ID: "c", Tokens: tokens}), nil)
 	require.NoError(t, err)
-	ix, err := Open(t.Context(), path, &Options{Write: true})
-	require.NoError(t, err)
-	defer ix.Close()
+	ix := writing(t, path)
 	r, err := ix.Add(t.Context(), source(passage("b", 0), passage("b", 1)), &AddOptions{Replace: true, Delete: []string{"a", "b", "c", "none"}})
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Deleted)
@@ -460,8 +451,7 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		require.NoError(t, err)
 		ix, err := Open(t.Context(), path, nil)
 		require.NoError(t, err)
-		snap, err := ix.Snapshot()
-		require.NoError(t, err)
+		snap := taken(t, ix)
 		parts, err := Split(t.Context(), snap, filepath.Join(dir, "parts"), 3, ByHash, nil)
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(snap.Close(), ix.Close()))

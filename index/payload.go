@@ -11,6 +11,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -24,14 +25,15 @@ import (
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
-	return ix.updatePayload(ctx, where, set, nil)
+	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
-func (ix *Index) updatePayload(ctx context.Context, where *condition.Condition, set condition.Fields, log *entry) (updated int, err error) {
+// UpdatePayload is [Index.UpdatePayload].
+func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
 	if err := checkUpdate(set); err != nil {
 		return 0, err
 	}
-	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
+	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		if err := checkFields(ctx, []*Snapshot{snap}, where); err != nil {
 			return nil, err
 		}
@@ -99,11 +101,12 @@ func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 // passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
 // document are returned in missing, in order; they are no error.
 func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	return ix.setPayload(ctx, payloads, nil)
+	return Entry{ix: ix}.SetPayload(ctx, payloads)
 }
 
-func (ix *Index) setPayload(ctx context.Context, payloads map[string][]byte, log *entry) (updated int, missing []string, err error) {
-	err = ix.changePayload(ctx, log, func(snap *Snapshot) (map[uint32][]byte, error) {
+// SetPayload is [Index.SetPayload].
+func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
@@ -149,8 +152,8 @@ func checkPayload(id string, p []byte) error {
 
 // changePayload replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
-func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Snapshot) (map[uint32][]byte, error)) error {
-	c, err := ix.beginChange(ctx, log)
+func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) error {
+	c, err := e.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,31 +185,33 @@ func (ix *Index) changePayload(ctx context.Context, log *entry, choose func(*Sna
 				return err
 			}
 		}
-		return run.put(g)
+		return run.Put(g)
 	})
 	if err != nil {
 		return err
 	}
-	ix.payloads.add(state.PayloadUpdates, ordinals)
-	if ix.newPayloads != nil {
-		ix.newPayloads.AddMany(ordinals)
+	e.ix.payloads.add(state.PayloadUpdates, ordinals)
+	if e.ix.newPayloads != nil {
+		e.ix.newPayloads.AddMany(ordinals)
 	}
 	return nil
 }
 
 // deriveFields makes a run of the fields of new payloads, which takes in the last runs of
 // the state.
-func deriveFields(ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State) (run *fieldRun, absorbed []storage.FieldRun, err error) {
-	fields := newGatherer(DefaultMemory)
+func deriveFields(
+	ctx context.Context, snap *Snapshot, ordinals []uint32, payloads map[uint32][]byte, state *storage.State,
+) (run *metadata.Values, absorbed []storage.FieldRun, err error) {
+	fields := newBuilder(DefaultMemory)
 	for _, ordinal := range ordinals {
 		if err := fields.Add(ctx, ordinal, payloads[ordinal]); err != nil {
 			return nil, nil, err
 		}
 	}
-	if absorbed, err = absorbRuns(ctx, fields, snap, state); err != nil {
+	if absorbed, err = fields.Absorb(ctx, snap.view, liveDocs(snap.view), state); err != nil {
 		return nil, nil, err
 	}
-	run, err = endRun(fields, state)
+	run, err = fields.Run(state)
 	return run, absorbed, err
 }
 

@@ -13,12 +13,6 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// A change makes the picture of what it has committed before it returns, beside the
-// one that searches use, and then puts it in that one's place. What has not changed
-// is shared: the codec and what is made of it, chunks with their document tables,
-// postings. So the cost of a change's picture goes with the change, and nobody who
-// searches waits for it.
-
 // picture is what the snapshots taken between two changes share.
 type picture struct {
 	number   uint64 // of this process
@@ -50,20 +44,26 @@ func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
 		p.codec, p.scorer = older.codec, older.scorer
 		return p, nil
 	}
-	c, err := codec.New(*v.Codec())
-	if err != nil {
-		return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
+	var err error
+	if p.codec, err = quantizerOf(ix.Path(), v.Codec(), v.Cutoffs()); err != nil {
+		return nil, err
 	}
-	if cut := v.Cutoffs(); cut != nil {
-		if c, err = c.WithCutoffs(cut); err != nil {
-			return nil, &storage.CorruptError{Path: ix.Path(), What: "codec", Err: err}
-		}
-	}
-	p.codec = c
 	if p.scorer, err = ix.backend.Scorer(v.Codec()); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 	}
 	return p, nil
+}
+
+// quantizerOf is the codec of a file.
+func quantizerOf(path string, c *kernels.Codec, cutoffs []float32) (*codec.Quantizer, error) {
+	q, err := codec.New(*c)
+	if err == nil && cutoffs != nil {
+		q, err = q.WithCutoffs(cutoffs)
+	}
+	if err != nil {
+		return nil, &storage.CorruptError{Path: path, What: "codec", Err: err}
+	}
+	return q, nil
 }
 
 // hold takes the current picture, which is to be released. It is nil where none has

@@ -93,14 +93,7 @@ func stagedCodec(f *storage.File, c *checkpoint) (*codec.Quantizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := codec.New(*k)
-	if err == nil && cutoffs != nil {
-		q, err = q.WithCutoffs(cutoffs)
-	}
-	if err != nil {
-		return nil, &storage.CorruptError{Path: f.Path(), What: "codec", Err: err}
-	}
-	return q, nil
+	return quantizerOf(f.Path(), k, cutoffs)
 }
 
 // noteCheckpoint notes where the stager is, at the end of a chunk.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -187,8 +186,6 @@ func resumeChild() error {
 // works, so that it may be further than it has said, and done too.
 func TestResumeKilled(t *testing.T) {
 	tiny(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
 	dir := testenv.RAMDir(t)
 	whole := filepath.Join(dir, "whole")
 	build(t, whole, 8, resumeDocs(400), &BuildOptions{Seed: 3, Memory: 32 << 20})
@@ -202,21 +199,14 @@ func TestResumeKilled(t *testing.T) {
 		path := filepath.Join(dir, fmt.Sprint("x", round))
 		waits := round%2 == 0
 		for kill := 0; ; kill++ {
-			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), testenv.ChildVariable+"=resume", "PLAID_TEST_PATH="+path)
+			env := []string{"PLAID_TEST_PATH=" + path}
 			if kill > 0 { // the first need not know that it will be gone on with
-				cmd.Env = append(cmd.Env, "PLAID_TEST_RESUME=1")
+				env = append(env, "PLAID_TEST_RESUME=1")
 			}
 			if waits {
-				cmd.Env = append(cmd.Env, "PLAID_TEST_WAIT=1")
+				env = append(env, "PLAID_TEST_WAIT=1")
 			}
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
-			in, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			out, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
+			cmd, in, out, stderr := startChild(t, "resume", env...)
 			encoding := 0
 			for lines := bufio.NewScanner(out); lines.Scan(); {
 				if n, ok := strings.CutPrefix(lines.Text(), "done "); ok && n != "0" {

@@ -256,15 +256,13 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	}
 	stage := newStager(r.beside.file, gen, r.codec.K, storage.State{}, r.options.Memory)
 	e := r.encoder(stage)
-	if r.options.Progress != nil {
-		e.progress = func(done int64) { r.options.Progress(Progress{"encode", done, int64(st.LiveTokens), "tokens"}) }
-	}
+	e.progress, e.total = r.options.Progress, int64(st.LiveTokens)
 	if err := e.encodeAll(ctx, src, r.options.Memory); err != nil {
 		return err
 	}
-	committing(r.options.Progress)
+	tell(r.options.Progress, Progress{Stage: "commit"})
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
-		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.done), uint64(e.clamped)
+		s.Live, s.LiveTokens, s.Clamped = st.Live, uint64(e.Tokens), uint64(e.Clamped)
 		s.PayloadUpdates = st.PayloadUpdates
 		r.countEncoded(e)
 		stage.sets.Deleted = snap.Tombstones()
@@ -281,9 +279,9 @@ func (r *retraining) encoder(stage *stager) *encoder {
 }
 
 func (r *retraining) countEncoded(e *encoder) {
-	r.report.Clamped += e.clamped
-	r.sumSq += e.sumSq
-	r.tokens += e.done
+	r.report.Clamped += e.Clamped
+	r.sumSq += e.SumSq
+	r.tokens += e.Tokens
 	r.report.After = CodecReport{Nbits: r.codec.Nbits, Centroids: r.codec.K, RMSE: rmse(r.sumSq, r.tokens)}
 }
 
@@ -433,7 +431,7 @@ func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
 
 // followPayloads gives documents that the new file has the payloads that they have now.
 func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	return r.beside.changePayload(ctx, nil, func(snap *Snapshot) (map[uint32][]byte, error) {
+	return Entry{ix: r.beside}.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()

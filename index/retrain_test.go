@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -54,8 +53,7 @@ func (m *model) retrain(t *rapid.T) {
 			}
 		}
 	}
-	before, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	before := taken(t, m.ix)
 	defer func() { require.NoError(t, before.Close()) }()
 	r, err := m.ix.Retrain(context.Background(), o)
 	if tokens == 0 {
@@ -67,8 +65,7 @@ func (m *model) retrain(t *rapid.T) {
 	}
 	require.NoError(t, err)
 	require.Equal(t, len(m.docs), r.Docs)
-	after, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	after := taken(t, m.ix)
 	require.Greater(t, after.Generation(), before.Generation())
 	require.NotEqual(t, after.Lineage(), before.Lineage())
 	require.EqualValues(t, tokens/modelDim, after.Header().Build.Tokens)
@@ -114,9 +111,8 @@ func TestRetrainFollowsChanges(t *testing.T) {
 	build(t, path, dim, docs, &BuildOptions{Nbits: 8})
 	ix := writing(t, path)
 	require.NoError(t, ix.SetDefaults(&storage.Defaults{Classes: []storage.DefaultClass{{K: 10, Probes: 3}}}))
-	held, err := ix.Snapshot()
-	require.NoError(t, err)
-	_, _, err = ix.Delete(ctx, []string{"d0", "d59"})
+	held := taken(t, ix)
+	_, _, err := ix.Delete(ctx, []string{"d0", "d59"})
 	require.NoError(t, err)
 	added := corpus(90, 6, dim, 4)[60:]
 	replaced := corpus(20, 6, dim, 5)[10:] // d10 … d19
@@ -138,8 +134,7 @@ func TestRetrainFollowsChanges(t *testing.T) {
 	require.True(t, changed)
 	require.Equal(t, 39, r.Followed)
 	require.Equal(t, CodecReport{Nbits: 4, Centroids: r.After.Centroids, RMSE: r.After.RMSE}, r.After)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, s.Verify(ctx))
 	require.Equal(t, 4, s.Header().Nbits)
 	require.EqualValues(t, 100, s.State().Docs, "ordinals stay")
@@ -193,17 +188,13 @@ func TestRetrainFails(t *testing.T) {
 			ix := writing(t, path)
 			_, err := ix.Retrain(ctx, &x.o)
 			require.ErrorIs(t, err, x.want)
-			s, err := ix.Snapshot()
-			require.NoError(t, err)
+			s := taken(t, ix)
 			requireIndex(t, s, docs)
 			require.NoError(t, s.Close())
-			entries, err := os.ReadDir(filepath.Dir(path))
-			require.NoError(t, err)
-			require.Len(t, entries, 1)
+			requireFiles(t, filepath.Dir(path), 1)
 			_, err = ix.Retrain(ctx, &RetrainOptions{Vectors: fromDocs(t, dim, docs)})
 			require.NoError(t, err)
-			s, err = ix.Snapshot()
-			require.NoError(t, err)
+			s = taken(t, ix)
 			requireIndex(t, s, docs)
 			require.NoError(t, s.Close())
 		})
@@ -271,8 +262,7 @@ func TestRetrainFromALyingSource(t *testing.T) {
 	path := newPath(t)
 	build(t, path, dim, docs, &BuildOptions{Nbits: 8})
 	ix := writing(t, path)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	for _, pass := range []string{"training", "encoding"} {
 		for _, lying := range []*short{{src, 0, 0}, {src, 17, 0}, {src, 39, 0}, {src, 40, 1}} {
@@ -301,8 +291,7 @@ func TestRetrainFromALyingSource(t *testing.T) {
 
 func requireShown(t *testing.T, ix *Index, docs []vectors.Document) {
 	t.Helper()
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	requireIndex(t, s, docs)
 	require.NoError(t, s.Close())
 }

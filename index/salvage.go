@@ -190,9 +190,7 @@ func (s *salvage) survey(ctx context.Context) error {
 }
 
 func (s *salvage) tellProgress(stage string, done uint32) {
-	if s.Progress != nil {
-		s.Progress(Progress{stage, int64(done), int64(s.damaged.Docs()), "documents"})
-	}
+	tell(s.Progress, Progress{stage, int64(done), int64(s.damaged.Docs()), "documents"})
 }
 
 // wanted reports whether a document is to be copied; a place without an id was

@@ -20,7 +20,7 @@ import (
 // which of them.
 func flipIn(t *testing.T, data []byte, text string, offset int, where func(rest []byte) bool) {
 	t.Helper()
-	used := bytesInUse(t, data)
+	used := bytesInUse(data)
 	n := 0
 	for from := 0; ; {
 		i := bytes.Index(data[from:], []byte(text))

@@ -176,7 +176,7 @@ func (s *salvager) compare(t *testing.T, got, want []document, r *index.SalvageR
 
 func TestSalvageOfDamagedPages(t *testing.T) {
 	s := newSalvager(t, damageDocs())
-	damagedPages(s.sp.data, func(data []byte, what string) { s.try(t, data, what) })
+	damagedPages(s.sp.data, effort.Cases(2, 1), func(data []byte, what string) { s.try(t, data, what) })
 	t.Log(s)
 	require.Positive(t, s.complete)
 	require.Positive(t, s.partial)
@@ -189,7 +189,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		t.Skip("long, and of one goroutine")
 	}
 	s := newSalvager(t, damageDocs())
-	stride, one := effort.Cases(997, 193), effort.Cases(37, 13)
+	stride, one := effort.Cases(4001, 193), effort.Cases(97, 13)
 	run := func(name string, each func(try func(data []byte, what string))) {
 		*s = salvager{sp: s.sp, want: s.want, before: s.before, newest: s.newest, out: s.out, reasons: map[string]int{}}
 		each(func(data []byte, what string) { s.try(t, data, what) })
@@ -197,7 +197,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		require.Positive(t, s.complete, name)
 	}
 	run("flipped bits", func(try func(data []byte, what string)) {
-		used := bytesInUse(t, s.sp.data)
+		used := bytesInUse(s.sp.data)
 		for at := 0; at < len(s.sp.data); at += stride {
 			if used[at] {
 				data := slices.Clone(s.sp.data)
@@ -207,7 +207,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		}
 	})
 	run("sectors", func(try func(data []byte, what string)) {
-		for at := 0; at < len(s.sp.data); at += 512 {
+		for at := 0; at < len(s.sp.data); at += 512 * effort.Cases(7, 1) {
 			data := slices.Clone(s.sp.data)
 			clear(data[at : at+512])
 			try(data, fmt.Sprintf("sector at byte %d", at))
@@ -221,7 +221,7 @@ func TestSalvageOfOtherDamage(t *testing.T) {
 		})
 	})
 	run("cut", func(try func(data []byte, what string)) {
-		for at := len(s.sp.data) - 1; at > 0; at -= 1777 {
+		for at := len(s.sp.data) - 1; at > 0; at -= effort.Cases(6007, 1777) {
 			try(s.sp.data[:at], fmt.Sprintf("cut at byte %d", at))
 		}
 	})

@@ -120,9 +120,6 @@ func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field
 // Facet is how many documents have each value of a field.
 type Facet = metadata.Facet
 
-// FacetCount is how many documents have a value.
-type FacetCount = metadata.ValueCount
-
 // FacetOptions say what to count, and how much of it to return.
 type FacetOptions = metadata.FacetOptions
 
@@ -131,12 +128,6 @@ const (
 	DefaultFacetValues = metadata.DefaultFacetValues
 	DefaultFacetMemory = metadata.DefaultFacetMemory
 )
-
-// NewFacetCounter adds up facets of one field that were counted in several places, with all
-// their values.
-func NewFacetCounter(f condition.Field, o *FacetOptions) *metadata.Counter {
-	return metadata.NewCounter(f, o)
-}
 
 // ErrTooManyValues: the distinct values of a field do not fit in the memory for them.
 var ErrTooManyValues = metadata.ErrTooManyValues

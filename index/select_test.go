@@ -3,9 +3,11 @@ package index
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +34,9 @@ func drawPayload(t *rapid.T) []byte {
 		return nil
 	case 1:
 		return []byte("no object")
+	case 2: // over pages
+		text := strings.Repeat("x", rapid.IntRange(0, 400).Draw(t, "length"))
+		return fmt.Appendf(nil, `{"a": %d, "text": %q}`, rapid.IntRange(0, 4).Draw(t, "a"), text)
 	}
 	fields := map[string]json.RawMessage{}
 	for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "B", "c"}), 0, 4).Draw(t, "keys") {
@@ -103,8 +108,7 @@ func (m *model) matches(t tb, s *Snapshot, c *condition.Condition) (ids []string
 
 // selects checks that conditions select what they are true of.
 func (m *model) selects(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	for range 3 {
 		c := drawCondition(t)
@@ -160,8 +164,7 @@ func (m *model) setPayload(t *rapid.T) {
 
 // updateWhere sets a field where a condition is true.
 func (m *model) updateWhere(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	c := drawCondition(t)
 	set := condition.Fields{rapid.SampledFrom([]string{"a", "b", "C"}).Draw(t, "set"): json.RawMessage(rapid.SampledFrom(fieldValues).Draw(t, "to"))}
@@ -170,9 +173,8 @@ func (m *model) updateWhere(t *rapid.T) {
 	var fault error
 	for _, id := range ids {
 		d := &docs[m.find(id)]
-		if d.Payload, err = set.Merge(d.Payload); err != nil {
-			fault = err
-		}
+		merged, err := set.Merge(d.Payload)
+		d.Payload, fault = merged, errors.Join(fault, err)
 	}
 	n, err := m.ix.UpdatePayload(context.Background(), c, set)
 	switch {
@@ -189,8 +191,7 @@ func (m *model) updateWhere(t *rapid.T) {
 
 // deleteWhere deletes what a condition is true of.
 func (m *model) deleteWhere(t *rapid.T) {
-	s, err := m.ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, m.ix)
 	defer s.Close()
 	c := drawCondition(t)
 	ids, ok := m.matches(t, s, c)
@@ -245,8 +246,7 @@ func TestPayloadChangesThatAreRefused(t *testing.T) {
 }
 
 func digestOfIndex(t tb, ix *Index) string {
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	defer s.Close()
 	return snapshotDigest(t, s)
 }

@@ -258,20 +258,7 @@ func (p *picked) Rows(i int) int  { return p.Source.Rows(p.docs[i]) }
 func (p *picked) ID(i int) string { return p.Source.ID(p.docs[i]) }
 func (p *picked) Close() error    { return nil }
 
-// Docs reads runs of neighbours at once.
+// Docs implements [vectors.Source].
 func (p *picked) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return func(yield func(vectors.Document, error) bool) {
-		for docs := p.docs[from:to]; len(docs) > 0; {
-			n := 1
-			for n < len(docs) && docs[n] == docs[n-1]+1 {
-				n++
-			}
-			for d, err := range p.Source.Docs(ctx, docs[0], docs[0]+n) {
-				if !yield(d, err) || err != nil {
-					return
-				}
-			}
-			docs = docs[n:]
-		}
-	}
+	return pick(ctx, p.Source, p.docs[from:to])
 }

@@ -194,8 +194,7 @@ func TestSetPayloads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{2, []string{"nobody"}}, []any{n, missing})
 	for i, ix := range set.Files() {
-		snap, err := ix.Snapshot()
-		require.NoError(t, err)
+		snap := taken(t, ix)
 		require.NoError(t, snap.Verify(ctx))
 		found, err := snap.Select(ctx, where(t, "checked = 1"))
 		require.NoError(t, err)

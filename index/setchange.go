@@ -126,7 +126,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		}
 		changes[i] = func(ix *Index) error {
 			if len(to[i]) == 0 {
-				n, _, err := ix.deleteIDs(ctx, extra[i], !o.Apart, nil)
+				n, _, err := Entry{ix: ix}.deleteIDs(ctx, extra[i], !o.Apart)
 				r.Files[i].Deleted = n
 				return err
 			}
@@ -427,7 +427,7 @@ func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			return ix.changePayload(ctx, nil, func(now *Snapshot) (_ map[uint32][]byte, err error) {
+			return Entry{ix: ix}.changePayload(ctx, func(now *Snapshot) (_ map[uint32][]byte, err error) {
 				if now.Version() != p.Version() { // the file was changed, and not through the set
 					if payloads, err = now.merged(ctx, where, set); err != nil {
 						return nil, err

@@ -2,11 +2,8 @@ package index
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -14,7 +11,6 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Warming up reads everything: whatever is damaged is found, and nothing else happens.
@@ -44,8 +40,7 @@ func TestWarm(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		if warm := s.Warm(ctx, 1, nil); warm != nil {
 			require.ErrorIs(t, warm, storage.ErrCorrupt)
 			require.Error(t, s.Verify(ctx))
@@ -80,8 +75,7 @@ func TestClose(t *testing.T) {
 	build(t, path, 8, docs, nil)
 	ix, err := Open(context.Background(), path, &Options{Write: true})
 	require.NoError(t, err)
-	s, err := ix.Snapshot()
-	require.NoError(t, err)
+	s := taken(t, ix)
 	require.NoError(t, ix.Close())
 	require.NoError(t, ix.Close())
 	requireIndex(t, s, docs) // still there
@@ -99,47 +93,6 @@ func TestClose(t *testing.T) {
 	requireFile(t, path, docs)
 }
 
-// Snapshots are taken, read and closed while the index changes under them.
-func TestReadersBesideTheWriter(t *testing.T) {
-	small(t)
-	path := newPath(t)
-	docs := corpus(10, 6, 8, 1)
-	build(t, path, 8, docs, nil)
-	ix := writing(t, path)
-	more := corpus(40, 6, 8, 2)[10:]
-	docs = append(docs, more...)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				s, err := ix.Snapshot()
-				if err == nil {
-					// The first documents are always there, the others come one by one.
-					err = errors.Join(differs(s, docs[:s.Len()]), s.Verify(context.Background()), s.Close())
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for i, d := range more {
-		add(t, ix, 8, d)
-		if i%10 == 9 {
-			require.NoError(t, ix.Compact(context.Background(), nil))
-		}
-	}
-	close(stop)
-	wg.Wait()
-}
-
 // What was changed in other steps has the same contents, and what differs in one document
 // differs in its part alone.
 func TestContents(t *testing.T) {
@@ -153,8 +106,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	contents := func(ix *Index) *Contents {
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		defer s.Close()
 		c, err := s.Contents(ctx, parts)
 		require.NoError(t, err)
@@ -229,57 +181,9 @@ func TestContents(t *testing.T) {
 		part := Place(id, parts)
 		require.Equal(t, []int{part}, differing(before, after), name)
 		require.NotEqual(t, before.Digest(), after.Digest())
-		s, err := ix.Snapshot()
-		require.NoError(t, err)
+		s := taken(t, ix)
 		_, err = s.Contents(ctx, 0)
 		require.ErrorIs(t, err, ErrOption)
 		require.NoError(t, s.Close())
 	}
-}
-
-// Reads of payloads and look-ups of ids by as many goroutines as -cpu says: they wait
-// for nothing of each other.
-//
-//	go test ./index -run xxx -bench BenchmarkReads -cpu 1,2
-func BenchmarkReads(b *testing.B) {
-	const docs = 100_000
-	src := &fakeSource{dim: 4, docs: make([]vectors.Document, docs)}
-	for i := range src.docs {
-		src.docs[i] = vectors.Document{
-			ID: fmt.Sprint("document ", i), Tokens: []float32{1, float32(i % 7), 0, 1}, Payload: fmt.Appendf(nil, `{"n":%d}`, i),
-		}
-	}
-	path := filepath.Join(b.TempDir(), "reads.plaid")
-	_, err := Build(b.Context(), path, src, &BuildOptions{Nbits: 1, Centroids: 2, SampleDocs: 10, Iterations: 1})
-	require.NoError(b, err)
-	ix, err := Open(b.Context(), path, nil)
-	require.NoError(b, err)
-	defer ix.Close()
-	s, err := ix.Snapshot()
-	require.NoError(b, err)
-	defer s.Close()
-	var readers atomic.Uint32
-	each := func(b *testing.B, read func(ordinal uint32) error) {
-		b.RunParallel(func(pb *testing.PB) {
-			ordinal := readers.Add(1) * 7919
-			for pb.Next() {
-				if err := read(ordinal % docs); err != nil {
-					b.Error(err)
-				}
-				ordinal += 7907
-			}
-		})
-	}
-	b.Run("payload", func(b *testing.B) {
-		each(b, func(ordinal uint32) error { return second(s.Payload(ordinal)) })
-	})
-	b.Run("id", func(b *testing.B) {
-		each(b, func(ordinal uint32) error {
-			_, ok, err := s.Ordinal(src.docs[ordinal].ID)
-			if !ok {
-				return ErrNotFound
-			}
-			return err
-		})
-	})
 }

@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -28,7 +29,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-var soakTime = flag.Duration("soak", 0, "how long TestSoak works; a few seconds without")
+var soakChanges = flag.Int("soak", 0, "how many changes each writer of TestSoak makes; some dozens without")
 
 const (
 	soakDim     = 8
@@ -284,8 +285,23 @@ func maxSim(query, doc []float32) float64 {
 	return sum
 }
 
-// hold keeps a snapshot for a while, over changes and compactions.
-func (s *soak) hold(ctx context.Context, span time.Duration) error {
+// changes counts those of all writers.
+func (s *soak) changes() (n int) {
+	for _, w := range s.writers {
+		n += int(w.acked.Load())
+	}
+	return n
+}
+
+// after waits until there are so many changes, or the soak ends.
+func (s *soak) after(changes int) {
+	for s.changes() < changes && !s.stop.Load() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// hold keeps a snapshot while so many changes are made, over compactions too.
+func (s *soak) hold(ctx context.Context, changes int) error {
 	snap, err := s.ix.Snapshot()
 	if err != nil {
 		return err
@@ -295,9 +311,7 @@ func (s *soak) hold(ctx context.Context, span time.Duration) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(span); time.Now().Before(end) && !s.stop.Load(); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.after(s.changes() + changes)
 	after, err := s.content(snap)
 	if err == nil && before != after {
 		err = errors.New("other documents than before")
@@ -308,15 +322,22 @@ func (s *soak) hold(ctx context.Context, span time.Duration) error {
 	return err
 }
 
-// backUp makes a copy of the index as it is, or brings the last one up to date,
-// and checks it like a snapshot.
+// backUp makes a copy of the index as it is, to a file or a stream, or brings the last one
+// up to date, and checks it like a snapshot.
 func (s *soak) backUp(ctx context.Context, rng *rand.Rand) error {
 	path := s.ix.Path() + ".copy"
 	var from, to [soakWriters]int64
 	for i, w := range s.writers {
 		from[i] = w.acked.Load()
 	}
-	if _, err := s.ix.BackupTo(ctx, path, &index.BackupOptions{Incremental: rng.IntN(3) > 0}); err != nil {
+	o := &index.BackupOptions{Incremental: rng.IntN(3) > 0, Check: index.Checks(rng.IntN(3))}
+	if rng.IntN(4) == 0 {
+		var stream bytes.Buffer
+		_, err := s.ix.Backup(ctx, &stream, o)
+		if err = errors.Join(err, os.WriteFile(path, stream.Bytes(), 0o600)); err != nil {
+			return err
+		}
+	} else if _, err := s.ix.BackupTo(ctx, path, o); err != nil {
 		return err
 	}
 	for i, w := range s.writers {
@@ -335,17 +356,11 @@ func (s *soak) backUp(ctx context.Context, rng *rand.Rand) error {
 	return err
 }
 
-// Writers, readers, held snapshots, backups and compaction at the same time, for as long
-// as -soak says: what is read is right throughout, and neither memory nor
+// Writers, readers, held snapshots, backups and compaction at the same time, for as many
+// changes as -soak says: what is read is right throughout, and neither memory nor
 // goroutines nor descriptors nor the file grow.
 func TestSoak(t *testing.T) {
-	span := *soakTime
-	if span == 0 {
-		span = 4 * time.Second
-		if !effort.Long() {
-			span = 1500 * time.Millisecond
-		}
-	}
+	each := cmp.Or(*soakChanges, effort.Cases(40, 400))
 	ctx := context.Background()
 	s := &soak{t: t, seed: maphash.MakeSeed()}
 	path := filepath.Join(testenv.RAMDir(t), "soak.plaid")
@@ -376,37 +391,41 @@ func TestSoak(t *testing.T) {
 	defer func() { require.NoError(t, s.engine.Close()) }()
 
 	var wg sync.WaitGroup
-	work := func(pause time.Duration, seed uint64, step func(rng *rand.Rand) error) {
+	work := func(seed uint64, step func(rng *rand.Rand) error) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, 8))
-			for !s.stop.Load() {
+			for once := true; once || !s.stop.Load(); once = false {
 				s.gate.RLock()
 				err := step(rng)
 				s.gate.RUnlock()
 				if err != nil {
 					s.fail("%v", err)
 				}
-				for end := time.Now().Add(pause); time.Now().Before(end) && !s.stop.Load(); {
-					time.Sleep(min(pause, 10*time.Millisecond))
-				}
+				time.Sleep(2 * time.Millisecond) // for the others
 			}
 		})
 	}
 	for i, w := range s.writers {
-		work(10*time.Millisecond, uint64(i), func(rng *rand.Rand) error { return s.write(ctx, w, rng) })
+		work(uint64(i), func(rng *rand.Rand) error {
+			if int(w.acked.Load()) == each {
+				return nil
+			}
+			return s.write(ctx, w, rng)
+		})
 	}
 	for i := range soakReaders {
-		work(2*time.Millisecond, 100+uint64(i), func(rng *rand.Rand) error { return s.check(ctx, rng) })
+		work(100+uint64(i), func(rng *rand.Rand) error { return s.check(ctx, rng) })
 	}
-	work(span/20, 200, func(rng *rand.Rand) error { return s.backUp(ctx, rng) })
+	work(200, func(rng *rand.Rand) error { return s.backUp(ctx, rng) })
+	total := soakWriters * each
 	wg.Go(func() {
 		for !s.stop.Load() {
-			if err := s.hold(ctx, min(span/5, time.Minute)); err != nil {
+			if err := s.hold(ctx, total/5); err != nil {
 				s.fail("held snapshot: %v", err)
 			}
 		}
 	})
-	s.steward(ctx, span)
+	s.steward(ctx, total)
 	s.stop.Store(true)
 	wg.Wait()
 	if s.failed.Load() {
@@ -416,15 +435,12 @@ func TestSoak(t *testing.T) {
 }
 
 // steward compacts and measures now and then, the last time at the end.
-func (s *soak) steward(ctx context.Context, span time.Duration) {
-	begin := time.Now()
-	rounds := int(min(max(span/(10*time.Second), 5), 60))
+func (s *soak) steward(ctx context.Context, total int) {
+	rounds := min(max(total/600, 5), 60)
 	var base use
 	most := uint64(0) // pages held at a time
 	for round := 1; round <= rounds && !s.stop.Load(); round++ {
-		for time.Since(begin) < span*time.Duration(round)/time.Duration(rounds) && !s.stop.Load() {
-			time.Sleep(5 * time.Millisecond)
-		}
+		s.after(total * round / rounds)
 		s.gate.Lock() // the holder goes on
 		u := s.measure()
 		// After a compaction the holder keeps the file before it, with its list of pages.
@@ -441,8 +457,8 @@ func (s *soak) steward(ctx context.Context, span time.Duration) {
 		if err := errors.Join(err, cerr); err != nil {
 			s.fail("round %d: %v", round, err)
 		}
-		s.t.Logf("%6.1f s: heap %.2f MiB, %d pages held, %d goroutines, %d descriptors, %d ordinals, %d checks, file %d KiB",
-			time.Since(begin).Seconds(), float64(u.heap)/(1<<20), u.pending, u.goroutines, u.descriptors, u.ordinals, s.checks.Load(), size>>10)
+		s.t.Logf("%d changes: heap %.2f MiB, %d pages held, %d goroutines, %d descriptors, %d ordinals, %d checks, file %d KiB",
+			s.changes(), float64(u.heap)/(1<<20), u.pending, u.goroutines, u.descriptors, u.ordinals, s.checks.Load(), size>>10)
 	}
 }
 
@@ -457,15 +473,14 @@ func (s *soak) finish(ctx context.Context, path string) {
 	require.NoError(t, err)
 	require.Equal(t, 1, in.Pages.Views, "a view is left open")
 	require.NoError(t, s.ix.Close())
-	changes, added, deleted := int64(0), int64(0), int64(0)
+	added, deleted := int64(0), int64(0)
 	for _, w := range s.writers {
-		changes += w.acked.Load()
 		added += w.added
 		deleted += w.deleted
 	}
 	t.Logf("%d changes (%d documents added or replaced, %d deleted), %d snapshots checked and searched, %d backups; %d documents in %d KiB, %.2f of their content",
-		changes, added, deleted, s.checks.Load(), s.backups.Load(), in.Docs, size>>10, float64(size)/float64(in.Sizes.Total()))
-	require.Positive(t, changes)
+		s.changes(), added, deleted, s.checks.Load(), s.backups.Load(), in.Docs, size>>10, float64(size)/float64(in.Sizes.Total()))
+	require.Positive(t, s.changes())
 	require.Positive(t, s.checks.Load())
 	require.Positive(t, s.backups.Load())
 	s.ix, err = index.Open(context.Background(), path, nil)

@@ -52,7 +52,7 @@ type stager struct {
 	segment  storage.Segment
 	postings *postings
 
-	fields *metadata.Gatherer
+	fields *metadata.Builder
 	before *Snapshot       // what the documents are added to; nil: nothing
 	sets   storage.DocSets // of the documents before, and of those that are staged
 
@@ -76,7 +76,7 @@ func newStager(f *storage.File, gen uint64, centroids int, state storage.State, 
 		file: f, generation: gen, codeBytes: storage.CodeBytes(centroids),
 		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
 		writeBytes:   stageBytes * int(min(max(memory/(256<<20), 1), 4)),
-		state:        state, postings: newPostings(centroids), fields: newGatherer(memory),
+		state:        state, postings: newPostings(centroids), fields: newBuilder(memory),
 		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New()},
 	}
 	s.beginSegment()
@@ -229,18 +229,18 @@ func (s *stager) endFields() error {
 	if s.fields.Empty() {
 		return nil
 	}
-	run, err := endRun(s.fields, &s.state)
+	run, err := s.fields.Run(&s.state)
 	if err != nil {
 		return err
 	}
-	s.enqueue(run.Bytes, run.put)
+	s.enqueue(run.Bytes, run.Put)
 	return nil
 }
 
 // mergeFields writes the last run, with those that it takes in.
 func (s *stager) mergeFields(ctx context.Context) error {
 	if s.before != nil && !s.fields.Empty() && s.state.NextFieldRun == s.before.State().NextFieldRun {
-		old, err := absorbRuns(ctx, s.fields, s.before, &s.state)
+		old, err := s.fields.Absorb(ctx, s.before.view, liveDocs(s.before.view), &s.state)
 		if err != nil {
 			return err
 		}

@@ -165,9 +165,7 @@ func readSample(ctx context.Context, src vectors.Source, picked *sample, o Build
 			return nil, err
 		}
 		vecs = append(vecs, tokens...)
-		if o.Progress != nil {
-			o.Progress(Progress{"sample", int64(len(vecs) / dim), picked.tokens, "tokens"})
-		}
+		tell(o.Progress, Progress{"sample", int64(len(vecs) / dim), picked.tokens, "tokens"})
 	}
 	if !o.Unnormalized {
 		codec.NormalizeWide(vecs, dim, o.Threads)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
@@ -188,29 +187,28 @@ func fillTestIndex(f *File) error {
 	})
 }
 
-// putTestRun derives the fields of the payloads.
+// testFields are the values of the run that package metadata makes of the payloads of
+// testDocs: their field text, with the documents of each value.
+var testFields = map[string]string{
+	"r":     "\x16\x00\x00\x00:0\x00\x00\x01\x00\x00\x00\x00\x00\x02\x00\x10\x00\x00\x00\x00\x00\x01\x00\x02\x00\x01\x00\x00\x00\x04\x00\x00\x00text\b\x00\x00\x00:0\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+	"ftext": "\x14\x00\x00\x00:0\x00\x00\x01\x00\x00\x00\x00\x00\x01\x00\x10\x00\x00\x00\x00\x00\x02\x00\b\x00\x00\x00:0\x00\x00\x00\x00\x00\x00\x14\x00\x00\x00:0\x00\x00\x01\x00\x00\x00\x00\x00\x01\x00\x10\x00\x00\x00\x00\x00\x02\x00\x01\x00\x00\x00\x03\x05first\x03\x05third\x01.\x00\x00\x00\x14\x00\x00\x00:0\x00\x00\x01\x00\x00\x00\x00\x00\x01\x00\x10\x00\x00\x00\x00\x00\x02\x00\x02\x00\x00\x00\x03\x05first\x03\x05third\x00\x00\x01\x00",
+}
+
+// putTestRun puts the run of the payloads.
 func putTestRun(g *Generation) error {
-	var b metadata.Builder
-	for i, d := range testDocs {
-		if err := b.Add(context.Background(), uint32(i), []byte(d.payload)); err != nil {
-			return err
-		}
-	}
 	if err := g.NewFieldRun(0); err != nil {
 		return err
+	}
+	for key, value := range testFields {
+		if err := g.PutField(0, []byte(key), []byte(value)); err != nil {
+			return err
+		}
 	}
 	s, err := g.State()
 	if err != nil {
 		return err
 	}
-	run := FieldRun{Docs: uint32(len(testDocs))}
-	err = b.Write(func(key, value []byte) error {
-		run.Values++
-		return g.PutField(0, key, value)
-	})
-	if err != nil {
-		return err
-	}
+	run := FieldRun{Docs: uint32(len(testDocs)), Values: len(testFields)}
 	s.FieldRuns, s.NextFieldRun = []FieldRun{run}, 1
 	return g.PutState(s)
 }

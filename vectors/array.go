@@ -39,6 +39,25 @@ type Array struct {
 	owner // of what r reads, or of nothing
 }
 
+// NewRaw returns an array whose elements follow one another in r, from element first on; r
+// has size bytes. dtype is spelt as in Array, and name stands for the path in errors.
+func NewRaw(r io.ReaderAt, size int64, name, dtype string, first int64, shape []int) (*Array, error) {
+	a := &Array{Shape: shape, path: name, kind: kindBF16, r: r}
+	if dtype != kindBF16.dtype(false) {
+		var err error
+		if a.kind, a.big, err = parseDtype(dtype); err != nil {
+			return nil, faultf(name, ErrFormat, "%v", err)
+		}
+	}
+	a.Dtype = a.kind.dtype(a.big)
+	var ok bool
+	if a.n, ok = elements(shape, a.kind.size()); !ok || first < 0 || first > size/int64(a.kind.size())-int64(a.n) {
+		return nil, faultf(name, ErrFormat, "%d bytes have no %s %s from element %d on", size, a.Dtype, shapeString(shape), first)
+	}
+	a.off = first * int64(a.kind.size())
+	return a, nil
+}
+
 // Len is the number of elements.
 func (a *Array) Len() int { return a.n }
 

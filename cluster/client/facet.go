@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -42,7 +43,7 @@ func (f *Client) Facet(ctx context.Context, field condition.Field, s collection.
 	if err := f.knownFields(ctx, s.Where, field, o.Lenient); err != nil {
 		return nil, err
 	}
-	counter := index.NewFacetCounter(field, &o)
+	counter := metadata.NewCounter(field, &o)
 	var mu sync.Mutex
 	err = f.each(m, func(shard int) error {
 		for _, l := range looks[shard] {
@@ -91,7 +92,7 @@ func facetOf(found *wire.FacetFound, first bool) *index.Facet {
 		page.Docs, page.Missing, page.Null = found.Docs, found.Missing, found.Null
 	}
 	for i := range found.Values {
-		page.Values = append(page.Values, index.FacetCount{Value: found.Values[i].Literal(), Docs: found.Values[i].Docs})
+		page.Values = append(page.Values, metadata.ValueCount{Value: found.Values[i].Literal(), Docs: found.Values[i].Docs})
 	}
 	return page
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/wire"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
@@ -55,7 +56,7 @@ func facet(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Foun
 	}
 	f.Facet = &wire.FacetFound{Docs: all.Docs, Missing: all.Missing, Null: all.Null}
 	values := all.Values
-	slices.SortFunc(values, func(a, b index.FacetCount) int { return a.Value.Compare(b.Value) })
+	slices.SortFunc(values, func(a, b metadata.ValueCount) int { return a.Value.Compare(b.Value) })
 	if l.Facet.After != nil {
 		last := l.Facet.After.Literal()
 		values = values[sort.Search(len(values), func(i int) bool { return values[i].Value.Compare(last) > 0 }):]

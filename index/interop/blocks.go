@@ -53,9 +53,6 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 	if c.rows == 0 {
 		return true, nil
 	}
-	if s.index.closed.Load() {
-		return false, ErrClosed
-	}
 	codes, err := s.index.folder.openArray(c.codes)
 	if err != nil {
 		return false, err
@@ -65,7 +62,7 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 	if err := s.index.checkCodes(c, codes, false); err != nil {
 		return false, err
 	}
-	var residuals array
+	var residuals array // without residuals none
 	if s.residuals {
 		if residuals, err = s.index.folder.openArray(c.residuals); err != nil {
 			return false, err
@@ -78,9 +75,6 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 	for at := 0; at < c.rows; {
 		if err := ctx.Err(); err != nil {
 			return false, err
-		}
-		if s.index.closed.Load() {
-			return false, ErrClosed
 		}
 		n := min(s.max, c.rows-at)
 		b, err := s.readBlock(c, codes, residuals, at, n)
@@ -110,7 +104,7 @@ func (s *blockStream) readBlock(c chunk, codes, residuals array, at, n int) (Blo
 		}
 		b.Codes[i] = uint32(v)
 	}
-	if residuals == nil {
+	if !s.residuals {
 		return b, nil
 	}
 	row := s.index.RowBytes()
@@ -125,22 +119,14 @@ func (s *blockStream) readBlock(c chunk, codes, residuals array, at, n int) (Blo
 	return b, nil
 }
 
-// repackTable turns a residual byte of the ColBERT order into plaid's and back.
+// repack converts residual bytes in place, from the order of ColBERT to plaid's and back.
 //
 // ColBERT emits the n bits of each bucket least significant first and fills
 // bytes from the most significant bit, so bit t of dimension d is at bit
 // 7−((d·n+t) mod 8) of its byte; plaid has it at bit (d·n+t) mod 8. Whatever n
 // (a divisor of 8) is, that is the reversal of the byte, its own inverse.
-var repackTable = func() (t [256]byte) {
-	for i := range t {
-		t[i] = bits.Reverse8(uint8(i))
-	}
-	return t
-}()
-
-// repack converts residual bytes in place, in either direction.
 func repack(b []byte) {
 	for i, v := range b {
-		b[i] = repackTable[v]
+		b[i] = bits.Reverse8(v)
 	}
 }

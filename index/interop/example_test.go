@@ -42,7 +42,6 @@ func ExampleCreate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer x.Close()
 	fmt.Println(x.Engine, len(x.DocLens), "documents,", x.Tokens, "tokens,", x.K, "centroids")
 	for b, err := range x.Blocks(context.Background(), 100) {
 		if err != nil {

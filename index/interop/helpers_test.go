@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,7 +155,7 @@ type tensorSpec struct {
 	data  []byte
 }
 
-// archive zips entries as torch does, or deflated.
+// archive zips entries; torch stores them.
 func archive(t require.TestingT, method uint16, entries map[string][]byte) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -169,14 +170,14 @@ func archive(t require.TestingT, method uint16, entries map[string][]byte) []byt
 }
 
 // torchFile makes a .pt file.
-func torchFile(t require.TestingT, method uint16, tensors ...tensorSpec) []byte {
+func torchFile(t require.TestingT, tensors ...tensorSpec) []byte {
 	entries := map[string][]byte{
 		"any name/data.pkl": pickled(tensors...), "any name/byteorder": []byte("little"), "any name/version": []byte("3\n"),
 	}
 	for i, s := range tensors {
 		entries[fmt.Sprintf("any name/data/%d", i)] = s.data
 	}
-	return archive(t, method, entries)
+	return archive(t, zip.Store, entries)
 }
 
 // fixture is a small index by hand: 4 centroids, 8 dimensions, 2 bits.
@@ -214,7 +215,7 @@ func (f fixture) want() collected {
 			c.codes = append(c.codes, uint32(v))
 		}
 		for _, v := range f.residuals[i] {
-			c.residuals = append(c.residuals, repackTable[v])
+			c.residuals = append(c.residuals, bits.Reverse8(v))
 		}
 	}
 	return c
@@ -307,11 +308,11 @@ func (f fixture) merge(out memoryFiles) {
 }
 
 // colbert is the fixture as the reference implementation writes it.
-func (f fixture) colbert(t require.TestingT, method uint16) memoryFiles {
+func (f fixture) colbert(t require.TestingT) memoryFiles {
 	out := memoryFiles{
-		"centroids.pt":    torchFile(t, method, tensorSpec{"HalfStorage", []int{4, 8}, raw("<f2", f.centroids)}),
-		"avg_residual.pt": torchFile(t, method, tensorSpec{"HalfStorage", []int{}, raw("<f2", []float32{.5})}),
-		"buckets.pt": torchFile(t, method,
+		"centroids.pt":    torchFile(t, tensorSpec{"HalfStorage", []int{4, 8}, raw("<f2", f.centroids)}),
+		"avg_residual.pt": torchFile(t, tensorSpec{"HalfStorage", []int{}, raw("<f2", []float32{.5})}),
+		"buckets.pt": torchFile(t,
 			tensorSpec{"FloatStorage", []int{3}, raw("<f4", f.cutoffs)}, tensorSpec{"HalfStorage", []int{4}, raw("<f2", f.weights)}),
 	}
 	tokens := 0
@@ -319,11 +320,11 @@ func (f fixture) colbert(t require.TestingT, method uint16) memoryFiles {
 		n := len(f.codes[i])
 		tokens += n
 		out.json(fmt.Sprintf("doclens.%d.json", i), f.lens[i])
-		out[fmt.Sprintf("%d.codes.pt", i)] = torchFile(t, method, tensorSpec{"IntStorage", []int{n}, raw("<i4", f.codes[i])})
-		out[fmt.Sprintf("%d.residuals.pt", i)] = torchFile(t, method, tensorSpec{"ByteStorage", []int{n, 2}, f.residuals[i]})
+		out[fmt.Sprintf("%d.codes.pt", i)] = torchFile(t, tensorSpec{"IntStorage", []int{n}, raw("<i4", f.codes[i])})
+		out[fmt.Sprintf("%d.residuals.pt", i)] = torchFile(t, tensorSpec{"ByteStorage", []int{n, 2}, f.residuals[i]})
 	}
 	items, lengths := f.lists()
-	out["ivf.pid.pt"] = torchFile(t, method,
+	out["ivf.pid.pt"] = torchFile(t,
 		tensorSpec{"IntStorage", []int{len(items)}, raw("<i4", items)}, tensorSpec{"LongStorage", []int{4}, raw("<i8", lengths)})
 	out.json("metadata.json", map[string]any{
 		"config": map[string]any{"nbits": 2, "dim": 8}, "num_chunks": len(f.lens), "num_partitions": 4, "num_embeddings": tokens,

@@ -6,7 +6,6 @@ package interop
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 )
 
 // Errors; test with errors.Is.
@@ -19,9 +18,7 @@ var (
 	ErrUnsupported = errors.New("unsupported index")
 	// ErrChanged: files changed while they were read.
 	ErrChanged = errors.New("index folder changed while it was read")
-	// ErrNoIVF: the folder has no inverted lists to verify.
-	ErrNoIVF = errors.New("index folder has no inverted lists")
-	// ErrClosed: an Index or Writer is used after Close.
+	// ErrClosed: a Writer is used after Close.
 	ErrClosed = errors.New("already closed")
 )
 
@@ -33,9 +30,9 @@ const (
 	EngineNPY       = "npy"
 )
 
-// Index is an opened index folder. It holds the centroids, the codebook and
-// the document lengths; codes and residuals stay on disk until [Index.Blocks]
-// streams them. Its methods may be called from several goroutines.
+// Index is an index folder that [Open] has looked at. It holds the centroids, the codebook
+// and the document lengths, and no open files; codes and residuals stay on disk until
+// [Index.Blocks] streams them. Its methods may be called from several goroutines.
 type Index struct {
 	Engine string // "colbert", "fast-plaid", "next-plaid" or "npy"
 	Dir    string
@@ -56,27 +53,16 @@ type Index struct {
 
 	folder *folder
 	parts  parts
-	closed atomic.Bool
 }
 
 // RowBytes is the number of residual bytes a token.
 func (x *Index) RowBytes() int { return x.Dim * x.Nbits / 8 }
-
-// Close ends the use of the index; streams that run afterwards end with
-// [ErrClosed]. It may be called twice.
-func (x *Index) Close() error {
-	x.closed.Store(true)
-	return nil
-}
 
 // Unchanged stats every file that was read since [Open] once more and returns
 // an error of [ErrChanged] that names the first one whose size, modification
 // time or identity is another. No lock of the other engines protects a reader,
 // so call it after the last block, before trusting what was read.
 func (x *Index) Unchanged() error { return x.folder.unchanged() }
-
-// HasIVF says whether the folder has inverted lists ([Index.VerifyIVF]).
-func (x *Index) HasIVF() bool { return x.parts.ivf.file != "" }
 
 func (x *Index) warnf(format string, args ...any) {
 	x.Warnings = append(x.Warnings, fmt.Sprintf(format, args...))

@@ -35,7 +35,6 @@ func (x *Index) openColBERT() error {
 		centroids: arrayRef{file: "centroids.pt"},
 		cutoffs:   arrayRef{file: "buckets.pt", item: 0, items: 2},
 		weights:   arrayRef{file: "buckets.pt", item: 1, items: 2},
-		average:   arrayRef{file: "avg_residual.pt"},
 	}
 	if err := x.readCodec(p, nbits); err != nil {
 		return err

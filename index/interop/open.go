@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -20,8 +21,8 @@ type chunk struct {
 
 // parts names the arrays of an index.
 type parts struct {
-	centroids, cutoffs, weights, average arrayRef
-	chunks                               []chunk
+	centroids, cutoffs, weights arrayRef
+	chunks                      []chunk
 
 	ivf, ivfLengths arrayRef
 	ivfTokens       bool // lists hold tokens instead of documents
@@ -99,7 +100,6 @@ func npyParts() parts {
 		centroids: arrayRef{file: "centroids.npy"},
 		cutoffs:   arrayRef{file: "bucket_cutoffs.npy"},
 		weights:   arrayRef{file: "bucket_weights.npy"},
-		average:   arrayRef{file: "avg_residual.npy"},
 	}
 }
 
@@ -112,17 +112,9 @@ func (x *Index) findNPYLists() {
 
 // readLengths reads document lengths that are stored as an array.
 func (x *Index) readLengths(r arrayRef) error {
-	a, err := x.folder.openArray(r)
+	lens, err := x.folder.intsOf(r)
 	if err != nil {
 		return err
-	}
-	defer a.close()
-	if err := checkInts(r, a); err != nil {
-		return err
-	}
-	lens := make([]int64, a.shape()[0])
-	if err := a.ints(lens, 0); err != nil {
-		return fmt.Errorf("%s: %w", r, err)
 	}
 	x.DocLens = make([]int32, len(lens))
 	for i, n := range lens {
@@ -140,21 +132,21 @@ func (x *Index) readLengths(r arrayRef) error {
 func (x *Index) readCodec(p parts, nbits int64) error {
 	x.parts = p
 	f := x.folder
-	values, shape, kind, err := f.floatsOf(p.centroids, 2)
+	values, a, err := f.floatsOf(p.centroids, 2)
 	if err != nil {
 		return err
 	}
-	x.Centroids, x.K, x.Dim, x.CentroidsF16 = values, shape[0], shape[1], kind == dtF16
+	x.Centroids, x.K, x.Dim, x.CentroidsF16 = values, a.Shape[0], a.Shape[1], strings.HasSuffix(a.Dtype, "f2")
 	if x.K == 0 || x.Dim == 0 {
-		return fmt.Errorf("%w: %s has shape %v", ErrBroken, p.centroids, shape)
+		return fmt.Errorf("%w: %s has shape %v", ErrBroken, p.centroids, a.Shape)
 	}
 	if int64(x.K) > math.MaxUint32 {
 		return fmt.Errorf("%w: %d centroids", ErrUnsupported, x.K)
 	}
-	if x.Cutoffs, _, _, err = f.floatsOf(p.cutoffs, 1); err != nil {
+	if x.Cutoffs, _, err = f.floatsOf(p.cutoffs, 1); err != nil {
 		return err
 	}
-	if x.Weights, _, _, err = f.floatsOf(p.weights, 1); err != nil {
+	if x.Weights, _, err = f.floatsOf(p.weights, 1); err != nil {
 		return err
 	}
 	if nbits == 0 {
@@ -220,33 +212,8 @@ func (x *Index) warnCodec() {
 	if odd > 0 {
 		x.warnf("%d of %d centroids are no unit vectors, first %d", odd, x.K, first)
 	}
-	zero := true
-	for _, w := range x.Weights {
-		zero = zero && w == 0
-	}
-	if zero {
+	if !slices.ContainsFunc(x.Weights, func(w float32) bool { return w != 0 }) {
 		x.warnf("all bucket weights are zero: residuals carry no information")
-	}
-	if !x.folder.hasFile(x.parts.average.file) {
-		return
-	}
-	// Neither search nor decoding uses it, so its faults are no errors.
-	a, err := x.folder.openArray(x.parts.average)
-	if err != nil {
-		x.warnf("%s: %v", x.parts.average, err)
-		return
-	}
-	defer a.close()
-	values := make([]float32, min(elements(a.shape()), x.Dim))
-	if !a.dtype().isFloat() || a.floats(values, 0) != nil {
-		x.warnf("%s is unreadable; it is not needed", x.parts.average)
-		return
-	}
-	for _, v := range values {
-		if !isFinite(v) {
-			x.warnf("%s is not finite: the codebook was trained on nothing", x.parts.average)
-			return
-		}
 	}
 }
 
@@ -276,36 +243,36 @@ func (x *Index) checkMeta(name string, meta object) error {
 // checkChunk checks types and shapes of codes and residuals. With exact, the
 // files must have just the chunk's rows, otherwise at least as many.
 func (x *Index) checkChunk(c chunk, exact bool) error {
-	a, err := x.folder.openArray(c.codes)
+	codes, err := x.folder.openArray(c.codes)
 	if err != nil {
 		return err
 	}
-	err = x.checkCodes(c, a, exact)
-	a.close()
+	defer codes.close()
+	if err := x.checkCodes(c, codes, exact); err != nil {
+		return err
+	}
+	residuals, err := x.folder.openArray(c.residuals)
 	if err != nil {
 		return err
 	}
-	if a, err = x.folder.openArray(c.residuals); err != nil {
-		return err
-	}
-	defer a.close()
-	return x.checkResiduals(c, a, exact)
+	defer residuals.close()
+	return x.checkResiduals(c, residuals, exact)
 }
 
 func (x *Index) checkCodes(c chunk, a array, exact bool) error {
 	if err := checkInts(c.codes, a); err != nil {
 		return err
 	}
-	return checkRows(c.codes, a.shape()[0], c.rows, exact)
+	return checkRows(c.codes, a.Len(), c.rows, exact)
 }
 
 func (x *Index) checkResiduals(c chunk, a array, exact bool) error {
-	shape := a.shape()
-	if c.rows == 0 && exact && elements(shape) == 0 {
+	shape := a.Shape
+	if c.rows == 0 && exact && a.Len() == 0 {
 		return nil // an emptied chunk may have lost its columns
 	}
-	if len(shape) != 2 || a.dtype() != dtU8 {
-		return fmt.Errorf("%w: %s is %v %v, want bytes in two dimensions", ErrBroken, c.residuals, a.dtype(), shape)
+	if len(shape) != 2 || a.Dtype != "|u1" {
+		return fmt.Errorf("%w: %s is %s %v, want bytes in two dimensions", ErrBroken, c.residuals, a.Dtype, shape)
 	}
 	if shape[1] != x.RowBytes() {
 		return fmt.Errorf("%w: %s has %d bytes a token, %d dimensions of %d bits have %d", ErrBroken, c.residuals, shape[1], x.Dim, x.Nbits, x.RowBytes())
@@ -318,34 +285,6 @@ func checkRows(r arrayRef, got, want int, exact bool) error {
 		return fmt.Errorf("%w: %s has %d rows, the document lengths add to %d", ErrBroken, r, got, want)
 	}
 	return nil
-}
-
-// openArray opens an array of the folder.
-func (f *folder) openArray(r arrayRef) (array, error) {
-	file, size, err := f.openFile(r.file)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.HasSuffix(r.file, ".pt") {
-		a, err := newNPYArray(file, size)
-		if err != nil {
-			file.Close()
-			return nil, fmt.Errorf("%s: %w", r, err)
-		}
-		return a, nil
-	}
-	p, err := newPTFile(file, size)
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", r, err)
-	}
-	if len(p.tensors) != max(r.items, 1) {
-		p.close()
-		return nil, fmt.Errorf("%w: %s holds %d tensors, want %d", ErrBroken, r, len(p.tensors), max(r.items, 1))
-	}
-	t := p.tensors[r.item]
-	t.done = p.close
-	return t, nil
 }
 
 // isFault says that an error is about the content of a folder, not about

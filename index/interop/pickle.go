@@ -29,7 +29,7 @@ type (
 	pickleGlobal string   // "module name", one of pickleGlobals
 
 	pickleStorage struct {
-		dtype dtype
+		dtype string // as package vectors spells it
 		key   string // entry data/key of the archive
 		numel int64
 	}
@@ -46,20 +46,20 @@ const (
 	globalDict   = "collections OrderedDict"
 )
 
-// pickleGlobals is every global that a pickle may name. A name is only ever a
-// key of this table; nothing is looked up or called.
-var pickleGlobals = map[string]dtype{
-	globalTensor:            0,
-	globalDict:              0,
-	"torch HalfStorage":     dtF16,
-	"torch BFloat16Storage": dtBF16,
-	"torch FloatStorage":    dtF32,
-	"torch DoubleStorage":   dtF64,
-	"torch ByteStorage":     dtU8,
-	"torch CharStorage":     dtI8,
-	"torch ShortStorage":    dtI16,
-	"torch IntStorage":      dtI32,
-	"torch LongStorage":     dtI64,
+// pickleGlobals is every global that a pickle may name, and the element type of those that
+// are storages. A name is only ever a key of this table; nothing is looked up or called.
+var pickleGlobals = map[string]string{
+	globalTensor:            "",
+	globalDict:              "",
+	"torch HalfStorage":     "<f2",
+	"torch BFloat16Storage": "bf16",
+	"torch FloatStorage":    "<f4",
+	"torch DoubleStorage":   "<f8",
+	"torch ByteStorage":     "|u1",
+	"torch CharStorage":     "|i1",
+	"torch ShortStorage":    "<i2",
+	"torch IntStorage":      "<i4",
+	"torch LongStorage":     "<i8",
 }
 
 // The opcodes of Python's pickle protocols 2 to 5 that occur in a saved tensor.

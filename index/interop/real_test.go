@@ -5,19 +5,21 @@ import (
 	"context"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/realdata"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // TestRealColBERT reads the reference index in its two forms: they must agree,
 // their lists must follow from their codes, and the source must stay as it is.
 func TestRealColBERT(t *testing.T) {
+	skipReal(t)
 	dirs := []string{realdata.Path(t, "data", "lotte-500", "plaid-index"), realdata.Path(t, "data", "lotte-500", "plaid-npy")}
 	var got []*Index
 	var streams []collected
@@ -36,7 +38,6 @@ func TestRealColBERT(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, differences)
 		require.NoError(t, x.Unchanged())
-		require.NoError(t, x.Close())
 		require.Equal(t, before, snapshot(t, dir))
 	}
 	require.Equal(t, got[0].Centroids, got[1].Centroids)
@@ -47,10 +48,15 @@ func TestRealColBERT(t *testing.T) {
 	require.Equal(t, streams[0], collect(t, reopen(t, dirs[0]), 1<<20), "the block size must not matter")
 }
 
+func skipReal(t *testing.T) {
+	if !effort.Long() {
+		t.Skip("the small ones of TestBundled are read in the same way")
+	}
+}
+
 func reopen(t *testing.T, dir string) *Index {
 	x, err := Open(dir)
 	require.NoError(t, err)
-	t.Cleanup(func() { x.Close() })
 	return x
 }
 
@@ -95,14 +101,12 @@ func maxSim(query, doc []float32, dim int) float64 {
 
 // readQueries reads [n, tokens, dim] query vectors and scales them to unit length.
 func readQueries(t *testing.T, path string) (values []float32, perQuery int) {
-	file, size, err := newFolder(filepath.Dir(path)).openFile(filepath.Base(path))
+	a, err := vectors.OpenNPY(path)
 	require.NoError(t, err)
-	a, err := newNPYArray(file, size)
-	require.NoError(t, err)
-	defer a.close()
-	values = make([]float32, elements(a.shape()))
-	require.NoError(t, a.floats(values, 0))
-	dim := a.shape()[2]
+	defer a.Close()
+	values = make([]float32, a.Len())
+	require.NoError(t, a.Float32s(values, 0))
+	dim := a.Shape[2]
 	for at := 0; at < len(values); at += dim {
 		var sum float64
 		for _, v := range values[at : at+dim] {
@@ -114,7 +118,7 @@ func readQueries(t *testing.T, path string) (values []float32, perQuery int) {
 			}
 		}
 	}
-	return values, a.shape()[1] * dim
+	return values, a.Shape[1] * dim
 }
 
 // golden is a row of a results file.
@@ -147,7 +151,7 @@ func readHits(t *testing.T, path string, docColumn int, query func(string) int) 
 // worst is the largest difference between golden scores and those of an index.
 // every takes one hit in so many, as the whole is many seconds of float64.
 func worst(t *testing.T, x *Index, queries []float32, perQuery int, hits []goldenHit, every int) float64 {
-	vectors := decode(x, collect(t, x, 4096))
+	decoded := decode(x, collect(t, x, 4096))
 	starts := []int{0}
 	for _, n := range x.DocLens {
 		starts = append(starts, starts[len(starts)-1]+int(n)*x.Dim)
@@ -155,7 +159,7 @@ func worst(t *testing.T, x *Index, queries []float32, perQuery int, hits []golde
 	var off float64
 	for i := 0; i < len(hits); i += every {
 		h := hits[i]
-		score := maxSim(queries[h.query*perQuery:(h.query+1)*perQuery], vectors[starts[h.doc]:starts[h.doc+1]], x.Dim)
+		score := maxSim(queries[h.query*perQuery:(h.query+1)*perQuery], decoded[starts[h.doc]:starts[h.doc+1]], x.Dim)
 		off = max(off, math.Abs(score-h.score))
 	}
 	return off
@@ -165,6 +169,7 @@ func worst(t *testing.T, x *Index, queries []float32, perQuery int, hits []golde
 // compares MaxSim with what the engines themselves, or NumPy, answer. A wrong
 // bit order is off by 1 to 5.
 func TestRealScores(t *testing.T) {
+	skipReal(t)
 	number := func(s string) int {
 		n, err := strconv.Atoi(s)
 		require.NoError(t, err)
@@ -218,6 +223,7 @@ func TestRealScores(t *testing.T) {
 
 // TestRealExport writes each real index anew; the copy must read the same.
 func TestRealExport(t *testing.T) {
+	skipReal(t)
 	for _, elem := range [][]string{{"data", "lotte-500", "plaid-index"}, {"golden", "fast-plaid-nbits2"}} {
 		x := reopen(t, realdata.Path(t, elem...))
 		dir := t.TempDir() + "/copy"

@@ -49,7 +49,7 @@ func (u *unpickler) storage() error {
 	_, hasDevice := id[3].(string)
 	numel, isInt := id[4].(int64)
 	kind := pickleGlobals[string(class)]
-	if kind == 0 || !isText || !hasDevice || !isInt || numel < 0 || numel > math.MaxInt64/8 {
+	if kind == "" || !isText || !hasDevice || !isInt || numel < 0 || numel > math.MaxInt64/8 {
 		return u.broken("persistent id of a storage is malformed")
 	}
 	return u.push(&pickleStorage{dtype: kind, key: key, numel: numel})

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"archive/zip"
 	"context"
 	"errors"
 	"fmt"
@@ -105,16 +104,12 @@ func TestVariants(t *testing.T) {
 		{name: "chunk beyond the metadata", engine: EngineNextPlaid, warning: "doclens.3.json is beyond", edit: func(o memoryFiles) {
 			o.json("doclens.3.json", []int{1})
 		}},
-		{name: "average not finite", engine: EngineNextPlaid, warning: "avg_residual.npy is not finite", edit: func(o memoryFiles) {
-			o["avg_residual.npy"] = npy("<f4", "(1,)", 64, 0, []byte{0, 0, 0xc0, 0x7f})
-		}},
 		{name: "pickled leftovers", engine: EngineNextPlaid, edit: func(o memoryFiles) {
 			o["buffer.npy"] = npy("|O", "(1,)", 64, 0, []byte("cos\nsystem\n(S'false'\ntR."))
 			o["embeddings.npy"] = o["buffer.npy"]
 		}},
-		{name: "colbert", engine: EngineColBERT, files: func() memoryFiles { return f.colbert(t, zip.Store) }},
-		{name: "colbert, deflated", engine: EngineColBERT, files: func() memoryFiles { return f.colbert(t, zip.Deflate) }},
-		{name: "colbert, interrupted", engine: EngineColBERT, warning: "metadata.json is missing", files: func() memoryFiles { return f.colbert(t, zip.Store) }, edit: func(o memoryFiles) {
+		{name: "colbert", engine: EngineColBERT, files: func() memoryFiles { return f.colbert(t) }},
+		{name: "colbert, interrupted", engine: EngineColBERT, warning: "metadata.json is missing", files: func() memoryFiles { return f.colbert(t) }, edit: func(o memoryFiles) {
 			o["plan.json"] = o["metadata.json"]
 			delete(o, "metadata.json")
 		}},
@@ -144,7 +139,6 @@ func TestVariants(t *testing.T) {
 			before := snapshot(t, dir)
 			x, err := Open(dir)
 			require.NoError(t, err)
-			defer x.Close()
 			require.Equal(t, c.engine, x.Engine)
 			if c.warning == "" {
 				require.Empty(t, x.Warnings)
@@ -213,7 +207,7 @@ func TestFaults(t *testing.T) {
 		}, ErrBroken, "0.codes.npy has 4 rows"},
 		{"residual columns", set("0.residuals.npy", npy("|u1", "(3, 3)", 64, 0, make([]byte, 9))), ErrBroken, "3 bytes a token"},
 		{"residual rows", set("0.residuals.npy", npy("|u1", "(2, 2)", 64, 0, make([]byte, 4))), ErrBroken, "2 rows"},
-		{"residual type", set("0.residuals.npy", npy("<i4", "(3, 2)", 64, 0, make([]byte, 24))), ErrBroken, "int32"},
+		{"residual type", set("0.residuals.npy", npy("<i4", "(3, 2)", 64, 0, make([]byte, 24))), ErrBroken, "is <i4 [3 2]"},
 		{"lengths of other rows", func(o memoryFiles) { o.json("doclens.0.json", []int{2, 0, 2}) }, ErrBroken, "add to 4"},
 		{"negative length", func(o memoryFiles) { o.json("doclens.0.json", []int{4, -1}) }, ErrBroken, "document 1 has length -1"},
 		{"huge length", set("doclens.0.json", []byte("[4294967296]")), ErrBroken, "document 0"},
@@ -309,9 +303,9 @@ func TestVerifyIVFDifferences(t *testing.T) {
 	}
 
 	// ColBERT's older lists hold tokens: 0, 2, 5 / 1, 6 / none / 3, 4.
-	o := f.colbert(t, zip.Store)
+	o := f.colbert(t)
 	delete(o, "ivf.pid.pt")
-	o["ivf.pt"] = torchFile(t, zip.Store,
+	o["ivf.pt"] = torchFile(t,
 		tensorSpec{"LongStorage", []int{7}, raw("<i8", []int{0, 2, 5, 1, 6, 3, 4})},
 		tensorSpec{"LongStorage", []int{4}, raw("<i8", []int{3, 2, 0, 2})})
 	got, err := reopen(t, o.write(t, t.TempDir())).VerifyIVF(context.Background())
@@ -320,9 +314,9 @@ func TestVerifyIVFDifferences(t *testing.T) {
 
 	delete(o, "ivf.pt")
 	x := reopen(t, o.write(t, t.TempDir()))
-	require.False(t, x.HasIVF())
-	_, err = x.VerifyIVF(context.Background())
-	require.ErrorIs(t, err, ErrNoIVF)
+	got, err = x.VerifyIVF(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, []string{"there are no inverted lists"}, got)
 }
 
 func TestUnchanged(t *testing.T) {
@@ -377,11 +371,6 @@ func TestBlocksEnds(t *testing.T) {
 	for _, err := range x.Blocks(context.Background(), 0) {
 		require.ErrorContains(t, err, "want at least 1")
 	}
-	require.NoError(t, x.Close())
-	require.NoError(t, x.Close())
-	require.ErrorIs(t, streamError(x), ErrClosed)
-	_, err = x.VerifyIVF(context.Background())
-	require.ErrorIs(t, err, ErrClosed)
 }
 
 // TestReadOnlyFolder takes the permissions away; hashes in the other tests

@@ -27,13 +27,6 @@ type Header struct {
 	Cutoffs, Weights []float32
 	// DocLens is the number of tokens of each document; 0 is allowed.
 	DocLens []int32
-	// AvgResidual is the mean absolute residual of each dimension and
-	// Threshold the 0.75 quantile of the norms of the residuals; the other
-	// engines use the latter to find outliers in updates, the former not at
-	// all. If AvgResidual is nil or Threshold 0, it is estimated from the
-	// decoded residuals.
-	AvgResidual []float32
-	Threshold   float32
 }
 
 // centroids is the number of centroids.
@@ -49,15 +42,6 @@ func (h *Header) check() error {
 		return fmt.Errorf("%d centroid values in %d dimensions", len(h.Centroids), h.Dim)
 	case len(h.Weights) != 1<<h.Nbits || len(h.Cutoffs) != 1<<h.Nbits-1:
 		return fmt.Errorf("%d bucket weights and %d cutoffs for %d bits", len(h.Weights), len(h.Cutoffs), h.Nbits)
-	case h.AvgResidual != nil && len(h.AvgResidual) != h.Dim:
-		return fmt.Errorf("%d average residuals in %d dimensions", len(h.AvgResidual), h.Dim)
-	case !isFinite(h.Threshold) || h.Threshold < 0:
-		return fmt.Errorf("residual threshold %v", h.Threshold)
-	}
-	for i, v := range h.AvgResidual {
-		if !isFinite(v) {
-			return fmt.Errorf("average residual of dimension %d is %v", i, v)
-		}
 	}
 	for i, n := range h.DocLens {
 		if n < 0 {
@@ -281,13 +265,6 @@ func (w *Writer) writeRest(ctx context.Context) error {
 }
 
 func (w *Writer) writeCodec() error {
-	average, threshold := w.header.AvgResidual, w.header.Threshold
-	if average == nil {
-		average = w.stats.average()
-	}
-	if threshold == 0 {
-		threshold = w.stats.quantile(0.75)
-	}
 	for _, a := range []struct {
 		name   string
 		values []float32
@@ -296,8 +273,8 @@ func (w *Writer) writeCodec() error {
 		{"centroids", w.header.Centroids, []int{w.header.centroids(), w.header.Dim}},
 		{"bucket_cutoffs", w.header.Cutoffs, []int{len(w.header.Cutoffs)}},
 		{"bucket_weights", w.header.Weights, []int{len(w.header.Weights)}},
-		{"avg_residual", average, []int{w.header.Dim}},
-		{"cluster_threshold", []float32{threshold}, []int{1}},
+		{"avg_residual", w.stats.average(), []int{w.header.Dim}},           // which no engine uses
+		{"cluster_threshold", []float32{w.stats.quantile(0.75)}, []int{1}}, // for outliers in updates
 	} {
 		err := w.writeNPY(a.name+".npy", "<f4", a.shape, func(f *vectors.NPYWriter) error {
 			return f.Float32s(a.values)
@@ -351,7 +328,6 @@ func (w *Writer) writeLists(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer x.Close()
 	l, err := x.invert(ctx, false)
 	if err != nil {
 		return err

@@ -11,11 +11,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
+
+func TestMain(m *testing.M) {
+	effort.Rapid(15, 100)
+	os.Exit(m.Run())
+}
 
 // TestRoundTrip: what is written reads back the same, for any shape.
 func TestRoundTrip(t *testing.T) {
-	root := t.TempDir()
+	root := testenv.RAMDir(t)
 	rapid.Check(t, func(t *rapid.T) {
 		nbits := rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "nbits")
 		dim := 8 * rapid.IntRange(1, 5).Draw(t, "dim/8")
@@ -87,7 +95,6 @@ func TestWrittenFiles(t *testing.T) {
 	f := newFixture()
 	dir := filepath.Join(t.TempDir(), "index")
 	h := header()
-	h.AvgResidual, h.Threshold = make([]float32, 8), .5
 	w, err := Create(dir, h)
 	require.NoError(t, err)
 	want := f.want()
@@ -103,6 +110,8 @@ func TestWrittenFiles(t *testing.T) {
 	repack(want.residuals)
 	f.residuals = [][]byte{want.residuals}
 	expect := f.nextPlaid()
+	expect["avg_residual.npy"] = npy("<f4", "(8,)", 64, 0, raw("<f4", w.stats.average()))
+	expect["cluster_threshold.npy"] = npy("<f4", "(1,)", 64, 0, raw("<f4", []float32{w.stats.quantile(.75)}))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, len(expect)+1, "one more than the fixture: plan.json")
@@ -175,9 +184,6 @@ func TestCreateRefuses(t *testing.T) {
 		"cutoffs":        {func(h *Header) { h.Cutoffs = []float32{0, 1, .5} }, "bucket cutoff 2"},
 		"NaN":            {func(h *Header) { h.Centroids[9] = float32(math.NaN()) }, "centroid 1, dimension 1"},
 		"length":         {func(h *Header) { h.DocLens[1] = -1 }, "document 1 has length -1"},
-		"average":        {func(h *Header) { h.AvgResidual = []float32{1} }, "1 average residuals"},
-		"average NaN":    {func(h *Header) { h.AvgResidual = make([]float32, 8); h.AvgResidual[3] = float32(math.NaN()) }, "dimension 3"},
-		"threshold":      {func(h *Header) { h.Threshold = -1 }, "threshold"},
 		"infinite level": {func(h *Header) { h.Weights[0] = float32(math.Inf(-1)) }, "bucket weight 0"},
 	} {
 		h := header()

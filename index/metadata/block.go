@@ -78,13 +78,8 @@ func (b *block) number(i int) uint16 {
 	return uint16(b.numbers[2*i]) | uint16(b.numbers[2*i+1])<<8
 }
 
-// visit visits the documents of the block with their entries.
-func (b *block) visit(fn func(e *entry, ordinal uint32)) {
-	b.visitNumbers(func(n int, ordinal uint32) { fn(&b.entries[n], ordinal) })
-}
-
-// visitNumbers visits the documents of the block with the numbers of their entries.
-func (b *block) visitNumbers(fn func(entry int, ordinal uint32)) {
+// visit visits the documents of the block with the numbers of their entries.
+func (b *block) visit(fn func(entry int, ordinal uint32)) {
 	i := 0
 	for it := b.docs.Iterator(); it.HasNext(); i++ {
 		fn(int(b.number(i)), it.Next())
@@ -108,16 +103,14 @@ func (b *block) add(sure, maybe *roaring.Bitmap, passes []condition.Truth) {
 		return
 	}
 	var passed, open []uint32
-	i := 0
-	for it := b.docs.Iterator(); it.HasNext(); i++ {
-		ordinal := it.Next()
-		switch passes[b.number(i)] {
+	b.visit(func(n int, ordinal uint32) {
+		switch passes[n] {
 		case condition.True:
 			passed = append(passed, ordinal)
 		case condition.Unknown:
 			open = append(open, ordinal)
 		}
-	}
+	})
 	sure.AddMany(passed)
 	maybe.AddMany(open)
 }

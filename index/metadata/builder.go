@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Builder gathers the fields of documents for a run. The zero value is ready.
+// Builder gathers the fields of the documents of a change for its runs.
 //
 // Of a field that it keeps it keeps all: a field is left out for good once there is no
 // room for it, and the documents that have it are remembered. So it is known of every
@@ -17,7 +17,8 @@ type Builder struct {
 	docs    roaring.Bitmap
 	leftOut roaring.Bitmap // documents with fields that are not kept
 	fields  map[condition.Field]*column
-	bytes   int64
+	bytes   int64 // about the memory that it holds
+	limit   int64 // of them
 
 	// keeps, where set, is asked in place of the limit of fields: see [Selector.Verify].
 	keeps func(f condition.Field, ordinal uint32) bool
@@ -32,12 +33,6 @@ type column struct {
 	pairs   []uint32 // the entry of each pair,
 	docs    []uint32 // and its document
 }
-
-// Bytes is about the memory that the builder holds.
-func (b *Builder) Bytes() int64 { return b.bytes }
-
-// Docs are the documents that the run will cover, not to be changed.
-func (b *Builder) Docs() *roaring.Bitmap { return &b.docs }
 
 // Add covers a document. A payload that is no JSON object has no fields. The error is that
 // of the context, and then the builder is of no use.
@@ -101,10 +96,10 @@ func (c *column) add(e *entry, ordinal uint32) (bytes int64) {
 	return bytes + 10
 }
 
-// Absorb covers what a run covers of the documents of keep, which the builder has not.
+// absorb covers what a run covers of the documents of keep, which the builder has not.
 // Of a run from which fields were left out the payloads are read again: a field that the
 // run has not may be one that the builder has, and there is nothing to tell of it.
-func (b *Builder) Absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
+func (b *Builder) absorb(ctx context.Context, r *Run, keep *roaring.Bitmap, payload func(ordinal uint32) ([]byte, error)) error {
 	keep = roaring.And(&r.docs, keep)
 	if r.leftOut.IsEmpty() {
 		return b.absorbValues(ctx, r, keep)
@@ -154,9 +149,9 @@ func (b *Builder) absorbValues(ctx context.Context, r *Run, docs *roaring.Bitmap
 			if err != nil {
 				return err
 			}
-			bl.visit(func(e *entry, ordinal uint32) {
+			bl.visit(func(n int, ordinal uint32) {
 				if docs.Contains(ordinal) {
-					b.bytes += c.add(e, ordinal)
+					b.bytes += c.add(&bl.entries[n], ordinal)
 				}
 			})
 		}

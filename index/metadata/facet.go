@@ -241,7 +241,7 @@ func (c *Counter) Count(ctx context.Context, s *Selector, docs *roaring.Bitmap) 
 		}
 		open, err := c.countRun(ctx, &s.runs[i], roaring.And(s.runs[i].counts, docs))
 		if err != nil {
-			return ofRun(s.runs[i].id, err)
+			return damaged(s.view, s.runs[i].id, err)
 		}
 		read.Or(open)
 	}
@@ -317,7 +317,7 @@ func (c *Counter) countBlock(bl *block, docs, forms, open *roaring.Bitmap) error
 		counts[0].formed = here.AndCardinality(forms)
 		counts[0].plain = here.GetCardinality() - counts[0].formed
 	} else {
-		bl.visitNumbers(func(n int, ordinal uint32) {
+		bl.visit(func(n int, ordinal uint32) {
 			switch e := &bl.entries[n]; {
 			case !docs.Contains(ordinal):
 			case e.cut:

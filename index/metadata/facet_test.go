@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -140,7 +139,7 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "yes": %v}`, i, i%2 == 0))
 	}
 	var numbers strings.Builder
-	for i := range 100_000 {
+	for i := range effort.Cases(30_000, 100_000) {
 		fmt.Fprintf(&numbers, "%d,", i)
 	}
 	payloads = append(payloads, `{"array": [`+numbers.String()+`"end"]}`)
@@ -153,31 +152,11 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 		require.EqualValues(t, len(payloads), f.Docs)
 		looks := math.MaxInt - ctx.Left()
 		require.Greater(t, looks, len(payloads)/4096, field)
-		for left := 0; left < 3*looks/4; left += 1 + looks/20 { // how often it looks while it sorts differs
+		for left := 0; left < 3*looks/4; left += 1 + looks/effort.Cases(4, 20) { // how often it looks while it sorts differs
 			ctx := countdown.New(left)
 			_, err := snap.Facet(ctx, field, nil, all)
 			require.ErrorIs(t, err, context.Canceled, field)
 			require.Greater(t, ctx.Left(), -100)
-		}
-	}
-}
-
-// The documents of a few hits are read, in place of all values.
-func TestFacetsOfFewDocuments(t *testing.T) {
-	defer metadata.PayloadsPerBlock(0)()
-	var payloads []string
-	for i := range 200 {
-		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "t": "%d"}`, i%20, i%3))
-	}
-	snap := searchtest.Snapshot(t, indexOf(t, payloads...))
-	for _, docs := range []*roaring.Bitmap{roaring.BitmapOf(3), roaring.BitmapOf(3, 4, 23, 150), nil} {
-		for _, field := range []condition.Field{"n", "t"} {
-			f, err := snap.Facet(context.Background(), field, docs, nil)
-			by := facetText(t, f, err)
-			restore := metadata.PayloadsPerBlock(1000)
-			f, err = snap.Facet(context.Background(), field, docs, nil)
-			require.Equal(t, by, facetText(t, f, err))
-			restore()
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Trut
 	_, ids, never, ok := t.Points()
 	if !ok {
 		return s.asked(ctx, t, is, func(ordinal uint32) condition.Value {
-			return condition.Value{Kind: condition.Text, Text: s.docs.ID(ordinal)}
+			return condition.Value{Kind: condition.Text, Text: s.view.ID(ordinal)}
 		})
 	}
 	found := roaring.New()
@@ -24,7 +24,7 @@ func (s *Selector) ids(ctx context.Context, t *condition.Test, is condition.Trut
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		ordinal, ok, err := s.docs.Ordinal(id.Text)
+		ordinal, ok, err := s.view.Ordinal(id.Text)
 		if err != nil {
 			return found, err
 		}

@@ -96,7 +96,7 @@ func TestFieldsBeyondTheLimitSurviveMerges(t *testing.T) {
 // answered by runs, ids or payloads.
 func TestConditionsEndWithTheirContext(t *testing.T) {
 	effort.SkipBrief(t, "one goroutine")
-	letters := strings.Repeat("a", 1<<18)
+	letters := strings.Repeat("a", effort.Cases(1<<16, 1<<18))
 	var docs []vectors.Document
 	for i := range 50 {
 		d := document(strings.Repeat("a", 500)+fmt.Sprint(i), fmt.Sprintf(`{"text": "%s", "short": "%s"}`, letters, letters[:30+i%10]))
@@ -125,7 +125,7 @@ func TestConditionsEndWithTheirContext(t *testing.T) {
 // facets do, when fields are looked for, and when runs are made.
 func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
 	effort.SkipBrief(t, "one goroutine")
-	const size = 8 << 20
+	size := effort.Cases(2<<20, 8<<20)
 	long := `{"a": {"b": {"c": {"d": {"e": [` + strings.Repeat(`"x", `, size/5) + `"y"]}}}}}`
 	ix := indexOf(t, long)
 	snap := searchtest.Snapshot(t, ix)

@@ -2,8 +2,7 @@
 // over them are answered without reading payloads: for each field its values in order,
 // and for each value a roaring bitmap of the documents that have it.
 //
-//	[Builder]   payloads of documents → values of a run
-//	[Gatherer]  the documents of a change → its runs, with the older ones that they take in
+//	[Builder]   the payloads of a change → its runs, with the older ones that they take in
 //	[Run]       a test of a condition → documents that pass
 //	[Selector]  the runs of an index and a condition → documents that it is true of
 //	[Counter]   the runs of an index and documents → how many have each value of a field

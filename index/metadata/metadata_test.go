@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -45,7 +44,7 @@ func (v values) open(t require.TestingT) *Run {
 
 func written(t require.TestingT, b *Builder) values {
 	v := values{}
-	require.NoError(t, b.Write(v.put))
+	require.NoError(t, b.write(v.put))
 	return v
 }
 
@@ -91,60 +90,6 @@ func drawValue(t *rapid.T) string {
 	return `"` + text + `"`
 }
 
-// What a run says of a condition agrees with the payloads: sure documents match, and
-// those that match are among the possible.
-func TestRunAgreesWithPayloads(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		payloads := map[uint32]string{}
-		for range rapid.IntRange(0, 60).Draw(t, "documents") {
-			fields := map[string]json.RawMessage{}
-			for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "B"}), 0, 3).Draw(t, "keys") {
-				fields[key] = json.RawMessage(drawValue(t))
-			}
-			p, err := json.Marshal(fields)
-			require.NoError(t, err)
-			payloads[rapid.Uint32Range(0, 1<<18).Draw(t, "ordinal")] = string(p)
-		}
-		run := built(t, payloads).open(t)
-		require.EqualValues(t, len(payloads), run.docs.GetCardinality())
-		for range 10 {
-			var params []any
-			value := func() string { params = append(params, json.RawMessage(drawValue(t))); return "?" }
-			test := func() string {
-				field := rapid.SampledFrom([]string{"a", "b", "missing", "a.in", "a.in.deep.er", "a.in.deep.er.still"}).Draw(t, "field")
-				not := rapid.SampledFrom([]string{"", "NOT "}).Draw(t, "not")
-				switch rapid.IntRange(0, 4).Draw(t, "test") {
-				case 0:
-					return not + field + rapid.SampledFrom([]string{" = ", " < ", " <= ", " > ", " >= "}).Draw(t, "sign") + value()
-				case 1:
-					return field + " " + not + "BETWEEN " + value() + " AND " + value()
-				case 2:
-					return field + " " + not + "IN (" + value() + ", " + value() + ", " + value() + ")"
-				case 3:
-					params = append(params, "mm%")
-					return field + " " + not + "LIKE ?"
-				}
-				return field + " IS " + not + "NULL"
-			}
-			text := test()
-			if rapid.Bool().Draw(t, "two") {
-				text = "(" + text + ") " + rapid.SampledFrom([]string{"AND", "OR"}).Draw(t, "join") + " " + test()
-			}
-			c := bind(t, text, params...)
-			got, err := condition.Select(context.Background(), c, runSets{run})
-			require.NoError(t, err)
-			for ordinal, p := range payloads {
-				match := c.Match(condition.NewDocument([]byte(p), "", ordinal))
-				if match && !got.maybe.Contains(ordinal) || !match && got.sure.Contains(ordinal) {
-					t.Fatalf("%s %s of %s: %v; sure %v, maybe %v", text, params, p, match, got.sure.Contains(ordinal), got.maybe.Contains(ordinal))
-				}
-			}
-			require.True(t, roaring.AndNot(got.maybe, &run.docs).IsEmpty())
-			require.True(t, roaring.AndNot(got.sure, got.maybe).IsEmpty())
-		}
-	})
-}
-
 // Without long texts nothing is in doubt, however many values and documents there are.
 func TestManyValues(t *testing.T) {
 	n := 20000
@@ -185,39 +130,6 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// A run that has absorbed others is the one of their documents.
-func TestAbsorb(t *testing.T) {
-	payload := func(i uint32) string {
-		return fmt.Sprintf(`{"n": %d, "t": "%050d", "n%d": null}`, i%5, i%9, i%2)
-	}
-	whole, newer, older := map[uint32]string{}, map[uint32]string{}, map[uint32]string{}
-	for i := range uint32(100) {
-		switch {
-		case i%3 == 0:
-			newer[i], whole[i] = payload(i), payload(i)
-			older[i] = `{"n": "what was before", "gone": 1}`
-		case i%10 != 1:
-			older[i], whole[i] = payload(i), payload(i)
-		default:
-			older[i] = `{"dead": true}`
-		}
-	}
-	var b Builder
-	for i, p := range newer {
-		b.Add(context.Background(), i, []byte(p))
-	}
-	run := built(t, older).open(t)
-	keep := roaring.New()
-	for i := range whole {
-		if newer[i] == "" {
-			keep.Add(i)
-		}
-	}
-	require.NoError(t, b.Absorb(context.Background(), run, keep, nil))
-	require.Positive(t, b.Bytes())
-	require.Equal(t, built(t, whole), written(t, &b))
-}
-
 // A run is the same bytes whatever the order of its documents, also of those that another
 // run brought.
 func TestRunsAreTheSameInAnyOrder(t *testing.T) {
@@ -242,7 +154,7 @@ func TestRunsAreTheSameInAnyOrder(t *testing.T) {
 			b.Add(context.Background(), uint32(i), payloads[i])
 		}
 		run := written(t, &older).open(t)
-		require.NoError(t, newer.Absorb(context.Background(), run, run.Docs(), nil))
+		require.NoError(t, newer.absorb(context.Background(), run, &run.docs, nil))
 		require.Equal(t, want, written(t, &newer))
 	})
 }
@@ -318,12 +230,12 @@ func FuzzRun(f *testing.F) {
 			}
 		}
 		var b Builder
-		if err := b.absorbValues(context.Background(), run, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
+		if err := b.absorbValues(context.Background(), run, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 		defer PayloadsPerBlock(0)()
 		counts := NewCounter("a", nil)
-		if _, err := counts.countRun(context.Background(), &counted{Run: run}, run.Docs()); err != nil && !errors.Is(err, ErrFormat) {
+		if _, err := counts.countRun(context.Background(), &counted{Run: run}, &run.docs); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 	})

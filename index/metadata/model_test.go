@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -10,18 +11,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 var (
-	modelSteps = flag.Int("metadata.steps", 0, "how many steps TestModel makes; 0: what a few seconds allow")
+	modelSteps = flag.Int("metadata.steps", 0, "how many steps TestModel makes; 0: some hundred")
 	modelSeed  = flag.Uint64("metadata.seed", 1, "what TestModel draws its steps by")
 )
 
@@ -46,7 +48,7 @@ type model struct {
 //	TMPDIR=/dev/shm go test ./index/metadata -run 'TestModel$' -metadata.steps 100000 -metadata.seed 7 -timeout 0
 func TestModel(t *testing.T) {
 	metadata.SmallLimits(t, 3)
-	m := &model{t: t, rng: rand.New(rand.NewPCG(*modelSeed, 0)), dir: t.TempDir(), docs: map[string][]byte{}}
+	m := &model{t: t, rng: rand.New(rand.NewPCG(*modelSeed, 0)), dir: testenv.RAMDir(t), docs: map[string][]byte{}}
 	defer func() {
 		if t.Failed() {
 			t.Logf("seed %d, the last of %d steps:\n%s", *modelSeed, len(m.history), strings.Join(m.history[max(0, len(m.history)-25):], "\n"))
@@ -58,9 +60,8 @@ func TestModel(t *testing.T) {
 			_ = m.words.Close()
 		}
 	}()
-	begin := time.Now()
 	m.build()
-	for step := 0; step < *modelSteps || *modelSteps == 0 && time.Since(begin) < 4*time.Second; step++ {
+	for step := range cmp.Or(*modelSteps, effort.Cases(120, 1500)) {
 		m.step()
 		m.check()
 		if step%16 == 0 {

@@ -80,9 +80,6 @@ func (r *Run) forms(h *fieldHead) (*roaring.Bitmap, error) {
 	return docs, in.end(fmt.Sprintf("forms of field %s", f))
 }
 
-// Docs are the documents that the run covers, not to be changed.
-func (r *Run) Docs() *roaring.Bitmap { return &r.docs }
-
 // field reads a field, nil if the run has none of the name.
 func (r *Run) field(f condition.Field) (*fieldHead, error) {
 	number, ok := slices.BinarySearch(r.names, f)

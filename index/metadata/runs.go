@@ -5,115 +5,96 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/storage"
 )
 
-// Documents are those of an index at one moment, as runs need them. They are safe for
-// concurrent use.
-type Documents interface {
-	// Payload is that of a live document; nil: it has none.
-	Payload(ordinal uint32) ([]byte, error)
-	// ID is the name of a live document, and Ordinal the document of a name.
-	ID(ordinal uint32) string
-	Ordinal(id string) (ordinal uint32, ok bool, err error)
-	// FieldRun returns what reads the values of a run; see [Open].
-	FieldRun(run uint32) func(key []byte) ([]byte, error)
-	// Guard calls a function that reads of the documents on a goroutine of its own.
-	Guard(read func() error) error
-}
-
-// Stored names a run of an index. Indexes have theirs in order, older ones first.
-type Stored struct {
-	ID   uint32
-	Docs uint32 // that it covers, deleted ones included
-}
-
-// RunError is damage of a run: values that are malformed ([ErrFormat]), or that do not
-// follow from the payloads.
-type RunError struct {
-	Run uint32
-	Err error
-}
-
-func (e *RunError) Error() string { return fmt.Sprintf("field run %d: %v", e.Run, e.Err) }
-
-// Unwrap returns the cause.
-func (e *RunError) Unwrap() error { return e.Err }
-
-// ofRun names the run that is damaged. What reading it failed with says so itself.
-func ofRun(id uint32, err error) error {
+// damaged names the run of a view that has values which no Builder has written. What
+// reading it failed with says so itself.
+func damaged(v *storage.View, run uint32, err error) error {
 	if errors.Is(err, ErrFormat) {
-		return &RunError{id, err}
+		return &storage.CorruptError{Path: v.Path(), What: fmt.Sprintf("field run %d", run), Err: err}
 	}
 	return err
 }
 
-func openRun(docs Documents, s Stored) (*Run, error) {
-	run, err := Open(docs.FieldRun(s.ID))
-	return run, ofRun(s.ID, err)
+func openRun(v *storage.View, s storage.FieldRun) (*Run, error) {
+	run, err := Open(v.FieldRun(s.ID))
+	return run, damaged(v, s.ID, err)
 }
 
 // largestRun bounds what a run may have in memory while it is made, whatever its maker
 // says.
 var largestRun int64 = math.MaxInt64 // a variable, so that tests see many runs
 
-// Gatherer makes the runs of a change.
-type Gatherer struct {
-	builder Builder
-	limit   int64
-}
-
-// NewGatherer returns one whose runs have about so many bytes in memory at most.
-func NewGatherer(limit int64) *Gatherer { return &Gatherer{limit: min(limit, largestRun)} }
-
-// Add covers a document. The error is that of the context, and then the gatherer is of no
-// use.
-func (g *Gatherer) Add(ctx context.Context, ordinal uint32, payload []byte) error {
-	return g.builder.Add(ctx, ordinal, payload)
-}
+// NewBuilder returns one whose runs have about so many bytes in memory at most.
+func NewBuilder(limit int64) *Builder { return &Builder{limit: min(limit, largestRun)} }
 
 // Empty reports whether nothing has been gathered since the last run.
-func (g *Gatherer) Empty() bool { return g.builder.docs.IsEmpty() }
+func (b *Builder) Empty() bool { return b.docs.IsEmpty() }
 
 // Full reports whether what has been gathered should become a run.
-func (g *Gatherer) Full() bool { return g.builder.Bytes() > g.limit }
+func (b *Builder) Full() bool { return b.bytes > b.limit }
 
-// Absorb takes in the last ones of the runs of an index, as the policy of merging says,
-// and returns how many. live has the documents for which they may count.
-func (g *Gatherer) Absorb(ctx context.Context, docs Documents, live *roaring.Bitmap, runs []Stored) (absorbed int, err error) {
-	for ; absorbed < len(runs); absorbed++ {
-		last := runs[len(runs)-1-absorbed]
-		if g.Full() || !runMerges.Absorbs(g.builder.docs.GetCardinality(), uint64(last.Docs)) {
+// Absorb takes in the last runs of a state, which the view has as well, as the policy of
+// merging says. Those that it took in leave the state and are returned. live has the
+// documents for which they may count.
+func (b *Builder) Absorb(
+	ctx context.Context, v *storage.View, live *roaring.Bitmap, s *storage.State,
+) (absorbed []storage.FieldRun, err error) {
+	keep := len(s.FieldRuns)
+	for ; keep > 0; keep-- {
+		last := s.FieldRuns[keep-1]
+		if b.Full() || !runMerges.Absorbs(b.docs.GetCardinality(), uint64(last.Docs)) {
 			break
 		}
-		run, err := openRun(docs, last)
+		run, err := openRun(v, last)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		keep := roaring.AndNot(live, &g.builder.docs)
-		if err := g.builder.Absorb(ctx, run, keep, docs.Payload); err != nil {
-			return 0, ofRun(last.ID, err)
+		if err := b.absorb(ctx, run, roaring.AndNot(live, &b.docs), v.Payload); err != nil {
+			return nil, damaged(v, last.ID, err)
 		}
 	}
+	absorbed, s.FieldRuns = s.FieldRuns[keep:], s.FieldRuns[:keep:keep]
 	return absorbed, nil
 }
 
 // Values are those of a run on its way into an index.
 type Values struct {
-	Docs         uint32 // that it covers
-	Keys, Values [][]byte
 	Bytes        int // of all of them
+	id           uint32
+	keys, values [][]byte
 }
 
-// Run returns the values of a run of what has been gathered, and begins anew.
-func (g *Gatherer) Run() (*Values, error) {
-	v := &Values{Docs: uint32(g.builder.docs.GetCardinality())}
-	err := g.builder.Write(func(key, value []byte) error {
-		v.Keys, v.Values = append(v.Keys, key), append(v.Values, value)
+// Run returns the values of a run of what has been gathered, which gets a place in the
+// state, and begins anew.
+func (b *Builder) Run(s *storage.State) (*Values, error) {
+	v := &Values{id: s.NextFieldRun}
+	err := b.write(func(key, value []byte) error {
+		v.keys, v.values = append(v.keys, key), append(v.values, value)
 		v.Bytes += len(key) + len(value)
 		return nil
 	})
-	g.builder = Builder{}
+	run := storage.FieldRun{ID: v.id, Docs: uint32(b.docs.GetCardinality()), Values: len(v.keys)}
+	s.NextFieldRun++
+	s.FieldRuns = append(slices.Clone(s.FieldRuns), run)
+	*b = Builder{limit: b.limit}
 	return v, err
+}
+
+// Put writes the run.
+func (v *Values) Put(g *storage.Generation) error {
+	if err := g.NewFieldRun(v.id); err != nil {
+		return err
+	}
+	for i, key := range v.keys {
+		if err := g.PutField(v.id, key, v.values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Selector finds the documents of an index at one moment that conditions are true of, by
 // its runs and, where these do not tell, by payloads. It is made once for that moment, and
 // is safe for concurrent use.
 type Selector struct {
-	docs Documents
+	view *storage.View
 	live *roaring.Bitmap
 	runs []counted // newer ones first
 }
@@ -30,29 +31,29 @@ type counted struct {
 	all    bool // it covers no others
 }
 
-// NewSelector opens the runs of an index, which cover its live documents.
-func NewSelector(docs Documents, live *roaring.Bitmap, runs []Stored) (*Selector, error) {
-	s, rest := &Selector{docs: docs, live: live}, live.Clone()
-	for i := range runs {
-		stored := runs[len(runs)-1-i]
-		run, err := openRun(docs, stored)
+// NewSelector opens the runs of a view, which cover its live documents.
+func NewSelector(v *storage.View, live *roaring.Bitmap) (*Selector, error) {
+	s, rest := &Selector{view: v, live: live}, live.Clone()
+	for _, stored := range slices.Backward(v.State().FieldRuns) {
+		run, err := openRun(v, stored)
 		if err != nil {
 			return nil, err
 		}
-		counts := roaring.And(run.Docs(), rest)
-		rest.AndNot(run.Docs())
+		counts := roaring.And(&run.docs, rest)
+		rest.AndNot(&run.docs)
 		if !counts.IsEmpty() {
-			s.runs = append(s.runs, counted{run, stored.ID, counts, counts.GetCardinality() == run.Docs().GetCardinality()})
+			s.runs = append(s.runs, counted{run, stored.ID, counts, counts.GetCardinality() == run.docs.GetCardinality()})
 		}
 	}
 	if n := rest.GetCardinality(); n > 0 {
-		return nil, fmt.Errorf("%w: %d documents are in no run", ErrFormat, n)
+		err := fmt.Errorf("%w: %d documents are in no run", ErrFormat, n)
+		return nil, &storage.CorruptError{Path: v.Path(), What: "field runs", Err: err}
 	}
 	return s, nil
 }
 
-// Select are the documents that a condition is true of. Errors are [*RunError], that of
-// the context, and those of reading payloads.
+// Select are the documents that a condition is true of. Errors are [storage.ErrCorrupt] and
+// that of the context.
 func (s *Selector) Select(ctx context.Context, c *condition.Condition) (*roaring.Bitmap, error) {
 	found, err := condition.Select(ctx, c, sets{ctx, s})
 	if err != nil {
@@ -111,7 +112,7 @@ func (s sets) Test(t *condition.Test, is condition.Truth) (between, error) {
 		}
 		sure, maybe, err := r.Test(s.ctx, t, is)
 		if err != nil {
-			return all, ofRun(r.id, err)
+			return all, damaged(s.view, r.id, err)
 		}
 		if !r.all {
 			sure.And(r.counts)
@@ -157,11 +158,10 @@ func (s *Selector) scan(ctx context.Context, docs *roaring.Bitmap, match func(*c
 // run at a time.
 func (s *Selector) read(ctx context.Context, docs *roaring.Bitmap, fn func(block int, ordinals []uint32) error) error {
 	ordinals := docs.ToArray()
-	return parallel.Do(ctx, parallel.Blocks(len(ordinals), scanBlock), 0, func(i int) error {
-		return s.docs.Guard(func() error {
-			lo, hi := parallel.Block(i, len(ordinals), scanBlock)
-			return fn(i, ordinals[lo:hi])
-		})
+	return parallel.Do(ctx, parallel.Blocks(len(ordinals), scanBlock), 0, func(i int) (err error) {
+		defer storage.Guard(s.view.Path(), &err)()
+		lo, hi := parallel.Block(i, len(ordinals), scanBlock)
+		return fn(i, ordinals[lo:hi])
 	})
 }
 
@@ -170,8 +170,8 @@ func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition
 	if err := e.Err(); err != nil {
 		return nil, err
 	}
-	payload, err := s.docs.Payload(ordinal)
-	return e.Document(payload, s.docs.ID(ordinal), ordinal), err
+	payload, err := s.view.Payload(ordinal)
+	return e.Document(payload, s.view.ID(ordinal), ordinal), err
 }
 
 // Having are the documents that have a field, be it null.
@@ -180,7 +180,7 @@ func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitm
 	for _, r := range s.runs {
 		docs, open, err := r.present(f)
 		if err != nil {
-			return nil, ofRun(r.id, err)
+			return nil, damaged(s.view, r.id, err)
 		}
 		all.Or(roaring.And(docs, r.counts))
 		look.Or(roaring.And(open, r.counts))
@@ -205,7 +205,7 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 			}
 			docs, _, err := r.present(f)
 			if err != nil {
-				return nil, ofRun(r.id, err)
+				return nil, damaged(s.view, r.id, err)
 			}
 			if docs.Intersects(r.counts) {
 				have[f] = true
@@ -228,7 +228,7 @@ func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, kno
 			}
 			docs, open, err := r.present(f)
 			if err != nil {
-				return ofRun(r.id, err)
+				return damaged(s.view, r.id, err)
 			}
 			known[f] = docs.Intersects(r.counts)
 			unknown.Or(roaring.And(open, r.counts))

@@ -10,6 +10,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Verify derives what the runs have from the payloads and compares. Errors are as those
@@ -36,11 +37,11 @@ func (s *Selector) verifyRun(ctx context.Context, r *counted) error {
 		return kept
 	}
 	if err := stored.absorbValues(ctx, r.Run, r.counts); err != nil {
-		return ofRun(r.id, err)
+		return damaged(s.view, r.id, err)
 	}
 	for it := r.counts.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
-		payload, err := s.docs.Payload(ordinal)
+		payload, err := s.view.Payload(ordinal)
 		if err != nil {
 			return err
 		}
@@ -51,9 +52,10 @@ func (s *Selector) verifyRun(ctx context.Context, r *counted) error {
 	derived.leftOut.Or(leftOut)
 	what, err := differ(&stored, &derived)
 	if err == nil && what != "" {
-		err = &RunError{r.id, fmt.Errorf("%s does not follow from the payloads", what)}
+		err := fmt.Errorf("%s does not follow from the payloads", what)
+		return &storage.CorruptError{Path: s.view.Path(), What: fmt.Sprintf("field run %d", r.id), Err: err}
 	}
-	return err
+	return damaged(s.view, r.id, err)
 }
 
 // differ says in what two runs differ.

@@ -11,10 +11,10 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Write gives out the values of the run, in no order of keys. The slices are the
+// write gives out the values of the run, in no order of keys. The slices are the
 // receiver's. Within the limit of fields, the values are the same in whatever order the
 // documents came.
-func (b *Builder) Write(put func(key, value []byte) error) error {
+func (b *Builder) write(put func(key, value []byte) error) error {
 	names := slices.Sorted(maps.Keys(b.fields))
 	head, err := appendBitmap(nil, &b.docs)
 	if err != nil {

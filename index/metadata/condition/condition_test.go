@@ -184,7 +184,7 @@ func TestZeroIsOneValue(t *testing.T) {
 			require.False(t, match(t, "n > ? OR n < -0.0", payload, p))
 		}
 		v := condition.NewDocument([]byte(payload), "", 0).Value("n")
-		require.False(t, math.Signbit(v.Float()), payload)
+		require.False(t, math.Signbit(v.Real), payload)
 	}
 	v, err := condition.ValueOf(condition.Value{Kind: condition.Real, Real: math.NaN()})
 	require.NoError(t, err)

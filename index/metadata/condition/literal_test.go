@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 )
 
 func literals(t *testing.T, value string) (all []Literal) {
@@ -75,7 +76,7 @@ func TestParseField(t *testing.T) {
 // A payload of many megabytes is no longer read once the context has ended, whatever it is
 // made of, and however little of it a condition names.
 func TestLongPayloadsEndWithTheirContext(t *testing.T) {
-	const size = 1 << 20
+	size := effort.Cases(1<<18, 1<<20)
 	repeated := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	var members strings.Builder
 	for i := 0; members.Len() < size; i++ {
@@ -103,7 +104,7 @@ func TestLongPayloadsEndWithTheirContext(t *testing.T) {
 			require.NoError(t, e.Err())
 			looks := math.MaxInt - ctx.Left()
 			require.GreaterOrEqual(t, looks, size/readStep, "%s: %s", name, what)
-			for left := 0; left < looks; left += 1 + looks/7 {
+			for left := 0; left < looks; left += 1 + looks/effort.Cases(3, 7) {
 				ctx := countdown.New(left)
 				e := NewEvaluation(ctx)
 				fn(e.Document([]byte(payload), "", 0))

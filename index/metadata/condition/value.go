@@ -57,14 +57,6 @@ func boolValue(b bool) Value {
 // IsNumber tells numbers from text and NULL.
 func (v Value) IsNumber() bool { return v.Kind == Integer || v.Kind == Real }
 
-// Float is the float64 nearest to a number.
-func (v Value) Float() float64 {
-	if v.Kind == Integer {
-		return float64(v.Int)
-	}
-	return v.Real
-}
-
 // String is the text of the value, as SQLite would convert it.
 func (v Value) String() string {
 	switch v.Kind {
