@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -13,6 +11,9 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
 // Windows may rename no file over one that is open, and an index is open when another takes
