@@ -35,6 +35,8 @@ type AddOptions struct {
 	// added, with their passages ([Index.Delete]). Ids that name no document are passed over, and so are those of documents
 	// that are added.
 	Delete []string
+	// deleteAlone makes Delete name single documents, without their passages.
+	deleteAlone bool
 	// Model, where set, is what made the vectors. If the index names another, that is
 	// an error ([storage.ErrModel]).
 	Model *storage.Model
@@ -236,7 +238,7 @@ func (a *addition) lookUp(ctx context.Context) error {
 	if len(a.options.Delete) == 0 {
 		return nil
 	}
-	named, _, err := a.snap.named(ctx, a.options.Delete, !a.options.Apart)
+	named, _, err := a.snap.named(ctx, a.options.Delete, !a.options.Apart && !a.options.deleteAlone)
 	if err != nil {
 		return err
 	}

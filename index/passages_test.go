@@ -482,3 +482,39 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		require.Equal(t, 10-want, r.Deleted)
 	}
 }
+
+// A passage that moves to another file leaves alone the passages of a document that has its id.
+func TestSetMovesPassagesAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.plaid")
+	docs := longer(t, 0, map[string]int{"b": 2, "b#0": 1}) // b#0, b#1, b#0#0
+	_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix, err := Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	snap := taken(t, ix)
+	paths := []string{filepath.Join(dir, "0.plaid"), filepath.Join(dir, "1.plaid")}
+	for i, ordinals := range []*roaring.Bitmap{roaring.BitmapOf(1), roaring.BitmapOf(0, 2)} {
+		_, err := Copy(t.Context(), paths[i], []CopyFrom{{snap, ordinals}}, nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, errors.Join(snap.Close(), ix.Close()))
+	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+	require.NoError(t, err)
+	defer set.Close()
+	r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"b": 3})), &AddOptions{Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Replaced+r.Deleted)
+	all, err := set.Snapshot()
+	require.NoError(t, err)
+	defer all.Close()
+	ids := make([][]string, 2)
+	for i, p := range all.Parts() {
+		for o := range p.State().Docs {
+			if p.Live(o) {
+				ids[i] = append(ids[i], p.ID(o))
+			}
+		}
+	}
+	require.Equal(t, [][]string{{"b#0", "b#1", "b#2"}, {"b#0#0"}}, ids)
+}

@@ -126,12 +126,12 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		}
 		changes[i] = func(ix *Index) error {
 			if len(to[i]) == 0 {
-				n, _, err := Entry{ix: ix}.deleteIDs(ctx, extra[i], !o.Apart)
+				n, _, err := Entry{ix: ix}.deleteIDs(ctx, extra[i], false)
 				r.Files[i].Deleted = n
 				return err
 			}
 			own := o
-			own.Delete = extra[i]
+			own.Delete, own.deleteAlone = extra[i], true
 			added, err := ix.Add(ctx, &picked{src, to[i]}, &own)
 			if err == nil {
 				r.Files[i] = *added
@@ -160,8 +160,8 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 	return r, nil
 }
 
-// route finds, for each file, which documents of a source go to it, and what is to be
-// deleted there.
+// route finds, for each file, which documents of a source go to it, and the ids of those that are
+// deleted there: of a passage that moves, the passage alone, though a document may have its id too.
 func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOptions) (to [][]int, extra [][]string, err error) {
 	parts := snap.Parts()
 	to, extra = make([][]int, len(parts)), make([][]string, len(parts))
@@ -217,12 +217,15 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		}
 	}
 	if src.Len() > 0 {
-		in, _, err := snap.having(ctx, slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] }), !o.Apart)
-		if err != nil {
-			return nil, nil, err
-		}
-		for j, ids := range in {
-			extra[j] = append(extra[j], ids...)
+		gone := slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] })
+		for j, p := range parts {
+			docs, _, err := p.named(ctx, gone, !o.Apart)
+			if err != nil {
+				return nil, nil, err
+			}
+			for it := docs.Iterator(); it.HasNext(); {
+				extra[j] = append(extra[j], p.ID(it.Next()))
+			}
 		}
 	}
 	return to, extra, nil
