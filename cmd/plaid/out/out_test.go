@@ -1,13 +1,18 @@
 package out
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestNumbers(t *testing.T) {
@@ -72,4 +77,99 @@ func TestSnippet(t *testing.T) {
 	} {
 		require.Equal(t, want, Snippet([]byte(payload)))
 	}
+}
+
+func TestWrapped(t *testing.T) {
+	const b, e = MarkBegin, MarkEnd
+	red := func(s string) string { return "\x1b[1;31m" + s + "\x1b[0m" }
+	for _, c := range []struct {
+		text         string
+		width, lines int
+		on           bool
+		want         []string
+	}{
+		{"", 10, 2, false, nil},
+		{"one two three", 20, 1, false, []string{"one two three"}},
+		{"one two three", 8, 1, false, []string{"one two…"}},
+		{"one two three four", 9, 2, false, []string{"one two", "three fo…"}},
+		{"one two three four", 10, 3, false, []string{"one two", "three four"}},
+		{"abcdefgh ij", 5, 3, false, []string{"abcde", "fgh", "ij"}},
+		{"a " + b + "cat" + e + " sat", 20, 1, false, []string{"a [cat] sat"}},
+		{"a " + b + "cat" + e + " sat", 9, 1, true, []string{"a " + red("cat") + " sat"}},
+		{"a " + b + "cat" + e + " sat", 9, 1, false, []string{"a [cat] …"}},
+		{"a " + b + "cattle" + e, 5, 1, true, []string{"a " + red("ca…")}},
+		{b + "one two" + e, 3, 2, true, []string{red("one"), red("two")}},
+	} {
+		require.Equal(t, c.want, Colours{On: c.on}.Wrapped(c.text, c.width, c.lines), "%q", c.text)
+	}
+	require.Equal(t, "a\ufffdb\ufffd\tc", Clean("a\x01b\x1b\tc"))
+	require.Equal(t, "x", Colours{}.Bold("x"))
+	require.Equal(t, "\x1b[1mx\x1b[0m", Colours{On: true}.Bold("x"))
+	require.Empty(t, Colours{On: true}.Dim(""))
+}
+
+// Lines are as wide as is asked for at most, and what is not cut off is all there.
+func TestWrappedProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOf(rapid.SampledFrom([]rune("ab é "))).Draw(t, "text")
+		width, lines := rapid.IntRange(2, 12).Draw(t, "width"), rapid.IntRange(1, 4).Draw(t, "lines")
+		all := Colours{}.Wrapped(text, width, lines)
+		require.LessOrEqual(t, len(all), lines)
+		for _, l := range all {
+			require.LessOrEqual(t, utf8.RuneCountInString(l), width, "%q", all)
+		}
+		squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
+		if got := strings.Join(all, ""); !strings.HasSuffix(got, "…") {
+			require.Equal(t, squeeze(text), squeeze(got))
+		} else {
+			require.True(t, strings.HasPrefix(squeeze(text), squeeze(strings.TrimSuffix(got, "…"))), "%q", all)
+		}
+	})
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	table := Table{Left: 1}
+	table.Line("é", "10", "a")
+	table.Line("long", "2")
+	table.Remark("and more")
+	table.Line("", "", "")
+	table.Print(&b)
+	require.Equal(t, "é     10  a\nlong   2  and more\n           \n", b.String())
+}
+
+// A table is what text/tabwriter makes of the same cells, where all columns are
+// lined up to one side.
+func TestTableAgainstTabwriter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		columns := rapid.IntRange(1, 4).Draw(t, "columns")
+		text := rapid.StringMatching(`[a-zé… ]{0,6}`)
+		right := rapid.Bool().Draw(t, "right")
+		table, flags := Table{Left: columns}, uint(0)
+		if right {
+			table, flags = Table{Indent: 2}, tabwriter.AlignRight
+		}
+		var want, got bytes.Buffer
+		w := tabwriter.NewWriter(&want, 0, 0, 2, ' ', flags)
+		for range rapid.IntRange(1, 6).Draw(t, "lines") {
+			cells := rapid.SliceOfN(text, columns, columns).Draw(t, "cells")
+			remark := rapid.StringMatching(`([a-z][a-z ]{0,9})?`).Draw(t, "remark")
+			table.Line(cells...)
+			table.Remark(remark)
+			line := strings.Join(cells, "\t") + "\t"
+			switch {
+			case right && remark != "":
+				line += "  " + remark
+			case !right && remark == "": // the last cell is filled up, but for the gap
+				line += "-"
+				table.Remark("-")
+			case !right:
+				line += remark
+			}
+			fmt.Fprintln(w, line)
+		}
+		require.NoError(t, w.Flush())
+		table.Print(&got)
+		require.Equal(t, want.String(), got.String())
+	})
 }
