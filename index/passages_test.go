@@ -412,23 +412,12 @@ func TestPassagesApart(t *testing.T) {
 
 // What an addition deletes goes with its passages, but for those that come anew.
 func TestAddDeletesPassages(t *testing.T) {
-	tokens := []float32{1, 0}
-	passage := func(of string, n int) vectors.Document {
-		p := vectors.Passage{Of: of, Number: n, Start: n, End: n + 1}
-		payload, err := p.Payload(nil)
-		require.NoError(t, err)
-		return vectors.Document{ID: p.ID(), Tokens: tokens, Payload: payload}
-	}
-	source := func(docs ...vectors.Document) vectors.Source {
-		src, err := vectors.FromDocuments(2, docs)
-		require.NoError(t, err)
-		return src
-	}
 	path := filepath.Join(t.TempDir(), "x.plaid")
-	_, err := Build(t.Context(), path, source(passage("a", 0), passage("a", 1), passage("b", 0), vectors.Document{ID: "c", Tokens: tokens}), nil)
+	docs := longer(t, 0, map[string]int{"a": 2, "b": 1, "c": 0})
+	_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
 	ix := writing(t, path)
-	r, err := ix.Add(t.Context(), source(passage("b", 0), passage("b", 1)), &AddOptions{Replace: true, Delete: []string{"a", "b", "c", "none"}})
+	r, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"b": 2})), &AddOptions{Replace: true, Delete: []string{"a", "b", "c", "none"}})
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Deleted)
 	for id, want := range map[string]bool{"a#0": false, "a#1": false, "b#0": true, "b#1": true, "c": false} {
@@ -449,16 +438,14 @@ func TestSetAddDeletesPassages(t *testing.T) {
 		docs = append(docs, longer(t, 0, map[string]int{"h": 4})...)
 		_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
 		require.NoError(t, err)
-		ix, err := Open(t.Context(), path, nil)
-		require.NoError(t, err)
-		snap := taken(t, ix)
-		parts, err := Split(t.Context(), snap, filepath.Join(dir, "parts"), 3, ByHash, nil)
-		require.NoError(t, err)
-		require.NoError(t, errors.Join(snap.Close(), ix.Close()))
 		var paths []string
-		for _, p := range parts {
-			paths = append(paths, p.Path)
-		}
+		reading(t, path, func(snap *Snapshot) {
+			parts, err := Split(t.Context(), snap, filepath.Join(dir, "parts"), 3, ByHash, nil)
+			require.NoError(t, err)
+			for _, p := range parts {
+				paths = append(paths, p.Path)
+			}
+		})
 		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
 		require.NoError(t, err)
 		defer set.Close()
@@ -490,15 +477,13 @@ func TestSetMovesPassagesAlone(t *testing.T) {
 	docs := longer(t, 0, map[string]int{"b": 2, "b#0": 1}) // b#0, b#1, b#0#0
 	_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
-	ix, err := Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	snap := taken(t, ix)
 	paths := []string{filepath.Join(dir, "0.plaid"), filepath.Join(dir, "1.plaid")}
-	for i, ordinals := range []*roaring.Bitmap{roaring.BitmapOf(1), roaring.BitmapOf(0, 2)} {
-		_, err := Copy(t.Context(), paths[i], []CopyFrom{{snap, ordinals}}, nil)
-		require.NoError(t, err)
-	}
-	require.NoError(t, errors.Join(snap.Close(), ix.Close()))
+	reading(t, path, func(snap *Snapshot) {
+		for i, ordinals := range []*roaring.Bitmap{roaring.BitmapOf(1), roaring.BitmapOf(0, 2)} {
+			_, err := Copy(t.Context(), paths[i], []CopyFrom{{snap, ordinals}}, nil)
+			require.NoError(t, err)
+		}
+	})
 	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
 	require.NoError(t, err)
 	defer set.Close()
@@ -508,13 +493,9 @@ func TestSetMovesPassagesAlone(t *testing.T) {
 	all, err := set.Snapshot()
 	require.NoError(t, err)
 	defer all.Close()
-	ids := make([][]string, 2)
-	for i, p := range all.Parts() {
-		for o := range p.State().Docs {
-			if p.Live(o) {
-				ids[i] = append(ids[i], p.ID(o))
-			}
-		}
+	for id, file := range map[string]int{"b#0": 0, "b#1": 0, "b#2": 0, "b#0#0": 1} {
+		_, ok, err := all.Parts()[file].Ordinal(id)
+		require.NoError(t, err)
+		require.True(t, ok, id)
 	}
-	require.Equal(t, [][]string{{"b#0", "b#1", "b#2"}, {"b#0#0"}}, ids)
 }
