@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -29,9 +30,11 @@ func vacant(ctx context.Context, path string, o BuildOptions) error {
 
 // create opens path for a build, and tells whether it had no file before.
 func create(ctx context.Context, path string, o BuildOptions) (f *storage.File, created bool, err error) {
+	deadline := time.Now().Add(o.LockTimeout)
 	if err := vacant(ctx, path, o); err != nil {
 		return nil, false, err
 	}
+	o.LockTimeout = max(0, time.Until(deadline))
 	f, err = storage.Open(ctx, path, storage.Options{Write: true, Create: true, Resume: o.Resume, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, false, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -78,7 +79,25 @@ func SetPaths(path string) ([]string, error) {
 //
 // Errors: those of [Open], [*CodecError], [storage.ErrModel], and [ErrOption] for a
 // file that is named twice.
-func OpenSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error) {
+func OpenSet(ctx context.Context, paths []string, opts *Options) (s *Set, err error) {
+	o := given(opts)
+	deadline := time.Now().Add(o.LockTimeout)
+	for {
+		left := max(0, time.Until(deadline))
+		o.LockTimeout = min(left, setLockStep)
+		if s, err = openSet(ctx, paths, &o); left == 0 || !errors.Is(err, storage.ErrLocked) {
+			return s, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// setLockStep is how long a set waits for the lock of a file while it has those of others.
+const setLockStep = 200 * time.Millisecond
+
+func openSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error) {
 	var files []*Index
 	defer func() {
 		if err != nil {

@@ -224,6 +224,9 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 				return nil, nil, err
 			}
 			for it := docs.Iterator(); it.HasNext(); {
+				if err := ctx.Err(); err != nil {
+					return nil, nil, err
+				}
 				extra[j] = append(extra[j], p.ID(it.Next()))
 			}
 		}

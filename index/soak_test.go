@@ -142,6 +142,13 @@ func (s *soak) write(ctx context.Context, w *soakWriter, rng *rand.Rand) error {
 			return err
 		}
 		w.added += int64(len(docs))
+		again := map[string][]byte{} // payloads that grow, of the same version
+		for _, d := range docs[:rng.IntN(len(docs)+1)] {
+			again[d.ID] = fmt.Appendf(bytes.TrimSuffix(d.Payload, []byte("}")), `,"again":%d}`, change)
+		}
+		if _, _, err := s.ix.SetPayload(ctx, again); err != nil {
+			return err
+		}
 	}
 	w.acked.Store(change)
 	return nil
@@ -203,10 +210,12 @@ func (s *soak) content(snap *index.Snapshot) (sums [soakWriters]uint64, err erro
 		}
 		var id string
 		var version int
-		if _, err := fmt.Sscanf(string(p), `{"id":%q,"version":%d}`, &id, &version); err != nil || id != snap.ID(ordinal) {
+		if _, err := fmt.Sscanf(string(p), `{"id":%q,"version":%d`, &id, &version); err != nil || id != snap.ID(ordinal) {
 			return sums, fmt.Errorf("payload %q of %s: %w", p, snap.ID(ordinal), err)
 		}
-		docs = append(docs, soakDoc(id, version))
+		d := soakDoc(id, version)
+		d.Payload = p
+		docs = append(docs, d)
 		for i, w := range s.writers {
 			if strings.HasPrefix(id, w.prefix) {
 				sums[i] += s.sum(id, version)

@@ -57,6 +57,7 @@ func TestRealColBERTIndex(t *testing.T) {
 	e := on(t, ix, 2)
 	const k, tol = 50, 2e-3
 	worst, swaps, recall50, recall10, seen := 0.0, 0, 0.0, 0.0, 0.0
+	oracle := newOracle(t, searchtest.Snapshot(t, ix))
 	for i, q := range queries {
 		if !effort.Long() && i%9 != 0 {
 			continue
@@ -66,6 +67,9 @@ func TestRealColBERTIndex(t *testing.T) {
 		require.Equal(t, want[0][0], want[k-1][0])
 		exact := search(t, e, Query{Vectors: q.Tokens}, Options{K: k, Mode: Exhaustive}).Hits
 		require.Len(t, exact, k)
+		if i%45 == 0 {
+			oracle.check(t, Query{Vectors: q.Tokens}, exact, k, nil)
+		}
 		scores, names := map[string]float64{}, []string{}
 		for _, row := range want {
 			scores[row[2]] = number(t, row[4])

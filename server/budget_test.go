@@ -26,6 +26,16 @@ func untilWaiting(t *testing.T, b *budget, n int) {
 	require.Eventually(t, func() bool { _, waiting := b.state(); return waiting == n }, time.Minute, time.Millisecond)
 }
 
+// A gate estimates by the mean of how long turns were held, in which the last has a share of 1/16.
+func TestTurnsAreTimed(t *testing.T) {
+	g := newGate(1, time.Second)
+	for _, c := range []struct{ held, want time.Duration }{{16 * time.Second, 16 * time.Second}, {0, 15 * time.Second}} {
+		require.Nil(t, g.enter(t.Context()))
+		g.leave(c.held)
+		require.Equal(t, c.want, g.wait(1))
+	}
+}
+
 // What does not fit waits until others have given enough back, in order.
 func TestBudgetWaits(t *testing.T) {
 	b := newBudget("max-x", 100, 0, time.Hour)

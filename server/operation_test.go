@@ -212,7 +212,7 @@ func TestConcurrencyAndTimeouts(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: server.Limits{Stall: 200 * time.Millisecond}})
 	require.NoError(t, err)
-	address, hasty := listen(t, s, nil), listen(t, s, &server.ServeOptions{Header: 200 * time.Millisecond})
+	address, hasty := listen(t, s, nil), listen(t, s, &server.ServeOptions{Header: time.Second})
 	for name, c := range map[string]struct{ address, sent string }{
 		"headers": {hasty, "POST /indices HTTP/1.1\r\nHost: x\r\n"},
 		"body":    {address, "POST /indices HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\""},

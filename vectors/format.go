@@ -85,6 +85,9 @@ func (s *overlaid) Docs(ctx context.Context, from, to int) iter.Seq2[Document, e
 		i := from
 		for doc, err := range s.under.Docs(ctx, from, to) {
 			if err != nil {
+				if fault, ok := errors.AsType[*FileError](err); ok && fault.ID == "" && i < s.Len() {
+					fault.ID = s.ID(i)
+				}
 				yield(Document{}, err)
 				return
 			}

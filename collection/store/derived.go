@@ -77,14 +77,19 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := m.wait(ctx); err != nil {
+			return nil, err
 		}
-		if m.err != nil {
-			return nil, m.err
-		}
+	}
+}
+
+// wait returns the error of the work, or that of ctx if it ends before.
+func (m *making) wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -95,11 +100,18 @@ func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived,
 	d.mu.Lock()
 	if d.data == damaged && !d.closed { // otherwise somebody was here
 		d.data = nil
-		if _, err := c.makeDerived(damaged); err != nil {
+		m, err := c.makeDerived(damaged)
+		if err != nil {
 			d.data = damaged
-			d.mu.Unlock()
+		}
+		d.mu.Unlock()
+		if err == nil {
+			err = m.wait(ctx)
+		}
+		if err != nil {
 			return nil, err
 		}
+		return c.Derived(ctx)
 	}
 	d.mu.Unlock()
 	return c.Derived(ctx)

@@ -144,7 +144,11 @@ func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
 			return err
 		}
 	}
-	return eval.WriteRun(t.out, run)
+	var b bytes.Buffer
+	if err := eval.WriteRun(&b, run); err != nil {
+		return err
+	}
+	return t.print(b.Bytes())
 }
 
 // hitTable prints results for reading: query, rank, score, id, and what the

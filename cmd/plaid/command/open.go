@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // opener opens indexes, and what searches them, as the global flags say.
@@ -20,10 +21,23 @@ type opener struct {
 	devices map[string]kernels.Device
 }
 
+// whenFree calls open, which opens indexes, with options that do not wait for a lock, and once more
+// with --lock-timeout if another process has one.
+func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
+	o := index.Options{Write: write, Logger: op.logger()}
+	opened, err := open(&o)
+	if op.lockTimeout > 0 && errors.Is(err, storage.ErrLocked) {
+		op.logger().Info("waiting for the lock", "for", op.lockTimeout)
+		o.LockTimeout = op.lockTimeout
+		return open(&o)
+	}
+	return opened, err
+}
+
 // open opens an index and hands it to use.
 func (op *opener) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
 	begin := op.now()
-	ix, err := index.Open(ctx, path, &index.Options{Write: write, LockTimeout: op.lockTimeout, Logger: op.logger()})
+	ix, err := whenFree(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
 	if err != nil {
 		return err
 	}
@@ -78,7 +92,7 @@ func (op *opener) openSet(ctx context.Context, names *indexes, path string, writ
 		return err
 	}
 	begin := op.now()
-	set, err := index.OpenSet(ctx, paths, &index.Options{Write: write, LockTimeout: op.lockTimeout, Logger: op.logger()})
+	set, err := whenFree(op, write, func(o *index.Options) (*index.Set, error) { return index.OpenSet(ctx, paths, o) })
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,10 @@ package compressed
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +96,7 @@ func TestGPUAgainstOracle(t *testing.T) {
 		require.NoError(t, a.Close())
 	}
 	t.Logf("largest shares of the bound by Lq: %.2v", ratio)
+	require.Positive(t, slices.Max(slices.Collect(maps.Values(ratio))), "no share was measured")
 }
 
 // Many goroutines for PLAID_GPU_STRESS seconds: no answer is mixed up.
