@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -81,21 +80,14 @@ func SetPaths(path string) ([]string, error) {
 // file that is named twice.
 func OpenSet(ctx context.Context, paths []string, opts *Options) (s *Set, err error) {
 	o := given(opts)
-	deadline := time.Now().Add(o.LockTimeout)
-	for {
-		left := max(0, time.Until(deadline))
-		o.LockTimeout = min(left, setLockStep)
-		if s, err = openSet(ctx, paths, &o); left == 0 || !errors.Is(err, storage.ErrLocked) {
-			return s, err
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
+	timeout := o.LockTimeout
+	o.LockTimeout = 0 // who waits for a file has no lock of the others
+	err = storage.WhileLocked(ctx, timeout, func() (err error) {
+		s, err = openSet(ctx, paths, &o)
+		return err
+	})
+	return s, err
 }
-
-// setLockStep is how long a set waits for the lock of a file while it has those of others.
-const setLockStep = 200 * time.Millisecond
 
 func openSet(ctx context.Context, paths []string, o *Options) (_ *Set, err error) {
 	var files []*Index

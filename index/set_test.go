@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -272,4 +274,31 @@ func TestSetVerifiesEach(t *testing.T) {
 	require.ErrorAs(t, err, &damaged)
 	require.Equal(t, paths[1], damaged.Path)
 	require.NoFileExists(t, paths[0]+".merged")
+}
+
+// A set that waits for the lock of a file holds those of the others only now and then.
+func TestSetWaitsWithoutLocks(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "a.plaid"), filepath.Join(dir, "b.plaid")}
+	for i, path := range paths {
+		docs := longer(t, 0, map[string]int{string(rune('a' + i)): 0})
+		_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
+		require.NoError(t, err)
+	}
+	o := &Options{Write: true, LockTimeout: 5 * time.Minute}
+	holder, err := Open(t.Context(), paths[1], o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error)
+	looked := waiting(t)
+	go func() {
+		_, err := OpenSet(ctx, paths, o)
+		opened <- err
+	}()
+	<-looked
+	other, err := Open(t.Context(), paths[0], o)
+	require.NoError(t, err)
+	cancel()
+	require.ErrorIs(t, <-opened, context.Canceled)
+	require.NoError(t, errors.Join(other.Close(), holder.Close()))
 }

@@ -64,6 +64,9 @@ func WhileLocked(ctx context.Context, timeout time.Duration, try func() error) e
 		if err := try(); !errors.Is(err, ErrLocked) || time.Now().After(deadline) {
 			return err
 		}
+		if files.HookWaiting != nil {
+			files.HookWaiting("")
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
