@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -434,14 +433,4 @@ func TestWorstRows(t *testing.T) {
 		slices.SortStableFunc(all, func(a, b uint32) int { return cmp.Compare(scores[a], scores[b]) })
 		require.Equal(t, all[:min(n, len(all))], km.worst(n))
 	})
-}
-
-func BenchmarkWorstRows(b *testing.B) {
-	km := &kmeans{scores: make([]float32, 1<<22), rows: make([]uint32, 1<<22)}
-	for i := range km.scores {
-		km.scores[i] = rand.Float32()
-	}
-	for b.Loop() {
-		km.worst(1 << 11)
-	}
 }

@@ -177,30 +177,3 @@ func TestIDsAreCheckedOnce(t *testing.T) {
 	require.NoError(t, now.Verify(context.Background()))
 	require.NoError(t, errors.Join(now.Close(), old.Close(), f.Close()))
 }
-
-// BenchmarkIDs is the walk that the first id takes which is not there.
-func BenchmarkIDs(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "ids.plaid")
-	f, err := Open(context.Background(), path, Options{Write: true, Create: true})
-	require.NoError(b, err)
-	require.NoError(b, fillTestIndex(f))
-	const docs = 1 << 18
-	for i := range 16 {
-		require.NoError(b, f.Update(func(tx *Tx) error {
-			g, s, err := currentState(tx)
-			require.NoError(b, err)
-			more := make([]testDoc, docs/16)
-			for j := range more {
-				more[j].id = fmt.Sprintf("%08x", uint32(i*len(more)+j)*2654435761)
-			}
-			return putDocs(g, s, more)
-		}))
-	}
-	v, err := f.View()
-	require.NoError(b, err)
-	for b.Loop() {
-		require.NoError(b, v.walkIDs())
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/docs, "ns/document")
-	require.NoError(b, errors.Join(v.Close(), f.Close()))
-}

@@ -183,20 +183,3 @@ func TestFinite(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkNorm(b *testing.B) {
-	x := make([]float32, 128)
-	for i := range x {
-		x[i] = float32(i)
-	}
-	b.Run("square", func(b *testing.B) {
-		for b.Loop() {
-			SquaredNorm(x)
-		}
-	})
-	b.Run("scale", func(b *testing.B) {
-		for b.Loop() {
-			Scale(x, 1)
-		}
-	})
-}

@@ -90,23 +90,3 @@ func TestPageEdges(t *testing.T) {
 		require.Error(t, c.by.Check(c.n), "%v", c)
 	}
 }
-
-func BenchmarkPage(b *testing.B) {
-	const dim = 128
-	g := &vectors.Grid{Rows: 32, Columns: 32}
-	x := clustered(g.Cells(), dim, 60, 0.6, 1)
-	for _, by := range []Method{Tiles, Neighbours, Similar} {
-		b.Run(string(by), func(b *testing.B) {
-			var p Pooler
-			var dst []float32
-			for b.Loop() {
-				if by == Similar {
-					dst = p.Pool(dst[:0], x, dim, 4)
-				} else {
-					dst = p.Page(dst[:0], x, dim, 4, by, g)
-				}
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pages/s")
-		})
-	}
-}

@@ -104,17 +104,6 @@ func TestPoolLongDocuments(t *testing.T) {
 	}
 }
 
-func BenchmarkPool(b *testing.B) {
-	const rows, dim = 500, 128
-	x := clustered(rows, dim, 60, 0.6, 1)
-	var p Pooler
-	var dst []float32
-	for b.Loop() {
-		dst = p.Pool(dst[:0], x, dim, 2)
-	}
-	b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "tokens/s")
-}
-
 // clustered are unit vectors about so many centers.
 func clustered(rows, dim, clusters int, spread float64, seed uint64) []float32 {
 	r := rand.New(rand.NewPCG(seed, 1))

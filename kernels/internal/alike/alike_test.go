@@ -121,32 +121,3 @@ func TestCountOfManyTokens(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCount(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for _, bench := range []struct {
-		name string
-		of   uint
-	}{{"unrelated", 512}, {"alike", 2}} {
-		b.Run(bench.name, func(b *testing.B) {
-			rows := make([]Code, 32*128)
-			for i := range rows {
-				rows[i] = Code(rng.UintN(bench.of))
-			}
-			dst := make([]float32, 32)
-			var c Counter
-			for b.Loop() {
-				c.Count(dst, 128, 1./32, func(i, j int) Code { return rows[i*128+j] })
-			}
-		})
-	}
-}
-
-// BenchmarkCountColumns is of the same tokens of 16 components, many times.
-func BenchmarkCountColumns(b *testing.B) {
-	dst := make([]float32, 40_000)
-	var c Counter
-	for b.Loop() {
-		c.Count(dst, 16, 1./32, func(i, j int) Code { return Code(20 * j) })
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -260,18 +259,4 @@ func TestCancelled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = Open(ctx, path, 50001, func(string) {})
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func BenchmarkGet(b *testing.B) {
-	const docs = 10000
-	path := made(b, one, fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO METADATA SELECT i, hex(zeroblob(100)) FROM n`, docs-1))
-	d, err := Open(b.Context(), path, docs, func(string) {})
-	require.NoError(b, err)
-	defer d.Close()
-	d.(*database).left = math.MaxInt64
-	for i := 0; b.Loop(); i++ {
-		if _, err := d.Get(b.Context(), i%docs); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

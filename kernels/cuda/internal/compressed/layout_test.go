@@ -76,15 +76,6 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-func BenchmarkAlike(b *testing.B) {
-	v := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 2)), 32, 128)
-	dst := make([]byte, 4*columns)
-	s := &shape{dim: 128, mode: halfMode + 2}
-	for b.Loop() {
-		s.putAlike(dst, v, 1)
-	}
-}
-
 // The constants of this package are those of the header.
 func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 	header, err := os.ReadFile("../../src/plaid.cuh")
