@@ -28,7 +28,7 @@ func TestStartsInAnEmptyRoot(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go -C \$MODULE build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
 	require.NotNil(t, line)
 	program := filepath.Join(t.TempDir(), "plaid")
-	build := exec.Command("sh", "-c", "go build "+line[1]+` -o "$0" ../cmd/plaid`, program)
+	build := exec.Command("sh", "-c", "go build "+line[1]+` -o "$0" ../../cmd/plaid`, program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
