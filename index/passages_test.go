@@ -473,9 +473,8 @@ func TestSetAddDeletesPassages(t *testing.T) {
 // A passage that moves to another file leaves alone the passages of a document that has its id.
 func TestSetMovesPassagesAlone(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "x.plaid")
-	docs := longer(t, 0, map[string]int{"b": 2, "b#0": 1}) // b#0, b#1, b#0#0
-	_, err := Build(t.Context(), path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 1})
+	path := filepath.Join(dir, "x.plaid") // has b#0, b#1, b#0#0
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"b": 2, "b#0": 1})), &BuildOptions{Centroids: 1})
 	require.NoError(t, err)
 	paths := []string{filepath.Join(dir, "0.plaid"), filepath.Join(dir, "1.plaid")}
 	reading(t, path, func(snap *Snapshot) {

@@ -81,7 +81,7 @@ func SetPaths(path string) ([]string, error) {
 func OpenSet(ctx context.Context, paths []string, opts *Options) (s *Set, err error) {
 	o := given(opts)
 	timeout := o.LockTimeout
-	o.LockTimeout = 0 // who waits for a file has no lock of the others
+	o.LockTimeout = 0 // while it waits for one file, it holds no lock of the others
 	err = storage.WhileLocked(ctx, timeout, func() (err error) {
 		s, err = openSet(ctx, paths, &o)
 		return err

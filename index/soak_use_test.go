@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -70,4 +71,32 @@ func (u use) over(base use, held uint64, descriptors int) error {
 		return fmt.Errorf("%d descriptors, %d at first", u.descriptors, base.descriptors)
 	}
 	return nil
+}
+
+// steward compacts and measures now and then, the last time at the end.
+func (s *soak) steward(ctx context.Context, total int) {
+	rounds := min(max(total/600, 5), 60)
+	var base use
+	most := uint64(0) // pages held at a time
+	for round := 1; round <= rounds && !s.stop.Load(); round++ {
+		s.after(total * round / rounds)
+		s.gate.Lock() // the holder goes on
+		u := s.measure()
+		// After a compaction the holder keeps the file before it, with its list of pages.
+		most = max(most, u.pending)
+		if round == 1 {
+			base = u
+		}
+		err := u.over(base, most, 2) // what the holder keeps open, and what it keeps of it
+		size, cerr := int64(0), error(nil)
+		if round%2 == 0 {
+			size, cerr = s.compact(ctx)
+		}
+		s.gate.Unlock()
+		if err := errors.Join(err, cerr); err != nil {
+			s.fail("round %d: %v", round, err)
+		}
+		s.t.Logf("%d changes: heap %.2f MiB, %d pages held, %d goroutines, %d descriptors, %d ordinals, %d checks, file %d KiB",
+			s.changes(), float64(u.heap)/(1<<20), u.pending, u.goroutines, u.descriptors, u.ordinals, s.checks.Load(), size>>10)
+	}
 }

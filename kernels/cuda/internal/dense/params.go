@@ -1,6 +1,9 @@
 package dense
 
-import "github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+import (
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
 
 // The structs of src/dense/dense.cuh.
 
@@ -101,4 +104,32 @@ type denseChamferSumParams struct {
 type denseChamferGradParams struct {
 	x, xScale, y, yScale, pairs, nearX, coefX, coefY, pairFirst, pairList, rowItem, wonFirst, won, out driver.Ptr
 	xBytes, yBytes, xFormat, yFormat, dim, rows                                                        uint32
+}
+
+// place takes room for a slice, and put copies it there.
+func place[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
+func put[T any](to []byte, s []T)                { copy(to, runtime.Bytes(s)) }
+
+// tables are slices that go to the device together.
+type tables struct {
+	runtime.Arena
+	all []tableAt
+}
+
+type tableAt struct {
+	at   int64
+	data []byte
+}
+
+// add takes room for a slice, which write copies there with all others.
+func add[T any](t *tables, s []T) (at int64) {
+	at = place(&t.Arena, s)
+	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
+	return at
+}
+
+func (t *tables) write(host []byte) {
+	for _, x := range t.all {
+		copy(host[x.at:], x.data)
+	}
 }

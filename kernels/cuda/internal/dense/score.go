@@ -480,31 +480,3 @@ func spread(q, d *side, arg []int32, query, doc int) {
 		arg[i] = -1
 	}
 }
-
-// place takes room for a slice, and put copies it there.
-func place[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
-func put[T any](to []byte, s []T)                { copy(to, runtime.Bytes(s)) }
-
-// tables are slices that go to the device together.
-type tables struct {
-	runtime.Arena
-	all []tableAt
-}
-
-type tableAt struct {
-	at   int64
-	data []byte
-}
-
-// add takes room for a slice, which write copies there with all others.
-func add[T any](t *tables, s []T) (at int64) {
-	at = place(&t.Arena, s)
-	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
-	return at
-}
-
-func (t *tables) write(host []byte) {
-	for _, x := range t.all {
-		copy(host[x.at:], x.data)
-	}
-}
