@@ -89,6 +89,7 @@ func TestBackupKilled(t *testing.T) {
 		require.NoError(t, cmd.Process.Kill())
 		said := first + <-rest
 		require.Error(t, cmd.Wait())
+		testenv.WaitUnlocked(t, path)
 		next := ""
 		for line := range strings.Lines(said) {
 			if d, ok := strings.CutPrefix(line, "begin "); ok && strings.HasSuffix(d, "\n") {

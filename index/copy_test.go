@@ -307,6 +307,7 @@ func TestSplitKilled(t *testing.T) {
 		}
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
+		testenv.WaitUnlocked(t, path, filepath.Join(dir, "merged.plaid"))
 		require.Empty(t, stderr.String())
 		if _, err := os.Stat(filepath.Join(dir, "merged.plaid")); err == nil {
 			ix, err := Open(context.Background(), filepath.Join(dir, "merged.plaid"), nil)

@@ -301,6 +301,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			delay += 200 * time.Millisecond
 		}
 		st.runAndKill(t, path, kill, delay)
+		testenv.WaitUnlocked(t, path)
 		st.check(t, path)
 		requireNothingBeside(t, path, !st.built, kill)
 	}

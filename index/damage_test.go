@@ -434,7 +434,7 @@ func TestFlippedBits(t *testing.T) {
 	used := bytesInUse(sp.data)
 	more, err := vectors.FromDocuments(specimenDim, index.Corpus(4, 6, specimenDim, 8))
 	require.NoError(t, err)
-	step, less := effort.Cases(997, 53), 7 // of bytes that mean nothing, fewer are tried
+	step, less := effort.Cases(499, 53), 7 // of bytes that mean nothing, fewer are tried
 	if *everyByte {
 		step = 1
 	}
@@ -466,7 +466,7 @@ func TestFlippedBits(t *testing.T) {
 	t.Logf("bytes of free pages and ends of pages: %v", &dead)
 	require.Positive(t, live.cases)
 	require.Positive(t, dead.cases)
-	require.Less(t, live.harmless, 5+live.cases/20, "%v", unmoved) // few cases have more by chance
+	require.Less(t, live.harmless, live.cases/20, "%v", unmoved)
 }
 
 // searchAt searches a snapshot on one thread.

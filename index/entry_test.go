@@ -206,6 +206,7 @@ func TestEntriesKilled(t *testing.T) {
 		rest, err := io.ReadAll(out)
 		require.NoError(t, err)
 		require.Error(t, cmd.Wait())
+		testenv.WaitUnlocked(t, path)
 		ix := writing(t, path)
 		n := appliedAt(t, ix)
 		require.GreaterOrEqual(t, n, said, "acknowledged entries are lost; then came %q", rest)

@@ -224,6 +224,7 @@ func TestResumeKilled(t *testing.T) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			require.Empty(t, stderr.String())
+			testenv.WaitUnlocked(t, path)
 			ix, err := Open(context.Background(), path, nil)
 			if err == nil { // done
 				require.NoError(t, ix.Close())

@@ -402,5 +402,7 @@ func killOne(t *testing.T, self, dir string, kill int, delay time.Duration, stat
 	require.True(t, ok && status.Signaled() && status.Signal() == syscall.SIGKILL, "%v: %s", err, stderr.String())
 	_, err = os.Stat(filepath.Join(dir, lockFile))
 	require.NoError(t, err)
+	index := filepath.Join(dir, "docs", indexFile)
+	testenv.WaitUnlocked(t, filepath.Join(dir, lockFile), index, keywords.Path(index))
 	return begun
 }

@@ -90,6 +90,7 @@ func TestKilled(t *testing.T) {
 		} else {
 			ended++
 		}
+		testenv.WaitUnlocked(t, path, Path(path))
 		ix, err = index.Open(context.Background(), path, &index.Options{Write: true})
 		require.NoError(t, err)
 		if round%2 == 0 { // the next child goes on from what the killed one left, or from this

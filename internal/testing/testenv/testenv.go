@@ -3,10 +3,14 @@
 package testenv
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,4 +46,20 @@ func RAMDir(t testing.TB) string {
 	}
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
+}
+
+// WaitUnlocked waits until nothing holds a lock of these files, after a process that held
+// them was killed: some sandboxes free its locks a moment after Wait has returned. A file
+// that does not exist has no lock.
+func WaitUnlocked(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		f, err := files.OpenFile(path, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, files.WaitLock(context.Background(), f, true, time.Now().Add(time.Minute), nil), path)
+		require.NoError(t, f.Close())
+	}
 }

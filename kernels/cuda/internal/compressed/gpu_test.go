@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -261,6 +262,7 @@ func TestGPUFollowsTheIndex(t *testing.T) {
 // Documents of 100,000 tokens, few and many query tokens, and the widest fields: at
 // the ends of what scans and fine scores are made for.
 func TestGPULongDocuments(t *testing.T) {
+	effort.SkipBrief(t, "the oracle takes minutes, on one goroutine")
 	d := runtimetest.OpenGPU(t)
 	for _, x := range []struct{ dim, nbits, lq int }{{128, 2, 8}, {128, 2, 64}, {128, 2, 128}, {256, 8, 32}, {128, 1, 33}, {96, 4, 32}} {
 		cs := kerneltest.New(kerneltest.Config{Dim: x.dim, Nbits: x.nbits, K: 300, CodeBytes: 2, Lengths: []int{3, 100_000, 0, 17, 5000, 16, 1}, DimScale: true})

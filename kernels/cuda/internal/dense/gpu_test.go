@@ -28,6 +28,7 @@ func TestGPUInPieces(t *testing.T) {
 
 // Documents of 100,000 tokens are cut, and give what they give whole.
 func TestGPULongDocuments(t *testing.T) {
+	effort.SkipBrief(t, "the oracle takes minutes, on one goroutine")
 	b := New(runtimetest.OpenGPU(t)).(*backend)
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.I8} {
 		rng := maxsimtest.Rand(70)

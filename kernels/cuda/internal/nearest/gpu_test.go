@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -39,6 +40,7 @@ func TestGPUNearest(t *testing.T) {
 
 // Tokens that the GPU encodes have the bits of the processor.
 func TestGPUTokens(t *testing.T) {
+	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
 	d := runtimetest.OpenGPU(t)
 	rng := rand.New(rand.NewPCG(uint64(runtimetest.Env("PLAID_GPU_SEED", 1)), 9))
 	for i := range runtimetest.Env("PLAID_GPU_SHAPES", 60) {
@@ -54,6 +56,7 @@ func TestGPUTokens(t *testing.T) {
 
 // An index that is built on the GPU is that of the processor, to the bit.
 func TestGPUSameIndex(t *testing.T) {
+	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
 	d := runtimetest.OpenGPU(t)
 	for _, dim := range []int{48, 64, 128, 160} {
 		requireSameIndex(t, d, dim, 2000, 40)
@@ -102,6 +105,7 @@ func BenchmarkGPUNearest(b *testing.B) {
 
 // A codec that is trained with the rows on the GPU is that of the processor, to the bit.
 func TestGPUTraining(t *testing.T) {
+	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
 	d := runtimetest.OpenGPU(t)
 	for seed, shape := range [][3]int{{1, 50, 3}, {3, 4000, 100}, {48, 9000, 700}, {64, 20000, 300}, {128, 70000, 900}, {160, 5000, 64}, {1024, 900, 20}, {4096, 100, 5}} {
 		requireSameTraining(t, d, uint64(seed), shape[0], shape[1], shape[2], 0, 8)
