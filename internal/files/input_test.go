@@ -187,4 +187,13 @@ func TestKept(t *testing.T) {
 	require.Equal(t, "new", look())
 	k.Reload()
 	require.Equal(t, []string{"two", "error", "error", "new", "new"}, heard)
+
+	// A file that looks like the last one that was read is read after a failure all the same.
+	kept := path + ".kept"
+	require.NoError(t, os.Rename(path, kept))
+	require.Equal(t, "new", look())
+	require.NoError(t, os.Rename(kept, path))
+	heard = nil
+	require.Equal(t, "new", look())
+	require.Equal(t, []string{"new"}, heard)
 }

@@ -136,7 +136,7 @@ func (k *Kept[T]) Get() T {
 	defer k.mu.Unlock()
 	if now := time.Now(); now.Sub(k.looked) >= keptLook {
 		k.looked = now
-		if is := k.files(); !slices.EqualFunc(is, k.seen, sameFile) {
+		if is := k.files(); k.failed != nil || !slices.EqualFunc(is, k.seen, sameFile) {
 			k.again(is, !slices.EqualFunc(is, k.failed, sameFile))
 		}
 	}
