@@ -70,11 +70,7 @@ type Hit struct {
 	NoSpans error
 }
 
-const (
-	usualK        = 10
-	usualAlpha    = .75
-	usualPassages = 3
-)
+const usualK = 10
 
 // Search finds the best documents, the best first. Fewer than K come back only if fewer
 // match.
@@ -138,10 +134,10 @@ func (q *Query) complete() error {
 		q.K = usualK
 	}
 	if q.Alpha == 0 {
-		q.Alpha = usualAlpha
+		q.Alpha = fuse.DefaultAlpha
 	}
 	if q.Group != "" && q.Passages == 0 {
-		q.Passages = usualPassages
+		q.Passages = search.DefaultPassages
 	}
 	return nil
 }
@@ -216,23 +212,13 @@ func (r *reading) find() ([]search.RankedHit, error) {
 // words are what the words of the question find, with a group documents of passages.
 func (r *reading) words(k int) ([]search.Hit, error) {
 	ranked := func(k int) ([]search.Hit, error) {
-		hits, err := r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}})
-		if err != nil || r.q.Group == "" {
-			return hits, err
-		}
-		for i := range hits {
-			stored, err := r.v.MetadataOf(&hits[i])
-			if err != nil {
-				return nil, err
-			}
-			hits[i].Payload = search.Payload(stored)
-		}
-		return hits, nil
+		return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}})
 	}
 	if r.q.Group == "" {
 		return ranked(k)
 	}
-	return search.RankGroups(k, r.q.Passages, r.v.Most(), ranked)
+	payload := func(h *search.Hit) ([]byte, error) { return r.v.MetadataOf(h) }
+	return search.RankGroups(r.ctx, k, r.q.Passages, r.v.Most(), payload, ranked)
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {

@@ -2,6 +2,7 @@ package search
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -346,10 +347,17 @@ func groupRanked(ranked []Hit, passages int) []Hit {
 	return docs
 }
 
-// RankGroups makes k documents of a ranking of passages as groupRanked does, of which rank has
-// as many of the best as it is asked for, twice as many until they are of enough documents. most
-// is how many there are; rank is asked for one at least.
-func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, error) {
+// DefaultPassages is how many passages of a document users get who ask for documents and say
+// no number.
+const DefaultPassages = 3
+
+// RankGroups makes documents of a ranking of passages that no [Engine] has made, such as one by
+// words: the k best, each with the score of its best passage and up to so many of the passages
+// ranked. It asks rank for the best, twice as many each time, until they are of k documents or
+// there are no more; most is the number of passages. payload returns what is stored of a hit,
+// which says whose passage it is.
+func RankGroups(ctx context.Context, k, passages, most int, payload func(*Hit) ([]byte, error),
+	rank func(k int) ([]Hit, error)) ([]Hit, error) {
 	most = max(most, 1)
 	depth, each := most, min(max(passages, 1), most)+1
 	if k < most/each {
@@ -359,6 +367,14 @@ func RankGroups(k, passages, most int, rank func(k int) ([]Hit, error)) ([]Hit, 
 		ranked, err := rank(depth)
 		if err != nil {
 			return nil, err
+		}
+		for i := range ranked {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if ranked[i].Payload, err = payload(&ranked[i]); err != nil {
+				return nil, err
+			}
 		}
 		docs := groupRanked(ranked, passages)
 		if len(docs) >= k || len(ranked) < depth || depth == most {

@@ -21,11 +21,8 @@ type feedbackIn struct {
 	Unlike    []string `json:"unlike,omitempty" doc:"_id of documents that are bad: what only they have counts against others"`
 }
 
-// usualPassages is how many of a document are returned.
-const usualPassages = 3
-
 // passages is how many of each document are wanted, where there is a group.
-func (in *common) passages() int { return cmp.Or(in.Passages, usualPassages) }
+func (in *common) passages() int { return cmp.Or(in.Passages, search.DefaultPassages) }
 
 // checkEvidence finds what is wrong with what is asked beside the documents by so many queries.
 func (in *common) checkEvidence(queries int) error {

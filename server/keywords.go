@@ -42,7 +42,12 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	find := by.SearchKeywords
 	if in.Group != "" {
 		find = func(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
-			return groupedKeywords(ctx, by, v, in.passages(), query)
+			payload := func(h *search.Hit) ([]byte, error) { return v.MetadataOf(h) }
+			query.Payload = true
+			return search.RankGroups(ctx, query.K, in.passages(), v.Most(), payload, func(k int) ([]search.Hit, error) {
+				query.K = k
+				return by.SearchKeywords(ctx, query)
+			})
 		}
 	}
 	out := make([]ranking, len(in.TextQuery))
@@ -67,29 +72,6 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	return out, nil
 }
 
-// groupedKeywords ranks documents by the words of their passages, each by its best one.
-func groupedKeywords(ctx context.Context, by collection.Keywords, v collection.View, passages int, query collection.KeywordQuery) ([]search.Hit, error) {
-	query.Payload = true
-	return search.RankGroups(query.K, passages, v.Most(), func(k int) ([]search.Hit, error) {
-		query.K = k
-		ranked, err := by.SearchKeywords(ctx, query)
-		if err != nil {
-			return nil, err
-		}
-		for i := range ranked {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			payload, err := v.MetadataOf(&ranked[i])
-			if err != nil {
-				return nil, err
-			}
-			ranked[i].Payload = search.Payload(payload)
-		}
-		return ranked, nil
-	})
-}
-
 // byBoth fuses the rankings by vectors and by keywords.
 func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
 	depth := min(fuse.Depth(k), v.Most())
@@ -101,7 +83,7 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 	if err != nil || k == 0 {
 		return out, err
 	}
-	method, alpha := fuse.RelativeScore, usualAlpha
+	method, alpha := fuse.RelativeScore, fuse.DefaultAlpha
 	if in.Fusion == fusionRanks {
 		method = fuse.ReciprocalRank
 	}

@@ -220,7 +220,6 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 const (
 	fusionRelative = "relative_score"
 	fusionRanks    = "rrf"
-	usualAlpha     = 0.75
 
 	textWords      = "words"
 	textExpression = "expression"

@@ -22,6 +22,9 @@ var (
 	ErrRanking = errors.New("bad ranking to fuse")
 )
 
+// DefaultAlpha is what vectors count, and words the rest, for users who do not say it.
+const DefaultAlpha = .75
+
 // Method is a way to fuse rankings. Its texts, in flags and JSON, are "rrf" and
 // "relative_score".
 type Method int

@@ -115,17 +115,9 @@ func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k in
 	if m.wanted.Group == "" {
 		return m.ranked(ctx, kw, text, k)
 	}
-	return search.RankGroups(k, m.wanted.Passages, m.snap.Len(), func(k int) ([]search.Hit, error) {
-		ranked, err := m.ranked(ctx, kw, text, k)
-		if err != nil {
-			return nil, err
-		}
-		for i := range ranked {
-			if ranked[i].Payload, err = m.snap.Payload(ranked[i].Ordinal); err != nil {
-				return nil, err
-			}
-		}
-		return ranked, nil
+	payload := func(h *search.Hit) ([]byte, error) { return m.snap.Payload(h.Ordinal) }
+	return search.RankGroups(ctx, k, m.wanted.Passages, m.snap.Len(), payload, func(k int) ([]search.Hit, error) {
+		return m.ranked(ctx, kw, text, k)
 	})
 }
 

@@ -60,9 +60,6 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	Threads(f, &s.Threads, 0)
 }
 
-// usualPassages is how many of a document are shown.
-const usualPassages = 3
-
 // Options reads the files that the flags name. Ids that are not in an index are passed over,
 // and counted by the search.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
@@ -74,7 +71,7 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	case s.group == "" && s.passages > 0:
 		return o, Usagef("--passages goes with --group")
 	case s.group != "" && s.passages == 0:
-		o.Passages = usualPassages
+		o.Passages = search.DefaultPassages
 	case s.exhaustive && s.Candidates != "":
 		return o, Usagef("--candidates scores the documents of a run, --exhaustive all: give one of them")
 	}
@@ -132,7 +129,7 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 	}
 	if s.group != "" {
 		body["group"] = s.group
-		body["passages"] = cmp.Or(s.passages, usualPassages)
+		body["passages"] = cmp.Or(s.passages, search.DefaultPassages)
 	}
 	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
 		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}

@@ -29,7 +29,7 @@ func (w *Words) Register(cmd *cobra.Command) {
 	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is found; the vectors may come from --queries")
 	f.Var(Choice(&w.alone, "", "words", "expression"), "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`)
 	f.Lookup("keywords").NoOptDefVal = "words"
-	f.Var(Weight(&w.alpha, .75), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
+	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
 }
 
