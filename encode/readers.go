@@ -98,37 +98,22 @@ func inText(name string, err error) error {
 }
 
 // eachLine calls f with the lines of r, without their ends, and their numbers
-// from 1, until it says false.
+// from 1, until it says false. A line is valid until f returns.
 func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool, error)) error {
-	in := bufio.NewReaderSize(r, 1<<16)
-	for n := 1; ; n++ {
+	for lines := files.NewLineReader(r, maxTextLine); ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var line []byte
-		for {
-			part, err := in.ReadSlice('\n')
-			line = append(line, part...)
-			if len(line) > maxTextLine {
-				return &TextError{Line: n, Row: -1, Err: fmt.Errorf("has more than %d bytes", maxTextLine)}
-			}
-			if err == nil || errors.Is(err, io.EOF) {
-				if err != nil && len(line) == 0 {
-					return nil
-				}
-				break
-			}
-			if !errors.Is(err, bufio.ErrBufferFull) {
-				return &TextError{Line: n, Row: -1, Err: err}
-			}
+		line, _, err := lines.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
-		}
-		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-		more, err := f(line, n)
 		if err != nil {
-			return &TextError{Line: n, Row: -1, Err: err}
+			return &TextError{Line: lines.Number, Row: -1, Err: err}
+		}
+		more, err := f(line, lines.Number)
+		if err != nil {
+			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
 		if !more {
 			return nil
@@ -163,7 +148,7 @@ func (r *Reader) jsonl(threads int) parser {
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		lines := func(yield func(textLine, error) bool) {
 			err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
-				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{line, n}, nil), nil
+				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{bytes.Clone(line), n}, nil), nil
 			})
 			if err != nil {
 				yield(textLine{}, err)

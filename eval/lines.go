@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -23,75 +24,43 @@ func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err
 	return v, err
 }
 
-// lineReader gives the lines of a plain or gzip stream, without their ends
-// (LF or CRLF), leaving out blank ones and a leading byte order mark.
+// lineReader gives the lines of a plain or gzip stream that are not blank.
 type lineReader struct {
+	*files.LineReader
 	name string
-	br   *bufio.Reader
-	line int // number of the line given last, from 1
-	buf  []byte
 }
 
 func newLineReader(r io.Reader, name string) (*lineReader, error) {
-	lr := &lineReader{name: name, br: bufio.NewReaderSize(r, 64<<10)}
-	if magic, err := lr.br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		zr, err := gzip.NewReader(lr.br)
-		if err != nil {
+	b := bufio.NewReaderSize(r, 64<<10)
+	r = b
+	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		if r, err = gzip.NewReader(b); err != nil {
 			return nil, &LineError{File: name, Line: 1, Err: err}
 		}
-		lr.br = bufio.NewReaderSize(zr, 64<<10)
 	}
-	return lr, nil
+	return &lineReader{files.NewLineReader(r, maxLine), name}, nil
 }
 
 // next returns the next line that is not blank, valid until the call after, or
 // io.EOF. Any other error is a [LineError].
 func (lr *lineReader) next() ([]byte, error) {
 	for {
-		line, err := lr.read()
-		if err != nil {
+		line, _, err := lr.Next()
+		switch {
+		case err == io.EOF:
 			return nil, err
-		}
-		if lr.line == 1 {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
-		}
-		if line = bytes.TrimSuffix(line, []byte("\r")); len(bytes.TrimFunc(line, isBlank)) > 0 {
+		case errors.Is(err, files.ErrLongLine):
+			return nil, lr.fail(fmt.Errorf("%w: %w", ErrFormat, err))
+		case err != nil:
+			return nil, lr.fail(err)
+		case len(bytes.TrimFunc(line, isBlank)) > 0:
 			return line, nil
 		}
 	}
 }
 
-// read returns one line without its LF. The last one may lack it.
-func (lr *lineReader) read() ([]byte, error) {
-	lr.buf = lr.buf[:0]
-	for {
-		part, err := lr.br.ReadSlice('\n')
-		if len(lr.buf) == 0 && len(part) > 0 {
-			lr.line++
-		}
-		if len(lr.buf)+len(part) > maxLine {
-			return nil, lr.fail(malformed("line is longer than %d bytes", maxLine))
-		}
-		if err == nil && len(lr.buf) == 0 {
-			return part[:len(part)-1], nil
-		}
-		lr.buf = append(lr.buf, part...)
-		switch {
-		case err == nil:
-			return lr.buf[:len(lr.buf)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err == io.EOF && len(lr.buf) > 0:
-			return lr.buf, nil
-		case err == io.EOF:
-			return nil, io.EOF
-		default:
-			return nil, &LineError{File: lr.name, Line: max(lr.line, 1), Err: err}
-		}
-	}
-}
-
 func (lr *lineReader) fail(err error) error {
-	return &LineError{File: lr.name, Line: lr.line, Err: err}
+	return &LineError{File: lr.name, Line: lr.Number, Err: err}
 }
 
 // isBlank is isspace of the C locale, which is what trec_eval splits at; ids may

@@ -104,7 +104,7 @@ func TestReadQrelsErrors(t *testing.T) {
 		"empty query":   {"query-id\tcorpus-id\tscore\n\td\t1\n", eval.ErrFormat, "x.tsv:2: malformed line: empty query id"},
 		"two grades":    {"q d 1\nq e 1\nq d 2\n", eval.ErrDuplicate, `x.tsv:3: duplicate judgement: query "q", document "d" has grade 1 and now 2`},
 		"second header": {"q d 1\nquery-id\tcorpus-id\tscore\n", eval.ErrFormat, `x.tsv:2: malformed line: grade "score"`},
-		"long line":     {"q d 1\n" + strings.Repeat("x", 2<<20), eval.ErrFormat, "x.tsv:2: malformed line: line is longer than"},
+		"long line":     {"q d 1\n" + strings.Repeat("x", 2<<20), eval.ErrFormat, "x.tsv:2: malformed line: line is too long"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

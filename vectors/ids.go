@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // CheckID refuses what no id may be: the empty one, one of more than [MaxIDBytes], and
@@ -121,29 +123,29 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	ids := []string{} // not nil: an empty list
 	seen := idSet{}
 	for {
-		text, _, err := lines.line()
+		text, _, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil && want.loose && len(text) == 0 {
 			continue
 		}
-		if errors.Is(err, errLongLine) {
+		if errors.Is(err, files.ErrLongLine) {
 			err = fmt.Errorf("%w: more than %d bytes", ErrID, MaxIDBytes)
 		} else if err == nil {
 			err = CheckID(string(text))
 		}
 		if err != nil {
-			return nil, inFile(err, path, -1, lines.no, "")
+			return nil, inFile(err, path, -1, lines.Number, "")
 		}
 		id := string(text)
 		if !want.loose {
-			if first, twice := seen.note(id, lines.no); twice {
-				return nil, inFile(duplicateID(id, "line", first, lines.no), path, -1, lines.no, "")
+			if first, twice := seen.note(id, lines.Number); twice {
+				return nil, inFile(duplicateID(id, "line", first, lines.Number), path, -1, lines.Number, "")
 			}
 		}
 		if ids = append(ids, id); want.n >= 0 && len(ids) > want.n {
-			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.file), path, -1, lines.no, "")
+			return nil, inFile(fmt.Errorf("%w: one id more than the %d of %s", ErrID, want.n, want.file), path, -1, lines.Number, "")
 		}
 	}
 	return ids, want.check(path, len(ids))

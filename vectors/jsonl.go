@@ -46,7 +46,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 	lines := newLineReader(files.UntilDone(ctx, io.NewSectionReader(r, 0, size)), maxLine)
 	seen := idSet{}
 	for {
-		text, off, err := lines.line()
+		text, off, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -55,18 +55,18 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		}
 		doc := len(s.docs)
 		if err != nil {
-			return nil, inFile(err, path, doc, lines.no, "")
+			return nil, inFile(err, path, doc, lines.Number, "")
 		}
 		rec, err := parseRecord(text, nil, s.checkDim)
 		if err != nil {
-			return nil, inFile(err, path, doc, lines.no, "")
+			return nil, inFile(err, path, doc, lines.Number, "")
 		}
-		s.docs = append(s.docs, jsonlDoc{span{off, uint32(len(text))}, lines.no, rec.rows})
+		s.docs = append(s.docs, jsonlDoc{span{off, uint32(len(text))}, lines.Number, rec.rows})
 		if !ownIDs {
 			continue
 		}
 		if err := s.addID(rec.id, seen); err != nil {
-			return nil, inFile(err, path, doc, lines.no, "")
+			return nil, inFile(err, path, doc, lines.Number, "")
 		}
 	}
 	if err := checkCount(len(s.docs), path); err != nil {

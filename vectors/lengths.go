@@ -60,7 +60,7 @@ func parseLengths(r io.Reader, path string) ([]int64, error) {
 	lines := newLineReader(r, 64)
 	lengths := []int64{}
 	for {
-		text, _, err := lines.line()
+		text, _, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return lengths, nil
 		}
@@ -69,7 +69,7 @@ func parseLengths(r io.Reader, path string) ([]int64, error) {
 			v, err = parseLength(strings.TrimSpace(string(text)))
 		}
 		if err != nil {
-			return nil, inFile(err, path, -1, lines.no, "")
+			return nil, inFile(err, path, -1, lines.Number, "")
 		}
 		lengths = append(lengths, v)
 	}

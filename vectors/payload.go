@@ -109,12 +109,12 @@ type object struct {
 func eachObject(r io.Reader, path string, visit func(object) error) error {
 	lines := newLineReader(r, maxLine)
 	for {
-		text, off, err := lines.line()
+		text, off, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return inFile(err, path, -1, lines.no, "")
+			return inFile(err, path, -1, lines.Number, "")
 		}
 		lead := blanks(text)
 		off, text = off+int64(lead), bytes.TrimRight(text[lead:], " \t\r")
@@ -123,10 +123,10 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		}
 		id, err := objectID(text)
 		if err == nil {
-			err = visit(object{text, id, span{off, uint32(len(text))}, lines.no})
+			err = visit(object{text, id, span{off, uint32(len(text))}, lines.Number})
 		}
 		if err != nil {
-			return inFile(err, path, -1, lines.no, "")
+			return inFile(err, path, -1, lines.Number, "")
 		}
 	}
 }
