@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -37,36 +38,6 @@ func blocksOf(t *testing.T, path string) []block {
 		}
 	}
 	return blocks
-}
-
-// shellWords parts a command line at blanks, where there are no quotes.
-func shellWords(s string) []string {
-	var words []string
-	var b strings.Builder
-	quote, inside := rune(0), false
-	for _, c := range s {
-		switch {
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-			b.WriteRune(c)
-		case c == '\'' || c == '"':
-			quote, inside = c, true
-		case c == ' ' || c == '\n':
-			if inside {
-				words = append(words, b.String())
-			}
-			b.Reset()
-			inside = false
-		default:
-			b.WriteRune(c)
-			inside = true
-		}
-	}
-	if inside {
-		words = append(words, b.String())
-	}
-	return words
 }
 
 // like tells whether a value is as an example says: "…" stands for anything, and in an
@@ -136,7 +107,7 @@ func TestServiceDocumentation(t *testing.T) {
 			method, path, out := "", "", ""
 			var body any
 			var headers []string
-			args := shellWords(command)
+			args := testenv.ShellWords(command)
 			for i := 0; i < len(args); i++ {
 				switch args[i] {
 				case "-X":

@@ -18,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -48,7 +49,7 @@ func TestExamplesParse(t *testing.T) {
 	}
 	for e := range strings.FieldsFuncSeq(examples.String(), func(r rune) bool { return r == '\n' }) {
 		e = strings.TrimSpace(e)
-		words := shellWords(e)[1:]
+		words := testenv.ShellWords(e)[1:]
 		if len(words) > 0 && words[0] == "serve" && !slices.Contains(words, "--print-config") {
 			words = append(words, "--print-config") // or it would serve
 		}
@@ -57,37 +58,6 @@ func TestExamplesParse(t *testing.T) {
 			require.NotEqual(t, exitUsage, code, "%s: %s", e, stderr)
 		}
 	}
-}
-
-// shellWords are the words of a line up to a redirection, as a shell finds them.
-func shellWords(line string) (words []string) {
-	var word strings.Builder
-	begun, quote := false, rune(0)
-	end := func() {
-		if begun {
-			words = append(words, word.String())
-		}
-		word.Reset()
-		begun = false
-	}
-	for _, r := range line {
-		switch {
-		case r == quote:
-			quote = 0
-		case quote == 0 && (r == '\'' || r == '"'):
-			begun, quote = true, r
-		case quote == 0 && r == ' ':
-			end()
-		case quote == 0 && r == '>':
-			end()
-			return words
-		default:
-			begun = true
-			word.WriteRune(r)
-		}
-	}
-	end()
-	return words
 }
 
 // try runs a command line in this process.

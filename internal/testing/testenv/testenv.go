@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"runtime"
 	"testing"
 	"time"
@@ -62,4 +63,21 @@ func WaitUnlocked(t testing.TB, paths ...string) {
 		require.NoError(t, files.WaitLock(context.Background(), f, true, time.Now().Add(time.Minute), nil), path)
 		require.NoError(t, f.Close())
 	}
+}
+
+var (
+	shellWord   = regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`)
+	shellQuoted = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+)
+
+// ShellWords are the words of a command line up to a redirection, as a shell finds them.
+func ShellWords(line string) []string {
+	words := shellWord.FindAllString(line, -1)
+	for i, word := range words {
+		if word[0] == '>' {
+			return words[:i]
+		}
+		words[i] = shellQuoted.ReplaceAllStringFunc(word, func(q string) string { return q[1 : len(q)-1] })
+	}
+	return words
 }
