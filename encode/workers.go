@@ -142,7 +142,7 @@ func (w *workers) compute(batch []*chunk) {
 	}
 }
 
-// try computes chunks until all of their calls have ended.
+// try computes chunks, and gives up once all of their calls have ended.
 func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].of.ctx))
 	defer cancel()

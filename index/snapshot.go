@@ -221,9 +221,10 @@ func (l *liveSet) count() {
 
 // Warm reads what searches read and checks its checksums: codes, residuals, factors,
 // posting lists, and ids. The first searches of an index do that otherwise, each for
-// what it meets, which makes them slower by a factor of a hundred. On threads
-// goroutines, which progress is called on (nil: nobody asks); 0: one a processor. What is read stays checked for all snapshots of the
-// file; whether the system keeps its pages in memory is not up to this program.
+// the pages that it meets, which makes them slower by a factor of a hundred. It uses so many
+// goroutines (0: one a processor), which call progress (nil: none is wanted). What is
+// read stays checked for all snapshots of the file; whether the system keeps its pages in
+// memory is not up to this program.
 //
 // Errors: [storage.ErrCorrupt], and that of the context.
 func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress)) error {

@@ -80,7 +80,7 @@ def compile_program(target: str, directory: str) -> tuple[str, str]:
     if shutil.which("go") is None:
         sys.exit(
             "the program plaid is compiled by Go, and there is no go on the PATH: install Go (see go.mod for the version), "
-            "or install a wheel that has the program (pip install plaid-ir)"
+            "or install a wheel that has the program"
         )
     binary = os.path.join(directory, target, "plaid")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOOS": goos, "GOARCH": goarch}

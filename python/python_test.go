@@ -88,7 +88,7 @@ with plaid_ir.Index(None) as i: print(plaid_ir.__file__, len(i.add_documents(['a
 	out, err := pyenv.Run([]string{"PATH=" + t.TempDir()}, base, append(clone, t.TempDir(), ".")...)
 	require.Error(t, err, out)
 	require.Contains(t, out, "there is no go on the PATH: install Go (see go.mod for the version), "+
-		"or install a wheel that has the program (pip install plaid-ir)")
+		"or install a wheel that has the program")
 }
 
 // The adapters to frameworks pass the tests that these have for all adapters, and type checks; the

@@ -309,10 +309,9 @@ func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, erro
 	return hits, nil
 }
 
-// groupRanked is for rankings that were not made by an [Engine], such as those by words: it
-// makes documents of a ranking of passages, best first. A document scores what its best
-// passage does, and has so many of the passages that are in the ranking. Hits need their
-// payloads.
+// groupRanked makes documents of a ranking of passages, best first. A document has the score
+// of its best passage, and up to so many of the passages that are in the ranking. Payloads say
+// whose passage a hit is; a hit without one is a document.
 func groupRanked(ranked []Hit, passages int) []Hit {
 	type key struct {
 		part int

@@ -103,7 +103,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	}
 	ctx, end := q.span("encode")
 	began, n := time.Now(), 0
-	var used error // by whom it is used
+	var used error // what use returned
 	err := encodeAll(ctx, e, role, texts, factor, func(m Matrix, tokens []encode.Token) error {
 		if m.Tokens == 0 {
 			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))

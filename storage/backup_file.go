@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Successor is a file that is written beside another and then takes its place. It is
-// locked as long as its process lives.
+// Successor is a file that is written next to another and then takes its place. It is
+// locked until then, or until it is discarded; the lock of a process that died is free.
 type Successor struct {
 	path string
 	file *os.File

@@ -165,7 +165,7 @@ func Start(ctx context.Context, b *bus.Bus, store objects.Store, c Config) (*Nod
 		n.log.Warn("what an earlier life of the node has left stays", "error", err)
 	}
 	n.metrics.init()
-	n.queries.init(c.Queue, c.Workers)
+	n.queries.init(c.Queue)
 	n.looks = make(chan struct{}, c.Queue)
 	for _, s := range []struct {
 		subject string

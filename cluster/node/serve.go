@@ -38,7 +38,7 @@ type queries struct {
 	none  chan struct{} // closed while there is none
 }
 
-func (s *queries) init(queue, workers int) {
+func (s *queries) init(queue int) {
 	s.queue = make(chan *job, queue)
 	s.jobs = map[wire.ID]*job{}
 	s.none = make(chan struct{})

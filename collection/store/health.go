@@ -83,8 +83,8 @@ func diskFull(err error) error {
 	return nil
 }
 
-// noteDisk looks whether something failed since the disk is full. That it did not fail
-// shows the contrary, where much was written.
+// noteDisk notes whether something failed because the disk is full. A success shows that it is
+// not, if something was written.
 func (s *Store) noteDisk(err error, wrote bool) {
 	full := diskFull(err) != nil
 	if !full && (err != nil || !wrote) {

@@ -1,4 +1,4 @@
-"""ranx and ir_measures: results of searches for their measures; ``pip install plaid-ir[evaluation]``."""
+"""ranx and ir_measures: results of searches for their measures; ``pip install "./python[evaluation]"`` in a clone."""
 
 from __future__ import annotations
 

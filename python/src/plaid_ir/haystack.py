@@ -1,4 +1,4 @@
-"""Haystack: a document store and a retriever; ``pip install plaid-ir[haystack]``."""
+"""Haystack: a document store and a retriever; ``pip install "./python[haystack]"`` in a clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangChain: a vector store and a retriever over an `Index`; ``pip install plaid-ir[langchain]``."""
+"""LangChain: a vector store and a retriever over an `Index`; ``pip install "./python[langchain]"`` in a clone."""
 
 from __future__ import annotations
 

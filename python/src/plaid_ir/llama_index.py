@@ -1,4 +1,4 @@
-"""LlamaIndex: a retriever over an `Index`; ``pip install plaid-ir[llama-index]``."""
+"""LlamaIndex: a retriever over an `Index`; ``pip install "./python[llama-index]"`` in a clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mteb: an `Index` as the index backend of evaluations; ``pip install plaid-ir[mteb]``."""
+"""mteb: an `Index` as the index backend of evaluations; ``pip install "./python[mteb]"`` in a clone."""
 
 from __future__ import annotations
 

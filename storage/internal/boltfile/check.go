@@ -33,7 +33,7 @@ const (
 const MaxDepth = 40
 
 type pageChecker struct {
-	ctx      context.Context // of tree
+	ctx      context.Context // of the check
 	file     io.ReaderAt
 	pageSize int64
 	pages    uint64

@@ -25,7 +25,7 @@ type shape struct {
 	centroidUp                 float32 // a power of two: centroids are kept times this
 }
 
-// half allows the scans that only some devices have.
+// newShape is the shape of a codec on a device. half allows the scans that only some devices have.
 func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
