@@ -31,9 +31,9 @@ type AddOptions struct {
 	// KeepPayload leaves a document that replaces another, and brings no payload, the
 	// payload of the old one.
 	KeepPayload bool
-	// Delete has ids of documents that go in the same transaction, if documents are
-	// added, with their passages ([Index.Delete]). Ids that name no document are passed over, and so are those of documents
-	// that are added.
+	// Delete has ids of documents that go in the same transaction, if documents are added, with
+	// their passages ([Index.Delete]). Ids that name no document are passed over, and so are
+	// those of documents that are added.
 	Delete []string
 	// deleteAlone makes Delete name single documents, without their passages.
 	deleteAlone bool

@@ -21,9 +21,10 @@ import (
 // From then on it is finished, whatever ctx does: an error of ctx always means that
 // nothing was stored.
 //
-// Errors: [*collection.DocumentError], [*collection.BusyError], [storage.ErrModel], [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that
-// of ctx, and what writing fails with. After [storage.ErrOutcomeUnknown], which the disk
-// gives rarely, the documents may be stored or not.
+// Errors: [*collection.DocumentError], [*collection.BusyError], [storage.ErrModel],
+// [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and
+// what writing fails with. After [storage.ErrOutcomeUnknown], which the disk gives rarely,
+// the documents may be stored or not.
 func (c *Collection) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
 	dim, err := c.dim(ctx)
 	if err != nil {

@@ -78,8 +78,8 @@ type View struct {
 // one is cheap; close it soon, since the space of what is replaced meanwhile is not
 // used again before.
 //
-// Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and those of
-// [index.Index.Snapshot].
+// Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged],
+// [collection.ErrClosed], that of ctx, and those of [index.Index.Snapshot].
 func (c *Collection) View(ctx context.Context) (*View, error) {
 	o, done, err := c.use(ctx)
 	if err != nil {

@@ -208,8 +208,8 @@ func (s *Store) Names() []string {
 
 // Declare makes a collection without documents, durable when it returns.
 //
-// Errors: [collection.ErrName], [collection.ErrConfig], [collection.ErrExists], [collection.ErrClosed], and those of the file
-// system.
+// Errors: [collection.ErrName], [collection.ErrConfig], [collection.ErrExists],
+// [collection.ErrClosed], and those of the file system.
 func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config) (*Collection, error) {
 	if err := collection.CheckName(name); err != nil {
 		return nil, err

@@ -67,8 +67,9 @@ func (q *QueryCompression) Overlap(k int) float64 {
 // by id. Products are float32, sums over query tokens float64; the memory is
 // that of the queries twice, and some 32 MiB. reference is as in [MeasureRecall].
 //
-// Errors: [ErrReference] if reference is not of as many queries, [ErrOriginals] if a document of the index is not among them, or their
-// dimension is another; those of the source.
+// Errors: [ErrReference] if reference is not of as many queries, [ErrOriginals] if a
+// document of the index is not among them, or their dimension is another; those of the
+// source.
 func MeasureCompression(ctx context.Context, e *search.Engine, snap *index.Snapshot, qs []search.Query, originals vectors.Source, k int,
 	reference [][]search.Hit, progress Progress) (c *Compression, err error) {
 	defer storage.Guard(snap.Path(), &err)()

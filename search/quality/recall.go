@@ -92,9 +92,9 @@ func (r *Recall) Lost() map[search.Stage]int {
 	return lost
 }
 
-// LossStages are the stages that can lose a document of the exhaustive result,
-// in order; [search.StageFiltered] is of mode Candidates. [search.StageOutranked] says that it was scored, and that another document has
-// the same score within the error of the fast kernel.
+// LossStages are the stages that can lose a document of the exhaustive result, in order;
+// [search.StageFiltered] is of mode Candidates. [search.StageOutranked] says that it was
+// scored, and that another document has the same score within the error of the fast kernel.
 var LossStages = []search.Stage{search.StageFiltered, search.StageProbe, search.StageCut, search.StagePruned, search.StageOutranked}
 
 // Progress hears how far a measurement is; nil: nobody does.

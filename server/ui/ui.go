@@ -21,8 +21,9 @@ var content embed.FS
 // page is the file that /ui answers.
 const page = "page.html"
 
-// policy lets the page use what is beside it, pictures that it has fetched from there, and nothing else: no other origin, no
-// script or style within the page, no text that becomes HTML, no frame around it.
+// policy lets the page use what is beside it, pictures that it has fetched from there, and
+// nothing else: no other origin, no script or style within the page, no text that becomes
+// HTML, no frame around it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
