@@ -274,7 +274,7 @@ const maxParts = 1 << 16
 
 // PartName is the name of a file of a split, such that their order is that of names.
 func PartName(i, n int) string {
-	return fmt.Sprintf("part-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
+	return fmt.Sprintf("shard-%0*d.plaid", max(len(fmt.Sprint(n-1)), 3), i)
 }
 
 // part makes one file of a split.

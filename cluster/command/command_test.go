@@ -191,7 +191,7 @@ func TestServe(t *testing.T) {
 	queries := write(t, dir, "queries.jsonl", vectors.Document{ID: "q0", Tokens: maker.Tokens(3)})
 	out := run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--exhaustive", "--deadline", "1m", "--format", "trec")
 	require.Equal(t, 29, strings.Count(out, "\n"), out)
-	out = run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--exhaustive", "--deadline", "1m", "--format", "jsonl", "--metadata")
+	out = run(t, 0, "search", "--cluster", nats, "wiki", "--queries", queries, "-k", "30", "--exhaustive", "--deadline", "1m", "--format", "jsonl", "--show-metadata")
 	for _, title := range []string{"built", "added"} {
 		require.Regexp(t, `"title": ?"`+title+`"`, out)
 	}

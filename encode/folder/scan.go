@@ -378,7 +378,7 @@ func readFile(path string, most int64) ([]byte, error) {
 // from 1, the digest of the file, the title, the text and the root. A file without a word has
 // one that is empty, so that it is known.
 //
-// how says how long passages are; by what a file is parted is its kind's.
+// how says how long passages are; without a unit they are made of that of the file's kind.
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		whole := func(yield func(encode.Text, error) bool) {
@@ -386,7 +386,7 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 			yield(encode.Text{ID: c.Path, Title: c.Path, Text: c.Text}, nil)
 		}
 		line, at := 1, 0
-		how.By = c.kind
+		how.By = cmp.Or(how.By, c.kind)
 		for t, err := range encode.Passages(whole, how) {
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))

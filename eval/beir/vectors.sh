@@ -75,13 +75,13 @@ if [ ! -s "$temporary/queries.jsonl" ]; then
   exit 1
 fi
 if [ ! -e "$v/queries.npy" ]; then
-  "$plaid" encode "$temporary/queries.jsonl" --queries --model "$model" -o "$v" "$@"
+  "$plaid" encode "$temporary/queries.jsonl" --as-questions --model "$model" -o "$v" "$@"
 fi
 if [ ! -e "$v/docs.npy" ]; then
   "$plaid" encode "$out/corpus.jsonl" --model "$model" -o "$v" --drop-text "$@"
 fi
 "$plaid" score --queries "$v/queries.npy" --query-lengths "$v/querylens.npy" --query-ids "$v/query_ids.txt" \
-  --docs "$v/docs.npy" --lengths "$v/doclens.npy" --ids "$v/doc_ids.txt" -k 100 --format trec |
+  --vectors "$v/docs.npy" --lengths "$v/doclens.npy" --ids "$v/doc_ids.txt" -k 100 --format trec |
   awk -v OFS='\t' '{ print $1, $3, $4, $5 }' >"$v/exact-top100.tsv.tmp"
 mv "$v/exact-top100.tsv.tmp" "$v/exact-top100.tsv"
 echo "$v: $(wc -l <"$v/doc_ids.txt") documents, $(wc -l <"$v/query_ids.txt") queries" >&2

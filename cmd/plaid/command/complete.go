@@ -21,8 +21,8 @@ var (
 
 // endings of the files of flags, by their names. Others that take a FILE take any.
 var endings = map[string][]string{
-	"vectors": vectorFiles, "docs": vectorFiles, "queries": vectorFiles, "text": textFiles, "questions": textFiles,
-	"index": indexFiles, "codec": indexFiles, "salvage": indexFiles,
+	"vectors": vectorFiles, "queries": vectorFiles, "text": textFiles, "questions": textFiles,
+	"index": indexFiles, "shard": indexFiles, "codec": indexFiles, "salvage": indexFiles,
 }
 
 // completions lets shells complete the values of flags, the names of index files and the ids of

@@ -47,14 +47,14 @@ func (a *app) encodeCommand() *cobra.Command {
 		Short: "Turn texts into files of token vectors",
 		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,
-doc_ids.txt and payload.jsonl, or with --queries queries.npy, querylens.npy and
+doc_ids.txt and payload.jsonl, or with --as-questions queries.npy, querylens.npy and
 query_ids.txt, beside model.json, which says what made them. Both may go into one
 folder, which is what plaid beir --vectors takes.
 
 TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
 with a column text, .txt files with a text a line, .html, folders of .txt, .md and
 .html, or - for stdin. A title comes before its text. A text that is too long is cut, and
-counted; --window parts it into passages instead, doc#0, doc#1 and so on.
+counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
 
 The vectors of documents grow in docs.npy.part, and the rest of them in a spool
 beside it. To resume an interrupted run, repeat the command: nothing is
@@ -62,7 +62,7 @@ encoded twice. With --pool, with --spool and from stdin or a pipe the vectors ar
 the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 --spool names a file; then only their ids are compared with it.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
-  plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
+  plaid encode queries.jsonl --as-questions --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors
   plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
 		Args: takes("TEXTS", "…"),
@@ -73,7 +73,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
 	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
-	f.BoolVar(&e.queries, "queries", false, "the texts are queries")
+	f.BoolVar(&e.queries, "as-questions", false, "encode the texts as questions, for searches")
 	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
@@ -88,7 +88,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 		if e.queries {
 			for _, name := range []string{"window", "overlap", "drop-text", "spool", "pool"} {
 				if f.Changed(name) {
-					return flags.Usagef("--%s is for documents, not for --queries", name)
+					return flags.Usagef("--%s is for documents, not for --as-questions", name)
 				}
 			}
 		}

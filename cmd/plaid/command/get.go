@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/spf13/cobra"
@@ -20,6 +22,7 @@ import (
 
 func (a *app) getCommand() *cobra.Command {
 	var file string
+	var force bool
 	var where flags.Where
 	var facets []string
 	var names indexes
@@ -29,10 +32,10 @@ func (a *app) getCommand() *cobra.Command {
 		Short: "Show documents, or count the values of their fields",
 		Long: `
 Show what an index holds of a document: its place in the order of insertion, the
-number of its tokens, its metadata, and with --vectors the decoded token vectors
-as a NumPy array of float32 [tokens, dim]. A file that is there is replaced when
-the new one is complete. If --vectors is /dev/stdout, nothing else goes there.
-The id of a document that is stored as passages stands for these.
+number of its tokens, its metadata, and with --output the decoded token vectors
+as a NumPy array of float32 [tokens, dim]. A file that is there is replaced only with
+--force, when the new one is complete. If --output is /dev/stdout, nothing else goes
+there. The id of a document that is stored as passages stands for these.
 
 With --where, show the documents that meet the condition
 (docs/conditions.md), in the order of insertion, one after another: with --json a
@@ -46,15 +49,16 @@ and true are three values. Of an array each element counts, once a document.
 ` + severalHelp + ` Facets are of all
 of them; documents are shown of one.`,
 		Example: `  plaid get docs.plaid doc17
-  plaid get docs.plaid doc17 --vectors doc17.npy
+  plaid get docs.plaid doc17 --output doc17.npy
   plaid get docs.plaid --where "lang = ?" --param de --json
   plaid get docs.plaid --facet lang --facet author.name --where "year >= 2000"`,
 		Args: takes("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, "vectors", "", ".npy `FILE` to write the decoded vectors to")
+	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
+	f.BoolVar(&force, "force", false, "replace a file that is there")
 	where.Register(f, "show the documents that meet it")
-	f.StringArrayVar(&facets, "facet", nil, "count the values of this `FIELD`, such as lang or author.name; may be given several times")
+	f.StringArrayVar(&facets, "facet", nil, "count the values of this `FIELD`, such as lang or author.name; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")
@@ -64,17 +68,19 @@ of them; documents are shown of one.`,
 		case err != nil:
 			return err
 		case facets != nil && (len(args) > 1 || file != ""):
-			return flags.Usagef("--facet counts documents: give no id and no --vectors")
+			return flags.Usagef("--facet counts documents: give no id and no --output")
 		case facets != nil:
 			return a.facets(ctx, &names, args[0], facets, c, o)
 		case f.Changed("values"):
 			return flags.Usagef("--values goes with --facet")
+		case force && file == "":
+			return flags.Usagef("--force goes with --output")
 		case names.more != nil:
-			return flags.Usagef("--index goes with --facet: documents are shown of one index")
+			return flags.Usagef("--shard goes with --facet: documents are shown of one index")
 		case c != nil && len(args) > 1:
 			return flags.Usagef("give an id or --where, not both")
 		case c != nil && file != "":
-			return flags.Usagef("--vectors is for one document; plaid export takes --where")
+			return flags.Usagef("--output is for one document; plaid export takes --where")
 		case c == nil && len(args) != 2:
 			return flags.Usagef("which document? give one id, or --where")
 		}
@@ -82,13 +88,13 @@ of them; documents are shown of one.`,
 			if c != nil {
 				return a.getWhere(ctx, snap, c)
 			}
-			return a.get(ctx, snap, args[1], file)
+			return a.get(ctx, snap, args[1], file, force)
 		})
 	})
 	return cmd
 }
 
-func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string) error {
+func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, force bool) error {
 	ordinal, ok, err := snap.Ordinal(id)
 	if err != nil {
 		return err
@@ -101,16 +107,19 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string) er
 		case len(passages) == 0: // with an id that is not too long to be read
 			return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
 		case file != "":
-			return flags.Usagef("--vectors is for one document, and %s has %s", out.Quoted(id), out.Plural(len(passages), "passage"))
+			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id), out.Plural(len(passages), "passage"))
 		}
 		return a.showAll(ctx, snap, passages)
 	}
 	if file != "" {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && !force && !a.isStdout(file) {
+			return fmt.Errorf("%s: %w; --force replaces it", file, fs.ErrExist)
+		}
 		v, err := snap.Vectors(ordinal)
 		if err != nil {
 			return err
 		}
-		err = a.writeFile(ctx, "vectors", file, snap.Path(), func(w io.Writer) error {
+		err = a.writeFile(ctx, "output", file, snap.Path(), func(w io.Writer) error {
 			return vectors.WriteNPY(w, "<f4", []int{len(v) / snap.Dim(), snap.Dim()}, v)
 		})
 		if err != nil || a.isStdout(file) { // text would spoil the array there

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -15,18 +16,18 @@ import (
 
 // usual are the flags that --help lists of a command with many; --help-all lists the others too.
 var usual = map[string][]string{
-	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "index", "json"},
+	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
 	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
 	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
-	"encode":  {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force", "json"},
+	"encode":  {"model", "output", "as-questions", "precision", "window", "overlap", "document-length", "device", "force", "json"},
 	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model", "json"},
 	"index":   {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "force"},
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
-	"score":   {"queries", "query-lengths", "docs", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
-	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "metadata", "highlight", "json"},
+	"score":   {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
+	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata", "highlight", "json"},
 	"serve":   {"data", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "threads", "device"},
 	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
-	"watch":   {"model", "window", "overlap", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
+	"watch":   {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
 	"mcp":     {"model", "data", "url", "precision", "query-length", "threads", "encoder", "model-settings", "log-level", "document-length"},
 }
 
@@ -62,19 +63,31 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 			cmd.LocalFlags().VisitAll(hide)
 			cmd.InheritedFlags().VisitAll(hide)
 		}
+		var text bytes.Buffer
+		w := cmd.OutOrStdout()
+		cmd.SetOut(&text)
 		help(cmd, args)
+		cmd.SetOut(w)
+		for line := range strings.Lines(text.String()) { // pflag fills a column with blanks
+			fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		}
 		switch {
 		case left > 0:
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%d flags more: %s --help-all\n", left, cmd.CommandPath())
 		case !cmd.HasParent():
-			fmt.Fprintf(cmd.OutOrStdout(), "Exit codes: %[1]s help exit. Completion in shells: %[1]s completion --help.\n", cmd.Name())
+			fmt.Fprintf(cmd.OutOrStdout(), "Completion in shells: %s completion --help.\n", cmd.Name())
 		}
 	}
 }
 
-// usageTemplate is cobra's, with flags in lines that a terminal has room for.
+// usageTemplate is cobra's, with flags in lines that a terminal has room for, and with topics as they
+// are asked for.
 func usageTemplate(root *cobra.Command, width int) string {
-	return strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width))
+	return strings.NewReplacer(
+		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
+		"Additional help topics:", "Help topics:",
+		"{{rpad .CommandPath .CommandPathPadding}}", root.Name()+" help {{rpad .Name .NamePadding}}",
+	).Replace(root.UsageTemplate())
 }
 
 // wrapped fills the paragraphs of a text into lines of a width. Those that begin with blanks, as

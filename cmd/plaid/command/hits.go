@@ -29,15 +29,10 @@ type resultFlags struct {
 	highlight bool
 }
 
-// registerFormat registers those that do not ask for an index.
-func (r *resultFlags) registerFormat(cmd *cobra.Command) {
-	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
-}
-
 func (r *resultFlags) register(cmd *cobra.Command) {
-	r.registerFormat(cmd)
+	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
 	f := cmd.Flags()
-	f.BoolVar(&r.payload, "metadata", false, "print the metadata of documents (formats table and jsonl)")
+	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
 	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
 	f.Lookup("stats").NoOptDefVal = "table"
@@ -51,7 +46,7 @@ func (r *resultFlags) payloads() bool {
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
-		return nil, flags.Usagef("--metadata goes with --format table and jsonl")
+		return nil, flags.Usagef("--show-metadata goes with --format table and jsonl")
 	case r.highlight && (r.format.Word() == "trec" || r.format.Word() == "grep"):
 		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
 	}

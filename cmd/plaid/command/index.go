@@ -110,7 +110,7 @@ func (b *build) register(f *pflag.FlagSet) {
 	for _, m := range pool.Methods() {
 		methods = append(methods, string(m))
 	}
-	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "what --pool puts together: similar tokens, or of pages of pictures the cells of square tiles (4: 2 × 2), or similar cells that touch")
+	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or neighbours, similar cells that touch")
 	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
@@ -194,7 +194,7 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --metadata corpus.jsonl
   plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
   plaid index codec.plaid --vectors sample.npy --lengths sample-lens.npy --codec-only
-  plaid index part-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
+  plaid index shard-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
 		Args: takes("INDEX"),
 	}
 	f := cmd.Flags()

@@ -23,7 +23,7 @@ const EnvToken = "PLAID_TOKEN"
 
 // agentSettings are those of plaid serve that a service without an address has.
 var agentSettings = []string{
-	"data", "model", "encoder", "encoder-options", "model-settings", "precision", "query-length",
+	"data", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
 	"document-length", "threads", "log-format", "log-level",
 }
 
@@ -55,7 +55,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	f := cmd.Flags()
 	c.Register(f, agentSettings...)
 	f.Lookup("log-level").DefValue = "warn"
-	f.StringVar(&url, "url", "", "address of a service that runs, instead of indexes")
+	f.StringVar(&url, "url", "", "`ADDRESS` of a service that runs, instead of indexes")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if files = args; len(args) > 0 == f.Changed("data") && url == "" {
 			return flags.Usagef("give INDEX, --data or --url, and one of them")

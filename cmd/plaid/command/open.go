@@ -61,15 +61,15 @@ func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index
 }
 
 // indexes names the index files of a command: INDEX, which may be a folder, and those
-// of --index, which are used as one with it.
+// of --shard, which are used as one with it.
 type indexes struct{ more []string }
 
 // severalHelp is what the help says about several indexes.
 const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
-files and folders that --index names. They must have the same codec (docs/scale.md).`
+files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
 func (x *indexes) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.more, "index", nil, "another index `FILE`, or a folder, that is used as one with INDEX; may be given several times")
+	f.StringArrayVar(&x.more, "shard", nil, "`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
 }
 
 // paths are the files, in order.

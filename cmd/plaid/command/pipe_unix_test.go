@@ -28,7 +28,7 @@ func TestInterruptedPipes(t *testing.T) {
 		{"delete", ix, "--ids", text},
 		{"import", dir, filepath.Join(dir, "y.plaid"), "--ids", text},
 		{"eval", "--qrels", text, docs},
-		{"get", ix, "0", "--vectors", text},
+		{"get", ix, "0", "--output", text},
 		{"index", filepath.Join(dir, "y.plaid"), "--vectors", text, "--lengths", lens},
 		{"add", ix, "--vectors", "-"},
 		{"search", ix, "--queries", "-"},

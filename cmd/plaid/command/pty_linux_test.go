@@ -144,7 +144,7 @@ func TestColours(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	plain := strings.NewReplacer("\x1b[1m", "", "\x1b[2m", "", "\x1b[35m", "", "\x1b[1;31m", "", "\x1b[32m", "", "\x1b[0m", "")
 
-	code, text = terminal(t, "search", path, question, "-q", "--highlight", "--metadata")
+	code, text = terminal(t, "search", path, question, "-q", "--highlight", "--show-metadata")
 	require.Equal(t, exitOK, code, text)
 	require.Contains(t, text, "\x1b[1m"+question+"\x1b[0m")
 	require.Contains(t, text, "\x1b[35mowl\x1b[0m")

@@ -21,7 +21,7 @@ func (a *app) reshardCommand() *cobra.Command {
 		Short: "Make one index of several, or several of one",
 		Long: `
 Make one index of all documents of others, in their order, or with --shards a folder
-of several of one: OUT/part-000.plaid and so on. Documents are copied as they are
+of several of one: OUT/shard-000.plaid and so on. Documents are copied as they are
 encoded: no vector is decoded, and codec, model and stored search parameters come
 along. A folder is searched as one index, and so are its files wherever they are
 (docs/scale.md).
@@ -30,7 +30,7 @@ The INs must have one codec, and no two documents one id. An IN may be a folder,
 stands for its files *.plaid. Deleted documents stay behind, and ordinals start at 0.
 
 --by hash puts documents where the hashes of their ids say, as plaid add does with
-new ones of a folder. --by range keeps their order, and gives each part about as many
+new ones of a folder. --by range keeps their order, and gives each shard about as many
 tokens; made one again, it is the same index, to the digest.
 
 A folder must not exist, and appears when it is complete. An index that is there is
@@ -57,7 +57,7 @@ replaced only with --force; it is told to be unfinished until it is complete.`,
 		case shards > 0 && o.Force:
 			return flags.Usagef("--force does not go with --shards: a folder that is there stays")
 		case shards > 0 && len(paths) > 1:
-			return flags.Usagef("--shards parts one index, and there are %d: make one of them first", len(paths))
+			return flags.Usagef("--shards cuts one index, and there are %d: make one of them first", len(paths))
 		}
 		o.LockTimeout, o.Logger, o.Progress = a.lockTimeout, a.logger(), a.progress()
 		if shards > 0 {

@@ -19,13 +19,13 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "plaid COMMAND",
 		Short: "Late-interaction retrieval in one file",
 		Long: `
-plaid searches documents that are matrices of token vectors, as ColBERT and its
-relatives make them. An index is one file of compressed vectors; a search finds
-the documents whose MaxSim score for a query is highest.
+Give plaid texts, or token vectors of any model: it writes one index file and finds
+the documents that answer a question best, in milliseconds on one processor core.
 
-Texts are encoded by a late-interaction model from its folder. Vectors that were
-made elsewhere come from .npy, .npz, .safetensors or .jsonl files. Results go to
-stdout, everything else to stderr.`,
+It searches by late interaction, as ColBERT does: a model makes a vector of every
+token, and plaid finds the documents whose tokens match those of the question best.
+A model is a folder. Vectors that were made elsewhere come from .npy, .npz,
+.safetensors or .jsonl files. Results go to stdout, everything else to stderr.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
   plaid search docs.plaid 'what makes cells divide?'
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt

@@ -50,7 +50,7 @@ func (a *app) scoreCommand() *cobra.Command {
 	var s scoreFlags
 	var printed resultFlags
 	cmd := &cobra.Command{
-		Use:   "score --queries FILE --docs FILE",
+		Use:   "score --queries FILE --vectors FILE",
 		Short: "Score plain vectors from files, without an index",
 		Long: `
 Score documents that are plain token vectors in files with exact MaxSim, and
@@ -64,12 +64,12 @@ is given.
 
 Formats are those of plaid search: table is for reading, jsonl is one object a
 query, trec has the columns query, Q0, document, rank, score and "plaid".`,
-		Example: `  plaid score --queries queries.npy --docs docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
-  plaid score --queries queries.npy --query-ids qids.txt --docs docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
+		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
+  plaid score --queries queries.npy --query-ids qids.txt --vectors docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
 		Args: takes(),
 	}
 	s.register(cmd.Flags())
-	printed.registerFormat(cmd)
+	printed.format.Register(cmd, "results", "table", "jsonl", "trec") // the texts that grep shows are in indexes
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {

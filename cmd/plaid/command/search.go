@@ -62,7 +62,7 @@ token in ` + EnvToken + `.`,
   plaid search docs.plaid --queries queries.npy
   plaid search http://localhost:8080/docs 'what makes cells divide?' --hybrid
   plaid search shards/ 'what makes cells divide?'
-  plaid search a.plaid --index b.plaid --index c.plaid --queries queries.npy
+  plaid search a.plaid --shard b.plaid --shard c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --json`,
 		Args: takes("INDEX", "…"),

@@ -62,7 +62,7 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 	}
 	_, known := s.Remote()
 	known = append(known, words.Remote(map[string]any{}, "")...)
-	known = append(known, "json", "format", "metadata", "highlight", "quiet", "verbose", "help")
+	known = append(known, "json", "format", "show-metadata", "highlight", "quiet", "verbose", "help")
 	other := ""
 	f.Visit(func(flag *pflag.Flag) {
 		if !slices.Contains(known, flag.Name) {

@@ -28,14 +28,14 @@ func TestSearchService(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, docs.Close())
 	args := [][]string{
-		{"--json", "--metadata"},
+		{"--json", "--show-metadata"},
 		{"--format", "table", "--highlight"},
 		{"--format", "trec", "-k", "1"},
 		{"--json", "--where", "year < ?", "--param", "2020"},
-		{"--json", "--metadata", "--group", "--highlight"},
+		{"--json", "--show-metadata", "--group", "--highlight"},
 		{"--json", "--hybrid", "--alpha", ".4"},
-		{"--json", "--hybrid", "--highlight", "--metadata"},
-		{"--json", "--hybrid", "--highlight", "--group=sum", "--metadata", "--like", "bee"},
+		{"--json", "--hybrid", "--highlight", "--show-metadata"},
+		{"--json", "--hybrid", "--highlight", "--group=sum", "--show-metadata", "--like", "bee"},
 	}
 	var want []string
 	for _, more := range args {

@@ -43,7 +43,7 @@ condition has to be in one of them only.`,
 	f := cmd.Flags()
 	names.register(f)
 	where.Register(f, "change the documents that meet it")
-	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; repeat it for more fields")
+	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; may be repeated")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -24,6 +25,7 @@ func (a *app) watchCommand() *cobra.Command {
 	var work flags.Resources
 	var device flags.Device
 	var once bool
+	var window flags.Window
 	cmd := &cobra.Command{
 		Use:   "watch INDEX FOLDER",
 		Short: "Keep an index in step with a folder of files",
@@ -37,9 +39,10 @@ Text, Markdown and source code of usual kinds are taken, by the ends of their na
 names that begin with a dot are not, nor what git ignores, nor files beyond --max-file
 or with bytes that are no UTF-8. Links are not followed.
 
-A file is a document, named by its path, and has passages of at most --window tokens:
-the sections of Markdown, functions and other blocks of source code, the sentences of
-other texts. A passage knows its line: plaid search INDEX QUESTION --format grep
+A file is a document, named by its path, and is cut into passages. With --window-by
+tokens, the default, they are made of what suits the file: sections of Markdown,
+functions and other blocks of source code, sentences of other texts. Another unit is
+that of all files. A passage knows its line: plaid search INDEX QUESTION --format grep
 prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
@@ -55,8 +58,7 @@ meanwhile. While another process has it open the changes wait.`,
 	encoder.RegisterDocuments(f)
 	work.Register(f)
 	device.Register(f)
-	f.Var(flags.Int(&s.parting.Size, 0, 0), "window", "most tokens of a passage, beside its title (0: as many as the model takes)")
-	f.Var(flags.Int(&s.parting.Overlap, 0, 0), "overlap", "tokens that a passage repeats of the one before")
+	window.Register(f, encode.ByTokens, "as many tokens as the model takes")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
@@ -78,14 +80,21 @@ meanwhile. While another process has it open the changes wait.`,
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
 		c := s.encoder.Config()
-		if s.parting.Tokenizer, s.parting.InTokens = c.Tokenizer, true; c.Tokenizer == nil {
-			return flags.Usagef("--encoder %s: passages need the tokenizer of a model in a folder", c.Dir)
+		inTokens := window.By == encode.ByTokens
+		switch {
+		case inTokens && c.Tokenizer == nil:
+			return flags.Usagef("--encoder %s: passages need the tokenizer of a model in a folder; --window-by words with --window needs none", c.Dir)
+		case inTokens && window.Size == 0:
+			window.Size = max(c.Document.Length-titleTokens, 1)
+		case window.Size == 0:
+			return flags.Usagef("--window-by %s goes with --window: how many words a passage has", window.By)
 		}
-		if s.parting.Size == 0 {
-			s.parting.Size = max(c.Document.Length-titleTokens, 1)
+		if err := window.Check(); err != nil {
+			return err
 		}
-		if s.parting.Overlap >= s.parting.Size {
-			return flags.Usagef("--overlap %d: passages of %d can repeat fewer", s.parting.Overlap, s.parting.Size)
+		s.parting = encode.Parting{By: window.By, Size: window.Size, Overlap: window.Overlap, Tokenizer: c.Tokenizer, InTokens: inTokens}
+		if inTokens {
+			s.parting.By = "" // of each file
 		}
 		if once {
 			r, err := s.look(ctx, nil)

@@ -122,11 +122,11 @@ func NewConfig() *Config {
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
-	add("encoder-options", listValue(&c.EncoderOptions, checkOption), true, "KEY=VALUE for the encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md)")
-	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open")
+	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
+	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
-	count("query-length", &c.QueryLength, "longest query in tokens (0: as the model says)")
-	count("document-length", &c.DocumentLength, "longest document in tokens (0: as the model says)")
+	count("query-length", &c.QueryLength, "the longest query in tokens of the model; what is longer is cut (0: as its folder says)")
+	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
 
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
@@ -158,7 +158,11 @@ func NewConfig() *Config {
 func (c *Config) Register(f *pflag.FlagSet, names ...string) {
 	for _, s := range c.settings {
 		if len(names) == 0 || slices.Contains(names, s.name) {
-			f.Var(&given{Value: s.value}, s.name, s.usage)
+			var v pflag.Value = &given{Value: s.value}
+			if s.value.Type() == repeated {
+				v = &givenList{given{Value: s.value}}
+			}
+			f.Var(v, s.name, s.usage)
 		}
 	}
 }
@@ -189,6 +193,26 @@ func (g *given) String() string {
 	}
 	return g.Value.String()
 }
+
+// givenList is a flag that may be repeated.
+type givenList struct{ given }
+
+// Set implements pflag.Value.
+func (g *givenList) Set(s string) error {
+	if g.set {
+		s = g.text + "," + s
+	}
+	return g.given.Set(s)
+}
+
+// Append implements pflag.SliceValue.
+func (g *givenList) Append(s string) error { return g.Set(s) }
+
+// Replace implements pflag.SliceValue.
+func (g *givenList) Replace(all []string) error { return g.given.Set(strings.Join(all, ",")) }
+
+// GetSlice implements pflag.SliceValue.
+func (g *givenList) GetSlice() []string { return strings.Split(g.text, ",") }
 
 // Load sets, each over the one before: the file, the environment, and the flags that
 // were given.
@@ -251,7 +275,7 @@ func (c *Config) check() error {
 	case c.Listen == "":
 		return wrong("listen is empty")
 	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
-		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-options need a model")
+		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
 	}
 	return nil
 }

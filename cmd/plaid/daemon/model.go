@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -29,13 +28,6 @@ func (c *Config) encodes() bool {
 
 // modelName is what encodes, for the log.
 func (c *Config) modelName() string { return cmp.Or(c.Model, c.Encoder) }
-
-func checkOption(s string) error {
-	if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
-		return fmt.Errorf("%q: want KEY=VALUE", s)
-	}
-	return nil
-}
 
 // made is an encoder with what indexes are to know of it.
 type made struct {

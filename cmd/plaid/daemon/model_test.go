@@ -39,7 +39,7 @@ func ask(t *testing.T, method, url, body string) (status int, answer map[string]
 // A service whose texts another server encodes finds what one with the model finds.
 func TestEncoderServer(t *testing.T) {
 	local, _, _ := run(t, nil, "--model", nano)
-	remote, _, _ := run(t, nil, "--encoder", "http://"+local, "--encoder-options", "api=pylate")
+	remote, _, _ := run(t, nil, "--encoder", "http://"+local, "--encoder-option", "batch=2", "--encoder-option", "api=pylate")
 	var scores []any
 	for _, address := range []string{local, remote} {
 		status, _ := ask(t, "POST", "http://"+address+"/indices", `{"name": "a"}`)
@@ -58,14 +58,17 @@ func TestEncoderServer(t *testing.T) {
 // What says how to encode needs something that encodes, and is checked.
 func TestBadModelSettings(t *testing.T) {
 	for _, flags := range [][]string{
-		{"--encoder", "onnxruntime"}, {"--encoder-options", "graph=x"}, {"--model-settings", "x.json"}, {"--precision", "int8"},
+		{"--encoder", "onnxruntime"}, {"--encoder-option", "graph=x"}, {"--model-settings", "x.json"}, {"--precision", "int8"},
 	} {
 		_, err := config(t, nil, flags...)
 		require.ErrorIs(t, err, daemon.ErrConfig, flags)
 	}
-	_, err := config(t, nil, "--encoder-options", "graph")
+	_, err := config(t, nil, "--encoder-option", "graph")
 	require.Error(t, err)
-	c, err := config(t, nil, "--model", nano, "--encoder", "nosuch")
+	c, err := config(t, []string{"PLAID_SERVE_ENCODER_OPTION=query-prefix=[Q], ,batch=2"}, "--encoder", "http://localhost")
+	require.NoError(t, err)
+	require.Equal(t, []string{"query-prefix=[Q], ", "batch=2"}, c.EncoderOptions)
+	c, err = config(t, nil, "--model", nano, "--encoder", "nosuch")
 	require.NoError(t, err)
 	require.ErrorContains(t, daemon.Run(t.Context(), c, io.Discard, nil, nil), "nosuch")
 }

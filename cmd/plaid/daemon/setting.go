@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +204,30 @@ func listValue(p *[]string, check func(string) error) pflag.Value {
 				return nil, err
 			}
 			all = append(all, part)
+		}
+		return all, nil
+	}, func(all []string) string { return strings.Join(all, ",") })
+}
+
+// repeated is the type of a flag that is given once for each of its values.
+const repeated = "stringArray"
+
+// nextOption begins a KEY=VALUE.
+var nextOption = regexp.MustCompile(`^ *[a-z-]+=`)
+
+// optionsValue is values KEY=VALUE with commas between them. A comma that no KEY= follows is part of
+// a value.
+func optionsValue(p *[]string) pflag.Value {
+	return flags.Value(p, nil, repeated, func(s string) (all []string, err error) {
+		for part := range strings.SplitSeq(s, ",") {
+			switch n := len(all); {
+			case nextOption.MatchString(part):
+				all = append(all, strings.TrimLeft(part, " "))
+			case n > 0:
+				all[n-1] += "," + part
+			case s != "":
+				return nil, fmt.Errorf("%q: want KEY=VALUE", s)
+			}
 		}
 		return all, nil
 	}, func(all []string) string { return strings.Join(all, ",") })

@@ -46,12 +46,17 @@ func NoModel() error {
 		bundled + " in plaid's repository is small, and for trying")
 }
 
+// What flags say of themselves that plaid serve has too.
+const (
+	DocumentLengthUsage = "the longest document in tokens of the model; what is longer is cut (0: as its folder says)"
+	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
+)
+
 // Register adds the flags.
 func (e *Encoder) Register(f *pflag.FlagSet) {
 	e.RegisterFolder(f)
 	e.registerBackend(f)
-	f.StringArrayVar(&e.options, "encoder-option", nil, "`KEY=VALUE` for --encoder, any number of times: library, graph; of a server api, query-prefix, "+
-		"document-prefix, batch, timeout, attempts (docs/encoder.md)")
+	f.StringArrayVar(&e.options, "encoder-option", nil, EncoderOptionUsage)
 }
 
 // RegisterQueries adds those of commands that encode questions for an index, which keeps the
@@ -86,7 +91,7 @@ func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
 
 // RegisterLength adds the flag for how long documents may be.
 func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
-	f.Var(Int(&e.documentLength, 0, 0), "document-length", "the longest document in tokens of the model; what is longer is cut (0: as its folder says)")
+	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
 // Given says whether a flag of the group was given.

@@ -2,7 +2,6 @@ package flags
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,13 +28,11 @@ type Documents struct {
 	Vectors                []string
 	Model                  string // what made them
 	lengths, ids, payloads []string
-	flag                   string // that names the vectors; "" means --vectors
 }
 
 // Register adds the flags of documents to be indexed.
 func (d *Documents) Register(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
-	d.registerParts(f)
+	d.RegisterScored(f)
 	f.StringVar(&d.Model, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
 }
 
@@ -92,8 +89,7 @@ func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
 
 // RegisterScored adds the flags of documents to be scored as they are.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
-	d.flag = "docs"
-	f.StringArrayVar(&d.Vectors, d.flag, nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
 	d.registerParts(f)
 }
 
@@ -108,8 +104,6 @@ func (d *Documents) Given() bool {
 	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
 }
 
-func (d *Documents) name() string { return cmp.Or(d.flag, "vectors") }
-
 // Open opens the collections, one after another.
 func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source, err error) {
 	n := len(d.Vectors)
@@ -117,7 +111,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 		return nil, Usagef("stdin (-) can be read once")
 	}
 	if n == 0 {
-		return nil, Usagef("--%s is missing", d.name())
+		return nil, Usagef("--vectors is missing")
 	}
 	for _, part := range []struct {
 		flag  string
@@ -128,7 +122,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 		case 0:
 			*part.files = make([]string, n)
 		default:
-			return nil, Usagef("%d --%s for %d --%s: give one for each, '' for one that has none", len(*part.files), part.flag, n, d.name())
+			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none", len(*part.files), part.flag, n)
 		}
 	}
 	var sources []vectors.Source

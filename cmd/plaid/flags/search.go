@@ -44,8 +44,8 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
 	f.Lookup("group").NoOptDefVal = groups[0]
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
-	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be given several times")
-	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be given several times")
+	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be repeated")
+	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be repeated")
 	s.Device.Register(f)
 }
 
@@ -178,7 +178,7 @@ type Where struct {
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
 	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\": "+what)
-	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; repeat it. It is text, which equals a number of that look")
+	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
 }
 
 // Text is the condition as it was written, with its values.

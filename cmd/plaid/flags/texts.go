@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -32,9 +33,39 @@ type Texts struct {
 	// PassedOver, where set, is told of files of folders that are not read.
 	PassedOver func(name string)
 
-	fields          encode.Fields
-	format, by      string
-	window, overlap int
+	fields encode.Fields
+	format string
+	window Window
+}
+
+// Window are the flags that say how texts are cut into passages.
+type Window struct {
+	Size, Overlap int
+	By            encode.Unit
+}
+
+// Register adds the flags. by is what passages are made of where no flag says it, and none says
+// what a size of 0 means.
+func (w *Window) Register(f *pflag.FlagSet, by encode.Unit, none string) {
+	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many words, or tokens with --window-by tokens, with ids like doc#0 (0: "+none+")")
+	f.Var(Int(&w.Overlap, 0, 0), "overlap", "words, or tokens with --window-by tokens, that a passage repeats of the one before")
+	var units []string
+	for _, unit := range encode.Units() {
+		units = append(units, string(unit))
+	}
+	f.Var(Choice((*string)(&w.By), string(by), units...), "window-by", "`UNIT` of passages: words, sentences, headings (sections of Markdown) or blocks (of source code), "+
+		"all counted in words; or tokens of the model")
+}
+
+// Check finds flags that do not go together.
+func (w *Window) Check() error {
+	switch {
+	case w.Size == 0 && (w.Overlap > 0 || w.By != "" && w.By != encode.ByWords):
+		return Usagef("--overlap and --window-by go with --window")
+	case w.Size > 0 && w.Overlap >= w.Size:
+		return Usagef("--overlap %d: passages of %d can repeat fewer", w.Overlap, w.Size)
+	}
+	return nil
 }
 
 // Register adds the flags; those of a command that takes the paths as arguments
@@ -47,17 +78,11 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	for _, format := range encode.Formats() {
 		formats = append(formats, string(format))
 	}
-	f.Var(Choice(&t.format, "", formats...), "text-format", "how texts are written (default: by the name of the file; stdin: jsonl)")
+	f.Var(Choice(&t.format, "", formats...), "text-format", "`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
 	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
 	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
 	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
-	f.Var(Int(&t.window, 0, 0), "window", "split texts into passages of at most this many words, with ids like doc#0 (0: do not)")
-	f.Var(Int(&t.overlap, 0, 0), "overlap", "words that a passage of --window repeats of the one before")
-	var units []string
-	for _, unit := range encode.Units() {
-		units = append(units, string(unit))
-	}
-	f.Var(Choice(&t.by, string(encode.ByWords), units...), "window-by", "what passages are made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model")
+	t.window.Register(f, encode.ByWords, "do not")
 }
 
 // RegisterDrop adds the flag for what is kept of texts.
@@ -75,7 +100,7 @@ func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
 // other says whether one of the flags beside --text was given.
 func (t *Texts) other() bool {
-	return t.Spool != "" || t.format != "" || t.fields != (encode.Fields{}) || t.window > 0 || t.overlap > 0 || t.Drop
+	return t.Spool != "" || t.format != "" || t.fields != (encode.Fields{}) || t.window.Size > 0 || t.window.Overlap > 0 || t.Drop
 }
 
 // Check finds flags that do not go together.
@@ -86,15 +111,10 @@ func (t *Texts) Check() error {
 			stdin++
 		}
 	}
-	switch {
-	case stdin > 1:
+	if stdin > 1 {
 		return Usagef("stdin (-) can be read once")
-	case t.window == 0 && (t.overlap > 0 || t.by != "" && t.by != string(encode.ByWords)):
-		return Usagef("--overlap and --window-by go with --window")
-	case t.window > 0 && t.overlap >= t.window:
-		return Usagef("--overlap %d: passages of %d can repeat fewer", t.overlap, t.window)
 	}
-	return nil
+	return t.window.Check()
 }
 
 // Again says whether the texts can be gone through more than once: they are files
@@ -112,16 +132,16 @@ func (t *Texts) Again() bool {
 // Named puts the files before an error that is about all of them.
 func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 
-// Open is the texts of all files, one after another, parted and with their payload.
+// Open is the texts of all files, one after another, cut into passages and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	each := withPayload
 	if t.Drop {
 		each = nil
 	}
-	if t.window == 0 {
+	if t.window.Size == 0 {
 		return t.all(ctx, stdin, each)
 	}
-	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: encode.Unit(t.by), Size: t.window, Overlap: t.overlap, Tokenizer: t.Tokenizer})
+	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: t.window.By, Size: t.window.Size, Overlap: t.window.Overlap, Tokenizer: t.Tokenizer})
 	if each == nil {
 		return texts
 	}
