@@ -269,7 +269,7 @@ func TestConcurrentUse(t *testing.T) {
 // What was parted is found, read, replaced and deleted as one document.
 func TestPassages(t *testing.T) {
 	ctx := t.Context()
-	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Size: 6}})
+	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Window: 6}})
 	text := "Owls hunt at night and sleep by day, and <bees> & wasps make nests of wax and wood."
 	doc := plaid.Document{ID: "a#1", Title: "Nature", Text: text, Payload: []byte(`{"year":2024}`)}
 	ids, err := c.Add(ctx, doc, plaid.Document{ID: "short", Text: "Owls"})
@@ -341,7 +341,7 @@ func TestWords(t *testing.T) {
 		plaid.Document{ID: "bee", Text: "Bees make honey.", Vectors: []float32{0, 1}, Payload: []byte(`{"year": 1}`)},
 		plaid.Document{ID: "bear", Text: "Bears eat honey.", Vectors: []float32{0, 1}, Payload: []byte(`{"year": 2}`)})
 	require.NoError(t, err)
-	hits, err := c.Search(ctx, plaid.Query{Text: "honey", Words: true, Where: "year > 1"})
+	hits, err := c.Search(ctx, plaid.Query{Text: "honey", Keywords: true, Where: "year > 1"})
 	require.NoError(t, err)
 	require.Len(t, hits, 1)
 	require.Equal(t, "bear", hits[0].ID)

@@ -43,7 +43,7 @@ func TestMistakes(t *testing.T) {
 	plain, err := plaid.Create(ctx, filepath.Join(dir, "plain.plaid"), &plaid.Options{Dim: 2})
 	require.NoError(t, err)
 	defer plain.Close()
-	parted, err := plaid.Create(ctx, filepath.Join(dir, "parted.plaid"), &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 3}})
+	parted, err := plaid.Create(ctx, filepath.Join(dir, "parted.plaid"), &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 3}})
 	require.NoError(t, err)
 	defer parted.Close()
 	_, err = parted.Add(ctx, plaid.Document{ID: "a", Text: "Owls hunt at night. Bees make honey from nectar."})
@@ -111,8 +111,8 @@ func TestMistakes(t *testing.T) {
 		{"group", search(plaid.Query{Text: "x", Group: "nosuch"}), plaid.ErrOption, "nosuch"},
 		{"alpha", search(plaid.Query{Text: "x", Hybrid: true, Alpha: 2}), plaid.ErrOption, "2"},
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
-		{"words and vectors", search(plaid.Query{Text: "x", Words: true, Vectors: []float32{1}}), plaid.ErrOption, "Words goes with Text"},
-		{"words without text", search(plaid.Query{Words: true, Vectors: []float32{1}}), plaid.ErrOption, "Words goes with Text"},
+		{"words and vectors", search(plaid.Query{Text: "x", Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
+		{"words without text", search(plaid.Query{Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
 		{"nothing chosen", remove(c, plaid.Selection{}), collection.ErrSelection, "IDs or Where is needed"},
 		{"chosen twice", remove(c, plaid.Selection{IDs: []string{"a"}, Where: "1=1"}), collection.ErrSelection, "IDs and Where: one of them"},
 		{"args alone", remove(c, plaid.Selection{IDs: []string{"a"}, Args: []any{1}}), plaid.ErrOption, "Args without Where"},
@@ -165,7 +165,7 @@ func TestNamesOfPassages(t *testing.T) {
 	_, err = c.Add(ctx, plaid.Document{ID: "whole#1", Text: "one"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	c, err = plaid.Open(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 4}})
+	c, err = plaid.Open(ctx, path, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 4}})
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Add(ctx, plaid.Document{ID: "page", Text: long}, plaid.Document{ID: "other#2", Text: "two"})

@@ -34,9 +34,9 @@ type Query struct {
 	// from 0 to 1.
 	Hybrid bool
 	Alpha  float64
-	// Words searches by the words of Text alone, and needs no model. Scores are those of
+	// Keywords searches by the words of Text alone, and needs no model. Scores are those of
 	// BM25.
-	Words bool
+	Keywords bool
 	// Group, where set, has hits be documents, with up to Passages of their passages; 0: 3.
 	// Words rank a document by its best passage, whatever Group says.
 	Group    search.Grouping
@@ -54,7 +54,7 @@ type Query struct {
 // Hit is a document that was found, or with Query.Group one of its passages.
 type Hit struct {
 	ID    string  // of the document
-	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Words BM25
+	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Keywords BM25
 	// Title, Text and Payload are as in [Document].
 	Title, Text string
 	Payload     []byte
@@ -121,8 +121,8 @@ func (q *Query) complete() error {
 		return fmt.Errorf("%w: Args without Where", ErrOption)
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
-	case q.Words && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
-		return fmt.Errorf("%w: Words goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
+	case q.Keywords && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
+		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == "":
@@ -158,7 +158,7 @@ type reading struct {
 // find are the hits without what is stored of them.
 func (r *reading) find() ([]search.RankedHit, error) {
 	q := r.q
-	if q.Words {
+	if q.Keywords {
 		hits, err := r.words(q.K)
 		return search.Ranked(hits), err
 	}

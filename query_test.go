@@ -19,7 +19,7 @@ import (
 // zoo is a collection of documents of passages.
 func zoo(t *testing.T) *plaid.Collection {
 	path := filepath.Join(t.TempDir(), "docs.plaid")
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Size: 8}, Growth: growth}
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 8}, Growth: growth}
 	c, err := plaid.Create(t.Context(), path, o)
 	require.NoError(t, err)
 	_, err = c.Add(t.Context(),
@@ -77,7 +77,7 @@ func TestHybridOfPassages(t *testing.T) {
 func TestGroupsByWordsOfAny(t *testing.T) {
 	c := zoo(t)
 	for _, live := range []int{4, 0} {
-		for _, q := range []plaid.Query{{Words: true}, {Hybrid: true}, {Words: true, K: math.MaxInt}, {Hybrid: true, K: math.MaxInt}, {Words: true, Passages: math.MaxInt}} {
+		for _, q := range []plaid.Query{{Keywords: true}, {Hybrid: true}, {Keywords: true, K: math.MaxInt}, {Hybrid: true, K: math.MaxInt}, {Keywords: true, Passages: math.MaxInt}} {
 			q.Text, q.Group = "owls bees cats pikes", search.GroupBest
 			hits, err := c.Search(t.Context(), q)
 			require.NoError(t, err, "%+v", q)
@@ -92,7 +92,7 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 func TestWordsOfPassages(t *testing.T) {
 	c := zoo(t)
 	for _, text := range []string{"0", "20", "bee"} {
-		hits, err := c.Search(t.Context(), plaid.Query{Text: text, Words: true})
+		hits, err := c.Search(t.Context(), plaid.Query{Text: text, Keywords: true})
 		require.NoError(t, err)
 		require.Empty(t, hits, text)
 	}

@@ -15,13 +15,13 @@ import (
 type Parting struct {
 	// By is what is not cut in two.
 	By Unit
-	// Size is how much of a text a passage has at most, and Overlap how much of it is
+	// Window is how much of a text a passage has at most, and Overlap how much of it is
 	// repeated of the one before: in tokens by tokens, and in words otherwise. Words are
 	// what lies between white space. A title and a prompt come on top of that.
-	Size, Overlap int
+	Window, Overlap int
 	// Tokenizer counts tokens; that of a model is in its Config.
 	Tokenizer *tokenizer.Tokenizer
-	// InTokens has Size and Overlap count tokens whatever is not cut in two.
+	// InTokens has Window and Overlap count tokens whatever is not cut in two.
 	InTokens bool
 }
 
@@ -49,8 +49,8 @@ func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks, 
 
 func (p *Parting) check() error {
 	switch {
-	case p.Size < 1 || p.Overlap < 0 || p.Overlap >= p.Size:
-		return fmt.Errorf("passages of %d that overlap by %d are impossible", p.Size, p.Overlap)
+	case p.Window < 1 || p.Overlap < 0 || p.Overlap >= p.Window:
+		return fmt.Errorf("passages of %d that overlap by %d are impossible", p.Window, p.Overlap)
 	case (p.By == ByTokens || p.InTokens) && p.Tokenizer == nil:
 		return fmt.Errorf("passages by tokens need the tokenizer of a model in a folder")
 	case p.By == ByTokens, p.By == ByWords, p.By == BySentences, p.By == ByHeadings, p.By == ByBlocks:
@@ -172,7 +172,7 @@ func (p *Parting) part(text string) (parts []passage, err error) {
 func (p *Parting) fill(parts []passage, units []unit) []passage {
 	for first := 0; first < len(units); {
 		end, weight := first+1, units[first].weight
-		for end < len(units) && weight+units[end].weight <= p.Size {
+		for end < len(units) && weight+units[end].weight <= p.Window {
 			weight += units[end].weight
 			end++
 		}
@@ -184,7 +184,7 @@ func (p *Parting) fill(parts []passage, units []unit) []passage {
 		first, weight = end, units[end].weight
 		for repeated := 0; first > 0; first-- {
 			w := units[first-1].weight
-			if repeated += w; repeated > p.Overlap || weight+w > p.Size {
+			if repeated += w; repeated > p.Overlap || weight+w > p.Window {
 				break
 			}
 			weight += w
@@ -229,7 +229,7 @@ func (p *Parting) sentences(part string, at int) (units []unit) {
 // passage is taken apart into its lines, and such a line into its words.
 func (p *Parting) blocks(text string) (units []unit) {
 	flush := func(lo, hi int) {
-		if p.weight(text[lo:hi], len(words(text[lo:hi]))) <= p.Size {
+		if p.weight(text[lo:hi], len(words(text[lo:hi]))) <= p.Window {
 			units = p.add(units, text[lo:hi], lo)
 			return
 		}
@@ -260,7 +260,7 @@ func (p *Parting) add(units []unit, part string, at int) []unit {
 		return units
 	}
 	weight := p.weight(part, len(inside))
-	if weight <= p.Size {
+	if weight <= p.Window {
 		return append(units, unit{at + inside[0].start, at + inside[len(inside)-1].end, weight})
 	}
 	for _, w := range inside {

@@ -25,7 +25,7 @@ func TestPassagesByWords(t *testing.T) {
 	long := "one  two three\nfour five "
 	got, err := all(Passages(Texts(
 		Text{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, Text{ID: "b", Text: " two words "}, Text{ID: "c#1"},
-	), Parting{By: ByWords, Size: 3, Overlap: 1}))
+	), Parting{By: ByWords, Window: 3, Overlap: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
 		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":14},"year":1}`)},
@@ -33,7 +33,7 @@ func TestPassagesByWords(t *testing.T) {
 		{ID: "b", Text: " two words "},
 		{ID: "c#1#0", Payload: []byte(`{"_passage":{"of":"c#1","n":0,"start":0,"end":0}}`)},
 	}, got)
-	again, err := all(Passages(Texts(got...), Parting{By: ByWords, Size: 1}))
+	again, err := all(Passages(Texts(got...), Parting{By: ByWords, Window: 1}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1#0"}, ids(again), "passages stay")
 }
@@ -52,23 +52,23 @@ func TestPassagesErrors(t *testing.T) {
 		how   Parting
 		want  string
 	}{
-		"overlap":   {how: Parting{By: ByWords, Size: 3, Overlap: 3}, want: "overlap by 3"},
-		"unit":      {how: Parting{By: "lines", Size: 3}, want: "lines"},
-		"tokenizer": {how: Parting{By: ByTokens, Size: 3}, want: "tokenizer"},
-		"id":        {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Size: 3}, "has no id"},
-		"payload":   {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Size: 3}, "JSON object"},
-		"passage":   {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Size: 3}, `"y#0"`},
+		"overlap":   {how: Parting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
+		"unit":      {how: Parting{By: "lines", Window: 3}, want: "lines"},
+		"tokenizer": {how: Parting{By: ByTokens, Window: 3}, want: "tokenizer"},
+		"id":        {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
+		"payload":   {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
+		"passage":   {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},
 	} {
 		_, err := all(Passages(Texts(c.texts...), c.how))
 		require.ErrorContains(t, err, c.want, name)
 	}
-	_, err := all(Passages(func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Size: 3}))
+	_, err := all(Passages(func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Window: 3}))
 	require.ErrorIs(t, err, boom)
 }
 
 func TestPassagesBySentences(t *testing.T) {
 	text := "Dr. no stops here. It has 3.5 kg! \"Really?\" Yes\n\nA title\n\n一つ。二つ！ and a sentence that is much too long to stay whole"
-	how := Parting{By: BySentences, Size: 5}
+	how := Parting{By: BySentences, Window: 5}
 	var got []string
 	for _, p := range parted(t, Text{ID: "x", Text: text}, how) {
 		got = append(got, p.Text)
@@ -81,7 +81,7 @@ func TestPassagesBySentences(t *testing.T) {
 func TestPassagesByHeadings(t *testing.T) {
 	text := "before\n# One\na b c d. E f g h.\n## Two #\n```\n# no heading\n```\n### \nx\n# Three\n#hash\n"
 	var got [][2]string
-	for _, p := range parted(t, Text{ID: "x", Title: "T", Text: text}, Parting{By: ByHeadings, Size: 7}) {
+	for _, p := range parted(t, Text{ID: "x", Title: "T", Text: text}, Parting{By: ByHeadings, Window: 7}) {
 		got = append(got, [2]string{p.Title, p.Text})
 	}
 	require.Equal(t, [][2]string{
@@ -133,7 +133,7 @@ func TestHeadingsOfMarkdown(t *testing.T) {
 	}
 	var got [][2]string
 	text := "\n# One\n## Two\n\ntext a b. Text c d.\n# Three\n### Four\n## Five\nx\n\nSix\n===\ny\n\n# Last\n"
-	for _, p := range parted(t, Text{ID: "x", Text: text}, Parting{By: ByHeadings, Size: 8}) {
+	for _, p := range parted(t, Text{ID: "x", Text: text}, Parting{By: ByHeadings, Window: 8}) {
 		got = append(got, [2]string{p.Title, p.Text})
 	}
 	require.Equal(t, [][2]string{
@@ -152,9 +152,9 @@ func TestPassagesCoverTheText(t *testing.T) {
 	e := open(t, dir, nil)
 	rapid.Check(t, func(t *rapid.T) {
 		how := Parting{
-			By: rapid.SampledFrom(Units()).Draw(t, "by"), Size: rapid.IntRange(1, 6).Draw(t, "size"), Tokenizer: e.Config().Tokenizer,
+			By: rapid.SampledFrom(Units()).Draw(t, "by"), Window: rapid.IntRange(1, 6).Draw(t, "size"), Tokenizer: e.Config().Tokenizer,
 		}
-		how.Overlap = rapid.IntRange(0, how.Size-1).Draw(t, "overlap")
+		how.Overlap = rapid.IntRange(0, how.Window-1).Draw(t, "overlap")
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "````", "    ", "===\n", "---\n", "-", "<!--", "-->", "> ", "。", "é", "\u00a0", "divides", "\""}), 0, 30).Draw(t, "text"), "")
 		got := parted(t, Text{ID: "x", Text: text}, how)
 		if len(got) == 1 && got[0].ID == "x" {
@@ -175,12 +175,12 @@ func TestPassagesCoverTheText(t *testing.T) {
 			if how.By == ByTokens {
 				tokens, err := how.Tokenizer.Encode(p.Text)
 				require.NoError(t, err)
-				size = min(len(tokens), size*how.Size) // a word alone may be longer
+				size = min(len(tokens), size*how.Window) // a word alone may be longer
 				if len(strings.Fields(p.Text)) == 1 {
 					size = 1
 				}
 			}
-			require.LessOrEqual(t, size, how.Size)
+			require.LessOrEqual(t, size, how.Window)
 			if how.By == ByWords && n > 0 {
 				require.Equal(t, how.Overlap, len(strings.Fields(text[min(at.Start, end):end])))
 			}
@@ -192,7 +192,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 
 // A long run of marks that ends no sentence is read once, not once for each mark.
 func TestSentencesOfManyMarks(t *testing.T) {
-	how := Parting{By: BySentences, Size: 4}
+	how := Parting{By: BySentences, Window: 4}
 	read := 0
 	for _, text := range []string{strings.Repeat(".", 300_000) + "x", strings.Repeat("?!\"", 100_000) + "x", "a " + strings.Repeat("…)", 100_000) + "b. C"} {
 		parts, err := how.part(text)
@@ -202,7 +202,7 @@ func TestSentencesOfManyMarks(t *testing.T) {
 	}
 	require.Equal(t, 3, read)
 	for text, want := range map[string]int{"..。x": 2, "a...\" b": 1, "a.\") B": 2, "!？\"x": 2, "…”x": 1, "a. b": 1, "a. B": 2} {
-		how.Size = 9
+		how.Window = 9
 		require.Len(t, how.sentences(text, 0), want, text)
 	}
 }

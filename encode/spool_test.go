@@ -139,7 +139,7 @@ func B() {
 		10: {"package a\n\nimport \"fmt\"", "// A says a.\nfunc A() {\n\tfmt.Println(\"a\")\n\n\tfmt.Println(\"b\")\n}",
 			"// B says\n// nothing.\nfunc B() {\n}"},
 	} {
-		p := Parting{By: ByBlocks, Size: size}
+		p := Parting{By: ByBlocks, Window: size}
 		parts, err := p.part(code)
 		require.NoError(t, err)
 		var got []string

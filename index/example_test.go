@@ -266,5 +266,5 @@ func ExampleSnapshot_Export() {
 	// doclens.npy
 	// docs.npy
 	// ids.txt
-	// payload.jsonl
+	// metadata.jsonl
 }

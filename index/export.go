@@ -24,10 +24,10 @@ import (
 
 // Names of the files of an exported folder; `plaid index` takes them back.
 const (
-	exportVectors = "docs.npy"
-	exportLengths = "doclens.npy"
-	exportIDs     = "ids.txt"
-	exportPayload = "payload.jsonl"
+	exportVectors  = "docs.npy"
+	exportLengths  = "doclens.npy"
+	exportIDs      = "ids.txt"
+	exportMetadata = "metadata.jsonl"
 )
 
 // ExportOptions for Export and ExportEngine. The zero value, or nil, takes all live
@@ -79,7 +79,7 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 	if err := folder.Write(exportIDs, lines(ids)); err != nil {
 		return nil, err
 	}
-	if err := s.exportPayload(ctx, folder, docs); err != nil {
+	if err := s.exportMetadata(ctx, folder, docs); err != nil {
 		return nil, err
 	}
 	return reportOf(lengths), folder.Commit()
@@ -154,11 +154,11 @@ func lines(texts []string) func(io.Writer) error {
 	}
 }
 
-// exportPayload writes the payloads, a line each; there is no file if there is
+// exportMetadata writes the payloads, a line each; there is no file if there is
 // no payload.
-func (s *Snapshot) exportPayload(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
+func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
 	n := 0
-	err := folder.Write(exportPayload, func(w io.Writer) error {
+	err := folder.Write(exportMetadata, func(w io.Writer) error {
 		return visitDocuments(ctx, docs, func(ordinal uint32) error {
 			p, err := s.Payload(ordinal)
 			if err != nil || p == nil {
@@ -178,7 +178,7 @@ func (s *Snapshot) exportPayload(ctx context.Context, folder *files.AtomicFolder
 	if err != nil || n > 0 {
 		return err
 	}
-	return os.Remove(filepath.Join(folder.Path(), exportPayload))
+	return os.Remove(filepath.Join(folder.Path(), exportMetadata))
 }
 
 // payloadLine is a payload as a line of JSON that finds its document again. Bytes
@@ -213,7 +213,7 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 	case object && !named && len(fields) > 0:
 		return append(append(head, ','), line.Bytes()[1:]...), nil
 	case !valid && !utf8.Valid(p):
-		return nil, fmt.Errorf("%w: payload is neither JSON nor UTF-8", vectors.ErrFormat)
+		return nil, fmt.Errorf("%w: metadata is neither JSON nor UTF-8", vectors.ErrFormat)
 	case !valid:
 		line.Reset()
 		text, err := json.Marshal(string(p))
@@ -222,7 +222,7 @@ func payloadLine(id string, p []byte) ([]byte, error) {
 		}
 		line.Write(text)
 	}
-	return append(append(append(head, `,"payload":`...), line.Bytes()...), '}'), nil
+	return append(append(append(head, `,"metadata":`...), line.Bytes()...), '}'), nil
 }
 
 // ExportEngine writes documents as an index folder that fast-plaid

@@ -347,14 +347,14 @@ func TestExport(t *testing.T) {
 
 	src, err := vectors.Open(context.Background(), vectors.Files{
 		Vectors: filepath.Join(dir, "docs.npy"), Lengths: filepath.Join(dir, "doclens.npy"),
-		IDs: filepath.Join(dir, "ids.txt"), Payload: filepath.Join(dir, "payload.jsonl"),
+		IDs: filepath.Join(dir, "ids.txt"), Payload: filepath.Join(dir, "metadata.jsonl"),
 	})
 	require.NoError(t, err)
 	defer src.Close()
 	changed := map[string]string{
 		"d4": `{"id":"d4","text":"two lines"}`, "d5": `{"_id":"d5","text":"no id"}`,
-		"d6": `{"_id":"d6","payload":{"_id":"d7","text":"id of another"}}`,
-		"d7": `{"_id":"d7","payload":"plain text\nof two lines"}`, "d8": `{"_id":"d8","payload":[1,2]}`, "d9": `{"_id":"d9","payload":{}}`,
+		"d6": `{"_id":"d6","metadata":{"_id":"d7","text":"id of another"}}`,
+		"d7": `{"_id":"d7","metadata":"plain text\nof two lines"}`, "d8": `{"_id":"d8","metadata":[1,2]}`, "d9": `{"_id":"d9","metadata":{}}`,
 		"d11": `{"_id":"d11","text":"�"}`,
 	}
 	i := 0
@@ -414,7 +414,7 @@ func TestExportWithoutPayload(t *testing.T) {
 		require.Equal(t, "real", link)
 	}
 	require.FileExists(t, filepath.Join(dir, "docs.npy"))
-	require.NoFileExists(t, filepath.Join(dir, "payload.jsonl"))
+	require.NoFileExists(t, filepath.Join(dir, "metadata.jsonl"))
 }
 
 func TestImportLeavesItsSourceAlone(t *testing.T) {

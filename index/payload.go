@@ -125,7 +125,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 			}
 			switch {
 			case err != nil:
-				return nil, fmt.Errorf("payload of document %q: %w", id, err)
+				return nil, fmt.Errorf("metadata of document %q: %w", id, err)
 			case !ok:
 				missing = append(missing, id)
 			case len(p) == 0:
@@ -145,7 +145,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 
 func checkPayload(id string, p []byte) error {
 	if !utf8.Valid(p) {
-		return fmt.Errorf("payload of document %q: %w: it is not UTF-8", id, vectors.ErrFormat)
+		return fmt.Errorf("metadata of document %q: %w: it is not UTF-8", id, vectors.ErrFormat)
 	}
 	return nil
 }

@@ -92,8 +92,8 @@ func (r *SalvageReport) String() string {
 	l.add(int64(r.Docs), "documents")
 	l.add(int64(r.Tokens), "tokens")
 	l.add(r.LostDocs, "lost")
-	l.add(int64(len(r.LostPayloads)), "without their payload")
-	l.add(int64(len(r.UncertainPayloads)), "perhaps without their payload")
+	l.add(int64(len(r.LostPayloads)), "without their metadata")
+	l.add(int64(len(r.UncertainPayloads)), "perhaps without their metadata")
 	l.add(int64(len(r.Uncertain)), "perhaps deleted before")
 	return l.String()
 }

@@ -45,13 +45,13 @@ type SalvageReport struct {
 	Lost     []Lost `json:"lost"`
 	// LostPayloads are the ids of documents that are in the new index without
 	// their payload.
-	LostPayloads []string `json:"lost_payloads"`
+	LostPayloads []string `json:"lost_metadata"`
 	// UnknownPayloads counts the payloads that are lost of documents of which nothing
 	// says any more that they had one.
-	UnknownPayloads int64 `json:"unknown_payloads"`
+	UnknownPayloads int64 `json:"unknown_metadata"`
 	// UncertainPayloads are the ids of documents in the new index that have no payload
 	// there and may have had one: what tells that is lost.
-	UncertainPayloads []string `json:"uncertain_payloads"`
+	UncertainPayloads []string `json:"uncertain_metadata"`
 	// Uncertain are the ids of documents in the new index that may have been
 	// deleted.
 	Uncertain []string `json:"uncertain"`

@@ -30,10 +30,10 @@ const (
 // Explanation says how a document's score for a query comes about and how far
 // the document got.
 type Explanation struct {
-	ID      string `json:"id"`             // of the document
-	Part    int    `json:"part,omitempty"` // as in [Hit]
-	Ordinal uint32 `json:"ordinal"`        // of the document
-	Tokens  int    `json:"tokens"`         // it has so many
+	ID      string `json:"id"`              // of the document
+	Part    int    `json:"shard,omitempty"` // as in [Hit]
+	Ordinal uint32 `json:"ordinal"`         // of the document
+	Tokens  int    `json:"tokens"`          // it has so many
 	// Score is MaxSim over the decoded vectors, in float64.
 	Score float64 `json:"score"`
 	// Stage is where the document left the search, Rank its place from 1 if it

@@ -19,7 +19,7 @@ import (
 // matches nothing, and a search with it returns nothing. It is not to be changed once it has
 // been used, and any number of searches may use it at a time.
 //
-// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "params":
+// In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters":
 // [2000]}, without what is not there.
 type Filter struct {
 	// IDs of the documents that may be returned.

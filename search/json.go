@@ -132,7 +132,7 @@ type filterJSON struct {
 	IDs          *[]string         `json:"ids,omitempty"`
 	AllowMissing bool              `json:"allow_missing,omitempty"`
 	Where        string            `json:"where,omitempty"`
-	Params       []condition.Value `json:"params,omitempty"`
+	Parameters   []condition.Value `json:"parameters,omitempty"`
 }
 
 // MarshalJSON writes the list of ids and the text of the condition.
@@ -145,7 +145,7 @@ func (f Filter) MarshalJSON() ([]byte, error) {
 		out.IDs = &f.IDs
 	}
 	if f.Where != nil {
-		out.Where, out.Params = f.Where.String(), f.Where.Params()
+		out.Where, out.Parameters = f.Where.String(), f.Where.Params()
 	}
 	return json.Marshal(out)
 }
@@ -157,22 +157,22 @@ func (f *Filter) UnmarshalJSON(text []byte) error {
 		IDs          []string          `json:"ids"`
 		AllowMissing bool              `json:"allow_missing"`
 		Where        string            `json:"where"`
-		Params       []json.RawMessage `json:"params"`
+		Parameters   []json.RawMessage `json:"parameters"`
 	}
 	if err := strictly(text, &in); err != nil {
 		return fmt.Errorf("%w: filter: %w", ErrOption, err)
 	}
 	out := Filter{IDs: in.IDs, AllowMissing: in.AllowMissing}
-	if in.Where == "" && in.Params != nil {
-		return fmt.Errorf("%w: filter: params without where", ErrOption)
+	if in.Where == "" && in.Parameters != nil {
+		return fmt.Errorf("%w: filter: parameters without where", ErrOption)
 	}
 	if in.Where != "" {
 		e, err := condition.Parse(in.Where)
 		if err != nil {
 			return fmt.Errorf("%w: filter: %w", ErrOption, err)
 		}
-		params := make([]any, len(in.Params))
-		for i, p := range in.Params {
+		params := make([]any, len(in.Parameters))
+		for i, p := range in.Parameters {
 			params[i] = p
 		}
 		if out.Where, err = e.Bind(params...); err != nil {
@@ -246,7 +246,7 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 		if s, ok := decodeBytes(text); ok {
 			data, err := base64.StdEncoding.DecodeString(s)
 			if err != nil {
-				return fmt.Errorf("payload: %w", err)
+				return fmt.Errorf("metadata: %w", err)
 			}
 			*p = data
 			return nil

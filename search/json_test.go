@@ -21,18 +21,18 @@ func TestJSONForms(t *testing.T) {
 		`{"vectors":[],"mask":[]}`:      Query{Vectors: []float32{}, Mask: []bool{}},
 		`{}`:                            Query{},
 		`{"k":5,"mode":"exhaustive"}`:   Options{K: 5, Mode: Exhaustive},
-		`{"mode":"candidates","candidates":[],"allow_missing":true}`:     Options{Mode: Candidates, Candidates: []string{}, AllowMissing: true},
-		`{"probes":1,"approx":2,"exact":3,"derive":true,"payload":true}`: Options{Probes: 1, Approx: 2, Exact: 3, Derive: true, Payload: true},
-		`{"filter":{"ids":["a"],"allow_missing":true}}`:                  Options{Filter: &Filter{IDs: []string{"a"}, AllowMissing: true}},
-		`{"filter":{"ids":[]}}`:                                          Options{Filter: &Filter{IDs: []string{}}},
-		`{"id":"a","ordinal":3,"score":0.1}`:                             Hit{ID: "a", Ordinal: 3, Score: 0.1},
-		`{"id":"a","ordinal":3,"score":1,"payload":{"n":1}}`:             Hit{ID: "a", Ordinal: 3, Score: 1, Payload: Payload(`{"n":1}`)},
-		`{"id":"","ordinal":0,"score":0,"payload":"text"}`:               Hit{Payload: Payload("text")},
-		`{"id":"","ordinal":0,"score":0,"payload":""}`:                   Hit{Payload: Payload{}},
-		`{"id":"","ordinal":0,"score":0,"payload":{"base64":"/w=="}}`:    Hit{Payload: Payload{255}},
-		`{"id":"","ordinal":0,"score":0,"payload":"\"JSON text\""}`:      Hit{Payload: Payload(`"JSON text"`)},
-		`{"id":"","ordinal":0,"score":0,"payload":"{\"base64\":\"\"}"}`:  Hit{Payload: Payload(`{"base64":""}`)},
-		`{"id":"","ordinal":0,"score":0,"payload":"null"}`:               Hit{Payload: Payload(`null`)},
+		`{"mode":"candidates","candidates":[],"allow_missing":true}`:      Options{Mode: Candidates, Candidates: []string{}, AllowMissing: true},
+		`{"probes":1,"approx":2,"exact":3,"derive":true,"metadata":true}`: Options{Probes: 1, Approx: 2, Exact: 3, Derive: true, Payload: true},
+		`{"filter":{"ids":["a"],"allow_missing":true}}`:                   Options{Filter: &Filter{IDs: []string{"a"}, AllowMissing: true}},
+		`{"filter":{"ids":[]}}`:                                           Options{Filter: &Filter{IDs: []string{}}},
+		`{"id":"a","ordinal":3,"score":0.1}`:                              Hit{ID: "a", Ordinal: 3, Score: 0.1},
+		`{"id":"a","ordinal":3,"score":1,"metadata":{"n":1}}`:             Hit{ID: "a", Ordinal: 3, Score: 1, Payload: Payload(`{"n":1}`)},
+		`{"id":"","ordinal":0,"score":0,"metadata":"text"}`:               Hit{Payload: Payload("text")},
+		`{"id":"","ordinal":0,"score":0,"metadata":""}`:                   Hit{Payload: Payload{}},
+		`{"id":"","ordinal":0,"score":0,"metadata":{"base64":"/w=="}}`:    Hit{Payload: Payload{255}},
+		`{"id":"","ordinal":0,"score":0,"metadata":"\"JSON text\""}`:      Hit{Payload: Payload(`"JSON text"`)},
+		`{"id":"","ordinal":0,"score":0,"metadata":"{\"base64\":\"\"}"}`:  Hit{Payload: Payload(`{"base64":""}`)},
+		`{"id":"","ordinal":0,"score":0,"metadata":"null"}`:               Hit{Payload: Payload(`null`)},
 	} {
 		text, err := json.Marshal(v)
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestBadJSON(t *testing.T) {
 	var o Options
 	require.ErrorIs(t, json.Unmarshal([]byte(`{"mode":"fast"}`), &o), ErrOption)
 	var p Payload
-	require.ErrorContains(t, json.Unmarshal([]byte(`{"base64":"?"}`), &p), "payload")
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"base64":"?"}`), &p), "metadata")
 	for _, q := range []Query{{Vectors: []float32{nan}}, {Vectors: []float32{inf}, Dim: 1}, {Vectors: []float32{1}, Weights: []float32{nan}}} {
 		_, err := json.Marshal(q)
 		require.ErrorIs(t, err, ErrQuery)

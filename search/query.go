@@ -87,7 +87,7 @@ type Options struct {
 	// AllowMissing lets Candidates name documents that are not there.
 	AllowMissing bool `json:"allow_missing,omitempty"`
 	// Payload returns what was stored beside the documents.
-	Payload bool `json:"payload,omitempty"`
+	Payload bool `json:"metadata,omitempty"`
 	// Group, where set, puts passages together: hits are documents, K counts them, and
 	// Group says what they score. A document that has no passages is one of itself.
 	// Passages is how many of them a hit brings, the best ones; 0: 1.

@@ -9,11 +9,11 @@ import (
 
 // Hit is a document of a result.
 type Hit struct {
-	ID      string  `json:"id"`               // of the document
-	Part    int     `json:"part,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
-	Ordinal uint32  `json:"ordinal"`          // place in the order of insertion, in its index
-	Score   float32 `json:"score"`            // MaxSim
-	Payload Payload `json:"payload,omitzero"` // nil unless asked for
+	ID      string  `json:"id"`                // of the document
+	Part    int     `json:"shard,omitempty"`   // place of its index among those that are searched as one; 0: the first, or the only one
+	Ordinal uint32  `json:"ordinal"`           // place in the order of insertion, in its index
+	Score   float32 `json:"score"`             // MaxSim
+	Payload Payload `json:"metadata,omitzero"` // nil unless asked for
 	// Passages are the best ones of a document, where hits are grouped ([Options].Group);
 	// a document without passages is one of itself. Ordinal is that of the first.
 	Passages []Hit `json:"passages,omitempty"`
@@ -54,7 +54,7 @@ type Coverage struct {
 	Docs int64 `json:"docs"`
 	Of   int64 `json:"of"`
 	// Parts is of how many the collection consists.
-	Parts int `json:"parts"`
+	Parts int `json:"shards"`
 	// Missing are those that were not searched. A searcher of this package returns an
 	// error instead; others may be asked for partial results.
 	Missing []MissingPart `json:"missing,omitempty"`
@@ -65,7 +65,7 @@ func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.O
 
 // MissingPart is a part of a collection that was not searched.
 type MissingPart struct {
-	Part   int    `json:"part"`   // as in [Hit]
+	Part   int    `json:"shard"`  // as in [Hit]
 	Name   string `json:"name"`   // of the part
 	Docs   int64  `json:"docs"`   // live ones in it
 	Reason string `json:"reason"` // why it was not searched
@@ -98,7 +98,7 @@ type Stats struct {
 	Worst int64 `json:"worst_bound_queries"`
 
 	// Parts has an entry for each index, where several are searched as one.
-	Parts []PartStats `json:"parts,omitempty"`
+	Parts []PartStats `json:"shards,omitempty"`
 
 	Times Times `json:"times"` // of the stages
 	// Device says what a device did, where one searched.
@@ -107,7 +107,7 @@ type Stats struct {
 
 // PartStats says what searches did in one of several indexes.
 type PartStats struct {
-	Part       int   `json:"part"`         // as in [Hit]
+	Part       int   `json:"shard"`        // as in [Hit]
 	Allowed    int64 `json:"allowed_docs"` // that the filter lets through
 	Candidates int64 `json:"candidates"`   // that probing found
 	ExactDocs  int64 `json:"exact_docs"`   // that got an exact score

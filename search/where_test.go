@@ -220,9 +220,9 @@ func TestFilterJSON(t *testing.T) {
 		`{"ids":["a"]}`: Only("a"),
 		`{"ids":[]}`:    {IDs: []string{}},
 		`{"ids":null}`:  {},
-		`{"where":"n = ? AND s IN (?, ?) OR r \u003e ?","params":[3,"x",null,3.0]}`: {Where: bind(t, "n = ? AND s IN (?, ?) OR r > ?", 3, "x", nil, 3.0)},
-		`{"ids":["a"],"allow_missing":true,"where":"n = 3"}`:                        {IDs: []string{"a"}, AllowMissing: true, Where: bind(t, "n = 3")},
-		`{"where":"n = ? OR n = ?","params":[-1e999,1e+300]}`:                       {Where: bind(t, "n = ? OR n = ?", json.Number("-1e999"), 1e300)},
+		`{"where":"n = ? AND s IN (?, ?) OR r \u003e ?","parameters":[3,"x",null,3.0]}`: {Where: bind(t, "n = ? AND s IN (?, ?) OR r > ?", 3, "x", nil, 3.0)},
+		`{"ids":["a"],"allow_missing":true,"where":"n = 3"}`:                            {IDs: []string{"a"}, AllowMissing: true, Where: bind(t, "n = 3")},
+		`{"where":"n = ? OR n = ?","parameters":[-1e999,1e+300]}`:                       {Where: bind(t, "n = ? OR n = ?", json.Number("-1e999"), 1e300)},
 	} {
 		got, err := json.Marshal(f)
 		require.NoError(t, err)
@@ -232,9 +232,9 @@ func TestFilterJSON(t *testing.T) {
 		require.NoError(t, err)
 		requireRead(t, q, Query{Vectors: []float32{1}, Filter: f})
 	}
-	for _, text := range []string{`{"where":"n ="}`, `{"where":"n = ?"}`, `{"where":"n = ?","params":[1,2]}`, `{"params":[1]}`, `{"wher":"n = 1"}`, `{"where":3}`, `[]`} {
+	for _, text := range []string{`{"where":"n ="}`, `{"where":"n = ?"}`, `{"where":"n = ?","parameters":[1,2]}`, `{"parameters":[1]}`, `{"wher":"n = 1"}`, `{"where":3}`, `[]`} {
 		var f Filter
 		require.ErrorIs(t, json.Unmarshal([]byte(text), &f), ErrOption, text)
 	}
-	require.Error(t, json.Unmarshal([]byte(fmt.Sprintf(`{"where":"n REGEXP ?","params":[%q]}`, "(")), new(Filter)))
+	require.Error(t, json.Unmarshal([]byte(fmt.Sprintf(`{"where":"n REGEXP ?","parameters":[%q]}`, "(")), new(Filter)))
 }

@@ -396,8 +396,8 @@ func TestMetadataOfOtherFiles(t *testing.T) {
 		`{}`:                                   `{"_subset_":5,"_id":"x\"y"}`,
 		` { "a" : 1 } `:                        `{"_subset_":5,"_id":"x\"y","a" : 1}`,
 		`{"_id": "old", "_subset_": 9, "b":2}`: `{"_subset_":5,"_id":"x\"y","b":2}`,
-		`[1]`:                                  `{"_subset_":5,"_id":"x\"y","_payload":[1]}`,
-		`plain text`:                           `{"_subset_":5,"_id":"x\"y","_payload":"plain text"}`,
+		`[1]`:                                  `{"_subset_":5,"_id":"x\"y","_metadata":[1]}`,
+		`plain text`:                           `{"_subset_":5,"_id":"x\"y","_metadata":"plain text"}`,
 	} {
 		require.JSONEq(t, want, string(server.WithKeys([]byte(payload), 5, `x"y`)), payload)
 	}

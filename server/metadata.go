@@ -14,13 +14,13 @@ import (
 
 // Keys that answers add to the metadata of a document.
 const (
-	keyOrdinal = "_subset_"
-	keyID      = "_id"
-	keyPayload = "_payload"
+	keyOrdinal  = "_subset_"
+	keyID       = "_id"
+	keyMetadata = "_metadata"
 )
 
 // metadataOf is what was stored beside a document, with its document id and its id.
-// What is no object is the value of _payload.
+// What is no object is the value of _metadata.
 func (q *request) metadataOf(d *collection.Stored) (json.RawMessage, error) {
 	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 		if !json.Valid(payload) {
 			text, _ = json.Marshal(string(payload)) // of text, or of what index files hold instead
 		}
-		b = append(append(b, `,"`+keyPayload+`":`...), text...)
+		b = append(append(b, `,"`+keyMetadata+`":`...), text...)
 	default:
 		if bytes.Contains(payload, []byte(`"`+keyOrdinal+`"`)) || bytes.Contains(payload, []byte(`"`+keyID+`"`)) {
 			payload = withoutKeys(payload)

@@ -187,10 +187,10 @@ func TestPage(t *testing.T) {
 		p.sound(origin)
 	})
 
-	t.Run("words", func(t *testing.T) {
-		p := b.open(t, url+"#index=pets&words=morning")
+	t.Run("keywords", func(t *testing.T) {
+		p := b.open(t, url+"#index=pets&keywords=morning")
 		p.until(ready)
-		require.Equal(t, "words", p.value("input[name=kind]:checked"))
+		require.Equal(t, "keywords", p.value("input[name=kind]:checked"))
 		require.Equal(t, []string{"c"}, p.ids())
 		p.click("#why-box summary")
 		p.write("#why-id", "a")
@@ -198,7 +198,7 @@ func TestPage(t *testing.T) {
 		p.until("/not explained/.test(document.querySelector('#why-answer').innerText)")
 		p.ask("elephants")
 		require.Empty(t, p.ids())
-		p.js("document.querySelector('input[value=both]').click()", nil)
+		p.js("document.querySelector('input[value=hybrid]').click()", nil)
 		p.ask("dogs in the morning")
 		require.Len(t, p.ids(), 4, "each has some score by meaning")
 		require.ElementsMatch(t, []string{"b", "c"}, p.ids()[:2])
@@ -207,7 +207,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, p.text(".hit"), "By meaning alone:")
 		var address string
 		p.js("location.hash", &address)
-		require.Equal(t, "#index=pets&both=dogs+in+the+morning", address)
+		require.Equal(t, "#index=pets&hybrid=dogs+in+the+morning", address)
 		p.sound(origin)
 	})
 
@@ -382,7 +382,7 @@ func TestPageWithoutAModel(t *testing.T) {
 	require.Contains(t, p.text("#service"), "without a model")
 	p.ask("dogs")
 	require.Equal(t, "MODEL_NOT_LOADED", p.text("#error .code"))
-	p.js("document.querySelector('input[value=words]').click()", nil)
+	p.js("document.querySelector('input[value=keywords]').click()", nil)
 	p.ask("dogs")
 	require.Contains(t, p.ids(), "b")
 	p.js("document.querySelector('input[value=id]').click()", nil)

@@ -32,7 +32,7 @@ func TestPageCountsDocuments(t *testing.T) {
 	b := startBrowser(t)
 	s, origin, url := pageOf(t, words{}, nil)
 	s.addBooks(t, 15)
-	for _, kind := range []string{"text", "words", "both"} {
+	for _, kind := range []string{"text", "keywords", "hybrid"} {
 		t.Run(kind, func(t *testing.T) {
 			p := b.open(t, url+"#index=books&"+kind+"=owls")
 			p.until(ready + " && /^10 results in/.test(document.querySelector('#status').innerText)")

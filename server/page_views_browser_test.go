@@ -129,7 +129,7 @@ func TestPageFromNothing(t *testing.T) {
 		var parts int
 		p.js("document.querySelectorAll('.hit')[0].querySelectorAll('.part').length", &parts)
 		require.Equal(t, 2, parts, "passages under their document")
-		p.js("document.querySelector('input[value=words]').click()", nil)
+		p.js("document.querySelector('input[value=keywords]').click()", nil)
 		p.until("/^\\d+ results? in/.test(document.querySelector('#status').innerText) && document.querySelectorAll('.hit .part').length == 2")
 
 		p.click("[data-view=add]")

@@ -58,7 +58,7 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 		return nil, none
 	}
 	how := encode.Parting{
-		By: encode.Unit(cmp.Or(in.WindowBy, string(encode.ByWords))), Size: in.Window, Overlap: in.Overlap, Tokenizer: e.Config().Tokenizer,
+		By: encode.Unit(cmp.Or(in.WindowBy, string(encode.ByWords))), Window: in.Window, Overlap: in.Overlap, Tokenizer: e.Config().Tokenizer,
 	}
 	if how.By == encode.ByTokens && how.Tokenizer == nil {
 		return nil, problem(CodeNotSupported, "window_by tokens needs the tokenizer of the model, which a model behind an address does not tell")

@@ -27,7 +27,7 @@ type Sizes struct {
 	IDs        int64 `json:"ids"`        // ordinals by id
 	Postings   int64 `json:"postings"`   // documents by centroid
 	Tombstones int64 `json:"tombstones"` // which documents are deleted, and which have a payload
-	Payload    int64 `json:"payload"`    // what is stored beside documents
+	Payload    int64 `json:"metadata"`   // what is stored beside documents
 	Fields     int64 `json:"fields"`     // what is derived from payloads
 }
 

@@ -255,7 +255,7 @@ func TestArrayRoundTrip(t *testing.T) {
 			{Vectors: save("spread.npy", npy(deep, spread)), Mask: save("mask.npy", ints([]int{len(docs), rows}, mask))},
 		} {
 			f.IDs = save("ids.txt", []byte(strings.ReplaceAll(ids.String(), "\n", rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "eol"))))
-			f.Payload = save("payload.jsonl", []byte(payloads.String()))
+			f.Payload = save("metadata.jsonl", []byte(payloads.String()))
 			s, err := Open(context.Background(), f)
 			require.NoError(t, err)
 			got, err := collect(s, 0, s.Len())

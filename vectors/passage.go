@@ -119,7 +119,7 @@ func (p *Passage) Payload(payload []byte) ([]byte, error) {
 	case len(payload) == 0:
 		return b, nil
 	case !ok:
-		return nil, fmt.Errorf("%w: the payload of a passage has to be a JSON object", ErrFormat)
+		return nil, fmt.Errorf("%w: the metadata of a passage has to be a JSON object", ErrFormat)
 	case string(rest) == "}":
 		return b, nil
 	}

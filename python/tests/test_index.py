@@ -227,7 +227,7 @@ class Changes(unittest.TestCase):
         self.assertIs(index.update_documents(["b", "d"], [self.docs[5], self.docs[6]]), index)
         self.assertEqual(len(index), 4)
         self.assertEqual([h["id"] for h in index([self.docs[5]], k=1)[0]], ["b"])
-        index.remove_documents("b").remove_documents(["d", "nobody"])
+        self.assertEqual(index.remove_documents("b").delete(["d", "nobody"]), 1)
         self.assertEqual(sorted(h["id"] for h in index([self.docs[0]], k=9)[0]), ["a", "c"])
         index.remove_documents(["a", "c"])
         self.assertEqual(len(index), 0)

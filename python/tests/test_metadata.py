@@ -96,6 +96,8 @@ class Metadata(unittest.TestCase):
         self.assertEqual(index.update(where="n < 2", values={"lang": None}), 2)
         self.assertEqual(index.update(where={"n": 5}, values={"at": datetime.date(2020, 1, 1), "even": None}), 1)
         self.assertEqual(index.get("d5"), [{"n": 5, "at": "2020-01-01"}])
+        for ids, where in ((None, None), (["d1"], "n < 3")):
+            self.assertRaises(TypeError, index.delete, ids, where=where)
         for change in (lambda: index.delete(where="yaer IS NULL"), lambda: index.update(where="NOT yaer = 1", values={"a": 1})):
             with self.assertRaisesRegex(RequestError, "unknown field yaer"):
                 change()

@@ -146,7 +146,7 @@ func TestTools(t *testing.T) {
 
 			var found hits
 			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "what do dogs do?", "k": 2}, &found))
-			require.Equal(t, "meaning", found.Mode)
+			require.Equal(t, "vectors", found.Mode)
 			require.Len(t, found.Hits, 2)
 			require.Equal(t, "dog", found.Hits[0].ID)
 			require.Equal(t, "Dogs", found.Hits[0].Title)
@@ -154,12 +154,12 @@ func TestTools(t *testing.T) {
 			require.EqualValues(t, 2021, found.Hits[0].Fields["year"])
 			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs", "condition": "year = 2019"}, &found))
 			require.Equal(t, []string{"cat"}, found.ids())
-			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "aardvark", "mode": "words"}, &found))
+			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "aardvark", "mode": "keywords"}, &found))
 			require.Equal(t, []string{"a/b ü"}, found.ids())
 			require.Contains(t, found.Hits[0].Text, "aardvark", "the part that has the word, of a long text")
 			require.LessOrEqual(t, len(found.Hits[0].Text), mcp.SnippetBytes)
 			require.Positive(t, found.Hits[0].Start)
-			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "aardvark", "mode": "both", "condition": "year > 2000"}, &found))
+			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "aardvark", "mode": "hybrid", "condition": "year > 2000"}, &found))
 			require.Equal(t, "a/b ü", found.Hits[0].ID)
 
 			var similar hits
@@ -269,7 +269,7 @@ func TestMistakes(t *testing.T) {
 		{"search", map[string]any{"index": "notes", "query": strings.Repeat("x", mcp.MaxQuery+1)}, "8193 bytes"},
 		{"search", map[string]any{"index": "notes", "query": "x", "k": 21}, "k is 21; 1 to 20"},
 		{"search", map[string]any{"index": "notes", "query": "x", "k": -1}, "k is -1"},
-		{"search", map[string]any{"index": "notes", "query": "x", "mode": "magic"}, "meaning, words and both are possible"},
+		{"search", map[string]any{"index": "notes", "query": "x", "mode": "magic"}, "vectors, keywords and hybrid are possible"},
 		{"search", map[string]any{"index": "notes", "query": "x", "condition": "year >"}, "condition"},
 		{"search", map[string]any{"index": "notes", "query": "x", "condition": "nobody = 1"}, "nobody"},
 		{"search", map[string]any{"index": "notes", "question": "x"}, "question"},
@@ -291,7 +291,7 @@ func TestWithoutModel(t *testing.T) {
 	c := connect(t, mcp.In(newService(t, false, nil)))
 	var found hits
 	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs"}, &found))
-	require.Equal(t, "words", found.Mode)
+	require.Equal(t, "keywords", found.Mode)
 	require.Equal(t, []string{"dog"}, found.ids())
-	require.ErrorContains(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs", "mode": "meaning"}, &found), "model")
+	require.ErrorContains(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs", "mode": "vectors"}, &found), "model")
 }

@@ -14,18 +14,18 @@ type searchIn struct {
 	Query     string   `json:"query" jsonschema:"the question, in words"`
 	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
 	K         int      `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Mode      string   `json:"mode,omitempty" jsonschema:"meaning (the default where the service has a model), words, or both"`
+	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
 	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
-	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; by meaning only"`
+	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
 	Unlike    []string `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
 	tokensIn
 }
 
 // The ways to search.
 const (
-	byMeaning = "meaning"
-	byWords   = "words"
-	byBoth    = "both"
+	byVectors  = "vectors"
+	byKeywords = "keywords"
+	hybrid     = "hybrid"
 )
 
 type searchOut struct {
@@ -72,15 +72,15 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	}
 	switch in.Mode {
 	case "":
-		out.Mode = byWords
+		out.Mode = byKeywords
 		if _, encodes, err := t.health(ctx, from); err != nil {
 			return out, err
 		} else if encodes {
-			out.Mode = byMeaning
+			out.Mode = byVectors
 		}
-	case byMeaning, byWords, byBoth:
+	case byVectors, byKeywords, hybrid:
 	default:
-		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byMeaning, byWords, byBoth)
+		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, hybrid)
 	}
 	body := map[string]any{"params": map[string]any{"top_k": k}}
 	route := "/search"
@@ -88,14 +88,14 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		route += "/filtered"
 		body["filter_condition"] = in.Condition
 	}
-	if out.Mode != byMeaning {
+	if out.Mode != byVectors {
 		body["text_query"] = []string{in.Query}
 	}
-	if out.Mode != byWords {
+	if out.Mode != byKeywords {
 		body["queries"] = []string{in.Query}
 		route += "_with_encoding"
 	}
-	if out.Mode == byMeaning {
+	if out.Mode == byVectors {
 		body["highlight"] = true
 	}
 	if in.Group {

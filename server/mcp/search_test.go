@@ -59,7 +59,7 @@ func TestSearchGroupAndExamples(t *testing.T) {
 	s := newService(t, true, nil)
 	addBook(t, s, "zoo", "penguins swim in cold water", "parrots talk all day", "the keeper eats soup")
 	c := connect(t, mcp.In(s))
-	for _, mode := range []string{"meaning", "words", "both"} {
+	for _, mode := range []string{"vectors", "keywords", "hybrid"} {
 		var found struct {
 			Hits []struct {
 				ID, Passage, Text string
@@ -68,7 +68,7 @@ func TestSearchGroupAndExamples(t *testing.T) {
 		}
 		require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "parrots talk", "mode": mode, "group": true}, &found))
 		require.Equal(t, "zoo", found.Hits[0].ID, mode)
-		if mode != "both" { // there it is any that both have found
+		if mode != "hybrid" { // there it is any that both have found
 			require.Equal(t, "zoo#1", found.Hits[0].Passage, mode)
 			require.Equal(t, "parrots talk all day", found.Hits[0].Text, mode)
 		}
@@ -229,7 +229,7 @@ func TestRequests(t *testing.T) {
 		args map[string]any
 		want int64
 	}{
-		{"search", map[string]any{"query": "dogs", "mode": "meaning"}, 1},
+		{"search", map[string]any{"query": "dogs", "mode": "vectors"}, 1},
 		{"search", map[string]any{"query": "dogs"}, 2},
 		{"get", map[string]any{"ids": []string{"dog", "cat"}}, 2},
 		{"similar", map[string]any{"id": "dog"}, 3},

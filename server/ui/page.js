@@ -23,8 +23,8 @@ let names = [], about = {}, access = { needed: false };
 // asks are the kinds of searches: what is typed, and an example of it.
 const asks = {
   text: ["Query", "Ask a question, or leave this empty to browse"],
-  both: ["Query", "Ask a question, or leave this empty to browse"],
-  words: ["Words", "Words of the documents, or empty to browse"],
+  hybrid: ["Query", "Ask a question, or leave this empty to browse"],
+  keywords: ["Keywords", "Words of the documents, or empty to browse"],
   id: ["Id of the document", "The _id of a document"],
 };
 
@@ -183,9 +183,9 @@ async function find({ typing = false, keep = false } = {}) {
 
 // show shows an answer.
 function show(asked, { path, body, result, more, total, took, whole }) {
-  const explains = asked.words && asked.kind !== "words";
+  const explains = asked.words && asked.kind !== "keywords";
   last = explains ? asked : null; // elsewhere there are no tokens to explain
-  const marks = asked.kind === "words" || asked.kind === "both" ? asked.words : "";
+  const marks = asked.kind === "keywords" || asked.kind === "hybrid" ? asked.words : "";
   const shown = groupsOf(result);
   const does = {
     guarded,
@@ -232,7 +232,7 @@ function showCode(path, body) {
 
 async function matchesOf(asked, id) {
   const x = await explained(asked, id);
-  return [...asked.kind === "both" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
+  return [...asked.kind === "hybrid" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
 }
 
 // explained asks what became of a document in a search.
@@ -267,7 +267,7 @@ async function why() {
   byId("why-box").open = true;
   const place = byId("why-answer");
   if (!last) {
-    place.replaceChildren(make("p", {}, kind() === "words" ? "A search by words alone is not explained." : "Search first."));
+    place.replaceChildren(make("p", {}, kind() === "keywords" ? "A search by keywords alone is not explained." : "Search first."));
     return;
   }
   place.replaceChildren();
@@ -331,7 +331,7 @@ async function start(wanted) {
     } catch { // then the service refuses what is not allowed
       access = { needed: false };
     }
-    byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds words and similar documents"].join(" · ");
+    byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds keywords and similar documents"].join(" · ");
     if (wanted && !names.includes(wanted)) {
       byId("index").value = ""; // none, rather than another
       view = "search";

@@ -23,7 +23,7 @@ export function timesOf(stats, took, whole) {
   };
   if (took.encode !== undefined) add("encoding the question", took.encode, "The model turns the text into token vectors.");
   if (took.select !== undefined) add("applying the filter", took.select, "Finding the documents that the condition lets through.");
-  if (took.keywords !== undefined) add("searching by words", took.keywords, "BM25 over the words of the metadata.");
+  if (took.keywords !== undefined) add("searching by keywords", took.keywords, "BM25 over the words of the metadata.");
   if (stats) {
     for (const [key, name] of stageNames) {
       const ms = (times[key] || 0) / 1e6;

@@ -34,10 +34,10 @@ async function browse(asked, signal) {
 function bodyOf(asked) {
   const { kind, words, params, own, feedback, page, size } = asked;
   const body = { params: { ...params, top_k: Math.min((page + 1) * size + 1, mostPaged) }, group: "best", ...conditionOf(own) };
-  if (kind === "words" || kind === "both") body.text_query = [words];
-  if (kind === "text" || kind === "both") body.queries = [words];
+  if (kind === "keywords" || kind === "hybrid") body.text_query = [words];
+  if (kind === "text" || kind === "hybrid") body.queries = [words];
   if (kind === "id") body.queries = [asked.question.query];
-  if (kind === "words") delete body.params.mode;
+  if (kind === "keywords") delete body.params.mode;
   else body.stats = true;
   if (kind === "text") body.highlight = true;
   if (kind === "text" && (feedback.like.length || feedback.unlike.length)) body.feedback = feedback;
@@ -57,7 +57,7 @@ export async function ask(asked, signal) {
     asked.ids = of.ids;
     asked.question.query = of.query;
   }
-  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "both");
+  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "hybrid");
   const body = bodyOf(asked), found = await api.search(path, body, signal);
   const whole = performance.now() - began;
   const all = found.answer.results[0], from = asked.page * asked.size, to = from + asked.size;

@@ -47,7 +47,7 @@ func (a *app) encodeCommand() *cobra.Command {
 		Short: "Turn texts into files of token vectors",
 		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,
-doc_ids.txt and payload.jsonl, or with --as-questions queries.npy, querylens.npy and
+doc_ids.txt and metadata.jsonl, or with --as-questions queries.npy, querylens.npy and
 query_ids.txt, beside model.json, which says what made them. Both may go into one
 folder, which is what plaid beir --vectors takes.
 
@@ -108,7 +108,7 @@ func (e *encoding) names() (matrix, lengths, ids string) {
 	return "docs.npy", "doclens.npy", "doc_ids.txt"
 }
 
-const payloadFile = "payload.jsonl"
+const metadataFile = "metadata.jsonl"
 
 func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
 
@@ -234,8 +234,8 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 		return err
 	}
 	if src.HasPayload() {
-		rep.Files = append(rep.Files, e.file(payloadFile))
-		err := e.writeLines(ctx, payloadFile, func(b *bufio.Writer) error {
+		rep.Files = append(rep.Files, e.file(metadataFile))
+		err := e.writeLines(ctx, metadataFile, func(b *bufio.Writer) error {
 			for d, err := range src.Heads(ctx) {
 				if err == nil {
 					err = writePayload(b, d)

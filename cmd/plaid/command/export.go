@@ -22,7 +22,7 @@ func (a *app) exportCommand() *cobra.Command {
 Write the documents of an index to a folder, which must not exist or be empty.
 
 Format npy is docs.npy, the decoded vectors as float32, doclens.npy, ids.txt
-and, where there is metadata, payload.jsonl: what plaid index takes. Format
+and, where there is metadata, metadata.jsonl: what plaid index takes. Format
 fast-plaid is an index folder that fast-plaid and next-plaid load, with ids.txt
 beside it; no vector is decoded for it. With --where, only the documents that
 meet the condition are written (docs/conditions.md).`,

@@ -96,7 +96,7 @@ func (a *app) split(ctx context.Context, dir string, snap *index.Snapshot, shard
 	}
 	return a.report(struct {
 		Path  string             `json:"path"`
-		Parts []index.CopyReport `json:"parts"`
+		Parts []index.CopyReport `json:"shards"`
 	}{dir, parts}, func(b *bytes.Buffer) {
 		t := out.Table{Left: 1}
 		t.Line("FILE", "DOCUMENTS", "TOKENS")

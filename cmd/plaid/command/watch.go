@@ -92,7 +92,7 @@ meanwhile. While another process has it open the changes wait.`,
 		if err := window.Check(); err != nil {
 			return err
 		}
-		s.parting = encode.Parting{By: window.By, Size: window.Size, Overlap: window.Overlap, Tokenizer: c.Tokenizer, InTokens: inTokens}
+		s.parting = encode.Parting{By: window.By, Window: window.Size, Overlap: window.Overlap, Tokenizer: c.Tokenizer, InTokens: inTokens}
 		if inTokens {
 			s.parting.By = "" // of each file
 		}

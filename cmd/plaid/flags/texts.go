@@ -141,7 +141,7 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 	if t.window.Size == 0 {
 		return t.all(ctx, stdin, each)
 	}
-	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: t.window.By, Size: t.window.Size, Overlap: t.window.Overlap, Tokenizer: t.Tokenizer})
+	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: t.window.By, Window: t.window.Size, Overlap: t.window.Overlap, Tokenizer: t.Tokenizer})
 	if each == nil {
 		return texts
 	}

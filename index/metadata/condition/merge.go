@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNoObject: a payload that is not a JSON object, and so has no fields to set.
-var ErrNoObject = errors.New("payload is not a JSON object")
+var ErrNoObject = errors.New("metadata is not a JSON object")
 
 // Fields are members of an object that are to be set, or, where the value is empty, to be
 // removed. null is a value like others.

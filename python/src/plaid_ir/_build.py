@@ -34,11 +34,11 @@ class _File:
         self.kind = kind
         self.lengths: list[int] = []
         self.ids: list[str] = []
-        names = ("vectors", "npy"), ("lengths", "npy"), ("ids", "txt"), ("payload", "jsonl")
+        names = ("vectors", "npy"), ("lengths", "npy"), ("ids", "txt"), ("metadata", "jsonl")
         self.paths = {what: os.path.join(folder, f"{what}-{n}.{suffix}") for what, suffix in names}
         self.vectors: IO[bytes] = open(self.paths["vectors"], "w+b")
         self.vectors.write(bytes(_HEADER_SIZE))
-        self.payload: IO[bytes] = open(self.paths["payload"], "wb")
+        self.metadata: IO[bytes] = open(self.paths["metadata"], "wb")
 
     def flush(self, dim: int) -> None:
         header = f"{{'descr': '{self.kind}', 'fortran_order': False, 'shape': ({sum(self.lengths)}, {dim})}}"
@@ -47,11 +47,11 @@ class _File:
         self.vectors.write(header.ljust(_HEADER_SIZE - 11).encode() + b"\n")
         self.vectors.seek(0, os.SEEK_END)
         self.vectors.flush()
-        self.payload.flush()
+        self.metadata.flush()
 
     def close(self) -> None:
         self.vectors.close()
-        self.payload.close()
+        self.metadata.close()
 
 
 class Spool:
@@ -88,7 +88,7 @@ class Spool:
             file.vectors.write(m.data.cast("B"))
         file.lengths.extend(len(m) for m in matrices)
         file.ids.extend(ids)
-        file.payload.writelines(to_json(row) + b"\n" for row in fields if len(row) > 1)
+        file.metadata.writelines(to_json(row) + b"\n" for row in fields if len(row) > 1)
         self.ids.update(dict.fromkeys(ids))
         self.tokens += sum(len(m) for m in matrices)
 
@@ -96,7 +96,7 @@ class Spool:
         """The documents, as `add` took them, in batches of one request."""
         for f in self._files:
             f.flush(self._dim)
-            with open(f.paths["payload"], encoding="utf-8", newline="\n") as lines:
+            with open(f.paths["metadata"], encoding="utf-8", newline="\n") as lines:
                 metadata: dict[str, Mapping[str, Any]] = {row["_id"]: row for row in map(json.loads, lines)}
             sizes = [k * self._dim * np.dtype(f.kind).itemsize for k in f.lengths]
             with open(f.paths["vectors"], "rb") as vectors:
@@ -115,7 +115,7 @@ class Spool:
         for f in self._files:
             f.flush(self._dim)
         flags: list[str] = []
-        has_metadata = any(f.payload.tell() for f in self._files)
+        has_metadata = any(f.metadata.tell() for f in self._files)
         for f in self._files:
             np.save(f.paths["lengths"], np.array(f.lengths, dtype=np.int64))
             with open(f.paths["ids"], "w", encoding="utf-8", newline="\n") as lines:
@@ -123,7 +123,7 @@ class Spool:
             for what in ("vectors", "lengths", "ids"):
                 flags += ["--" + what, f.paths[what]]
             if has_metadata:
-                flags += [_METADATA_FLAG, f.paths["payload"] if f.payload.tell() else ""]
+                flags += [_METADATA_FLAG, f.paths["metadata"] if f.metadata.tell() else ""]
         return flags
 
     def build(
@@ -181,7 +181,7 @@ class Spool:
         if at := re.match(r".*?ids-(\d+)\.txt: line (\d+): ", said):
             position = sum(len(f.ids) for f in self._files[: int(at[1])]) + int(at[2]) - 1
             said = f"document {position}: {said[at.end() :]}"
-        said = re.sub(r"(\S*[/\\])?((vectors|lengths)-\d+\.npy|payload-\d+\.jsonl|index\.plaid)(: )?", "", said)
+        said = re.sub(r"(\S*[/\\])?((vectors|lengths)-\d+\.npy|metadata-\d+\.jsonl|index\.plaid)(: )?", "", said)
         if at := re.match(r'document (\d+)(?: \(id (".*?(?<!\\)")\))?(?:, token (\d+))?', said):
             ids, position = list(self.ids), int(at[1])
             details: dict[str, Any] = {"document": position, "id": ids[position] if position < len(ids) else None}

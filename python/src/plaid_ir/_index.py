@@ -382,18 +382,14 @@ class Index(IndexReader):
         return self
 
     def remove_documents(self, documents_ids: Ids) -> Index:
-        """Removes documents.
+        """PyLate's name for `delete` by ids.
 
         Parameters
         ----------
         documents_ids
-            Their ids. An id that is not there is ignored; that of a document that is stored as passages removes them.
+            Those of `delete`.
         """
-        for names in id_batches(self._connection.to_names(documents_ids)):
-            try:
-                self._connection.change("DELETE", self._connection.path + "/documents", {"ids": names})
-            except EmptyIndexError:
-                break
+        self.delete(documents_ids)
         return self
 
     def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
@@ -416,11 +412,13 @@ class Index(IndexReader):
         body = {"condition": text, "parameters": given, "updates": updates}
         return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
 
-    def delete(self, *, where: Where, parameters: Sequence[Any] = ()) -> int:
-        """Removes the documents that meet a condition; `remove_documents` takes ids.
+    def delete(self, ids: Ids | None = None, *, where: Where | None = None, parameters: Sequence[Any] = ()) -> int:
+        """Removes documents: those of ids, or those that meet a condition.
 
         Parameters
         ----------
+        ids
+            An id that is not there is ignored; that of a document that is stored as passages removes them.
         where, parameters
             A condition, as for `search`. A key that no document has is an error, so that a typo does not remove too
             much.
@@ -428,11 +426,22 @@ class Index(IndexReader):
         Returns
         -------
         int
-            The number of documents that were removed.
+            The number of documents, or passages, that were removed.
         """
-        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
-        body = {"condition": text, "parameters": given}
-        return int(self._connection.change("DELETE", self._connection.path + "/documents", body)["deleted"])
+        chosen = condition(where, parameters)
+        if (ids is None) == (chosen is None):
+            raise TypeError("delete() takes ids or a condition (where), one of the two")
+        path = self._connection.path + "/documents"
+        if chosen is not None:
+            body = {"condition": chosen[0], "parameters": chosen[1]}
+            return int(self._connection.change("DELETE", path, body)["deleted"])
+        removed = 0
+        for names in id_batches(self._connection.to_names(ids)):
+            try:
+                removed += int(self._connection.change("DELETE", path, {"ids": names})["deleted"])
+            except EmptyIndexError:
+                break
+        return removed
 
     def load(
         self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None

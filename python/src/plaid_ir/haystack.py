@@ -107,7 +107,7 @@ class PlaidDocumentStore:
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Removes documents; an id that is not there is ignored."""
-        self.index.remove_documents(document_ids)
+        self.index.delete(document_ids)
 
     def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
         """The best documents for a question, with their scores; ``options`` are those of `Index.search`."""

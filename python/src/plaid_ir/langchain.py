@@ -79,7 +79,7 @@ class PlaidVectorStore(VectorStore):
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
         """Removes documents by id, or all documents."""
-        self.index.remove_documents(self.index.ids() if ids is None else ids)
+        self.index.delete(self.index.ids() if ids is None else ids)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:

@@ -349,7 +349,7 @@ func (d *database) value(c column, v any) ([]byte, error) {
 	case []byte:
 		if !d.bytes {
 			d.bytes = true
-			d.warn(fmt.Sprintf("%s has bytes in column %s: base64 in the payload", d.name, c.name))
+			d.warn(fmt.Sprintf("%s has bytes in column %s: base64 in the metadata", d.name, c.name))
 		}
 		return quoted(base64.StdEncoding.EncodeToString(v)), d.take(len(v))
 	case string:

@@ -112,7 +112,7 @@ func TestPayloads(t *testing.T) {
 		"numbers":          {[]string{`CREATE TABLE METADATA (_subset_ INTEGER PRIMARY KEY, a DATE, b BOOLEAN, c REAL)`, `INSERT INTO METADATA VALUES (0, '2024-01-02', 1, 3), (1, -9223372036854775808, NULL, -1e300)`}, []string{`{"a":"2024-01-02","b":1,"c":3}`, `{"a":-9223372036854775808,"c":-1e+300}`}, nil},
 		"names":            {[]string{`CREATE TABLE METADATA (_subset_ INTEGER, "d,(""" TEXT, città TEXT, rowid TEXT, oid BLOB)`, `INSERT INTO METADATA VALUES (1, 'é·', '', '2', '[1]')`}, []string{"", `{"d,(\"":"é·","città":"","rowid":"2","oid":[1]}`}, []string{"metadata.db has rows for 1 of 2 documents"}},
 		"nested":           {[]string{one, `INSERT INTO METADATA VALUES (0, '{"x":[1]}'), (1, '[1')`}, []string{`{"a":{"x":[1]}}`, `{"a":"[1"}`}, nil},
-		"bytes":            {[]string{one, `INSERT INTO METADATA VALUES (0, x'010203'), (1, x'')`}, []string{`{"a":"AQID"}`, `{"a":""}`}, []string{"metadata.db has bytes in column a: base64 in the payload"}},
+		"bytes":            {[]string{one, `INSERT INTO METADATA VALUES (0, x'010203'), (1, x'')`}, []string{`{"a":"AQID"}`, `{"a":""}`}, []string{"metadata.db has bytes in column a: base64 in the metadata"}},
 		"nothing":          {[]string{one, `INSERT INTO METADATA VALUES (0, NULL), (1, NULL)`}, []string{"", ""}, nil},
 		"a later column":   {[]string{one, `INSERT INTO METADATA VALUES (0, 'x'), (1, 'y')`, `ALTER TABLE METADATA ADD COLUMN b DEFAULT 'd'`}, []string{`{"a":"x","b":"d"}`, `{"a":"y","b":"d"}`}, nil},
 		"other documents":  {[]string{one, `INSERT INTO METADATA VALUES (1, 'x'), (5, 'y')`}, []string{"", `{"a":"x"}`}, []string{"metadata.db has 1 rows of documents that are not there", "metadata.db has rows for 1 of 2 documents"}},
