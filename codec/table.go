@@ -17,11 +17,6 @@ type GridReport struct {
 	After  float32 // and as stored
 }
 
-// String reads like: weights moved by 0.0001 at most, from 0.2501 to 0.25.
-func (r GridReport) String() string {
-	return fmt.Sprintf("weights moved by %.3g at most, from %.5g to %.5g", r.Worst, r.Before, r.After)
-}
-
 // FromTable makes the codec of an imported index: K × dim centroids kept bit for
 // bit in the type given, 2ⁿ weights put on a grid −32767 … 32767 whose end
 // is the largest of them, and 2ⁿ−1 cutoffs for documents added

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 // FuzzTexts: whatever a file of texts has, reading it gives texts or names the

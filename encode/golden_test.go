@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 // TestGolden: tiny models in folders that the real classes saved, from text to

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 // shown is a text as the model sees it: pieces, in brackets those that are not

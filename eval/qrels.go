@@ -72,16 +72,6 @@ func (q *Qrels) Len() int { return len(q.queries) }
 // Judged reports whether a query has a judgement.
 func (q *Qrels) Judged(query string) bool { return q.judged[query] != nil }
 
-// Grade returns the grade of a document; ok is false when it was not judged.
-func (q *Qrels) Grade(query, doc string) (grade int, ok bool) {
-	js := q.judged[query]
-	if js == nil {
-		return 0, false
-	}
-	grade, ok = js.grades[doc]
-	return grade, ok
-}
-
 // Judgements iterates over the documents judged for a query, in the order they
 // were added, with their grades.
 func (q *Qrels) Judgements(query string) iter.Seq2[string, int] {

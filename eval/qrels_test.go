@@ -78,13 +78,10 @@ func TestReadQrelsIDs(t *testing.T) {
 
 	// A no-break space is part of an id, not a separator.
 	q = qrelsOf(t, "ä\u00a0ö 0 d 2\n")
-	grade, ok := q.Grade("ä\u00a0ö", "d")
-	require.True(t, ok)
-	require.Equal(t, 2, grade)
-	_, ok = q.Grade("ä\u00a0ö", "e")
-	require.False(t, ok)
-	_, ok = q.Grade("other", "d")
-	require.False(t, ok)
+	require.Equal(t, []any{[3]any{"ä\u00a0ö", "d", 2}}, judgements(q))
+	for range q.Judgements("other") {
+		t.Fatal("a query that is not judged has judgements")
+	}
 	require.Empty(t, judgements(new(eval.Qrels)))
 }
 

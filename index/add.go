@@ -10,7 +10,6 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -68,12 +67,12 @@ type AddReport struct {
 }
 
 // segmentMerges is when a new segment takes in those before it, by their tokens.
-var segmentMerges = mergepolicy.Policy{Largest: 4 << 20} // a variable, so that tests see large segments
+var segmentMerges = storage.MergePolicy{Largest: 4 << 20} // a variable, so that tests see large segments
 
 // Add encodes documents with the codec of the index and makes them visible,
 // all at once. Either all documents are added or none.
 //
-// Small segments are merged as [mergepolicy.Policy] has it, so that they stay few.
+// Small segments are merged as [storage.MergePolicy] has it, so that they stay few.
 //
 // Errors: [ErrDimension], [ErrDuplicateID], [storage.ErrModel], those of src, and
 // what writing fails with.
@@ -256,7 +255,7 @@ func (a *addition) lookUp(ctx context.Context) error {
 // the documents of the segments that the new one takes in.
 func (ix *Index) stageMerged(ctx context.Context, snap *Snapshot, tokens, memory int64) (*stager, []storage.Segment, error) {
 	state := snap.State()
-	keep := mergepolicy.Keep(segmentMerges, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
+	keep := storage.KeepParts(segmentMerges, state.Segments, func(s storage.Segment) uint64 { return s.Tokens }, uint64(tokens))
 	merged := state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {

@@ -86,7 +86,7 @@ func (m *model) documents(t tb, s *Snapshot) []*condition.Document {
 		ordinal, ok, err := s.Ordinal(d.ID)
 		require.NoError(t, err)
 		require.True(t, ok)
-		out[i] = condition.NewDocument(d.Payload, d.ID, ordinal)
+		out[i] = new(condition.Evaluation).Document(d.Payload, d.ID, ordinal)
 	}
 	return out
 }
@@ -120,7 +120,7 @@ func (m *model) selects(t *rapid.T) {
 			require.ErrorAs(t, err, &unknown)
 			there := map[condition.Field]bool{}
 			for _, d := range m.docs {
-				condition.NewDocument(d.Payload, d.ID, 0).Fields(4, func(f condition.Field, _ condition.Value, _ condition.Form) bool {
+				new(condition.Evaluation).Document(d.Payload, d.ID, 0).Fields(4, func(f condition.Field, _ condition.Value, _ condition.Form) bool {
 					there[f] = true
 					return true
 				})

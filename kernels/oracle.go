@@ -48,18 +48,6 @@ func OracleMaxSim(c *Codec, q, weights []float32, ch *Chunk, doc int) (score flo
 	return oracleSum(q, weights, decoded, dim)
 }
 
-// OracleApprox returns the centroid-only score of a document: that of
-// [Query.Approx] without its quantisation. An empty document scores 0.
-func OracleApprox(c *Codec, q, weights []float32, ch *Chunk, doc int) float64 {
-	dim := c.Dim()
-	var rows [][]float64
-	for t := int(ch.Offsets[doc]); t < int(ch.Offsets[doc+1]); t++ {
-		rows = append(rows, oracleCentroid(c, int(ch.Code(t))))
-	}
-	score, _ := oracleSum(q, weights, rows, dim)
-	return score
-}
-
 // OracleNearest returns, for each row of x [n, dim], the number of the
 // centroid (of centroids [K, dim]) with the largest inner product, the lowest
 // of several, and that product.

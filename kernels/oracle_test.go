@@ -48,10 +48,6 @@ func TestOracleByHand(t *testing.T) {
 	require.Zero(t, score)
 	require.Equal(t, []int{-1, -1, -1}, argmax)
 
-	require.InDelta(t, 1+0+2., kernels.OracleApprox(codec, q, nil, chunk, 1), 1e-9)
-	require.InDelta(t, 0-2+2., kernels.OracleApprox(codec, q, nil, chunk, 2), 1e-9)
-	require.Zero(t, kernels.OracleApprox(codec, q, nil, chunk, 0))
-
 	codes, scores := kernels.OracleNearest([]float32{1, 0, 0, 1, 0, 1}, []float32{3, 1, 1, 3, -1, -2}, 2)
 	require.Equal(t, []uint32{0, 1, 0}, codes)
 	require.Equal(t, []float64{3, 3, -1}, scores)

@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/internal/jsontext"
-	"github.com/plaid-ir/plaid/internal/nearest"
 )
 
 // body is the body of a request: limited in length, in what is held of it, and in how
@@ -382,14 +382,14 @@ func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
 	}
 	var p *Problem
 	elsewhere := fieldPaths(w.body, "")
-	if near := nearest.Name(name, names); near != "" {
+	if near := human.Nearest(name, names); near != "" {
 		p = bad("unknown field %.80q: did you mean %q?", path+name, path+near)
 	} else if i := slices.IndexFunc(elsewhere, func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }); i >= 0 {
 		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
 	} else if strings.HasPrefix(path, "queries[") && strings.HasPrefix(name, "embeddings") {
 		p = bad("unknown field %.80q: queries are texts here; vectors go to the route without %s", path+name, encodesTexts)
 	} else {
-		p = bad("unknown field %.80q: known here are %s", path+name, strings.Join(nearest.Order(name, names), ", "))
+		p = bad("unknown field %.80q: known here are %s", path+name, strings.Join(human.ByDistance(name, names), ", "))
 	}
 	if where, ok := whereInBody(path); ok {
 		p = p.at(where)

@@ -8,11 +8,52 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/plaid-ir/plaid/collection"
-	base "github.com/plaid-ir/plaid/internal/metrics"
 	"github.com/plaid-ir/plaid/search"
 )
+
+// MetricNamespace is at the beginning of the names of all metrics.
+const MetricNamespace = "plaid"
+
+// Registry has the figures of a process that is watched, for Prometheus. Nothing is registered
+// globally.
+type Registry struct{ *prometheus.Registry }
+
+// NewRegistry returns a registry with the version of the program, what it computes with, and the
+// figures of Go and of the process.
+func NewRegistry(version, device string) *Registry {
+	r := &Registry{prometheus.NewRegistry()}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
+	build.WithLabelValues(version, device).Set(1)
+	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// Counter adds a counter with labels.
+func (r *Registry) Counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: MetricNamespace, Name: name, Help: help}, labels)
+	r.MustRegister(c)
+	return c
+}
+
+// Histogram adds a histogram with labels.
+func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: MetricNamespace, Name: name, Help: help, Buckets: buckets}, labels)
+	r.MustRegister(h)
+	return h
+}
+
+// StageBuckets are seconds of parts of a search, from a small index on one core to a scan
+// of a large one.
+var StageBuckets = []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3, 10}
+
+// Page shows the metrics in the text form of Prometheus.
+func (r *Registry) Page() http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
 
 // metrics are what /metrics shows.
 type metrics struct {
@@ -29,17 +70,17 @@ type metrics struct {
 }
 
 func newMetrics(s *Server) *metrics {
-	r := base.New(s.o.Version, s.device())
-	long := append(slices.Clone(base.StageBuckets[1:]), 30, 100)
+	r := NewRegistry(s.o.Version, s.device())
+	long := append(slices.Clone(StageBuckets[1:]), 30, 100)
 	m := &metrics{
 		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
 		took:     r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
-		stages:   r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", base.StageBuckets, "index", "stage"),
+		stages:   r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
 		queries:  r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
 		written:  r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
 		encoded:  r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
-		panics:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: base.Namespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
-		running:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: base.Namespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
+		panics:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
+		running:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
 		page:     r.Page(),
 	}
 	r.MustRegister(m.panics, m.running, collections{s})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/internal/size"
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -62,7 +62,7 @@ func parseQuota(words []string) (u Quota, err error) {
 			u.Documents, err = strconv.ParseUint(value, 10, 63)
 			good = err == nil && u.Documents > 0
 		case "bytes":
-			u.Bytes, err = size.Parse(value)
+			u.Bytes, err = human.Size(value)
 			good = err == nil && u.Bytes > 0
 		case "rate":
 			u.Rate, err = strconv.ParseFloat(value, 64)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/kernels"
@@ -19,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	effort.Rapid(20, 100)
-	files.HooksFromEnvironment()
+	testenv.FilesAsAsked()
 	os.Exit(m.Run())
 }
 

@@ -16,10 +16,6 @@ const (
 	maxNPYHeader = 1 << 16
 )
 
-// OpenNPY opens a .npy file. Errors are [*FileError]: of the operating system,
-// or [ErrFormat] as for [NewNPY].
-func OpenNPY(path string) (*Array, error) { return new(inputs).openNPY(path) }
-
 func (in *inputs) openNPY(path string) (*Array, error) { return openAs(in, path, NewNPY) }
 
 // NewNPY reads the header of a NumPy array file, versions 1.0 to 3.0

@@ -27,7 +27,7 @@ func fixture() []float32 {
 
 func TestNumPyFiles(t *testing.T) {
 	for name, dtype := range map[string]string{"v1_f2": "<f2", "v2_f4": "<f4", "v3_f8be": ">f8"} {
-		n, err := OpenNPY(filepath.Join("testdata", name+".npy"))
+		n, err := new(inputs).openNPY(filepath.Join("testdata", name+".npy"))
 		require.NoError(t, err)
 		require.Equal(t, dtype, n.Dtype)
 		require.Equal(t, []int{5, 4}, n.Shape)
@@ -41,7 +41,7 @@ func TestNumPyFiles(t *testing.T) {
 		require.Error(t, n.Float32s(got, 0), "closed")
 	}
 	for name, dtype := range map[string]string{"lengths_i2be": ">i2", "lengths_u8": "<u8"} {
-		n, err := OpenNPY(filepath.Join("testdata", name+".npy"))
+		n, err := new(inputs).openNPY(filepath.Join("testdata", name+".npy"))
 		require.NoError(t, err)
 		require.Equal(t, dtype, n.Dtype)
 		got := make([]int64, 3)
@@ -49,7 +49,7 @@ func TestNumPyFiles(t *testing.T) {
 		require.Equal(t, []int64{2, 0, 3}, got)
 		require.NoError(t, n.Close())
 	}
-	n, err := OpenNPY("testdata/scalar_f8.npy")
+	n, err := new(inputs).openNPY("testdata/scalar_f8.npy")
 	require.NoError(t, err)
 	defer n.Close()
 	require.Empty(t, n.Shape)
@@ -62,7 +62,7 @@ func TestNumPyFiles(t *testing.T) {
 		"fortran": "Fortran order", "object": "pickles", "struct": "structured", "strings": "strings",
 	} {
 		path := filepath.Join("testdata", name+".npy")
-		_, err := OpenNPY(path)
+		_, err := new(inputs).openNPY(path)
 		require.ErrorIs(t, err, ErrFormat)
 		require.ErrorContains(t, err, path)
 		require.ErrorContains(t, err, reason)
@@ -257,7 +257,7 @@ func TestNPYWriterFaults(t *testing.T) {
 	require.NoError(t, w.Bytes([]byte{7, 8}))
 	require.NoError(t, w.Close())
 	require.Error(t, w.Bytes([]byte{7}))
-	n, err := OpenNPY(path)
+	n, err := new(inputs).openNPY(path)
 	require.NoError(t, err)
 	defer n.Close()
 	require.Equal(t, 2, n.Len())

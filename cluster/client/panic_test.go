@@ -15,10 +15,10 @@ import (
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	"github.com/plaid-ir/plaid/internal/metrics"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -120,7 +120,7 @@ func TestPanicsAreGuarded(t *testing.T) {
 	}
 	require.Len(t, everything().Hits, 40)
 	page := httptest.NewRecorder()
-	figures := metrics.New("", "")
+	figures := server.NewRegistry("", "")
 	figures.MustRegister(c.Nodes["n0"])
 	figures.Page().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	assert.Contains(t, page.Body.String(), `plaid_node_replicas{state="without_log"} 1`)

@@ -12,13 +12,13 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/node"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/metrics"
+	"github.com/plaid-ir/plaid/server"
 )
 
 // monitor is what a node shows over HTTP to those who watch it, from the moment on at which
 // its process is there: /metrics, /livez and /readyz.
 type monitor struct {
-	figures *metrics.Registry
+	figures *server.Registry
 	mux     http.ServeMux
 
 	mu    sync.Mutex
@@ -27,7 +27,7 @@ type monitor struct {
 }
 
 func newMonitor(backend string) *monitor {
-	m := &monitor{figures: metrics.New(index.Version(), backend), waits: "the node is starting"}
+	m := &monitor{figures: server.NewRegistry(index.Version(), backend), waits: "the node is starting"}
 	m.mux.Handle("GET /metrics", m.figures.Page())
 	m.mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, health{Status: "alive"}) })
 	m.mux.HandleFunc("GET /readyz", m.ready)

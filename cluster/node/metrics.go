@@ -10,7 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/cluster/wire"
-	base "github.com/plaid-ir/plaid/internal/metrics"
+	"github.com/plaid-ir/plaid/server"
 )
 
 // metrics are what a node counts.
@@ -23,8 +23,8 @@ type metrics struct {
 }
 
 func (m *metrics) init() {
-	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: base.Namespace, Name: "node_queries_total", Help: "Queries by what became of them: ok, busy, failed …"}, []string{"status"})
-	m.took = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: base.Namespace, Name: "node_query_seconds", Help: "Time of a query in the queue, and at work.", Buckets: base.StageBuckets}, []string{"part"})
+	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: server.MetricNamespace, Name: "node_queries_total", Help: "Queries by what became of them: ok, busy, failed …"}, []string{"status"})
+	m.took = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: server.MetricNamespace, Name: "node_query_seconds", Help: "Time of a query in the queue, and at work.", Buckets: server.StageBuckets}, []string{"part"})
 }
 
 // answered notes a query.
@@ -40,7 +40,7 @@ func (m *metrics) counts() topology.Counts {
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(base.Namespace+"_node_"+name, help, labels, nil)
+	return prometheus.NewDesc(server.MetricNamespace+"_node_"+name, help, labels, nil)
 }
 
 var (

@@ -25,7 +25,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search/keywords"
@@ -42,7 +41,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	files.HooksFromEnvironment()
+	testenv.FilesAsAsked()
 	if dir := os.Getenv(childVariable); dir != "" {
 		if err := crashChild(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 // tensor is the one of testdata/golden.py.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 // The oracle: the models in float64, each line as it is defined.

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
-	"github.com/plaid-ir/plaid/encode/internal/modeltest"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
 func load(dir string) (native.Config, *native.Weights, error) {

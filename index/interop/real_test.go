@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"math"
 	"os"
@@ -101,9 +102,10 @@ func maxSim(query, doc []float32, dim int) float64 {
 
 // readQueries reads [n, tokens, dim] query vectors and scales them to unit length.
 func readQueries(t *testing.T, path string) (values []float32, perQuery int) {
-	a, err := vectors.OpenNPY(path)
+	b, err := os.ReadFile(path)
 	require.NoError(t, err)
-	defer a.Close()
+	a, err := vectors.NewNPY(bytes.NewReader(b), int64(len(b)), path)
+	require.NoError(t, err)
 	values = make([]float32, a.Len())
 	require.NoError(t, a.Float32s(values, 0))
 	dim := a.Shape[2]

@@ -3,7 +3,7 @@ package metadata
 import (
 	"testing"
 
-	"github.com/plaid-ir/plaid/internal/mergepolicy"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // SmallLimits sets every limit of what is kept to a number.
@@ -14,7 +14,7 @@ func SmallLimits(t testing.TB, n int) {
 	for i, limit := range limits {
 		was[i], *limit = *limit, n
 	}
-	runMerges, largestRun = mergepolicy.Policy{Largest: 8 * uint64(n)}, 2000*int64(n)
+	runMerges, largestRun = storage.MergePolicy{Largest: 8 * uint64(n)}, 2000*int64(n)
 	t.Cleanup(func() {
 		for i, limit := range limits {
 			*limit = was[i]

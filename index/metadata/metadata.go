@@ -22,7 +22,7 @@ import (
 	"errors"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/mergepolicy"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Limits of what is kept. They are variables so that tests meet them; a run is to be read
@@ -38,7 +38,7 @@ var (
 	inlineBytes  = 2048
 
 	// runMerges is when a new run takes in those before it, by their documents.
-	runMerges = mergepolicy.Policy{Largest: 1 << 16}
+	runMerges = storage.MergePolicy{Largest: 1 << 16}
 )
 
 // ErrFormat: values that no Builder has written.

@@ -103,7 +103,7 @@ func TestManyValues(t *testing.T) {
 	documents := make([]*condition.Document, n)
 	for i := range n {
 		b.Add(context.Background(), uint32(i), payload(i))
-		documents[i] = condition.NewDocument(payload(i), "", uint32(i))
+		documents[i] = new(condition.Evaluation).Document(payload(i), "", uint32(i))
 	}
 	v := written(t, &b)
 	require.Greater(t, len(v), 15, "several blocks")

@@ -67,7 +67,7 @@ func (m *model) matching(c *condition.Condition) (ids []string, ok bool) {
 		ordinal, there, err := snap.Ordinal(id)
 		require.NoError(m.t, err)
 		require.True(m.t, there, id)
-		d := condition.NewDocument(m.docs[id], id, ordinal)
+		d := new(condition.Evaluation).Document(m.docs[id], id, ordinal)
 		for _, f := range c.Fields() {
 			known[f] = known[f] || d.Has(f)
 		}

@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -37,7 +36,7 @@ func smallLimits(t *testing.T) {
 	set(&stepsUnobserved, 3)
 	set(&pageSize, 1024) // the least that bbolt reads
 	before := segmentMerges
-	segmentMerges = mergepolicy.Policy{Largest: 3000, Full: 3000} // a segment of a document has some 300
+	segmentMerges = storage.MergePolicy{Largest: 3000, Full: 3000} // a segment of a document has some 300
 	t.Cleanup(func() { segmentMerges = before })
 }
 

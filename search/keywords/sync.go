@@ -13,14 +13,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/mergepolicy"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // segmentMerges is when a new segment takes in those before it, by their bytes. One
 // transaction, and so the memory of one, is about twice as large as a segment at most,
 // unless much is dead.
-var segmentMerges = mergepolicy.Policy{Largest: 32 << 20, Full: 32 << 20} // a variable, so that tests see large segments
+var segmentMerges = storage.MergePolicy{Largest: 32 << 20, Full: 32 << 20} // a variable, so that tests see large segments
 
 // base is what the last Sync of this process was with.
 type base struct {
@@ -33,7 +32,7 @@ type base struct {
 // at once; after an error, or a kill at any moment, the file shows what it did before,
 // and the next Sync goes on from there.
 //
-// Segments are merged as [mergepolicy.Policy] has it, and where more than a quarter of one
+// Segments are merged as [storage.MergePolicy] has it, and where more than a quarter of one
 // is dead.
 //
 // Errors: [storage.ErrLocked], those of reading the snapshot, and what writing fails
@@ -399,7 +398,7 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 			}
 		}
 	}
-	n := mergepolicy.Keep(segmentMerges, keep, func(s shownSegment) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
+	n := storage.KeepParts(segmentMerges, keep, func(s shownSegment) uint64 { return uint64(s.Bytes) }, uint64(b.bytes))
 	merge := slices.Clone(keep[n:])
 	keep = slices.DeleteFunc(keep[:n], func(s shownSegment) bool { // much of it is dead
 		much := 4*s.Dead > s.Docs

@@ -10,8 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/internal/jsontext"
-	"github.com/plaid-ir/plaid/internal/wordset"
 )
 
 // Keys of the service's answers that are no fields.
@@ -142,7 +142,7 @@ func placesOf(spans []span, field, text string) (places []place) {
 
 // placesWith are those of the words of a question. Each word counts once.
 func placesWith(words, text string) (places []place) {
-	for at, word := range wordset.Of(words).In(text) {
+	for at, word := range human.WordsOf(words).In(text) {
 		places = append(places, place{at, word, 1})
 	}
 	return places

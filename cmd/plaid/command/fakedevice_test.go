@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/plaid-ir/plaid/encode/native/nativetest"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
+	"github.com/plaid-ir/plaid/internal/testing/nativetest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 	"github.com/plaid-ir/plaid/kernels/transformer"

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
-	"github.com/plaid-ir/plaid/internal/wordset"
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -87,7 +87,7 @@ const mostOfLine = 200
 // bestLine is the line of a text with most of a question's words, the first of such, and its
 // number from 0.
 func bestLine(text, question string) (number int, line string) {
-	words := wordset.Of(question)
+	words := human.WordsOf(question)
 	best := -1
 	i := 0
 	for l := range strings.Lines(text) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/nearest"
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -146,7 +146,7 @@ func nearestFlag(cmd *cobra.Command, msg string) string {
 	if typed == "text" && slices.Contains(names, "questions") { // what documents have --text for
 		return "questions"
 	}
-	return nearest.Name(typed, names)
+	return human.Nearest(typed, names)
 }
 
 // nearestCommand is a command with a name like the one that a message says is unknown; ""
@@ -160,7 +160,7 @@ func nearestCommand(root *cobra.Command, msg string) string {
 	typed, _ := strconv.Unquote(quoted)
 	best, least := "", 3
 	for _, c := range root.Commands() {
-		d := nearest.Distance(typed, c.Name())
+		d := human.Distance(typed, c.Name())
 		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
 			d = 1
 		}

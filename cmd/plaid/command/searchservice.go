@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/nearest"
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/server/mcp"
@@ -140,7 +140,7 @@ func namesOf(ctx context.Context, service *mcp.Service, like string) string {
 	if err := service.Ask(ctx, http.MethodGet, "/indices", nil, &names); err != nil || len(names) == 0 {
 		return "the service names none"
 	}
-	if near := nearest.Name(like, names); like != "" && near != "" {
+	if near := human.Nearest(like, names); like != "" && near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	const most = 20

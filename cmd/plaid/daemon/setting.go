@@ -16,7 +16,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
-	"github.com/plaid-ir/plaid/internal/size"
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -172,7 +172,7 @@ func textValue(p *string, def string) pflag.Value {
 
 // sizeValue is a number of bytes that is written exactly.
 func sizeValue(p *int64, def int64) pflag.Value {
-	return flags.Value(p, def, "SIZE", size.Parse, func(n int64) string {
+	return flags.Value(p, def, "SIZE", human.Size, func(n int64) string {
 		for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
 			if bytes := int64(1) << (40 - 10*i); n != 0 && n%bytes == 0 {
 				return strconv.FormatInt(n/bytes, 10) + unit

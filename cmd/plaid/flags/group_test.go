@@ -230,7 +230,7 @@ func TestWhere(t *testing.T) {
 	parse(t, register(&w), "--where", "a = ? AND b = ?", "--param", "x,y", "--param=3")
 	c, err = w.Condition()
 	require.NoError(t, err)
-	require.True(t, c.Match(condition.NewDocument([]byte(`{"a": "x,y", "b": 3}`), "", 0)))
+	require.True(t, c.Match(new(condition.Evaluation).Document([]byte(`{"a": "x,y", "b": 3}`), "", 0)))
 	for says, args := range map[string][]string{
 		"--param goes with --where":           {"--param", "3"},
 		"--where: condition: not a condition": {"--where", ""},

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/native/nativetest"
+	"github.com/plaid-ir/plaid/internal/testing/nativetest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/storage"

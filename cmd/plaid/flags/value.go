@@ -12,7 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/eval"
-	"github.com/plaid-ir/plaid/internal/size"
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // Once is a value of a flag that must not be given twice.
@@ -146,7 +146,7 @@ func number(p *float64, def float64, want string, good func(float64) bool) pflag
 }
 
 // Size is a number of bytes.
-func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", size.Parse, out.Bytes) }
+func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", human.Size, out.Bytes) }
 
 // Measures is a list of measures, by default the usual ones.
 func Measures(p *[]eval.Measure) pflag.Value {

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/plaid-ir/plaid/internal/nearest"
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // Errors of this package, each in an [*Error]; test with errors.Is.
@@ -65,7 +65,7 @@ func (e *UnknownFieldError) Error() string {
 	for i, f := range e.Fields {
 		names[i] = string(f)
 	}
-	names = nearest.Order(string(e.Field), names)
+	names = human.ByDistance(string(e.Field), names)
 	more := ""
 	if n := len(names) - shownFields; n > 0 {
 		names, more = names[:shownFields], fmt.Sprintf(" and %d more", n)

@@ -18,7 +18,7 @@ import (
 
 func match(t *testing.T, text, payload string, params ...any) bool {
 	t.Helper()
-	return conditiontest.Bind(t, text, params...).Match(condition.NewDocument([]byte(payload), "the id", 7))
+	return conditiontest.Bind(t, text, params...).Match(new(condition.Evaluation).Document([]byte(payload), "the id", 7))
 }
 
 func TestErrorsHaveAPlace(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPlaceholdersOnly(t *testing.T) {
 		require.NoError(t, err, text)
 		c, err := e.Bind()
 		require.NoError(t, err)
-		require.Equal(t, want, c.Match(condition.NewDocument(nil, "a", 0)), text)
+		require.Equal(t, want, c.Match(new(condition.Evaluation).Document(nil, "a", 0)), text)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestZeroIsOneValue(t *testing.T) {
 			}
 			require.False(t, match(t, "n > ? OR n < -0.0", payload, p))
 		}
-		v := condition.NewDocument([]byte(payload), "", 0).Value("n")
+		v := new(condition.Evaluation).Document([]byte(payload), "", 0).Value("n")
 		require.False(t, math.Signbit(v.Real), payload)
 	}
 	v, err := condition.ValueOf(condition.Value{Kind: condition.Real, Real: math.NaN()})
@@ -192,7 +192,7 @@ func TestZeroIsOneValue(t *testing.T) {
 }
 
 func TestFieldsOfADocument(t *testing.T) {
-	d := condition.NewDocument([]byte(`{"b": {"x": {"deep": {"er": 1}}, "y": [1]}, "a": null, "_id": 3, "A": 1}`), "", 0)
+	d := new(condition.Evaluation).Document([]byte(`{"b": {"x": {"deep": {"er": 1}}, "y": [1]}, "a": null, "_id": 3, "A": 1}`), "", 0)
 	var got []string
 	d.Fields(3, func(f condition.Field, v condition.Value, _ condition.Form) bool {
 		got = append(got, string(f)+"="+v.String())
@@ -261,10 +261,10 @@ func TestMergeSetsWhatItSays(t *testing.T) {
 				require.False(t, len(value) == 0 && condition.MakeField(key) == condition.MakeField(name), "%s is left of %s", name, payload)
 			}
 		}
-		before, after := condition.NewDocument(payload, "", 0), condition.NewDocument(merged, "", 0)
+		before, after := new(condition.Evaluation).Document(payload, "", 0), new(condition.Evaluation).Document(merged, "", 0)
 		updated, err := json.Marshal(set)
 		require.NoError(t, err)
-		wanted := condition.NewDocument(updated, "", 0)
+		wanted := new(condition.Evaluation).Document(updated, "", 0)
 		touched := map[condition.Field]bool{}
 		for key := range set {
 			touched[condition.MakeField(key)] = true
@@ -302,7 +302,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		c.Match(condition.NewDocument([]byte(payload), "id", 1))
+		c.Match(new(condition.Evaluation).Document([]byte(payload), "id", 1))
 		strict, err := condition.ParsePlaceholders(text)
 		if err == nil && !slices.Equal(strict.Fields(), e.Fields()) {
 			t.Fatalf("%q names %v with and %v without literals", text, e.Fields(), strict.Fields())
@@ -339,7 +339,7 @@ func FuzzField(f *testing.F) {
 				}
 				c, err := e.Bind()
 				raw, _ := json.Marshal(payload)
-				if own := want == condition.FieldID || want == condition.FieldOrdinal; err != nil || !own && !c.Match(condition.NewDocument(raw, "a", 1)) {
+				if own := want == condition.FieldID || want == condition.FieldOrdinal; err != nil || !own && !c.Match(new(condition.Evaluation).Document(raw, "a", 1)) {
 					t.Fatalf("%q is not true of %s: %v", written, raw, err)
 				}
 			}
@@ -365,7 +365,7 @@ func FuzzDocument(f *testing.F) {
 		}
 		delete(last, condition.FieldID)
 		delete(last, condition.FieldOrdinal)
-		d := condition.NewDocument(payload, "", 0)
+		d := new(condition.Evaluation).Document(payload, "", 0)
 		d.Fields(1, func(f condition.Field, v condition.Value, _ condition.Form) bool {
 			key, ok := last[f]
 			if !ok {
@@ -395,6 +395,6 @@ func TestLenient(t *testing.T) {
 	l := c.Lenient()
 	require.NoError(t, l.Check(none))
 	require.ErrorIs(t, c.Check(none), condition.ErrUnknownField)
-	require.True(t, l.Match(condition.NewDocument([]byte(`{"year": 1}`), "a", 0)))
+	require.True(t, l.Match(new(condition.Evaluation).Document([]byte(`{"year": 1}`), "a", 0)))
 	require.Equal(t, c.String(), l.String())
 }

@@ -16,7 +16,7 @@ type Document struct {
 	fields  object
 	opened  bool
 	raw     []byte
-	e       *Evaluation // that it is read for; nil: none
+	e       *Evaluation // that it is read for
 }
 
 // object has the members of a JSON object in the order of their keys in lower case.
@@ -32,12 +32,6 @@ type member struct {
 	opened bool
 	value  Value // once it is asked for
 	valued bool
-}
-
-// NewDocument reads a payload, which is kept and not to be changed. One of many megabytes
-// is read to its end; see [Evaluation.Document].
-func NewDocument(payload []byte, id string, ordinal uint32) *Document {
-	return &Document{id: id, ordinal: ordinal, raw: payload}
 }
 
 // Value is the value of a field, NULL if the document has none.

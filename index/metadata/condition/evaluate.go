@@ -8,7 +8,7 @@ import (
 
 // Evaluation evaluates conditions on one document after the other for as long as its
 // context goes on. It counts its steps, some nanoseconds each, and asks the context every
-// so often, within a long text too. It is for one goroutine at a time.
+// so often, within a long text too. The zero value goes on without end. It is for one goroutine at a time.
 type Evaluation struct {
 	ctx   context.Context // nil: without end
 	steps int             // until the context is asked

@@ -38,11 +38,11 @@ func TestEvaluationEndsWithItsContext(t *testing.T) {
 	} {
 		ctx := countdown.New(3)
 		e := NewEvaluation(ctx)
-		matched, err := e.Match(c, NewDocument(payload, "", 0))
+		matched, err := e.Match(c, new(Evaluation).Document(payload, "", 0))
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, matched)
 		require.Equal(t, -1, ctx.Left(), "it is asked no more once it has ended")
-		_, err = e.Match(c, NewDocument(payload, "", 0))
+		_, err = e.Match(c, new(Evaluation).Document(payload, "", 0))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, -1, ctx.Left())
 	}
@@ -168,7 +168,7 @@ func TestEqualitiesAreOneList(t *testing.T) {
 				text := fmt.Sprintf(join, fmt.Sprintf(left, "a"), fmt.Sprintf(right, "a"))
 				apart := fmt.Sprintf(join, fmt.Sprintf(left, "a"), fmt.Sprintf(right, "b")) // b is as a
 				for _, v := range values {
-					d := NewDocument(fmt.Appendf(nil, `{"a": %s, "b": %s}`, v, v), "", 0)
+					d := new(Evaluation).Document(fmt.Appendf(nil, `{"a": %s, "b": %s}`, v, v), "", 0)
 					require.Equal(t, bindText(t, apart).Truth(d), bindText(t, text).Truth(d), "%s of %s", text, v)
 				}
 			}

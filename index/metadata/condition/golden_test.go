@@ -50,7 +50,7 @@ func readGolden(t *testing.T) *golden {
 		g.Cases = g.Cases[:len(g.Cases)/6]
 	}
 	for i, payload := range g.Documents {
-		g.documents = append(g.documents, condition.NewDocument(payload, fmt.Sprint("doc", i), uint32(i)))
+		g.documents = append(g.documents, new(condition.Evaluation).Document(payload, fmt.Sprint("doc", i), uint32(i)))
 	}
 	return &g
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func literals(t *testing.T, value string) (all []Literal) {
-	there, err := NewDocument([]byte(`{"a": `+value+`}`), "", 0).Literals("a", func(l Literal) error {
+	there, err := new(Evaluation).Document([]byte(`{"a": `+value+`}`), "", 0).Literals("a", func(l Literal) error {
 		all = append(all, l)
 		return nil
 	})
@@ -53,7 +53,7 @@ func TestLiterals(t *testing.T) {
 	require.Equal(t, []Literal{{}}, literals(t, `null`))
 	require.Equal(t, []Literal{{}, plain(intValue(1)), {Value: intValue(1), Form: Boolean}, {Value: textValue(`["x,]"]`), Form: Nested}, plain(textValue("}"))},
 		literals(t, ` [null , 1.0,true,[ "x,]"] ,"}" ] `))
-	there, err := NewDocument([]byte(`{"b": 1}`), "", 0).Literals("a", nil)
+	there, err := new(Evaluation).Document([]byte(`{"b": 1}`), "", 0).Literals("a", nil)
 	require.NoError(t, err)
 	require.False(t, there)
 }

@@ -27,7 +27,7 @@ const ChildVariable = "PLAID_TEST_CHILD"
 
 // Main is TestMain of a package that has children, or changes index files.
 func Main(m *testing.M) {
-	files.HooksFromEnvironment()
+	FilesAsAsked()
 	if name := os.Getenv(ChildVariable); name != "" {
 		if err := Children[name](); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -36,6 +36,12 @@ func Main(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// FilesAsAsked sets [files.AsOnWindows] if the variable PLAID_AS_ON_WINDOWS is set. It is for a TestMain
+// of its own, before anything is open; Main calls it.
+func FilesAsAsked() {
+	files.AsOnWindows = files.AsOnWindows || os.Getenv("PLAID_AS_ON_WINDOWS") != ""
 }
 
 // RAMDir is a folder for tests that commit often and do not depend on the disk: in memory,

@@ -23,7 +23,7 @@ man() {
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) # the same commit makes the same pages
 export SOURCE_DATE_EPOCH
 man cluster ./cmd/man "$out/man-cluster"
-man . ./server/deploy/release/man "$out/man"
+man . ./cmd/plaid/man "$out/man"
 build .
 "$plaid" completion bash >"$out/completions/plaid.bash"
 "$plaid" completion zsh >"$out/completions/_plaid"

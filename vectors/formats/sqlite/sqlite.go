@@ -206,51 +206,40 @@ func (t *table) has(name string) bool {
 
 // table describes a table; nil if there is none of that name.
 func (d *database) table(ctx context.Context, name string) (*table, error) {
-	var kind string
-	var keyed bool
-	err := d.conn.QueryRowContext(ctx, "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE", name).Scan(&kind, &keyed)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if kind != "table" || keyed {
-		return nil, d.broken("table %s is not one with rowids", name)
-	}
-	found, err := d.conn.QueryContext(ctx, "SELECT name, type, pk FROM pragma_table_info(?)", name)
+	found, err := d.conn.QueryContext(ctx, `SELECT t.type = 'table' AND NOT t.wr, c.name, c.type LIKE 'BLOB%', c.pk > 0 AND sum(c.pk > 0) OVER () = 1
+		FROM pragma_table_list t, pragma_table_info(t.name) c
+		WHERE t.schema = 'main' AND t.name = ? COLLATE NOCASE ORDER BY c.cid`, name)
 	if err != nil {
 		return nil, err
 	}
 	defer found.Close()
-	t, keys := &table{}, 0
+	t := &table{}
 	for found.Next() {
 		var c column
-		var declared string
-		var key int
-		if err := found.Scan(&c.name, &declared, &key); err != nil {
+		var rows, key bool
+		if err := found.Scan(&rows, &c.name, &c.blob, &key); err != nil {
 			return nil, err
+		}
+		if !rows {
+			return nil, d.broken("table %s is not one with rowids", name)
 		}
 		if len(c.name) > maxName || !utf8.ValidString(c.name) {
 			return nil, d.broken("table %s has a column whose name has %d bytes or is not valid UTF-8", name, len(c.name))
 		}
-		c.blob = strings.HasPrefix(strings.ToUpper(declared), "BLOB")
-		t.columns = append(t.columns, c)
-		if key > 0 {
-			keys++
+		if t.columns = append(t.columns, c); key {
 			t.key = c.name
 		}
 	}
-	if keys > 1 {
-		t.key = ""
+	if err := found.Err(); err != nil || len(t.columns) == 0 {
+		return nil, err
 	}
 	names := []string{"rowid", "_rowid_", "oid"} // columns may have taken some
-	if i := slices.IndexFunc(names, func(n string) bool { return !t.has(n) }); i >= 0 {
-		t.rowid = names[i]
-	} else {
+	i := slices.IndexFunc(names, func(n string) bool { return !t.has(n) })
+	if i < 0 {
 		return nil, d.broken("columns of table %s have all names of the rowid", name)
 	}
-	return t, found.Err()
+	t.rowid = names[i]
+	return t, nil
 }
 
 // find finds the row of each document.

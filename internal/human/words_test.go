@@ -1,4 +1,4 @@
-package wordset_test
+package human_test
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/wordset"
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 func TestWords(t *testing.T) {
-	s := wordset.Of("Wo ist der Größte, is it 2024 or né?")
-	require.Equal(t, wordset.Set{"ist": true, "der": true, "größte": true, "2024": true}, s)
+	s := human.WordsOf("Wo ist der Größte, is it 2024 or né?")
+	require.Equal(t, human.Words{"ist": true, "der": true, "größte": true, "2024": true}, s)
 	text := "…der GRÖSSTE? Der größte! xder2024 \xff2024"
 	type place struct {
 		at   int
@@ -29,7 +29,7 @@ func TestWords(t *testing.T) {
 		return w
 	}())
 	require.Equal(t, 3, s.Count(text))
-	require.Zero(t, wordset.Of("").Count(text))
+	require.Zero(t, human.WordsOf("").Count(text))
 	for at := range s.In(text) { // may be left
 		require.Equal(t, 3, at)
 		break

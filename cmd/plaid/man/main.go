@@ -1,7 +1,7 @@
 // Man writes the manual pages of plaid into a folder: plaid.1, and plaid-COMMAND.1 for each
 // command, from the same texts as --help.
 //
-//	go run ./server/deploy/release/man DIR
+//	go run ./cmd/plaid/man DIR
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package size reads numbers of bytes as people write them.
-package size
+// Package human reads what people write: numbers of bytes, misspelt names, and the words of a
+// question.
+package human
 
 import (
 	"errors"
@@ -8,17 +9,17 @@ import (
 	"strings"
 )
 
-// Err: a text that is none.
-var Err = errors.New("want a size such as 512MiB, 1GB or 1073741824")
+// ErrSize: a text that is no number of bytes.
+var ErrSize = errors.New("want a size such as 512MiB, 1GB or 1073741824")
 
-// Parse reads 1GiB, 1.5GB, 512M or a plain number of bytes, in any case.
+// Size reads 1GiB, 1.5GB, 512M or a plain number of bytes, in any case.
 // As in coreutils, M and MiB are 2²⁰ bytes and MB is 10⁶.
-func Parse(s string) (int64, error) {
+func Size(s string) (int64, error) {
 	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit := strings.ToLower(strings.TrimSpace(s[len(number):]))
 	x, err := strconv.ParseFloat(number, 64)
 	if err != nil || math.IsNaN(x) || x < 0 {
-		return 0, Err
+		return 0, ErrSize
 	}
 	scale := 1.0
 	if unit != "" && unit != "b" {
@@ -32,11 +33,11 @@ func Parse(s string) (int64, error) {
 			power = 0
 		}
 		if power == 0 {
-			return 0, Err
+			return 0, ErrSize
 		}
 	}
 	if x *= scale; x >= math.MaxInt64 {
-		return 0, Err
+		return 0, ErrSize
 	}
 	return int64(x), nil
 }

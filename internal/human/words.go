@@ -1,6 +1,4 @@
-// Package wordset finds the words of a question in texts, for those who show the best part of
-// a text: runs of letters and digits, in lower case.
-package wordset
+package human
 
 import (
 	"iter"
@@ -9,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Set are words.
-type Set map[string]bool
+// Words are those of a question: runs of letters and digits, in lower case. They are found in texts, for
+// those who show the best part of a text.
+type Words map[string]bool
 
-// Of are the words of a question that are long enough to tell something: three characters.
-func Of(question string) Set {
-	s := Set{}
+// WordsOf are the words of a question that are long enough to tell something: three characters.
+func WordsOf(question string) Words {
+	s := Words{}
 	for word := range strings.FieldsFuncSeq(strings.ToLower(question), notOfWord) {
 		if utf8.RuneCountInString(word) > 2 {
 			s[word] = true
@@ -23,17 +22,17 @@ func Of(question string) Set {
 	return s
 }
 
-// Count is how many different words of the set a text has.
-func (s Set) Count(text string) int {
-	found := Set{}
+// Count is how many different words a text has.
+func (s Words) Count(text string) int {
+	found := Words{}
 	for _, word := range s.In(text) {
 		found[word] = true
 	}
 	return len(found)
 }
 
-// In gives the places of the words of the set in a text, as bytes, in order.
-func (s Set) In(text string) iter.Seq2[int, string] {
+// In gives the places of the words in a text, as bytes, in order.
+func (s Words) In(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for at := 0; at < len(text); {
 			size := strings.IndexFunc(text[at:], notOfWord)

@@ -1,4 +1,4 @@
-package mergepolicy
+package storage
 
 import (
 	"math"
@@ -12,7 +12,7 @@ import (
 func itself(n uint64) uint64 { return n }
 
 func TestAbsorbs(t *testing.T) {
-	p := Policy{Largest: 100, Full: 50}
+	p := MergePolicy{Largest: 100, Full: 50}
 	for _, c := range []struct {
 		gathered, before uint64
 		want             bool
@@ -32,8 +32,8 @@ func TestAbsorbs(t *testing.T) {
 	require.True(t, p.Absorbs(math.MaxUint64/2+1, math.MaxUint64))
 }
 
-func TestKeep(t *testing.T) {
-	p := Policy{Largest: 64}
+func TestKeepParts(t *testing.T) {
+	p := MergePolicy{Largest: 64}
 	for _, c := range []struct {
 		parts []uint64
 		size  uint64
@@ -45,22 +45,22 @@ func TestKeep(t *testing.T) {
 		{[]uint64{1, 3}, 1, 2},        // nothing is looked at behind one that stays
 		{[]uint64{65, 40, 20}, 10, 1}, // 70 would take 65, which is too large
 	} {
-		require.Equal(t, c.keep, Keep(p, c.parts, itself, c.size), "%+v", c)
+		require.Equal(t, c.keep, KeepParts(p, c.parts, itself, c.size), "%+v", c)
 	}
 	p.Full = 5
-	require.Equal(t, 1, Keep(p, []uint64{7, 3, 1}, itself, 1), "it is full with 5")
+	require.Equal(t, 1, KeepParts(p, []uint64{7, 3, 1}, itself, 1), "it is full with 5")
 }
 
 // However parts come, they stay few, and little is written again.
 func TestPartsStayFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Policy{Largest: rapid.SampledFrom([]uint64{30, 1000, math.MaxUint64}).Draw(t, "largest")}
+		p := MergePolicy{Largest: rapid.SampledFrom([]uint64{30, 1000, math.MaxUint64}).Draw(t, "largest")}
 		var parts []uint64
 		total, written, n := uint64(0), uint64(0), rapid.IntRange(1, 300).Draw(t, "additions")
 		for range n {
 			size := rapid.Uint64Range(1, rapid.SampledFrom([]uint64{1, 9, 200}).Draw(t, "up to")).Draw(t, "size")
 			total += size
-			keep := Keep(p, parts, itself, size)
+			keep := KeepParts(p, parts, itself, size)
 			for _, merged := range parts[keep:] {
 				size += merged
 			}

@@ -1,5 +1,4 @@
-// Package nearest finds what a misspelt name may have been meant to be.
-package nearest
+package human
 
 import (
 	"cmp"
@@ -11,9 +10,9 @@ import (
 // their square.
 const longest = 64
 
-// Order returns names, the nearest to a name first; of those as near as each other the
+// ByDistance returns names, the nearest to a name first; of those as near as each other the
 // first of the alphabet.
-func Order(name string, names []string) []string {
+func ByDistance(name string, names []string) []string {
 	type candidate struct {
 		name     string
 		distance int
@@ -32,11 +31,11 @@ func Order(name string, names []string) []string {
 	return out
 }
 
-// Name is the one of names that a name is a misspelling or another form of: a third of its
+// Nearest is the one of names that a name is a misspelling or another form of: a third of its
 // characters at most, or one, are others, or more than half of them is how both begin. ""
 // if there is none.
-func Name(name string, names []string) string {
-	order := Order(name, names)
+func Nearest(name string, names []string) string {
+	order := ByDistance(name, names)
 	if len(order) == 0 {
 		return ""
 	}
