@@ -65,7 +65,7 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 		help(cmd, args)
 		switch {
 		case left > 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%d flags more: %s --help-all\n", left, cmd.CommandPath())
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", left, cmd.CommandPath())
 		case !cmd.HasParent():
 			fmt.Fprintf(cmd.OutOrStdout(), "Exit codes: %[1]s help exit. Completion in shells: %[1]s completion --help.\n", cmd.Name())
 		}

@@ -29,7 +29,7 @@ so that results can show them; --drop-text leaves them out.
 // textsRead is what it says about reading them.
 const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
 kept), .csv or .tsv files with a column text, .txt files with a text a line,
-folders of .txt and .md, or - for stdin. A title comes before its text. A text that
+.html, folders of .txt, .md and .html, or - for stdin. A title comes before its text. A text that
 is too long for the model is cut, and counted; --window parts it into passages
 instead, doc#0, doc#1 and so on.`
 
