@@ -118,7 +118,7 @@ func TestCollectionNotices(t *testing.T) {
 		require.ErrorIs(t, err, want)
 	}
 	_, err = NewCollection(t.Context(), e, again([]Text{{ID: "a"}, {ID: "a"}}))
-	require.ErrorContains(t, err, "text 0 has this id too")
+	require.ErrorContains(t, err, "text 1 has this id too")
 	_, err = NewCollection(t.Context(), open(t, nano(t), &Options{Pool: 2}), again(before))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

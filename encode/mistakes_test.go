@@ -27,7 +27,7 @@ func TestMistakesInFiles(t *testing.T) {
 		{"a.jsonl", `{"text": "x"}`, Reader{Fields: Fields{Text: "body"}}, "no object has body, this one has text"},
 		{"a.jsonl", `[{"text": "x"}]`, Reader{}, "line 1: not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does"},
 		{"a.jsonl", `hello`, Reader{}, "line 1: not a JSON object: a file with a text on each line has another format, lines"},
-		{"a.jsonl", `{"text": 3}`, Reader{}, "text is no string"},
+		{"a.jsonl", `{"text": 3}`, Reader{}, "text is not a string"},
 		{"a.jsonl", "\xff\xfe{\x00", Reader{}, "it is UTF-16: iconv -f UTF-16 -t UTF-8"},
 		{"a.jsonl", "{\"text\": \"caf\xe9\"}", Reader{}, "byte 0xe9; if it is Latin-1, iconv"},
 		{"a.txt", "%PDF-1.7\n", Reader{}, "a.txt: it is a PDF: make text of it first, as pdftotext does"},
@@ -35,8 +35,8 @@ func TestMistakesInFiles(t *testing.T) {
 		{"a.xyz", "x", Reader{}, `a.xyz: unknown suffix: ".xyz" is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm`},
 		{"a.parquet", "PAR1", Reader{}, "the program of the formats module reads it"},
 		{"a.csv", "PAR1", Reader{}, "it is Parquet"},
-		{"a.csv", "id,body\n1,x\n", Reader{}, "no text field: has no column text, only id, body"},
-		{"a.csv", "id,text\n1,x\n", Reader{Fields: Fields{Title: "head"}}, "has no column head, only id, text"},
+		{"a.csv", "id,body\n1,x\n", Reader{}, "no text field: there is no column text, only id, body"},
+		{"a.csv", "id,text\n1,x\n", Reader{Fields: Fields{Title: "head"}}, "there is no column head, only id, text"},
 		{"a.docx", "PK\x03\x04", Reader{}, "pandoc -t plain"},
 		{"a.html", "<p>caf\xe9", Reader{}, "not valid UTF-8"},
 		{"nosuch.jsonl", "", Reader{}, "nosuch.jsonl: no such file"},
@@ -88,10 +88,10 @@ func TestRegisterFormat(t *testing.T) {
 	require.Equal(t, []Text{{Text: "y"}}, got)
 	say.Text = "caf\xe9"
 	_, err = all(r.Texts(t.Context(), dir))
-	require.ErrorContains(t, err, "registered: text 1: is not valid UTF-8")
+	require.ErrorContains(t, err, "registered: text 2: is not valid UTF-8")
 	say.Text = strings.Repeat("x", maxTextLine+1)
 	_, err = all(r.Texts(t.Context(), dir))
-	require.ErrorContains(t, err, "registered: text 1: has more than")
+	require.ErrorContains(t, err, "registered: text 2: has more than")
 	_, err = all(r.Texts(t.Context(), write(t, dir, "c.unknown", "")))
 	require.ErrorContains(t, err, ".html, .htm and .registered")
 	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".registered"}}) })

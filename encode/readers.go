@@ -203,7 +203,10 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 		case b[0] != '{':
 			return t, nil, ErrLines
 		}
-		return t, nil, errors.New("not a JSON object")
+		if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
+			return t, nil, fmt.Errorf("not a JSON object: byte %d: %w", bad.Offset, err)
+		}
+		return t, nil, fmt.Errorf("not a JSON object: %w", err)
 	}
 	parts := []struct {
 		key string
@@ -227,7 +230,7 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 			// Ids are numbers in some collections.
 			var n json.Number
 			if f.to != &t.ID || json.Unmarshal(raw, &n) != nil {
-				return t, nil, fmt.Errorf("%s is no string", f.key)
+				return t, nil, fmt.Errorf("%s is not a string", f.key)
 			}
 			t.ID = n.String()
 		}
@@ -328,7 +331,7 @@ func (fr *Reader) columns(in *csv.Reader) (columns []column, err error) {
 		if at := slices.Index(names, part.name); at >= 0 {
 			columns[at].role = part.role
 		} else if part.wanted {
-			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("%w: has no column %s, only %s", ErrNoTextField, part.name, strings.Join(names, ", "))}
+			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("%w: there is no column %s, only %s", ErrNoTextField, part.name, strings.Join(names, ", "))}
 		}
 	}
 	return columns, nil

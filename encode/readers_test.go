@@ -51,8 +51,8 @@ func TestJSONL(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	for line, message := range map[string]string{
-		`{"text": "a"`: "not a JSON object", `[]`: "not a JSON object", `{"text": 3}`: "text is no string",
-		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "_id is no string",
+		`{"text": "a"`: "not a JSON object", `[]`: "not a JSON object", `{"text": 3}`: "text is not a string",
+		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "_id is not a string",
 	} {
 		path := write(t, dir, "bad.jsonl", `{"text": "fine"}`+"\n\n"+line)
 		got, err := all(JSONL(t.Context(), path))

@@ -40,7 +40,7 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 		}
 		if t.ID != "" {
 			if first, ok := rows[t.ID]; ok {
-				return nil, &TextError{Row: s.Texts, ID: t.ID, Err: fmt.Errorf("text %d has this id too", first)}
+				return nil, &TextError{Row: s.Texts, ID: t.ID, Err: &SameIDError{first}}
 			}
 			rows[t.ID] = s.Texts
 		}
@@ -52,6 +52,11 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 	s.Sum = hex.EncodeToString(h.Sum(nil))
 	return s, nil
 }
+
+// SameIDError is of an id that comes twice: the text of row First, from 0, has it.
+type SameIDError struct{ First int }
+
+func (e *SameIDError) Error() string { return fmt.Sprintf("text %d has this id too", e.First+1) }
 
 // write writes all of a text, so that no other text has the same bytes.
 func (t *Text) write(w io.Writer) {

@@ -30,9 +30,9 @@ func TestSurvey(t *testing.T) {
 		require.NotEqual(t, s.Sum, o.Sum)
 	}
 	for message, bad := range map[string][]Text{
-		`text 1: id "a": text 0 has this id too`:                     {texts[0], texts[0]},
-		`text 1: some texts have an id and others have none`:         {texts[0], {Text: "x"}},
-		`text 1: id "a": some texts have an id and others have none`: {{Text: "x"}, texts[0]},
+		`text 2: id "a": text 1 has this id too`:                     {texts[0], texts[0]},
+		`text 2: some texts have an id and others have none`:         {texts[0], {Text: "x"}},
+		`text 2: id "a": some texts have an id and others have none`: {{Text: "x"}, texts[0]},
 	} {
 		_, err := SurveyTexts(Texts(bad...))
 		require.EqualError(t, err, message)
@@ -49,9 +49,9 @@ func TestSurveyNoticesChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, texts, got)
 	for message, other := range map[string][]Text{
-		`text 0: id "a": changed while it was read: this is another text than when all were read`: {{ID: "a", Text: "divide cells"}, texts[1]},
-		`text 1: id "b": changed while it was read: this is another text than when all were read`: {texts[0], {ID: "b", Title: "T", Text: "z", Payload: []byte("[]")}},
-		`text 2: id "c": changed while it was read: there were 2 texts`:                           append(texts[:2:2], Text{ID: "c"}),
+		`text 1: id "a": changed while it was read: this is another text than when all were read`: {{ID: "a", Text: "divide cells"}, texts[1]},
+		`text 2: id "b": changed while it was read: this is another text than when all were read`: {texts[0], {ID: "b", Title: "T", Text: "z", Payload: []byte("[]")}},
+		`text 3: id "c": changed while it was read: there were 2 texts`:                           append(texts[:2:2], Text{ID: "c"}),
 		`changed while it was read: there are 1 texts, there were 2`:                              texts[:1],
 	} {
 		got, err := all(s.Same(Texts(other...)))

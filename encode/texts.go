@@ -60,7 +60,7 @@ func (e *TextError) Error() string {
 		place = append(place, "line "+strconv.Itoa(e.Line))
 	}
 	if e.Row >= 0 {
-		place = append(place, "text "+strconv.Itoa(e.Row))
+		place = append(place, "text "+strconv.Itoa(e.Row+1)) // as lines are counted
 	}
 	if e.ID != "" {
 		place = append(place, fmt.Sprintf("id %q", e.ID))

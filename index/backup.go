@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -193,7 +194,7 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 		return false, fmt.Errorf("%s: %w", path, ErrSameFile)
 	}
 	if !info.Mode().IsRegular() { // not even by force
-		return false, fmt.Errorf("%s: %w", path, errors.Join(storage.ErrNotIndex, errors.New("only a regular file can be replaced")))
+		return false, fmt.Errorf("%s: %w", path, errNotRegular(info))
 	}
 	if info.Size() == 0 {
 		return false, nil
@@ -208,8 +209,18 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 		return false, fmt.Errorf("what is to be replaced: %w", err)
 	case o.Force, errors.Is(err, storage.ErrUnfinished), errors.Is(err, storage.ErrCorrupt):
 		return false, nil // the remains of an index
+	case errors.Is(err, storage.ErrNotIndex):
+		return false, fmt.Errorf("%s: %w", path, storage.ErrNotIndex)
 	}
 	return false, fmt.Errorf("what is to be replaced: %w", err)
+}
+
+// errNotRegular says what is no place for a file.
+func errNotRegular(info fs.FileInfo) error {
+	if info.IsDir() {
+		return fmt.Errorf("%w: a copy is a file", files.ErrFolder)
+	}
+	return errors.New("only a regular file can be replaced")
 }
 
 // replace writes a whole copy.

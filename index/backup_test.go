@@ -132,7 +132,7 @@ func TestBackupToRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "precious", string(text))
 	require.NoError(t, os.Mkdir(at("folder"), 0o700))
-	require.ErrorIs(t, backup(at("folder"), true), storage.ErrNotIndex)
+	require.ErrorContains(t, backup(at("folder"), true), "folder: is a folder: a copy is a file")
 	require.ErrorIs(t, backup(at("nosuch/x"), false), os.ErrNotExist)
 
 	build(t, at("busy"), 8, docs[:3], nil)

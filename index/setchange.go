@@ -381,7 +381,7 @@ func (s *Set) changeByID(ctx context.Context, ids []string, passages bool, chang
 }
 
 // DeleteWhere removes the documents that a condition is true of; see
-// [Index.DeleteWhere]. A field has to be in one of the files only.
+// [Index.DeleteWhere]. A field need only be in one of the files.
 func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
@@ -406,8 +406,8 @@ func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (dele
 }
 
 // UpdatePayload sets fields in the payloads of the documents that a condition is true
-// of; see [Index.UpdatePayload]. A field of the condition has to be in one of the files
-// only. What is wrong with a payload of any file is found before the first is changed.
+// of; see [Index.UpdatePayload]. A field of the condition need only be in one of the
+// files. What is wrong with a payload of any file is found before the first is changed.
 //
 // The new payloads of all files are in memory until they are committed.
 func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {

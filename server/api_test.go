@@ -338,7 +338,7 @@ func TestTheOtherRoute(t *testing.T) {
 		{"/indices/pets/search_with_encoding", `{"queries": [[[1]]]}`, "vectors go to POST /indices/{name}/search"},
 		{"/indices/pets/search_with_encoding", `{"queries": [{"embeddings": [[1]]}]}`, "vectors go to the route without _with_encoding"},
 		{"/rerank", `{"query": [[1]], "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
-		{"/rerank", `{"query": "cats", "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
+		{"/rerank", `{"query": "cats", "documents": [{"embeddings": [[1]]}]}`, "query: want a list of lists of numbers"},
 		{"/indices/pets/search", `[]`, "the body is an array; want an object"},
 	} {
 		require.Contains(t, s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message, c.says, c.body)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
@@ -51,7 +52,7 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 	query, err := matrixOf(in.Query, in.QueryBase64, in.QueryShape, "query")
 	if err != nil {
 		p := badDocument(0, err)
-		p.Message, p.Details.Document = "query: "+err.Error(), nil
+		p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
 		return rerankOut{}, p
 	}
 	docs := make([]Matrix, len(in.Documents))

@@ -80,6 +80,9 @@ func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matri
 	case !rows.given:
 		return whole("%s is missing", name)
 	case rows.err != nil:
+		if e := (*matrixError)(nil); errors.As(rows.err, &e) && e.token < 0 {
+			return whole("%s: %w", name, e.err)
+		}
 		return Matrix{}, rows.err
 	}
 	if m.Tokens == 0 {
@@ -116,7 +119,7 @@ func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 
 func (r *rowsJSON) parse(s *scanner) error {
 	if !s.open() {
-		return &matrixError{-1, errors.New("embeddings: want a list of lists of numbers")}
+		return &matrixError{-1, errors.New("want a list of lists of numbers")}
 	}
 	for !s.end() {
 		token := r.m.Tokens

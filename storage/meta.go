@@ -22,6 +22,9 @@ func checkMeta(f *os.File) error {
 		return err
 	}
 	size := info.Size()
+	if size == 0 {
+		return fmt.Errorf("%w: the file is empty", ErrNotIndex)
+	}
 	if size < boltfile.MetaEnd {
 		return fmt.Errorf("%w: %d bytes", ErrNotIndex, size)
 	}

@@ -3,7 +3,6 @@ package vectors
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"slices"
@@ -37,7 +36,7 @@ const maxEmptyDocs = 1 << 20
 func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
 	s := &denseSource{source: source{path: vec.path, files: new(inputs)}, vec: vec, mask: mask}
 	if !vec.kind.isFloat() {
-		return nil, faultf(vec.path, ErrShape, "elements are %s, want floats", vec.Dtype)
+		return nil, faultf(vec.path, ErrFormat, "elements are %s, want floats", vec.Dtype)
 	}
 	rank := len(vec.Shape)
 	if rank != 2 && rank != 3 {
@@ -58,8 +57,7 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	case rank == 2 && mask != nil:
 		return nil, faultf(mask.path, ErrShape, "a mask fits [docs, rows, dim]; %s is %s and needs lengths", vec.path, shapeString(vec.Shape))
 	case rank == 2 && lengths == nil:
-		return nil, NewFileError(vec.path, fmt.Errorf("%w: %w: array %s has the tokens of all, one after another, and not where each ends (.npy, .json or text)",
-			ErrShape, ErrNoLengths, shapeString(vec.Shape)))
+		return nil, faultf(vec.path, ErrNoLengths, "how many of the %d tokens each document has", rows)
 	case rank == 2:
 		s.starts, err = startsOf(lengths, lengthsPath, rows, vec.path)
 		s.n = len(lengths)

@@ -197,7 +197,7 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 
 func (w wantedIDs) check(path string, have int) error {
 	if w.n >= 0 && have != w.n {
-		return faultf(path, ErrID, "%d ids for the %d of %s", have, w.n, w.file)
+		return NewFileError(path, &subError{ErrID, fmt.Sprintf("%d ids, and %s needs %d", have, w.file, w.n)})
 	}
 	return nil
 }

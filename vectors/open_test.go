@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 	row(one("d.npy", npyBytes(t, "<f4", []int{2}, 1, 2)))("rank 1", ErrShape, "d.npy: ", "rank 1")
 	row(one("d.npy", npyBytes(t, "<f4", nil, 1)))("rank 0", ErrShape, "d.npy: ", "() has rank 0")
 	row(one("d.npy", npyBytes(t, "<f4", []int{1, 1, 1, 1}, 1)))("rank 4", ErrShape, "d.npy: ", "rank 4")
-	row(one("d.npy", npyInts(t, "<i4", []int{1, 1, 1}, 1)))("integers", ErrShape, "d.npy: ", "want floats")
+	row(one("d.npy", npyInts(t, "<i4", []int{1, 1, 1}, 1)))("integers", ErrFormat, "d.npy: ", "want floats")
 	row(one("d.npy", readFile(t, "testdata/fortran.npy")))("order", ErrFormat, "d.npy: ", "Fortran order")
 	row(one("d.npy", npyBytes(t, "<f4", []int{1, 1, 4097}, make([]float32, 4097)...)))("dimension", ErrShape, "d.npy: ", "dimension 4097")
 	row(one("d.npy", npyBytes(t, "<f4", []int{1, 1, 0})))("dimension 0", ErrShape, "d.npy: ", "dimension 0")
@@ -130,7 +130,7 @@ func TestBadInput(t *testing.T) {
 		"mask for rank 2", ErrShape, "m.npy: ", "needs lengths")
 
 	// Ids.
-	row(withIDs("i.txt", "a\n"))("one id", ErrID, "i.txt: ", "1 ids for the 2 of DIR/d.npy")
+	row(withIDs("i.txt", "a\n"))("one id", ErrID, "i.txt: ", "1 ids, and DIR/d.npy needs 2")
 	row(withIDs("i.txt", "a\nb\nc\n"))("three ids", ErrID, "i.txt: line 3: ", "one id more than the 2")
 	row(withIDs("i.txt", "a\n\n"))("empty id", ErrID, "i.txt: line 2: ", "is empty")
 	row(withIDs("i.txt", "a\r\n\r\n"))("empty id, CRLF", ErrID, "i.txt: line 2: ", "is empty")
@@ -142,7 +142,7 @@ func TestBadInput(t *testing.T) {
 	row(withIDs("i.txt", "a\n\xc3\x28"))("not UTF-8", ErrID, "i.txt: line 2: ", "UTF-8")
 	row(withIDs("i.txt", "a\n"+strings.Repeat("x", MaxIDBytes+1)))("long", ErrID, "i.txt: line 2: ", "at most 4096")
 	row(withIDs("i.txt", "a\n"+strings.Repeat("x", 1<<20)))("very long", ErrID, "i.txt: line 2: ", "more than 4096")
-	row(withIDs("i.json", `["a"]`))("json count", ErrID, "i.json: ", "1 ids for the 2")
+	row(withIDs("i.json", `["a"]`))("json count", ErrID, "i.json: ", "1 ids, and")
 	row(withIDs("i.json", `["a", "a"]`))("json duplicate", ErrID, "i.json: document 1: ", "row 0 and row 1")
 	row(withIDs("i.json", `["a", "b\n"]`))("json newline", ErrID, "i.json: document 1: ", "U+000A")
 	row(withIDs("i.json", `["a", ""]`))("json empty id", ErrID, "i.json: document 1: ", "is empty")

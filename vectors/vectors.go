@@ -31,10 +31,19 @@ var (
 	ErrChanged = errors.New("changed while it was read")
 	// ErrNoLengths: an array [tokens, dim] does not tell where documents end. It is an
 	// ErrShape, too.
-	ErrNoLengths = errors.New("lengths are missing")
+	ErrNoLengths error = &subError{ErrShape, "lengths are missing"}
 	// ErrSuffix: the name of a file does not tell its format. It is an ErrFormat, too.
 	ErrSuffix = errors.New("unknown suffix")
 )
+
+// subError is an error of a kind that its text does not name.
+type subError struct {
+	kind error
+	text string
+}
+
+func (e *subError) Error() string { return e.text }
+func (e *subError) Unwrap() error { return e.kind }
 
 // FileError names the place of a fault. Fields that do not apply are −1 (or
 // empty); [NewFileError] sets them so.

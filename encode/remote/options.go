@@ -175,7 +175,7 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 	case kind == nil && o.API != "":
 		return fail("no API %q: want pylate, vllm or tei", o.API)
 	case kind == nil:
-		return fail("the path is none of /v1/embeddings, /pooling and /embed_all, and no API is named")
+		return fail("the path does not tell which API this is: want an address that ends in /v1/embeddings (PyLate), /pooling (vLLM) or /embed_all (TEI)")
 	case u.Path == "" || u.Path == "/":
 		u.Path = kind.path
 	}

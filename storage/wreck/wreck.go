@@ -165,6 +165,9 @@ func (w *Reader) corrupt(err error, format string, args ...any) error {
 // chooseMeta takes the newest meta page that is sound.
 func (w *Reader) chooseMeta() error {
 	if w.size < boltfile.MetaEnd {
+		if w.size == 0 {
+			return fmt.Errorf("%w: the file is empty", storage.ErrNotIndex)
+		}
 		return fmt.Errorf("%w: %d bytes", storage.ErrNotIndex, w.size)
 	}
 	first, err := boltfile.ReadMeta(w.file, 0)

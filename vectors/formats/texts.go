@@ -117,7 +117,7 @@ func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumn
 		at := slices.Index(names, c.names[i])
 		switch {
 		case at < 0 && wanted:
-			return c, fmt.Errorf("%w: has no column %s, only %s", encode.ErrNoTextField, c.names[i], describe(schema))
+			return c, fmt.Errorf("%w: there is no column %s, only %s", encode.ErrNoTextField, c.names[i], describe(schema))
 		case at >= 0 && i > 0 && !isText(schema.Field(at).Type):
 			return c, fmt.Errorf("%w: column %s is of %s, not text", encode.ErrNoTextField, c.names[i], schema.Field(at).Type)
 		}

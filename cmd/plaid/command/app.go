@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -37,6 +40,7 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
+	a.completionCommand(root)
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		withoutQuotes(root)
 	}
@@ -48,12 +52,24 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 		err = context.Canceled
 	}
 	if err != nil && !a.started {
-		err = flags.UsageError{Err: err}
+		err = flags.UsageError{Err: exclusive(err)}
 	}
 	if err != nil {
 		a.complain(cmd, err)
 	}
 	return a.exitCode(err)
+}
+
+// exclusiveFlags is how cobra says that two flags exclude each other.
+var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be`)
+
+// exclusive says it as the other errors of a command line do.
+func exclusive(err error) error {
+	m := exclusiveFlags.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	return fmt.Errorf("give --%s, not both", strings.ReplaceAll(m[1], " ", " or --"))
 }
 
 // Root is the command line with those of extensions, to be described: manual pages are made of it.
@@ -151,6 +167,10 @@ func plain(err error) string {
 		msg = strings.ReplaceAll(msg, of.Op+" "+named, named)
 		msg = strings.ReplaceAll(msg, named+named, named)
 	}
+	msg = strings.ReplaceAll(msg, kernels.ErrUnavailable.Error()+": ", "")
+	if errors.Is(err, fs.ErrNotExist) { // the libraries of Go and the system have a text each
+		msg = strings.ReplaceAll(msg, fs.ErrNotExist.Error(), syscall.ENOENT.Error())
+	}
 	return msg
 }
 
@@ -230,7 +250,7 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started, a.name = true, cmd.Name()
-		if err := noService(cmd, args); err != nil {
+		if err := errors.Join(noService(cmd, args), flags.CheckBare(cmd.Flags(), a.args)); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)

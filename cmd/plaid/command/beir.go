@@ -68,7 +68,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
-	in.device.Register(f)
+	in.device.RegisterSearching(f)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
 		in.dir = args[0]
 		if err := in.check(); err != nil {
@@ -203,7 +203,7 @@ func (c *beirInput) check() error {
 	switch {
 	case c.vectors == "" && !c.encoder.Named():
 		return flags.Usagef("--model or --vectors is missing (or --encoder, the address of a server)")
-	case c.vectors != "" && (c.encoder.Given() || c.spool != ""):
+	case c.vectors != "" && (c.encoder.Given() != "" || c.spool != ""):
 		return flags.Usagef("--vectors does not go with --model and what belongs to it")
 	}
 	return nil

@@ -39,7 +39,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	b.judging.RegisterFor(f, judgeMeasure)
 	b.efforts.Register(f)
 	flags.Threads(f, &b.threads, 1)
-	b.device.Register(f)
+	b.device.RegisterSearching(f)
 	f.Var(flags.Int(&b.repeat, 1, 1), "repeat", "passes over the queries")
 	b.originals.RegisterOriginals(f, "measures what compression loses")
 	f.BoolVar(&b.perQuery, "per-query", false, "print what each query misses, and where it was lost")

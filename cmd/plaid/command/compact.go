@@ -27,7 +27,7 @@ space as the index takes. Searches give the same results as before.
 With --salvage, the index may be damaged, and nothing of it is changed: each live
 document that can still be read goes into a new index as it is, with its id and
 metadata, and what is lost is listed. If one of the two meta pages of the file is
-damaged, the commit that the other one shows is taken. The exit status is 3 if
+damaged, the commit that the other one shows is taken. The exit code is 3 if
 anything is lost or in doubt. It is 5, and nothing is written, if the header, the
 codec, or every document is lost, or if it cannot be told any more what was
 deleted; --with-deleted then takes the documents in doubt and lists them.`,
@@ -91,6 +91,9 @@ type salvaged struct {
 
 // salvage writes what can be read of a damaged index to a new file.
 func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) error {
+	if err := oneFile(path); err != nil {
+		return err
+	}
 	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
 		WithDeleted: withDeleted, LockTimeout: a.lockTimeout, Logger: a.logger(), Progress: a.progress(),
 	})

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -40,6 +41,30 @@ func (a *app) completions(root *cobra.Command) {
 	}
 }
 
+// completionCommand lets cobra add plaid completion, and makes a shell that it does not know an
+// error.
+func (a *app) completionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil || cmd == root {
+		return
+	}
+	var shells []string
+	for _, c := range cmd.Commands() {
+		shells = append(shells, c.Name())
+		a.helpFlags(c)
+	}
+	a.helpFlags(cmd)
+	cmd.Use, cmd.DisableFlagsInUseLine = "completion SHELL", true
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("there is no script for %q: SHELL is one of %s", args[0], strings.Join(shells, ", "))
+		}
+		return nil
+	}
+	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
+}
+
 // withoutQuotes takes the quotes out of what flags say of themselves: they mark the names of values
 // for the help, and a shell would show them.
 func withoutQuotes(cmd *cobra.Command) {
@@ -56,10 +81,10 @@ func completer(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
 	files, known := endings[f.Name]
 	switch {
-	case kind == "":
-		return nil // a switch
 	case strings.Contains(f.Value.Type(), "|"):
 		return cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
+	case kind == "":
+		return nil // a switch
 	case f.Name == "device":
 		return completeDevice
 	case kind == "FILE" && known:

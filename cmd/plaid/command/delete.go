@@ -30,7 +30,7 @@ func (a *app) deleteCommand() *cobra.Command {
 		Short: "Delete documents from an index",
 		Long: `
 Delete documents by id, all in one step. Ids that are not there are named, and
-change the exit status: 3 if other documents were deleted, 4 if none was. With
+change the exit code: 3 if other documents were deleted, 4 if none was. With
 --where, delete the documents that meet a condition (docs/conditions.md), which may
 be none.
 

@@ -80,7 +80,7 @@ func TestServerEncodes(t *testing.T) {
 		"has no such option":                                  {"--encoder", srv.URL, "--encoder-option", "library=x"},
 		"--encoder native has no such option":                 {"--model", nano, "--encoder-option", "api=pylate"},
 		"--encoder onnxruntime has no such option":            {"--model", nano, "--encoder", "onnxruntime", "--encoder-option", "timeout=1s"},
-		"flags of a model go with questions as texts":         {"--queries", "x.npy", "--encoder", srv.URL},
+		"--encoder goes with questions as texts":              {"--queries", "x.npy", "--encoder", srv.URL},
 	} {
 		line := []string{"add", path, "--text", texts}
 		if args[0] == "--queries" {

@@ -159,7 +159,7 @@ func explainTable(b *bytes.Buffer, r *explainReport, c out.Colours) {
 		fmt.Fprintf(b, ", rank %d", x.Rank)
 	}
 	if x.Rank == 0 && x.StageScore != nil && x.StageLimit != nil {
-		fmt.Fprintf(b, ": %.4f in this stage, %.4f was needed", *x.StageScore, *x.StageLimit)
+		fmt.Fprintf(b, ": %.4f in this stage, %.4f was needed; both are approximate", *x.StageScore, *x.StageLimit)
 	}
 	if x.Plan != "" {
 		fmt.Fprintf(b, "\nplan:     %s", x.Plan)

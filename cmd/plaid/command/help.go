@@ -73,7 +73,7 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 		}
 		switch {
 		case left > 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%d flags more: %s --help-all\n", left, cmd.CommandPath())
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", left, cmd.CommandPath())
 		case !cmd.HasParent():
 			fmt.Fprintf(cmd.OutOrStdout(), "Completion in shells: %s completion --help.\n", cmd.Name())
 		}

@@ -71,7 +71,7 @@ func TestHelpIsShort(t *testing.T) {
 		short, long := helpText(t, c, "--help"), helpText(t, c, "--help-all")
 		require.ElementsMatch(t, append([]string{"help", "help-all"}, names...), flagsOf(short), c.Name())
 		require.ElementsMatch(t, all, flagsOf(long), c.Name())
-		require.Contains(t, short, fmt.Sprintf("%d flags more: plaid %s --help-all\n", len(all)-len(names)-2, c.Name()))
+		require.Contains(t, short, fmt.Sprintf("%d more flags: plaid %s --help-all\n", len(all)-len(names)-2, c.Name()))
 	}
 	require.Len(t, seen, len(usual), "lists of usual flags of commands that are not there")
 	require.LessOrEqual(t, n, 28)

@@ -34,8 +34,7 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
-	f.Var(flags.Choice(&r.stats, "", "table", "json"), "stats", "print to stderr what the searches did")
-	f.Lookup("stats").NoOptDefVal = "table"
+	flags.Bare(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
 }
 
 // payloads says whether results show something of payloads.

@@ -46,9 +46,9 @@ Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
 on a grid of 16 bits; the report tells how far they moved.
 
-SOURCE is the folder with metadata.json and centroids. The metadata that fast-plaid and
-next-plaid keep in metadata.db is taken along by the program that reads it
-(docs/formats.md), unless --metadata names other, or none.`,
+SOURCE is the folder with metadata.json and centroids. The program of vectors/formats
+(docs/formats.md) also takes along what fast-plaid and next-plaid keep in metadata.db,
+unless --metadata names other, or none; this one leaves it out.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),

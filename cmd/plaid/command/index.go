@@ -105,6 +105,7 @@ func (b *build) register(f *pflag.FlagSet) {
 	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
 	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
+	f.Lookup("scales").DefValue = strings.Join(b.scales, ",")
 	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
 	var methods []string
 	for _, m := range pool.Methods() {
@@ -211,6 +212,9 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 // build carries out a command that trains or builds.
 func (a *app) build(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
 	if err := b.complete(a, f); err != nil {
+		return err
+	}
+	if err := oneFile(path); err != nil {
 		return err
 	}
 	b.begin = a.now()

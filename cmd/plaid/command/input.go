@@ -28,10 +28,10 @@ so that results can show them; --drop-text leaves them out.
 
 // textsRead is what it says about reading them.
 const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
-kept), .csv or .tsv files with a column text, .txt files with a text a line,
-folders of .txt and .md, or - for stdin. A title comes before its text. A text that
-is too long for the model is cut, and counted; --window cuts it into passages
-instead, doc#0, doc#1 and so on.`
+kept), .csv or .tsv files with a column text, .txt files with a text a line, .html
+files, folders of .txt, .md and .html, or - for stdin. A title comes before its text.
+A text that is too long for the model is cut, and counted; --window cuts it into
+passages instead, doc#0, doc#1 and so on.`
 
 // spoolHelp is what it says about where their vectors wait.
 const spoolHelp = `The vectors of texts wait in a spool beside the index. To resume an

@@ -24,7 +24,7 @@ const EnvToken = "PLAID_TOKEN"
 // agentSettings are those of plaid serve that a service without an address has.
 var agentSettings = []string{
 	"data", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
-	"document-length", "threads", "log-format", "log-level",
+	"document-length", "device", "threads", "log-format", "log-level",
 }
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -59,6 +59,14 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if files = args; len(args) > 0 == f.Changed("data") && url == "" {
 			return flags.Usagef("give INDEX, --data or --url, and one of them")
+		}
+		if len(args) > 0 && f.Changed("device") {
+			return flags.Usagef("--device goes with --data: the processor searches INDEX")
+		}
+		for _, path := range args {
+			if err := oneFile(path); err != nil {
+				return err
+			}
 		}
 		ctx, end := context.WithCancel(ctx)
 		defer end()

@@ -3,12 +3,15 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -34,8 +37,22 @@ func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error
 	return opened, err
 }
 
+// oneFile refuses a folder where a file is wanted, before what takes long.
+func oneFile(path string) error {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return nil // to open it says what is wrong
+	}
+	if paths, err := index.SetPaths(path); err == nil {
+		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])
+	}
+	return fmt.Errorf("%s: %w: an index is a file", path, files.ErrFolder)
+}
+
 // open opens an index and hands it to use.
 func (op *opener) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
+	if err := oneFile(path); err != nil {
+		return err
+	}
 	begin := op.now()
 	ix, err := whenFree(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
 	if err != nil {

@@ -192,7 +192,9 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	return nil
 }
 
-func noQueries(name string) error { return fmt.Errorf("%s: %w: there are none", name, search.ErrQuery) }
+var errNoQueries = errors.New("no queries")
+
+func noQueries(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
 func hasZeroVector(tokens []float32, dim int) bool {
 	for row := range slices.Chunk(tokens, dim) {

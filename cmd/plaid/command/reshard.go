@@ -34,7 +34,7 @@ new ones of a folder. --by range keeps their order, and gives each shard about a
 tokens; made one again, it is the same index, to the digest.
 
 A folder must not exist, and appears when it is complete. An index that is there is
-replaced only with --force; it is told to be unfinished until it is complete.`,
+replaced only with --force; until it is complete it counts as unfinished.`,
 		Example: `  plaid reshard all.plaid a.plaid b.plaid
   plaid reshard all.plaid shards/
   plaid reshard shards docs.plaid --shards 4`,

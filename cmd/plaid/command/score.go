@@ -43,7 +43,7 @@ func (s *scoreFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&s.candidates, "candidates", "", "TREC run `FILE` with the documents to score for each query (default: all)")
 	f.BoolVar(&s.normalize, "normalize", false, "divide every token vector by its length first")
 	flags.Threads(f, &s.threads, 0)
-	s.device.Register(f)
+	s.device.RegisterSearching(f)
 }
 
 func (a *app) scoreCommand() *cobra.Command {
@@ -155,7 +155,7 @@ func (x *scoring) readQueries(ctx context.Context, queries vectors.Source) error
 		offsets = append(offsets, len(values)/queries.Dim())
 	}
 	if len(offsets) == 1 {
-		return fmt.Errorf("%s: %w: there are none", x.flags.queries.Vectors, search.ErrQuery)
+		return noQueries(x.flags.queries.Vectors)
 	}
 	x.queries = maxsim.Packed(maxsim.Float32(values, queries.Dim()), offsets)
 	return nil

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -50,7 +52,7 @@ every document, --candidates those that a TREC run lists for the query.
 Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
 question's text or else an id; trec has the columns query, Q0, document, rank, score
-and tag, and questions by their numbers from 0; the scores of these two give back
+and tag, and questions that are arguments by their numbers from 0; the scores of these two give back
 the exact float32. grep has path:line: text, for an index that plaid watch keeps.
 
 INDEX may be the address of an index of a service that runs, such as
@@ -79,6 +81,9 @@ token in ` + EnvToken + `.`,
 		}
 		if modelof.IsServer(args[0]) {
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
+		}
+		if _, err := os.Stat(args[0]); len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
+			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
 		}
 		s.Queries.Beside = words.Hybrid
 		texts, err := s.Queries.AreTexts(args[1:])
@@ -142,7 +147,7 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		}
 		total := &answers.total
 		if n := total.FilterMissing; n > 0 {
-			a.warn("%s of --ids or --candidates not in the index, and passed over", out.Plural(n, "id is", "ids are"))
+			a.warn("%s not in the index, and passed over", out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
 		}
 		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, *total)

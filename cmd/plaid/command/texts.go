@@ -339,10 +339,14 @@ func (s *spooling) use(ctx context.Context, stream bool, use func(src vectors.So
 	return s.inTexts(use(c, c.Tag(), r))
 }
 
-// inTexts names the files of an error of a text.
+// inTexts names the file of an error of a text.
 func (s *spooling) inTexts(err error) error {
 	if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-		te.Path = strings.Join(s.texts.Paths, ", ")
+		if same := (*encode.SameIDError)(nil); errors.As(te.Err, &same) {
+			path, n := s.texts.Place(same.First)
+			te.Err = fmt.Errorf("text %d of %s has this id too", n+1, path)
+		}
+		te.Path, te.Row = s.texts.Place(te.Row)
 	}
 	return err
 }

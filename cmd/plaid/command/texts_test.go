@@ -202,7 +202,7 @@ func TestTextsThatChange(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, vectors.ErrChanged)
-		require.ErrorContains(t, err, path+`: text 1: id "b": `)
+		require.ErrorContains(t, err, path+`: text 2: id "b": `)
 		require.NoFileExists(t, spool)
 	}
 }

@@ -123,13 +123,13 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	var tuning *quality.Tuning
 	var state storage.State
 	var generation uint64
+	if err := oneFile(path); err != nil {
+		return err
+	}
 	rep := tuneReport{Index: path}
 	// The long part needs no lock that keeps others out.
 	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, x *searched, set *querySet) (err error) {
-		engine, one := e.(*search.Engine)
-		if !one {
-			return flags.Usagef("%s is a folder of several indexes: parameters are stored in one; plaid reshard copies them", path)
-		}
+		engine := e.(*search.Engine) // of one file
 		snap := x.snap
 		state, generation = snap.State(), snap.Generation()
 		rep.Queries = len(set.qs)

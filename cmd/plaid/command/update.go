@@ -35,7 +35,7 @@ The value of a field is JSON: 3, true, null, or text in double quotes. A field o
 any name can stand in double quotes, as in conditions: '"a=b"=3'.
 
 ` + severalHelp + ` A field of the
-condition has to be in one of them only.`,
+condition need only be in one of them.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
 		Args: takes("INDEX", "…"),
@@ -53,7 +53,7 @@ condition has to be in one of them only.`,
 		case c != nil && len(args) > 1:
 			return flags.Usagef("give ids or --where, not both")
 		case c == nil && len(args) == 1:
-			return flags.Usagef("--where is missing; --where 1=1 takes all documents")
+			return flags.Usagef("give ids or --where; --where 1=1 takes all documents")
 		case len(set) == 0:
 			return flags.Usagef("--set is missing")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -38,15 +39,21 @@ twenty faults are printed.
 			Faults []string `json:"faults"`
 		}
 		r := result{Path: args[0], Faults: []string{}}
-		err := a.openSearched(ctx, &names, args[0], func(x *searched) error {
-			var faults []error
-			for _, p := range x.parts {
-				r.Docs += p.Len()
-				r.Tokens += p.State().LiveTokens
-				faults = append(faults, p.Verify(ctx))
-			}
-			return errors.Join(faults...)
-		})
+		paths, err := names.paths(args[0])
+		if err != nil {
+			return err
+		}
+		var faults []error
+		for _, path := range paths { // each by itself: one that does not open hides no other
+			faults = append(faults, a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
+				r.Docs += snap.Len()
+				r.Tokens += snap.State().LiveTokens
+				return snap.Verify(ctx)
+			}))
+		}
+		if err = errors.Join(faults...); err == nil { // and that they fit each other
+			err = a.openSearched(ctx, &names, args[0], func(*searched) error { return nil })
+		}
 		r.OK = err == nil
 		if !r.OK && (!errors.Is(err, storage.ErrCorrupt) || !a.json) {
 			return err // the faults are the message

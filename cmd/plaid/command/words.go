@@ -79,7 +79,7 @@ func (m *mixer) readBeside(ctx context.Context, f *flags.Queries, questions []st
 	}
 	for i := range q.Len() {
 		if id := q.ID(i); m.texts[id] == "" {
-			return fmt.Errorf("query %q has no text in %s: %w", id, f.Questions, errNotFound)
+			return fmt.Errorf("query %q has no text in %s: %w; --query-ids names the queries", id, f.Questions, errNotFound)
 		}
 	}
 	return nil

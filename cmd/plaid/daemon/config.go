@@ -121,7 +121,7 @@ func NewConfig() *Config {
 	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
-	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where --device names one), onnxruntime, or the address of a server that encodes")
+	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
@@ -253,6 +253,12 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 // leastMemory is the least that max-memory may be: its shares are limits of single requests.
 const leastMemory = 16 << 20
 
+// noData is an [ErrConfig] that says no more than is needed.
+type noData struct{}
+
+func (noData) Error() string { return "--data is missing: the folder of the indexes" }
+func (noData) Unwrap() error { return ErrConfig }
+
 // check finds what does not go together.
 func (c *Config) check() error {
 	wrong := func(format string, args ...any) error {
@@ -265,7 +271,7 @@ func (c *Config) check() error {
 	case asked && (c.Data != "" || c.Device != ""):
 		return wrong("data and device are of indexes in a folder of this machine")
 	case !asked && c.Data == "":
-		return wrong("data is missing: the folder of the indexes")
+		return noData{}
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return wrong("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):

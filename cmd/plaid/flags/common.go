@@ -39,14 +39,21 @@ func Threads(f *pflag.FlagSet, p *int, def int) {
 // Device are the flags that choose the device that computes.
 type Device struct{ Name string }
 
-// Register adds the flag.
-func (d *Device) Register(f *pflag.FlagSet) {
-	f.StringVar(&d.Name, "device", "", "`NAME` of the device to compute on: cpu, cuda:0 and so on, or auto for a GPU if there is one; several with commas, or cuda:all, share the queries, or the files of a set (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+// RegisterSearching adds the flag for commands that search on the device.
+func (d *Device) RegisterSearching(f *pflag.FlagSet) {
+	d.register(f, "to compute on", "several with commas, or cuda:all, share the queries, or the files of a set")
 }
+
+// Register adds the flag for commands that compute something else on the device.
+func (d *Device) Register(f *pflag.FlagSet) { d.register(f, "to compute on", "several with commas") }
 
 // RegisterEncoding adds the flag for commands that only encode on the device.
 func (d *Device) RegisterEncoding(f *pflag.FlagSet) {
-	f.StringVar(&d.Name, "device", "", "`NAME` of the device that encodes texts: cpu, cuda:0 and so on, or auto for a GPU if there is one; several with commas (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
+	d.register(f, "that encodes texts", "several with commas")
+}
+
+func (d *Device) register(f *pflag.FlagSet, what, several string) {
+	f.StringVar(&d.Name, "device", "", "`NAME` of the device "+what+": cpu, cuda:0 and so on, or auto for a GPU if there is one; "+several+" (default: PLAID_DEVICE, or cpu; plaid info --devices lists them)")
 }
 
 // Format are the flags for the form of results: --format, and --json for the one

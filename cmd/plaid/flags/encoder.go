@@ -67,7 +67,7 @@ func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
-	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where --device names one), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where one is named), "+encode.ONNXRuntime+", or the address of a server that encodes")
 }
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
@@ -94,14 +94,19 @@ func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
-// Given says whether a flag of the group was given.
-func (e *Encoder) Given() bool {
-	for _, name := range []string{"model", "precision", "model-settings", "document-length", "encoder", "encoder-option"} {
-		if e.changed(name) {
-			return true
+// Given is the name of a flag of the group that was given; "" if none was.
+func (e *Encoder) Given() string {
+	return firstChanged(e.set, "model", "precision", "model-settings", "document-length", "encoder", "encoder-option")
+}
+
+// firstChanged is the first of some flags that was given; "" if none was.
+func firstChanged(f *pflag.FlagSet, names ...string) string {
+	for _, name := range names {
+		if f != nil && f.Changed(name) {
+			return name
 		}
 	}
-	return false
+	return ""
 }
 
 // Named says whether the flags name a folder or a server.

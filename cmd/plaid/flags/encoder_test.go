@@ -22,14 +22,14 @@ func TestEncoderOptions(t *testing.T) {
 	of := &storage.Model{Name: "folder", Precision: "int8", Settings: `{"query_length":48,"document_length":200}`}
 	var e Encoder
 	parse(t, e.RegisterDocuments)
-	require.False(t, e.Given())
+	require.Empty(t, e.Given())
 	dir, o, err := e.Options(of, 3, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"folder", encode.Int8, 3, 48, 200}, []any{dir, o.Precision, o.Threads, *o.Override.QueryLength, *o.Override.DocumentLength})
 
 	e = Encoder{}
 	parse(t, e.RegisterDocuments, "--model", "other", "--precision", "f32", "--document-length", "77", "--model-settings", file(t, "s.json", `{"expand": false}`))
-	require.True(t, e.Given())
+	require.Equal(t, "model", e.Given())
 	dir, o, err = e.Options(of, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"other", encode.F32, 77, false}, []any{dir, o.Precision, *o.Override.DocumentLength, *o.Override.Expand})

@@ -2,6 +2,7 @@ package flags
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -72,8 +73,8 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of each row, are its metadata")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
-	case !t.Given() && (e.Given() || t.other()):
-		return Usagef("flags of a model and of texts go with --text")
+	case !t.Given() && cmp.Or(e.Given(), t.other()) != "":
+		return Usagef("--%s goes with --text", cmp.Or(e.Given(), t.other()))
 	case !t.Given() && len(d.Vectors) == 0:
 		return Usagef("--text or --vectors is missing")
 	}
@@ -136,7 +137,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 	for i := range n {
 		s, err := openVectors(ctx, stdin, vectors.Files{Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i]})
 		if errors.Is(err, vectors.ErrNoLengths) {
-			return nil, Usagef("%w; --lengths names the file that says how many tokens each document has", err)
+			return nil, Usagef("%w; --lengths FILE says it", err)
 		}
 		if err != nil {
 			return nil, withTextHint(d.Vectors[i], err)
@@ -210,8 +211,8 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 		return false, Usagef("stdin (-) can be read once")
 	case texts && (q.lengths != "" || q.ids != ""):
 		return false, Usagef("--query-lengths and --query-ids go with --queries")
-	case !texts && q.Encoder.Given():
-		return false, Usagef("flags of a model go with questions as texts")
+	case !texts && q.Encoder.Given() != "":
+		return false, Usagef("--%s goes with questions as texts", q.Encoder.Given())
 	case !texts && q.Vectors == "":
 		return false, Usagef("%s", q.missing(questions))
 	}

@@ -58,7 +58,7 @@ func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, o
 // openHere opens what needs no device.
 func (e *Encoder) openHere(ctx context.Context, dir string, o *encode.Options) (*encode.Encoder, error) {
 	if o.Backend == encode.Device {
-		return nil, Usagef("--encoder %s needs --device, with the name of one (plaid info --devices lists them)", encode.Device)
+		return nil, Usagef("--encoder %s needs a device: --device or PLAID_DEVICE names one (plaid info --devices lists them)", encode.Device)
 	}
 	if o.Precision == encode.F16 {
 		if e.changed("precision") {

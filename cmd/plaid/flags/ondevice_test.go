@@ -76,7 +76,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	_, _, err = open(nil, nil, false, "--precision", "f16")
 	usage(t, err, "precision f16 is that of devices")
 	_, _, err = open(nil, nil, false, "--encoder", "device")
-	usage(t, err, "--encoder device needs --device")
+	usage(t, err, "--encoder device needs a device")
 	_, _, err = open(nil, func(context.Context) (OpenedDevice, error) { return OpenedDevice{}, kernels.ErrUnavailable }, false)
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
 

@@ -41,12 +41,11 @@ func (s *Search) Register(f *pflag.FlagSet) {
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
 	}
-	f.Var(Choice(&s.group, "", groups...), "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens")
-	f.Lookup("group").NoOptDefVal = groups[0]
+	Bare(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens", groups...)
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
 	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be repeated")
 	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be repeated")
-	s.Device.Register(f)
+	s.Device.RegisterSearching(f)
 }
 
 // RegisterExplained adds those that an explanation of a search takes too.
@@ -74,6 +73,8 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 		o.Passages = search.DefaultPassages
 	case s.exhaustive && s.Candidates != "":
 		return o, Usagef("--candidates scores the documents of a run, --exhaustive all: give one of them")
+	case s.exhaustive && s.Effort != (Effort{}):
+		return o, Usagef("--exhaustive scores all documents: --probes, --approx and --exact do not go with it")
 	}
 	s.Apply(&o)
 	var err error

@@ -36,6 +36,8 @@ type Texts struct {
 	fields encode.Fields
 	format string
 	window Window
+	set    *pflag.FlagSet
+	firsts []int // the number of the first text of each path
 }
 
 // Window are the flags that say how texts are cut into passages.
@@ -71,6 +73,7 @@ func (w *Window) Check() error {
 // Register adds the flags; those of a command that takes the paths as arguments
 // have no --text.
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
+	t.set = f
 	if !arguments {
 		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
 	}
@@ -98,9 +101,9 @@ func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
 // Given says whether texts were given.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
-// other says whether one of the flags beside --text was given.
-func (t *Texts) other() bool {
-	return t.Spool != "" || t.format != "" || t.fields != (encode.Fields{}) || t.window.Size > 0 || t.window.Overlap > 0 || t.Drop
+// other is the name of a flag beside --text that was given; "" if none was.
+func (t *Texts) other() string {
+	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field", "title-field", "drop-text", "spool")
 }
 
 // Check finds flags that do not go together.
@@ -151,12 +154,16 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
+		n, firsts := 0, []int{}
 		for _, path := range t.Paths {
+			firsts = append(firsts, n)
+			t.firsts = firsts
 			texts := r.Texts(ctx, path)
 			if path == "-" {
 				texts = r.Read(ctx, files.ContextReader(ctx, stdin), "stdin")
 			}
 			for text, err := range texts {
+				n++
 				if !yield(text, err) || err != nil {
 					return
 				}
@@ -196,6 +203,18 @@ func withPayload(t encode.Text) (encode.Text, error) {
 	}
 	t.Payload = p
 	return t, err
+}
+
+// Place is the file of a text by its number among all, from 0, and the number in that. Passages are
+// not the texts of a file: they are of all files.
+func (t *Texts) Place(n int) (path string, in int) {
+	if t.window.Size > 0 || n < 0 || len(t.firsts) == 0 {
+		return t.Name(), n
+	}
+	i := len(t.firsts) - 1
+	for ; t.firsts[i] > n; i-- {
+	}
+	return t.Paths[i], n - t.firsts[i]
 }
 
 // Name is the files, for messages.

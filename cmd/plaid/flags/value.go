@@ -78,13 +78,49 @@ func parseInt(s string, min int) (int, error) {
 
 // Choice is one of some words.
 func Choice(p *string, def string, words ...string) pflag.Value {
-	parse := func(s string) (string, error) {
-		if !slices.Contains(words, s) {
-			return "", fmt.Errorf("there is %s", strings.Join(words, ", "))
-		}
-		return s, nil
-	}
+	parse := func(s string) (string, error) { return s, oneOf(s, words) }
 	return Value(p, def, strings.Join(words, "|"), parse, func(s string) string { return s })
+}
+
+// oneOf refuses a text that is none of some words.
+func oneOf(s string, words []string) error {
+	if slices.Contains(words, s) {
+		return nil
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return fmt.Errorf("must be %s", words[0])
+	}
+	return fmt.Errorf("must be %s or %s", strings.Join(words[:last], ", "), words[last])
+}
+
+// Bare adds a flag that is one of some words, or has no value and stands for the first of them. Its
+// value needs an equals sign, and the help shows it so: --NAME[=a|b].
+func Bare(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
+	all := strings.Join(words, "|")
+	f.Var(Value(p, "", all, func(s string) (string, error) {
+		if s == all {
+			s = words[0]
+		}
+		return s, oneOf(s, words)
+	}, func(s string) string { return s }), name, "``"+usage)
+	f.Lookup(name).NoOptDefVal = all
+}
+
+// CheckBare finds a value behind a flag that takes one only with an equals sign, as in --group sum:
+// sum would be an argument.
+func CheckBare(f *pflag.FlagSet, args []string) error {
+	for i := range len(args) - 1 {
+		name, long := strings.CutPrefix(args[i], "--")
+		if name == "" {
+			return nil
+		}
+		flag := f.Lookup(name)
+		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") && slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
+			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before --%[1]s", name, args[i+1])
+		}
+	}
+	return nil
 }
 
 // Duration is a time that is not negative.
@@ -118,8 +154,8 @@ func Ints(p *[]int, min int, def ...int) pflag.Value {
 // Nbits is a number of bits that a component may have.
 func Nbits(p *int) pflag.Value {
 	return Value(p, 2, "1|2|4|8", func(s string) (int, error) {
-		if !slices.Contains([]string{"1", "2", "4", "8"}, s) {
-			return 0, errors.New("there is 1, 2, 4, 8")
+		if err := oneOf(s, []string{"1", "2", "4", "8"}); err != nil {
+			return 0, err
 		}
 		return strconv.Atoi(s)
 	}, strconv.Itoa)
@@ -163,10 +199,7 @@ func Measures(p *[]eval.Measure) pflag.Value {
 func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
 	words := names(values)
 	return Value(p, values[0], strings.Join(words, "|"), func(s string) (T, error) {
-		if i := slices.Index(words, s); i >= 0 {
-			return values[i], nil
-		}
-		return values[0], fmt.Errorf("there is %s", strings.Join(words, ", "))
+		return values[max(slices.Index(words, s), 0)], oneOf(s, words)
 	}, T.String)
 }
 

@@ -27,8 +27,7 @@ func (w *Words) Register(cmd *cobra.Command) {
 	w.set = cmd.Flags()
 	f := w.set
 	f.BoolVar(&w.Hybrid, "hybrid", false, "search by vectors and by the words of the questions, and fuse what is found; the vectors may come from --queries")
-	f.Var(Choice(&w.alone, "", "words", "expression"), "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`)
-	f.Lookup("keywords").NoOptDefVal = "words"
+	Bare(f, &w.alone, "keywords", `search by the words of the questions alone; expression: each is one, "a phrase", begin*, +must, -not`, "words", "expression")
 	f.Var(Weight(&w.alpha, fuse.DefaultAlpha), "alpha", "what vectors count in --hybrid, 0 to 1; words count the rest")
 	cmd.MarkFlagsMutuallyExclusive("hybrid", "keywords")
 }
