@@ -187,7 +187,7 @@ func TestReportsAsText(t *testing.T) {
 		"46 documents, 10 bytes written, incremental":           &BackupReport{Docs: 46, Written: 10, Incremental: true},
 		"2 documents, 9 tokens, 1 → 4 centroids, 8 → 2 bits":    retrain,
 		"2 documents of colbert, 9 tokens, 4 centroids, 2 bits": &ImportReport{Engine: "colbert", Docs: 2, Tokens: 9, K: 4, Nbits: 2},
-		"45 documents, 1 lost, 2 without their metadata":         &SalvageReport{Docs: 45, LostDocs: 1, LostPayloads: []string{"a", "b"}},
+		"45 documents, 1 lost, 2 without their metadata":        &SalvageReport{Docs: 45, LostDocs: 1, LostPayloads: []string{"a", "b"}},
 	} {
 		require.Equal(t, want, fmt.Sprintf("%v", report))
 	}
