@@ -225,6 +225,9 @@ func (r *Run) handle(n notification) error {
 	}
 	c, err := r.understand(n)
 	if err != nil {
+		if errors.Is(answer(r.listener, again), unix.ENOENT) { // the thread ended meanwhile, as where another one exits
+			return nil
+		}
 		return err
 	}
 	if c == nil {
