@@ -120,7 +120,8 @@ func runPage(t *testing.T, page, root, bin string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+tools+":"+bin+":"+os.Getenv("PATH"), "PLAID_SERVE_LISTEN=unix:"+socket, "PLAID_DEVICE=")
+	cmd.Env = append(os.Environ(), "PATH="+tools+":"+bin+":"+os.Getenv("PATH"), "PLAID_SERVE_LISTEN=unix:"+socket, "PLAID_DEVICE=",
+		"PYTHONPATH="+filepath.Join(root, "python", "src"), "PLAID_BINARY="+filepath.Join(bin, "plaid"), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var stderr bytes.Buffer
