@@ -85,6 +85,7 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 func usageTemplate(root *cobra.Command, width int) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
+		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", // the use of a root says it
 		"Additional help topics:", "Help topics:",
 		"{{rpad .CommandPath .CommandPathPadding}}", root.Name()+" help {{rpad .Name .NamePadding}}",
 	).Replace(root.UsageTemplate())
