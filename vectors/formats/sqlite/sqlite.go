@@ -298,7 +298,10 @@ func (d *database) object(ctx context.Context, rowid int64) ([]byte, error) {
 	for i := range values {
 		into[i] = &values[i]
 	}
-	if err := d.get.QueryRowContext(ctx, rowid).Scan(into...); err != nil {
+	err := d.get.QueryRowContext(ctx, rowid).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) { // which a damaged table says of a row that it listed
+		return nil, d.broken("%s has no row %d", contentTable, rowid)
+	} else if err != nil {
 		return nil, err
 	}
 	if want, has := values[0], values[1]; want == nil || has == nil {
@@ -401,6 +404,7 @@ func (d *database) fault(ctx context.Context, err error) error {
 		return ctx.Err()
 	case !errors.As(err, &of):
 		return err
+	case of.Code() == sqlite3.SQLITE_IOERR_SHORT_READ: // the file ends before a page that it names
 	case slices.Contains([]int{sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM}, of.Code()&0xff):
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
