@@ -215,7 +215,7 @@ func replaceable(ctx context.Context, s *Snapshot, path string, o BackupOptions)
 	return false, fmt.Errorf("what is to be replaced: %w", err)
 }
 
-// errNotRegular says what is no place for a file.
+// errNotRegular is the error for a name that is not of a regular file.
 func errNotRegular(info fs.FileInfo) error {
 	if info.IsDir() {
 		return fmt.Errorf("%w: a copy is a file", files.ErrFolder)

@@ -33,7 +33,7 @@ type Explanation struct {
 	ID      string `json:"id"`              // of the document
 	Part    int    `json:"shard,omitempty"` // as in [Hit]
 	Ordinal uint32 `json:"ordinal"`         // of the document
-	Tokens  int    `json:"tokens"`          // it has so many
+	Tokens  int    `json:"tokens"`          // the number of its tokens
 	// Score is MaxSim over the decoded vectors, in float64.
 	Score float64 `json:"score"`
 	// Stage is where the document left the search, Rank its place from 1 if it

@@ -309,9 +309,9 @@ func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, erro
 	return hits, nil
 }
 
-// groupRanked makes documents of a ranking of passages, best first. A document has the score
-// of its best passage, and up to so many of the passages that are in the ranking. Payloads say
-// whose passage a hit is; a hit without one is a document.
+// groupRanked returns the documents of a ranking of passages, best first. A document has the
+// score of its best passage, and its best ranked passages, at most the number given. The payload
+// of a hit names the document of a passage; a hit without one is a document.
 func groupRanked(ranked []Hit, passages int) []Hit {
 	type key struct {
 		part int
@@ -346,15 +346,14 @@ func groupRanked(ranked []Hit, passages int) []Hit {
 	return docs
 }
 
-// DefaultPassages is how many passages of a document users get who ask for documents and say
-// no number.
+// DefaultPassages is the number of passages of a document where a user gives none.
 const DefaultPassages = 3
 
-// RankGroups makes documents of a ranking of passages that no [Engine] has made, such as one by
-// words: the k best, each with the score of its best passage and up to so many of the passages
-// ranked. It asks rank for the best, twice as many each time, until they are of k documents or
-// there are no more; most is the number of passages. payload returns what is stored of a hit,
-// which says whose passage it is.
+// RankGroups returns the k best documents of a ranking of passages that did not come from an
+// [Engine], such as one by words. A document has the score of its best passage, and its best
+// ranked passages, at most the number given. RankGroups asks rank for the best passages, twice
+// as many each time, until they belong to k documents or there are no more; most is the number
+// of all passages. payload returns the stored payload of a hit, which names its document.
 func RankGroups(ctx context.Context, k, passages, most int, payload func(*Hit) ([]byte, error),
 	rank func(k int) ([]Hit, error)) ([]Hit, error) {
 	most = max(most, 1)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	effort.Rapid(20, 100)
-	testenv.FilesAsAsked()
+	testenv.SetFilesAsOnWindows()
 	os.Exit(m.Run())
 }
 

@@ -41,7 +41,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	testenv.FilesAsAsked()
+	testenv.SetFilesAsOnWindows()
 	if dir := os.Getenv(childVariable); dir != "" {
 		if err := crashChild(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

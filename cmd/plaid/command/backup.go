@@ -23,9 +23,9 @@ func (a *app) backupCommand() *cobra.Command {
 		Short: "Copy an index to where it is safe, or where readers follow it",
 		Long: `
 Copy an index as it is at this moment. The copy is an index file like any other.
-It is written beside COPY as COPY.plaid-partial- and a number, checked as plaid verify
-checks, flushed to disk, and then renamed to COPY: whatever happens, COPY is
-what it was before or the new copy. An index that is there is replaced, another
+It is written next to COPY as COPY.plaid-partial- and a number, checked as plaid
+verify checks, flushed to disk, and then renamed to COPY: whatever happens, COPY is
+the one before or the new copy. An index that is there is replaced, another
 file only with --force. COPY - is stdout; there the index is checked before it is
 written.
 

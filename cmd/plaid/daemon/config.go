@@ -125,7 +125,7 @@ func NewConfig() *Config {
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
-	count("query-length", &c.QueryLength, "the longest query in tokens of the model; what is longer is cut (0: as its folder says)")
+	count("query-length", &c.QueryLength, "the longest query in tokens of the model; longer ones are cut (0: as its folder says)")
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
 
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
@@ -253,12 +253,6 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 // leastMemory is the least that max-memory may be: its shares are limits of single requests.
 const leastMemory = 16 << 20
 
-// noData is an [ErrConfig] that says no more than is needed.
-type noData struct{}
-
-func (noData) Error() string { return "--data is missing: the folder of the indexes" }
-func (noData) Unwrap() error { return ErrConfig }
-
 // check finds what does not go together.
 func (c *Config) check() error {
 	wrong := func(format string, args ...any) error {
@@ -271,7 +265,7 @@ func (c *Config) check() error {
 	case asked && (c.Data != "" || c.Device != ""):
 		return wrong("data and device are of indexes in a folder of this machine")
 	case !asked && c.Data == "":
-		return noData{}
+		return wrong("--data is missing: the folder of the indexes")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return wrong("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):

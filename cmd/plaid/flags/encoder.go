@@ -48,7 +48,7 @@ func NoModel() error {
 
 // What flags say of themselves that plaid serve has too.
 const (
-	DocumentLengthUsage = "the longest document in tokens of the model; what is longer is cut (0: as its folder says)"
+	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
 	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
 

@@ -111,10 +111,10 @@ func Bare(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
 // sum would be an argument.
 func CheckBare(f *pflag.FlagSet, args []string) error {
 	for i := range len(args) - 1 {
-		name, long := strings.CutPrefix(args[i], "--")
-		if name == "" {
+		if args[i] == "--" { // only arguments follow
 			return nil
 		}
+		name, long := strings.CutPrefix(args[i], "--")
 		flag := f.Lookup(name)
 		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") && slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
 			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before --%[1]s", name, args[i+1])

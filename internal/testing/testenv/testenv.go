@@ -27,7 +27,7 @@ const ChildVariable = "PLAID_TEST_CHILD"
 
 // Main is TestMain of a package that has children, or changes index files.
 func Main(m *testing.M) {
-	FilesAsAsked()
+	SetFilesAsOnWindows()
 	if name := os.Getenv(ChildVariable); name != "" {
 		if err := Children[name](); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -38,9 +38,9 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// FilesAsAsked sets [files.AsOnWindows] if the variable PLAID_AS_ON_WINDOWS is set. It is for a TestMain
-// of its own, before anything is open; Main calls it.
-func FilesAsAsked() {
+// SetFilesAsOnWindows sets [files.AsOnWindows] if the variable PLAID_AS_ON_WINDOWS is set. Main
+// calls it; another TestMain has to, before anything is open.
+func SetFilesAsOnWindows() {
 	files.AsOnWindows = files.AsOnWindows || os.Getenv("PLAID_AS_ON_WINDOWS") != ""
 }
 
