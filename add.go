@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -47,15 +48,12 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	if err != nil {
 		return nil, err
 	}
-	dim, err := c.admit(ctx, docs, replace)
+	dim, err := c.checkIndex(ctx, docs, replace)
 	if err != nil {
 		return nil, err
 	}
 	all, of, err := c.encode(ctx, docs, texts, dim)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.named(ctx, docs, all, of); err != nil {
 		return nil, err
 	}
 	u := collection.UpdateOptions{Replace: replace}
@@ -120,8 +118,9 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 	return texts, nil
 }
 
-// admit refuses documents that the index cannot take, and returns its dimension.
-func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
+// checkIndex refuses texts that the index cannot take, and ids that are there, before any text is
+// encoded. It returns the dimension of the index.
+func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
 	v, err := c.docs.View(ctx)
 	if err != nil {
 		return 0, err
@@ -129,40 +128,22 @@ func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
 	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
-		return 0, fmt.Errorf("%w: the index names no model, so nobody knows; Options.AnyModel adds texts nevertheless", ErrModel)
+		return 0, fmt.Errorf("%w: the index names no model; Options.AnyModel adds texts nevertheless", ErrModel)
 	}
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var ids []string
-	for i, d := range docs {
-		if d.ID == "" {
-			continue
-		}
-		ids = append(ids, d.ID)
-		at, there, err := snap.Ordinal(d.ID)
-		if err != nil {
-			return 0, err
-		}
-		if there && passages.Contains(at) { // whose place it would take
-			of, _ := snap.PassageOf(at)
-			return 0, documentError(i, &d, fmt.Errorf("%w: it is a passage of %.100q", ErrDuplicateID, of))
+	rows := make([]index.Arrival, 0, len(docs))
+	places := make([]int, 0, len(docs))
+	for i := range docs {
+		if docs[i].ID != "" {
+			rows, places = append(rows, index.Arrival{ID: docs[i].ID}), append(places, i)
 		}
 	}
-	if replace {
-		return v.Dim(), nil
+	_, err = index.NewAdmission(snap).Admit(ctx, rows, replace)
+	var refused *index.ArrivalError
+	if errors.As(err, &refused) {
+		i := places[refused.Row]
+		err = documentError(i, &docs[i], refused.Err)
 	}
-	_, missing, err := snap.Named(ctx, ids)
-	if err != nil || len(missing) == len(ids) {
-		return v.Dim(), err
-	}
-	for i, d := range docs {
-		if d.ID != "" && !slices.Contains(missing, d.ID) {
-			return 0, documentError(i, &d, fmt.Errorf("%w: %.100q", ErrDuplicateID, d.ID))
-		}
-	}
-	return v.Dim(), nil
+	return v.Dim(), err
 }
 
 // encode makes what is stored of documents, and says of which each is.
@@ -221,58 +202,6 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	}
 	vectorsOnly(len(docs))
 	return out, of, nil
-}
-
-// named refuses documents of which a passage has the name of another document: what would be
-// done to the one would be done to the other.
-func (c *Collection) named(ctx context.Context, docs []Document, stored []collection.Document, of []int) (err error) {
-	var names []string
-	parts := map[string]int{} // passages, and the documents that they are of
-	for i, d := range stored {
-		if d.ID != docs[of[i]].ID {
-			names = append(names, d.ID)
-			parts[d.ID] = of[i]
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	taken := func(i int, name string) error {
-		return documentError(i, &docs[i], fmt.Errorf("%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, name))
-	}
-	for _, d := range docs {
-		if i, is := parts[d.ID]; is {
-			return taken(i, d.ID)
-		}
-	}
-	v, err := c.docs.View(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	snap := v.Snapshot()
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return err
-	}
-	others, err := snap.PassagesOf(ctx, names)
-	if err != nil {
-		return err
-	}
-	if !others.IsEmpty() {
-		name, _ := snap.PassageOf(others.Minimum())
-		return taken(parts[name], name)
-	}
-	for _, name := range names {
-		at, there, err := snap.Ordinal(name)
-		if err != nil {
-			return err
-		}
-		if there && !passages.Contains(at) {
-			return taken(parts[name], name)
-		}
-	}
-	return nil
 }
 
 // passages are the texts that are encoded of one; each has what is stored as its payload.

@@ -387,13 +387,13 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 	return ix.BackupTo(ctx, path, nil)
 }
 
-// Len is how many documents there are; a passage of a longer one counts as one.
+// Len is the number of documents; one that is stored as passages counts as one.
 func (c *Collection) Len(ctx context.Context) (int, error) {
 	v, err := c.docs.View(ctx)
 	if err != nil {
 		return 0, c.fault(err)
 	}
-	return v.Snapshot().Len(), v.Close()
+	return v.Snapshot().Documents(), v.Close()
 }
 
 // fault is an error in the words of this package: it names the file.

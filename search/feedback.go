@@ -366,10 +366,7 @@ func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, mos
 // Counts adds to docs, for each centroid, how many of some documents have a token with it among
 // their first ones, and tells how many documents they are: passages of one are one.
 func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return 0, err
-	}
+	passages := snap.Passages()
 	var whole []wholeKey
 	parts := map[wholeKey][]uint32{}
 	for _, ordinal := range ordinals {

@@ -48,8 +48,9 @@ type deleteIn struct {
 }
 
 type removedOut struct {
-	Deleted int    `json:"deleted"`
-	Message string `json:"message"`
+	Deleted  int    `json:"deleted" doc:"documents of which nothing is left"`
+	Passages int    `json:"passages" doc:"passages of these documents and of others"`
+	Message  string `json:"message"`
 }
 
 var (
@@ -318,9 +319,9 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	text := fmt.Sprintf("%s deleted from index %s", plural(n, "document"), c.Name())
-	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n))
-	return change{text, removedOut{n, text}}, nil
+	text := fmt.Sprintf("%s deleted from index %s", n, c.Name())
+	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
+	return change{text, removedOut{n.Documents, n.Passages, text}}, nil
 }
 
 // plural is a number and what there is of it.

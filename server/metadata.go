@@ -117,7 +117,8 @@ type updateMetadataIn struct {
 }
 
 type updatedMetadataOut struct {
-	Updated int `json:"updated"`
+	Updated  int `json:"updated" doc:"documents that were changed, wholly or in part"`
+	Passages int `json:"passages" doc:"passages among what was changed"`
 }
 
 func metadataRoutes() []route {
@@ -287,8 +288,8 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n))
-	return updatedMetadataOut{n}, nil
+	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
+	return updatedMetadataOut{n.Documents, n.Passages}, nil
 }
 
 // facetsIn asks how many documents have each value of some fields.

@@ -306,9 +306,11 @@ func (c *shared) Update(context.Context, []collection.Document, collection.Updat
 }
 
 // Delete implements [collection.Collection].
-func (c *shared) Delete(context.Context, collection.Selection) (int, error) { return 0, c.readOnly() }
+func (c *shared) Delete(context.Context, collection.Selection) (index.Affected, error) {
+	return index.Affected{}, c.readOnly()
+}
 
 // UpdateMetadata implements [collection.Collection].
-func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (int, error) {
-	return 0, c.readOnly()
+func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (index.Affected, error) {
+	return index.Affected{}, c.readOnly()
 }
