@@ -298,9 +298,9 @@ func TestPassages(t *testing.T) {
 	got, err = c.Get(ctx, "a#1")
 	require.NoError(t, err)
 	require.Equal(t, "again", got.Text)
-	n, err = c.Delete(ctx, plaid.Selection{IDs: []string{"a#1"}})
+	deleted, err := c.Delete(ctx, plaid.Selection{IDs: []string{"a#1"}})
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, deleted.Documents)
 }
 
 // An index that another way has made is opened with the model that it names, and one that

@@ -102,7 +102,7 @@ func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 
 // encoded is a document or passage on its way into the file.
 type encoded struct {
-	id      string // "": none, as of a hole
+	id      string // "": none, of a hole
 	parent  string // id of the document that it is a passage of; "": none
 	payload []byte // to be stored; nil: none, or it is in the file already
 	// again: it is in the file already, with its id and payload, and its fields are derived.
@@ -150,7 +150,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		return fmt.Errorf("document %q: %w: %d tokens", d.id, ErrTooMany, tokens)
 	}
 	ordinal := s.state.Docs
-	enter := !d.again && d.id != ""
+	enter := !d.again
 	if enter {
 		if err := checkID(d.id); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)

@@ -263,9 +263,9 @@ func TestConditionsOfLeavers(t *testing.T) {
 	where, err := expr.Bind()
 	require.NoError(t, err)
 	long := collection.Selection{Where: where}
-	for name, change := range map[string]func(ctx context.Context) (int, error){
-		"delete": func(ctx context.Context) (int, error) { return c.Delete(ctx, long) },
-		"metadata update": func(ctx context.Context) (int, error) {
+	for name, change := range map[string]func(ctx context.Context) (index.Affected, error){
+		"delete": func(ctx context.Context) (index.Affected, error) { return c.Delete(ctx, long) },
+		"metadata update": func(ctx context.Context) (index.Affected, error) {
 			return c.UpdateMetadata(ctx, long, map[string]json.RawMessage{"n": json.RawMessage("2")})
 		},
 	} {
