@@ -374,7 +374,7 @@ type sequence struct {
 	pieces    int // how many there are
 	real      int // ids that are no filling
 	attended  int // ids that are attended to
-	truncated bool
+	dropped   int // pieces that were cut off
 	places    []tokenizer.Token // of the prompt and the text; nil: not asked for
 }
 
