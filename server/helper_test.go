@@ -227,19 +227,13 @@ func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, e
 	return out, ctx.Err()
 }
 
-func (w words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error] {
+func (words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], _ *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for text, err := range texts {
 			if err == nil {
 				err = ctx.Err()
 			}
-			tokens := flat(text.Full())
-			if most := w.Config().Document.Length * wordDim; len(tokens) > most {
-				r.Truncated++
-				r.Dropped += int64(len(tokens)-most) / wordDim
-				tokens = tokens[:most]
-			}
-			if !yield(vectors.Document{ID: text.ID, Tokens: tokens, Payload: text.Payload}, err) || err != nil {
+			if !yield(vectors.Document{ID: text.ID, Tokens: flat(text.Full()), Payload: text.Payload}, err) || err != nil {
 				return
 			}
 		}

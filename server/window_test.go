@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"bytes"
+	"context"
+	"iter"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // A service parts texts itself: what it stores is what a client that parts them sends, and it is
@@ -102,11 +105,30 @@ func TestWindowIsCounted(t *testing.T) {
 	require.Equal(t, 202, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
 }
 
+// cutting reads 300 words of a text, as its Config says.
+type cutting struct{ words }
+
+func (c cutting) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		for d, err := range c.words.DocumentsReport(ctx, texts, r) {
+			if most := c.Config().Document.Length * wordDim; len(d.Tokens) > most {
+				r.Truncated++
+				r.Dropped += int64(len(d.Tokens)-most) / wordDim
+				d.Tokens = d.Tokens[:most]
+			}
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // A text that the model does not read to its end is cut, and everybody hears of it: who sent it,
 // who reads the log, and who watches the figures. With a window nothing is cut.
 func TestCutIsReported(t *testing.T) {
 	var log bytes.Buffer
-	s := startParts(t, &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := start(t, cutting{}, &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
 	body := object{"documents": list{strings.Repeat("owl ", 307), "short"}, "metadata": list{object{"_id": "a"}, object{"_id": "b"}}}
 	r := s.send(t, "POST", "/indices/parts/update_with_encoding", body)
 	require.Equal(t, 202, r.status)
