@@ -24,6 +24,18 @@ import (
 
 // Options of Create and Open. The zero value, or nil, opens an index as it was made.
 type Options struct {
+	// Passages says how texts are parted that are longer than a passage; those that fit stay
+	// whole. nil parts a text where it is longer than the model reads; so does a Window of 0.
+	// Tokens are counted by the model, unless Passages names another one. A model behind an
+	// address tells no tokens: words are counted then, and nil means 120 to a passage.
+	//
+	// A passage is stored as a document of its own that names the text it is of:
+	// [Query.Group] finds documents, and Get, Update and Delete take their ids. A document
+	// without an id gets one of 26 random letters and digits if its text is parted.
+	Passages *encode.Parting
+	// Whole stores each text as one document. One that is longer than the model reads is
+	// [ErrTooLong] then, and not cut: what the vectors lack no search can find.
+	Whole bool
 	// Model is the folder of the model that encodes texts; "": the one that the index
 	// names. It is opened when a text is first to be encoded, and by Create at once.
 	Model string
@@ -36,9 +48,6 @@ type Options struct {
 	// ReadOnly opens an index that others may read too, and that the program does not
 	// change. Changes that another program makes later are not seen.
 	ReadOnly bool
-	// Passages, where set, parts long texts into passages when they are added. Tokens
-	// are counted with the tokenizer of the model, if it names none.
-	Passages *encode.Parting
 	// Bits is how many a component of a vector takes once the collection is large: 1, 2,
 	// 4 or 8; 0: 4. See [collection.Growth].
 	Bits int
@@ -172,6 +181,8 @@ func (c *Collection) check() error {
 		return fmt.Errorf("%w: an encoder and the folder of a model: one of them is possible", ErrOption)
 	case o.Dim < 0:
 		return fmt.Errorf("%w: dimension %d", ErrOption, o.Dim)
+	case o.Whole && o.Passages != nil:
+		return fmt.Errorf("%w: Passages and Whole: one of them is possible", ErrOption)
 	}
 	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
 	if err == nil {
@@ -288,6 +299,12 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 		return nil, err
 	}
 	own := c.o.Encoder == nil
+	if _, err := c.parting(e); err != nil {
+		if own {
+			err = errors.Join(err, e.Close())
+		}
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed { // meanwhile

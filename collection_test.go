@@ -269,7 +269,7 @@ func TestConcurrentUse(t *testing.T) {
 // What was parted is found, read, replaced and deleted as one document.
 func TestPassages(t *testing.T) {
 	ctx := t.Context()
-	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Window: 6}})
+	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{Window: 6}})
 	text := "Owls hunt at night and sleep by day, and <bees> & wasps make nests of wax and wood."
 	doc := plaid.Document{ID: "a#1", Title: "Nature", Text: text, Payload: []byte(`{"year":2024}`)}
 	ids, err := c.Add(ctx, doc, plaid.Document{ID: "short", Text: "Owls"})
@@ -301,6 +301,33 @@ func TestPassages(t *testing.T) {
 	deleted, err := c.Delete(ctx, plaid.Selection{IDs: []string{"a#1"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted.Documents)
+}
+
+// A text that is longer than the model reads just works: all of it is stored and found, as one
+// document, with a name of its own where it has none. Texts that fit stay as they are.
+func TestLongTexts(t *testing.T) {
+	ctx := t.Context()
+	c := create(t, &plaid.Options{Model: model})
+	long := strings.Repeat("Owls hunt at night. ", 500) + "The cathedral has a spire."
+	chinese := strings.Repeat("我们在这里看到了许多不同的东西，", 200) + "end"
+	ids, err := c.Add(ctx, plaid.Document{Text: "short"}, plaid.Document{Text: long}, plaid.Document{Vectors: make([]float32, 128)},
+		plaid.Document{ID: "chinese", Title: "T", Text: chinese}, plaid.Document{ID: "short#1", Text: "short"})
+	require.NoError(t, err)
+	require.Len(t, ids, 5)
+	require.Regexp(t, `^[A-Z2-7]{26}$`, ids[1])
+	require.Equal(t, []string{"chinese", "short#1"}, ids[3:])
+	for id, text := range map[string]string{ids[0]: "short", ids[1]: long, ids[3]: chinese, ids[4]: "short"} {
+		d, err := c.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, text, d.Text)
+	}
+	hits, err := c.Search(ctx, plaid.Query{Text: "which building has a spire?", Group: "best", Passages: 1, K: 1})
+	require.NoError(t, err)
+	require.Equal(t, ids[1], hits[0].ID)
+	require.Contains(t, hits[0].Passages[0].Text, "spire")
+	n, err := c.Delete(ctx, plaid.Selection{IDs: ids[1:2]})
+	require.NoError(t, err)
+	require.Greater(t, n, 5)
 }
 
 // An index that another way has made is opened with the model that it names, and one that

@@ -18,7 +18,7 @@ import (
 
 // Document is a text to be found, with what is stored beside it.
 type Document struct {
-	// ID names the document; "": it gets its number.
+	// ID names the document; "": it gets its number, or a random name if its text is parted.
 	ID string
 	// Title and Text are encoded, the title first, and kept beside the vectors.
 	Title, Text string

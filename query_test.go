@@ -19,7 +19,7 @@ import (
 // zoo is a collection of documents of passages.
 func zoo(t *testing.T) *plaid.Collection {
 	path := filepath.Join(t.TempDir(), "docs.plaid")
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 8}, Growth: growth}
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), path, o)
 	require.NoError(t, err)
 	_, err = c.Add(t.Context(),

@@ -37,7 +37,8 @@ type updatedOut struct {
 	IDs         []string `json:"ids" doc:"the _id of each"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
-	Message     string   `json:"message"`
+	cutOut
+	Message string `json:"message"`
 }
 
 type deleteIn struct {
@@ -80,7 +81,7 @@ func documentRoutes() []route {
 			summary: "Add documents, given as vectors", doc: written,
 			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written + " With window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
+			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
 			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
 			summary: "The same as update_index; older clients call it",
@@ -161,7 +162,10 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 	if receipt.Evicted > 0 {
 		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
 	}
-	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, text}
+	if q.cut.Truncated > 0 {
+		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
+	}
+	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, q.cut, text}
 	return change{text, out}, nil
 }
 

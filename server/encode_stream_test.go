@@ -31,9 +31,9 @@ func (c counted) Queries(ctx context.Context, texts []string) ([]encode.Embeddin
 	return c.words.Queries(ctx, texts)
 }
 
-func (c counted) Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error] {
+func (c counted) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		for d, err := range c.words.Documents(ctx, texts) {
+		for d, err := range c.words.DocumentsReport(ctx, texts, r) {
 			if n := c.texts.Add(1); n == c.failAt {
 				err = context.DeadlineExceeded
 			}

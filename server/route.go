@@ -208,6 +208,7 @@ type request struct {
 	took     []stageTime // by stages, in the order of their ends
 	answered int64       // bytes, see spend
 	memory   account     // of the budget of all answers
+	cut      cutOut      // texts that were encoded and are longer than the model reads
 }
 
 // stageTime is how long a stage of a request took.

@@ -36,7 +36,7 @@ type Encoder interface {
 	Dim() int
 	Config() encode.Config
 	Queries(ctx context.Context, texts []string) ([]encode.Embedding, error)
-	Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error]
+	DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error]
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
