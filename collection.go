@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -46,7 +46,8 @@ type Options struct {
 	// queries then come as vectors.
 	Dim int
 	// ReadOnly opens an index that others may read too, and that the program does not
-	// change. Changes that another program makes later are not seen.
+	// change. Changes that another program makes later are not seen. Nothing is written beside
+	// the index: keywords that are not up to date are made in a temporary file ([os.TempDir]).
 	ReadOnly bool
 	// Bits is how many a component of a vector takes once the collection is large: 1, 2,
 	// 4 or 8; 0: 4. See [collection.Growth].
@@ -123,7 +124,7 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 	}
 	if err = c.create(ctx, dim, build); err == nil {
 		if err = c.open(ctx); err != nil && !errors.Is(err, ErrLocked) { // else another program has found it
-			err = errors.Join(err, os.Remove(c.path))
+			err = errors.Join(err, c.takeBack())
 		}
 	}
 	if err != nil {
@@ -143,6 +144,28 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 	}
 	_, err = index.Train(ctx, c.path, some, build)
 	return err
+}
+
+// takeBack removes the empty index that was made and could not be opened. It stays if another
+// program has it open now, or has stored something meanwhile.
+func (c *Collection) takeBack() (err error) {
+	f, err := storage.Open(context.Background(), c.path, storage.Options{Write: true, Logger: c.o.Logger})
+	if err != nil {
+		if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	v, err := f.View()
+	if err != nil {
+		return err
+	}
+	empty := v.State().Docs == 0
+	if err := v.Close(); err != nil || !empty {
+		return err
+	}
+	return f.Remove()
 }
 
 // Open opens an index: one that Create has made, or any other, such as plaid index builds.
@@ -199,9 +222,9 @@ func (c *Collection) check() error {
 func (c *Collection) open(ctx context.Context) error {
 	o := &store.Options{
 		Growth: c.o.Growth, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
-		Derive: func(ctx context.Context, path string, _ collection.Config) (store.Derived, error) {
+		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (store.Derived, error) {
 			kw, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
-				Settings: c.o.Keywords, Write: !c.o.ReadOnly, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+				Settings: c.o.Keywords, Write: write, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
 			})
 			if err != nil {
 				return nil, err // and no nil of a type
@@ -396,7 +419,7 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 	if err != nil {
 		return nil, err
 	}
-	defer v.Close()
+	defer func() { err = errors.Join(err, v.Close()) }()
 	ix, err := c.Index()
 	if err != nil {
 		return nil, err
@@ -418,8 +441,22 @@ func (c *Collection) fault(err error) error {
 	switch {
 	case errors.Is(err, collection.ErrClosed), errors.Is(err, search.ErrClosed), errors.Is(err, ErrClosed):
 		err = ErrClosed
-	case err == nil, strings.Contains(err.Error(), c.path):
+	case err == nil, names(err.Error(), c.path):
 		return err
 	}
 	return fmt.Errorf("%s: %w", c.path, err)
+}
+
+// names reports whether the text of an error names a file, as a word with a colon after it.
+func names(text, path string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], path+":")
+		if i < 0 {
+			return false
+		}
+		if from += i; from == 0 || strings.ContainsRune(" \n", rune(text[from-1])) {
+			return true
+		}
+		from++
+	}
 }

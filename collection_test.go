@@ -23,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 const testDim = 8
@@ -374,6 +375,62 @@ func TestWords(t *testing.T) {
 	require.Equal(t, "bear", hits[0].ID)
 	require.Equal(t, "Bears eat honey.", hits[0].Text)
 	require.Positive(t, hits[0].Score)
+}
+
+// A collection that is only read searches by words and writes nothing, whether the keywords are
+// not there, are those of now, or are older.
+func TestWordsOfReaders(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	path := filepath.Join(dir, "docs.plaid")
+	files := func() map[string]string {
+		all := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(t, err)
+			all[e.Name()] = string(data)
+		}
+		return all
+	}
+	write := func(id string, o *plaid.Options, search bool) {
+		c, err := plaid.Create(ctx, path, o)
+		if err != nil {
+			require.ErrorIs(t, err, plaid.ErrExists)
+			c, err = plaid.Open(ctx, path, o)
+			require.NoError(t, err)
+		}
+		_, err = c.Add(ctx, plaid.Document{ID: id, Text: "running " + id, Vectors: unit(rand.New(rand.NewPCG(1, 2)), 1)})
+		require.NoError(t, err)
+		if search {
+			_, err = c.Search(ctx, plaid.Query{Text: id, Keywords: true})
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.Close())
+	}
+	read := func(text string, want int) {
+		t.Helper()
+		before := files()
+		for range 2 { // at a time
+			c, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			for _, q := range []plaid.Query{{Text: text, Keywords: true}, {Text: text, Vectors: unit(rand.New(rand.NewPCG(1, 2)), 1), Hybrid: true}} {
+				hits, err := c.Search(ctx, q)
+				require.NoError(t, err)
+				if q.Keywords {
+					require.Len(t, hits, want)
+				}
+			}
+		}
+		require.Equal(t, before, files())
+	}
+	write("owl", &plaid.Options{Dim: testDim}, false)
+	read("owl", 1)
+	write("bee", &plaid.Options{Dim: testDim, Keywords: &keywords.Settings{Stemmer: keywords.English}}, true)
+	read("runs", 2)
+	write("cat", &plaid.Options{Dim: testDim}, false)
+	read("runs", 3)
 }
 
 // Numbers and fields of payloads are what they were.

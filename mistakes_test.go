@@ -116,6 +116,8 @@ func TestMistakes(t *testing.T) {
 		{"args", search(plaid.Query{Text: "x", Where: "year > ?"}), plaid.ErrParameter, ""},
 		{"syntax", search(plaid.Query{Text: "x", Where: "year >"}), plaid.ErrSyntax, ""},
 		{"group", search(plaid.Query{Text: "x", Group: "nosuch"}), plaid.ErrOption, "nosuch"},
+		{"group by words", search(plaid.Query{Text: "x", Keywords: true, Group: "nosuch"}), plaid.ErrOption, "nosuch"},
+		{"passages by words", search(plaid.Query{Text: "x", Keywords: true, Group: "best", Passages: -1}), plaid.ErrOption, "-1 passages"},
 		{"alpha", search(plaid.Query{Text: "x", Hybrid: true, Alpha: 2}), plaid.ErrOption, "2"},
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
 		{"words and vectors", search(plaid.Query{Text: "x", Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
@@ -301,6 +303,26 @@ func TestCreateFails(t *testing.T) {
 		left, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)
 		require.Empty(t, left, n)
+	}
+}
+
+// An error names the file, whatever its name is.
+func TestErrorsNameTheFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, path := range []string{"a", "K", "o/x"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		c, err := plaid.Create(t.Context(), path, &plaid.Options{Dim: testDim})
+		require.NoError(t, err)
+		_, err = c.Search(t.Context(), plaid.Query{Text: "x", K: -1})
+		require.ErrorContains(t, err, path+": "+plaid.ErrOption.Error())
+		_, err = c.Get(t.Context(), "a")
+		require.ErrorContains(t, err, path+": ")
+		require.NoError(t, c.Close())
+		_, err = c.Len(t.Context())
+		require.EqualError(t, err, path+": "+plaid.ErrClosed.Error())
+		_, err = plaid.Open(t.Context(), path+"y", nil)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.Equal(t, 1, strings.Count(err.Error(), path+"y: "), "once")
 	}
 }
 

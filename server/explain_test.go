@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -251,12 +252,26 @@ func TestEvidenceByWords(t *testing.T) {
 			require.Equal(t, want, shown, "%v", body)
 		}
 	}
-	// Feedback adds to the queries, which a collection of one centroid has nothing for.
-	var e evidence
-	body := object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"fish"}}}
-	s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
-	require.Len(t, e.Results[0].Notes, 1)
-	require.Contains(t, e.Results[0].Notes[0], "too small to be trained")
+	// Feedback adds to the queries, also while a collection is too small to be trained.
+	for _, ask := range []object{{"queries": list{"cats"}}, {"queries": list{"cats"}, "text_query": list{"swim"}, "alpha": 0.9}} {
+		scores := func(feedback object) map[any]float64 {
+			body := maps.Clone(ask)
+			if feedback != nil {
+				body["feedback"] = feedback
+			}
+			var e evidence
+			s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+			require.Empty(t, e.Results[0].Notes)
+			by := map[any]float64{}
+			for i, m := range e.Results[0].Metadata {
+				by[m["_id"]] = e.Results[0].Scores[i]
+			}
+			return by
+		}
+		plain := scores(nil)
+		require.NotEqual(t, plain, scores(object{"like": list{"fish"}}))
+		require.NotEqual(t, plain, scores(object{"unlike": list{"cat"}}))
+	}
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"nobody"}}})
 }
 
