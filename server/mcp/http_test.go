@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/server"
-	"github.com/plaid-ir/plaid/server/mcp"
 )
 
 // withToken is a transport that brings a bearer token.
@@ -32,11 +31,11 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newService(t, true, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	agent := func(secret withToken) (*sdk.ClientSession, error) {
 		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-		return client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: web.URL, HTTPClient: &http.Client{Transport: secret}, DisableStandaloneSSE: true}, nil)
+		return client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: secret}, DisableStandaloneSSE: true}, nil)
 	}
 	for _, secret := range []withToken{"", "wrong-wrong-wrong-wrong"} {
 		_, err := agent(secret)
@@ -66,7 +65,6 @@ func TestTokens(t *testing.T) {
 // What is no message of the protocol, or comes from a page elsewhere, gets no further.
 func TestRefused(t *testing.T) {
 	s := newService(t, false, &server.Options{Hosts: []string{"localhost"}})
-	h := mcp.New(mcp.In(s), "1").Handler(s)
 	ask := func(change func(r *http.Request), body string) int {
 		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
 		r.Host = "localhost"
@@ -76,7 +74,7 @@ func TestRefused(t *testing.T) {
 			change(r)
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		s.ServeHTTP(w, r)
 		_, _ = io.Copy(io.Discard, w.Body)
 		return w.Code
 	}
@@ -86,6 +84,8 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, list))
 	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, list))
 	require.Equal(t, http.StatusBadRequest, ask(nil, `{`))
+	require.Equal(t, http.StatusBadRequest, ask(func(r *http.Request) { r.Header.Del("Accept") }, list))
+	require.Equal(t, http.StatusUnsupportedMediaType, ask(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, list))
 	require.Equal(t, http.StatusRequestEntityTooLarge, ask(nil, `{"jsonrpc":"2.0","id":1,"method":"`+strings.Repeat("x", 1<<20)+`"}`))
 	require.Equal(t, http.StatusMethodNotAllowed, ask(func(r *http.Request) { r.Method = "DELETE" }, ""))
 }
@@ -93,11 +93,11 @@ func TestRefused(t *testing.T) {
 // Requests of one client are counted as such, though they come from within.
 func TestRate(t *testing.T) {
 	s := newService(t, false, &server.Options{Limits: server.Limits{Rate: .001, Burst: 6}})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	status := 0
 	for range 8 {
-		answer, err := http.Post(web.URL, "application/json", strings.NewReader("{}"))
+		answer, err := http.Post(web.URL+"/mcp", "application/json", strings.NewReader("{}"))
 		require.NoError(t, err)
 		status = answer.StatusCode
 		require.NoError(t, answer.Body.Close())
