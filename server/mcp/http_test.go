@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
 )
 
 // withToken is a transport that brings a bearer token.
@@ -103,4 +104,41 @@ func TestRate(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 	}
 	require.Equal(t, http.StatusTooManyRequests, status)
+}
+
+// Pages of an origin that the service names may use the tools, as they may use its other routes.
+func TestOrigins(t *testing.T) {
+	const origin = "https://app.example"
+	s := newService(t, false, &server.Options{Origins: []string{origin}})
+	ask := func(method, from string) *httptest.ResponseRecorder {
+		r := message(t, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+		r.Method = method
+		r.Header.Set("Origin", from)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if method == http.MethodOptions {
+			r.Header.Set("Access-Control-Request-Method", http.MethodPost)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w
+	}
+	w := ask(http.MethodOptions, origin)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, origin, w.Header().Get("Access-Control-Allow-Origin"))
+	require.Contains(t, w.Header().Get("Access-Control-Allow-Headers"), "Mcp-Protocol-Version")
+	w = ask(http.MethodPost, origin)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	require.Equal(t, origin, w.Header().Get("Access-Control-Allow-Origin"))
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodOptions, "https://evil.example").Code)
+	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "https://evil.example").Code)
+}
+
+// What never changes is not said to.
+func TestCapabilities(t *testing.T) {
+	c := connect(t, mcp.In(newService(t, false, nil))).InitializeResult().Capabilities
+	require.NotNil(t, c.Tools)
+	require.NotNil(t, c.Resources)
+	require.False(t, c.Tools.ListChanged)
+	require.False(t, c.Resources.ListChanged)
+	require.False(t, c.Resources.Subscribe)
 }
