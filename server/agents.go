@@ -114,6 +114,8 @@ func (q *request) askAgents(agents http.Handler, text []byte) (*keptAnswer, erro
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, agentKey{}, call))
 	defer cancel()
 	r := q.Request.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // the tools' requests have it too
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	answer := &keptAnswer{header: http.Header{}, code: http.StatusOK}
 	agents.ServeHTTP(answer, r)

@@ -148,8 +148,11 @@ func (t tools) document(ctx context.Context, from http.Header, index, id string,
 	return found, err
 }
 
-// nextKey is the key of a resource that has the URI to go on with.
-const nextKey = "_next"
+// Keys of resources: the URI to go on with, and how many fields there was no room for.
+const (
+	nextKey = "_next"
+	leftKey = "_fields_left"
+)
 
 // resource reads plaid://index/id, from a passage on and from a byte of its long texts.
 func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
@@ -225,6 +228,9 @@ func part(m json.RawMessage, start int) (text string, next int, err error) {
 		return "", 0, err
 	}
 	doc.Fields[idKey] = doc.ID
+	if doc.Left > 0 {
+		doc.Fields[leftKey] = doc.Left
+	}
 	b, err := jsontext.Plain(doc.Fields)
 	return string(b), doc.Next, err
 }

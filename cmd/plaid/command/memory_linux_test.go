@@ -67,13 +67,13 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		many(`{"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size/4)}
 	searches := func(item string) []string {
 		return []string{
-			many(`{"queries":[`, `{}`, `]}`, size), many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `],"params":{"top_k":100}`+item+`}`, 20_000),
-			many(`{"queries":[{"embeddings":[`, row, `]}]`+item+`}`, size), many(`{"text_query":[`, `"x"`, `]`+item+`}`, 2000),
+			many(`{"queries":[`, `{}`, `]}`, size), many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `],"params":{"top_k":100}`+item+`}`, min(20_000, size/16)),
+			many(`{"queries":[{"embeddings":[`, row, `]}]`+item+`}`, size), many(`{"text_query":[`, `"x"`, `]`+item+`}`, min(2000, size/64)),
 			many(`{"queries":[{"embeddings":[`+row+`]}],"ids":[`, `"book"`, `],"group":"best","passages":100`+item+`}`, size),
 		}
 	}
 	texts := func(item string) []string {
-		return []string{many(`{"queries":[`, `"a"`, `]`+item+`}`, encoded), `{"queries":["page"],"group":"maxsim","passages":50,"highlight":true` + item + `}`}
+		return []string{many(`{"queries":[`, `"a"`, `]`+item+`}`, encoded/8), `{"queries":["page"],"group":"maxsim","passages":50,"highlight":true` + item + `}`}
 	}
 	condition := many(`{"condition":"n = ?","parameters":[`, `0`, `]}`, size)
 	agent := func(method, params string) string {
@@ -88,19 +88,19 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"GET /v1/models": get("/v1/models"), "GET /indices": get("/indices"), "GET /indices/{name}": get("/indices/a"), "GET /indices/{name}/stats": get("/indices/a/stats"),
 		"POST /indices":                                      post("/indices", `{"name":"`+strings.Repeat("x", size)+`"}`),
 		"DELETE /indices/{name}":                             get("/indices/none{n}"),
-		"PUT /indices/{name}/config":                         post("/indices/a/config", `{"max_documents":`+strings.Repeat(" ", size)+`100000}`),
-		"POST /indices/{name}/update":                        post("/indices/a/update", updates...),
-		"POST /indices/{name}/documents":                     post("/indices/a/documents", updates...),
-		"POST /indices/{name}/update_with_encoding":          post("/indices/t/update_with_encoding", many(`{"documents":[`, text, `]}`, encoded), `{"documents":["`+strings.Repeat("word. ", encoded/12)+`"],"metadata":[{"_id":"long{n}"}],"window":20}`),
+		"PUT /indices/{name}/config":                         post("/indices/w/config", `{"max_documents":`+strings.Repeat(" ", size)+`10000000}`),
+		"POST /indices/{name}/update":                        post("/indices/w/update", updates...),
+		"POST /indices/{name}/documents":                     post("/indices/w/documents", updates...),
+		"POST /indices/{name}/update_with_encoding":          post("/indices/w/update_with_encoding", many(`{"documents":[`, text, `]}`, encoded), `{"documents":["`+strings.Repeat("word. ", encoded/12)+`"],"metadata":[{"_id":"long{n}"}],"window":20}`),
 		"DELETE /indices/{name}/documents":                   post("/indices/a/documents", condition, many(`{"ids":[`, `"x"`, `]}`, size)),
 		"GET /indices/{name}/documents":                      get("/indices/a/documents?limit=10000&vectors=json&"+ids, "/indices/a/documents?limit=10000&vectors=base64&"+ids),
 		"POST /indices/{name}/search":                        post("/indices/a/search", searches("")...),
 		"POST /indices/{name}/search/filtered":               post("/indices/a/search/filtered", append(searches(`,"filter_condition":"n = 1"`), many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size))...),
 		"POST /indices/{name}/search_with_encoding":          post("/indices/t/search_with_encoding", texts("")...),
 		"POST /indices/{name}/search/filtered_with_encoding": post("/indices/t/search/filtered_with_encoding", texts(`,"filter_condition":"n = 1"`)...),
-		"POST /indices/{name}/explain": append(post("/indices/a/explain", many(`{"document_id":1,"similarities":true,"query":{"embeddings":[`, row, `]}}`, 50_000)),
+		"POST /indices/{name}/explain": append(post("/indices/a/explain", many(`{"document_id":1,"similarities":true,"query":{"embeddings":[`, row, `]}}`, min(50_000, size/4))),
 			post("/indices/t/explain", `{"document_id":1,"similarities":true,"text":`+text+`}`)...),
-		"POST /indices/{name}/recall":          post("/indices/a/recall", many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `]}`, 10_000)),
+		"POST /indices/{name}/recall":          post("/indices/a/recall", many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `]}`, min(10_000, size/16))),
 		"GET /indices/{name}/metadata":         get("/indices/a/metadata"),
 		"GET /indices/{name}/metadata/count":   get("/indices/a/metadata/count"),
 		"POST /indices/{name}/metadata/check":  post("/indices/a/metadata/check", many(`{"document_ids":[`, `1`, `]}`, size)),
@@ -143,7 +143,7 @@ func TestMemoryOfRequests(t *testing.T) {
 	if effort.RaceDetector {
 		t.Skip("the race detector takes memory of its own")
 	}
-	clients, size, encoded := 3, 64<<10, 1<<10
+	clients, size, encoded := 2, 64<<10, 1<<10
 	if effort.Long() {
 		clients, size, encoded = 64, 4<<20, 4<<20
 	}
@@ -218,11 +218,12 @@ func serveWithLimits(t *testing.T) *limitedService {
 	return s
 }
 
-// fill makes an index of vectors, with documents and one of passages, and one of texts.
+// fill makes an index of vectors, with documents and one of passages, one of texts, and one to write to.
 func fill(t *testing.T, s *limitedService) {
 	t.Helper()
 	s.ok(t, http.MethodPost, "/indices", `{"name":"a"}`)
 	s.ok(t, http.MethodPost, "/indices", `{"name":"t"}`)
+	s.ok(t, http.MethodPost, "/indices", `{"name":"w"}`)
 	row := rowOf(16)
 	var documents, metadata []string
 	add := func(m string) {
