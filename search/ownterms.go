@@ -66,11 +66,7 @@ func (e *ownTerms) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	most := max(maxOwnTokens/max(len(places), 1), 1)
 	for _, p := range places {
 		snap := e.c.parts[p.Part].snap
-		passages, err := snap.Passages(ctx)
-		if err != nil {
-			return nil, 0, err
-		}
-		key := wholeOf(snap, passages, p.Ordinal)
+		key := wholeOf(snap, snap.Passages(), p.Ordinal)
 		key.part = p.Part
 		wholes[key] = true
 		err = eachToken(ctx, snap, []uint32{p.Ordinal}, most, func(ch *kernels.Chunk, token int) {

@@ -31,7 +31,11 @@ func (q *request) answer(status int, v any) error {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
 	// Counted for what it is from here on, and no more for what was expected.
-	switch rest := int64(len(text)) - q.memory.taken; {
+	needs := int64(len(text))
+	if q.call != nil {
+		needs *= agentCopies
+	}
+	switch rest := needs - q.taken(); {
 	case rest <= 0:
 		q.memory.give(-rest)
 	case made:
@@ -49,7 +53,9 @@ func (q *request) answer(status int, v any) error {
 func (q *request) send(status int, media string, text []byte) error {
 	q.leaveTurn()
 	h := q.w.Header()
-	h.Set("Content-Type", media)
+	if media != "" {
+		h.Set("Content-Type", media)
+	}
 	h.Set("Content-Length", fmt.Sprint(len(text)))
 	h.Set("Server-Timing", q.timing())
 	q.w.WriteHeader(status)

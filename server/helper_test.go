@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/server/mcp"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -67,12 +68,15 @@ func startAt(t testing.TB, st *store.Store, e server.Encoder, o *server.Options)
 	return &service{s, h.URL, st}
 }
 
-// patient returns the options without limits of time that the test does not set: on a busy machine
-// a request may take longer than the 30 seconds that are usual.
+// patient returns the options with the tools of agents, and without limits of time that the test
+// does not set: on a busy machine a request may take longer than the 30 seconds that are usual.
 func patient(o *server.Options) *server.Options {
 	var p server.Options
 	if o != nil {
 		p = *o
+	}
+	if p.Agents == nil {
+		p.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), "1").Handler() }
 	}
 	if p.Limits.Quick == 0 {
 		p.Limits.Quick = -1

@@ -40,9 +40,9 @@ type Limits struct {
 	// 4 KiB.
 	Stall    time.Duration
 	Transfer int64
-	// Concurrent is how many requests run at a time, in each of four groups: those
-	// that look, those that search and encode, those that write, and those that transfer
-	// whole indexes; default 100. Ten times as many may wait, as long as the wait is
+	// Concurrent is how many requests run at a time, in each of five groups: those
+	// that look, those that search and encode, those that write, those that transfer whole
+	// indexes, and messages of agents; default 100. Ten times as many may wait, as long as the wait is
 	// expected to be no longer than Wait; default 3 s.
 	Concurrent int
 	Wait       time.Duration

@@ -2,6 +2,8 @@ package server
 
 import (
 	"encoding/json"
+	"math"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -13,7 +15,7 @@ import (
 type storedOut struct {
 	DocumentID uint64          `json:"document_id"`
 	ID         string          `json:"id"`
-	Metadata   json.RawMessage `json:"metadata"`
+	Metadata   json.RawMessage `json:"metadata,omitempty" doc:"left out where metadata_bytes has no room for it"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
 	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
@@ -22,111 +24,216 @@ type storedOut struct {
 type documentsOut struct {
 	Documents []storedOut `json:"documents"`
 	Count     int         `json:"count"`
+	Total     int         `json:"total" doc:"how many there are without limit and offset"`
+	Next      int         `json:"next,omitempty" doc:"the offset to go on with, where limit leaves some out"`
 }
 
+const (
+	defaultDocuments = 1000   // that one request reads
+	mostDocuments    = 10_000 // that it may ask for
+)
+
 func lookupRoutes() []route {
-	text := object{"type": "string"}
+	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
 	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking,
 		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
 		doc: "Documents come in the order of the request, first those of document_id. For the _id of a document that is stored as passages these come, by their numbers.",
 		params: []param{
-			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": object{"type": "integer", "minimum": 0}}},
+			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": whole}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
 			{"vectors", "query", "json or base64: with the vectors", object{"type": "string", "enum": []string{"json", "base64", "none"}}},
+			{"offset", "query", "how many documents, or passages, are passed over", whole},
+			{"limit", "query", "how many come at most", object{"type": "integer", "minimum": 0, "maximum": mostDocuments, "default": defaultDocuments}},
+			{"metadata_bytes", "query", "metadata comes for the first documents alone, those that have so many bytes of it in all, and for the first one in any case; 0: for none; default: for all", whole},
 		}}, lookUp)}
+}
+
+// lookup is what a request reads.
+type lookup struct {
+	numbers       []uint64
+	ids           []string
+	form          string
+	offset, limit int
+	metadata      int // bytes
+}
+
+func lookupOf(query url.Values) (l lookup, err error) {
+	l = lookup{ids: query["id"], form: query.Get("vectors")}
+	switch l.form {
+	case "", "none":
+		l.form = ""
+	case "json", "base64":
+	default:
+		return l, bad("vectors is %q; there is json, base64 and none", l.form)
+	}
+	for _, text := range query["document_id"] {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			return l, bad("document_id %q is no whole number from 0", text)
+		}
+		l.numbers = append(l.numbers, n)
+	}
+	if len(l.numbers)+len(l.ids) == 0 {
+		return l, bad("a document_id or an id is needed")
+	}
+	for _, p := range []struct {
+		name      string
+		into      *int
+		def, most int
+	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, mostDocuments}, {"metadata_bytes", &l.metadata, math.MaxInt, math.MaxInt}} {
+		*p.into = p.def
+		if text := query.Get(p.name); text != "" {
+			if *p.into, err = strconv.Atoi(text); err != nil || *p.into < 0 {
+				return l, bad("%s %q is no whole number from 0", p.name, text)
+			}
+			if *p.into > p.most {
+				return l, bad("%s is %d; %d is the most", p.name, *p.into, p.most)
+			}
+		}
+	}
+	return l, nil
 }
 
 func lookUp(q *request, _ *nothing) (documentsOut, error) {
 	out := documentsOut{Documents: []storedOut{}}
-	query := q.URL.Query()
-	form := query.Get("vectors")
-	if form != "" && form != "none" && form != "json" && form != "base64" {
-		return out, bad("vectors is %q; there is json, base64 and none", form)
+	l, err := lookupOf(q.URL.Query())
+	if err != nil {
+		return out, err
 	}
-	if len(query["document_id"])+len(query["id"]) == 0 {
-		return out, bad("a document_id or an id is needed")
-	}
-	var numbers []uint64
-	for _, text := range query["document_id"] {
-		n, err := strconv.ParseUint(text, 10, 63)
+	err = q.view(func(_ collection.Collection, v collection.View) error {
+		all, err := q.named(v, &l)
 		if err != nil {
-			return out, bad("document_id %q is no whole number from 0", text)
+			return err
 		}
-		numbers = append(numbers, n)
-	}
-	err := q.view(func(_ collection.Collection, v collection.View) error {
-		found := make([][]storedOut, len(numbers)+len(query["id"]))
-		byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
-		for i, n := range numbers {
-			byNumber[n] = append(byNumber[n], i)
+		out.Total = len(all)
+		all = all[min(l.offset, len(all)):]
+		if len(all) > l.limit {
+			all = all[:l.limit]
+			out.Next = l.offset + l.limit
 		}
-		for i, id := range query["id"] {
-			byID[id] = append(byID[id], len(numbers)+i)
-		}
-		read := func(chosen collection.Selection, places func(d *collection.Stored) []int) error {
-			o := collection.ReadOptions{Metadata: true, Vectors: form == "json" || form == "base64"}
-			for d, err := range v.Documents(q.ctx, chosen, o) {
-				if err != nil {
-					return err
-				}
-				for _, i := range places(&d) {
-					if slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
-						continue // the id is there twice
-					}
-					o, err := q.storedDocument(&d, v.Dim(), form)
-					if err != nil {
-						return err
-					}
-					found[i] = append(found[i], o)
-				}
-			}
-			return nil
-		}
-		if len(numbers) > 0 {
-			if err := read(collection.Selection{Numbers: numbers}, func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
-				return err
-			}
-		}
-		if ids := query["id"]; len(ids) > 0 {
-			places := func(d *collection.Stored) []int {
-				if at, named := byID[d.ID]; named && len(found[at[0]]) == 0 {
-					return at
-				}
-				of, _ := vectors.SplitPassageID(d.ID)
-				return byID[of] // it came for that
-			}
-			each := slices.Compact(slices.Sorted(slices.Values(ids))) // what comes twice then comes as a passage, too
-			if err := read(collection.Selection{IDs: each}, places); err != nil {
-				return err
-			}
-		}
-		for i := range found {
-			slices.SortStableFunc(found[i], func(a, b storedOut) int {
-				_, m := vectors.SplitPassageID(a.ID)
-				_, n := vectors.SplitPassageID(b.ID)
-				return m - n
-			})
-			switch {
-			case len(found[i]) > 0:
-				out.Documents = append(out.Documents, found[i]...)
-			case i < len(numbers):
-				return problem(CodeDocumentNotFound, "there is no document %d", numbers[i])
-			default:
-				id := query["id"][i-len(numbers)]
-				return problem(CodeDocumentNotFound, "there is no document with _id %q", id).at(Where{ID: id})
-			}
-		}
-		return nil
+		out.Documents, err = q.documents(v, &l, all)
+		return err
 	})
 	out.Count = len(out.Documents)
 	return out, err
 }
 
-func (q *request) storedDocument(d *collection.Stored, dim int, form string) (storedOut, error) {
-	out := storedOut{DocumentID: d.Number, ID: d.ID}
-	var err error
-	if out.Metadata, err = q.metadataOf(d); err != nil || form == "" || form == "none" {
-		return out, err
+// named finds the documents that are asked for: their numbers and ids, in their order.
+func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
+	found := make([][]storedOut, len(l.numbers)+len(l.ids))
+	byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
+	for i, n := range l.numbers {
+		byNumber[n] = append(byNumber[n], i)
+	}
+	for i, id := range l.ids {
+		byID[id] = append(byID[id], len(l.numbers)+i)
+	}
+	find := func(chosen collection.Selection, places func(d *collection.Stored) []int) error {
+		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{}) {
+			if err != nil {
+				return err
+			}
+			for _, i := range places(&d) {
+				if slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
+					continue // the id is there twice
+				}
+				const each = 200 // bytes of storedOut
+				if err := q.spend(len(d.ID) + each); err != nil {
+					return err
+				}
+				found[i] = append(found[i], storedOut{DocumentID: d.Number, ID: d.ID})
+			}
+		}
+		return nil
+	}
+	if len(l.numbers) > 0 {
+		if err := find(collection.Selection{Numbers: l.numbers}, func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
+			return nil, err
+		}
+	}
+	if len(l.ids) > 0 {
+		places := func(d *collection.Stored) []int {
+			if at, named := byID[d.ID]; named && len(found[at[0]]) == 0 {
+				return at
+			}
+			of, _ := vectors.SplitPassageID(d.ID)
+			return byID[of] // it came for that
+		}
+		each := slices.Compact(slices.Sorted(slices.Values(l.ids))) // what comes twice then comes as a passage, too
+		if err := find(collection.Selection{IDs: each}, places); err != nil {
+			return nil, err
+		}
+	}
+	var all []storedOut
+	for i := range found {
+		slices.SortStableFunc(found[i], func(a, b storedOut) int {
+			_, m := vectors.SplitPassageID(a.ID)
+			_, n := vectors.SplitPassageID(b.ID)
+			return m - n
+		})
+		switch {
+		case len(found[i]) > 0:
+			all = append(all, found[i]...)
+		case i < len(l.numbers):
+			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
+		default:
+			id := l.ids[i-len(l.numbers)]
+			return nil, problem(CodeDocumentNotFound, "there is no document with _id %q", id).at(Where{ID: id})
+		}
+	}
+	return all, nil
+}
+
+// documents reads those that were found: with metadata as long as there is room for it, the
+// others without.
+func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]storedOut, error) {
+	numbers := make([]uint64, len(found))
+	for i := range found {
+		numbers[i] = found[i].DocumentID
+	}
+	done, room := 0, l.metadata
+	read := func(o collection.ReadOptions) error {
+		if done == len(found) {
+			return nil
+		}
+		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: numbers[done:]}, o) {
+			if err != nil {
+				return err
+			}
+			if o.Metadata && done > 0 && len(d.Metadata) > room {
+				break
+			}
+			room -= min(len(d.Metadata), room)
+			if found[done], err = q.storedDocument(&d, v.Dim(), l.form, o.Metadata); err != nil {
+				return err
+			}
+			if done++; o.Metadata && room == 0 {
+				break
+			}
+		}
+		return nil
+	}
+	with := l.form != ""
+	if l.metadata > 0 {
+		if err := read(collection.ReadOptions{Metadata: true, Vectors: with}); err != nil {
+			return nil, err
+		}
+	}
+	if with {
+		return found, read(collection.ReadOptions{Vectors: true})
+	}
+	return found, nil
+}
+
+func (q *request) storedDocument(d *collection.Stored, dim int, form string, metadata bool) (out storedOut, err error) {
+	out = storedOut{DocumentID: d.Number, ID: d.ID}
+	if metadata {
+		if out.Metadata, err = q.metadataOf(d); err != nil {
+			return out, err
+		}
+	}
+	if form == "" {
+		return out, nil
 	}
 	const each = 16 // bytes for a component: 4 of the vector, and its digits
 	if err := q.spend(each * len(d.Vectors)); err != nil {

@@ -107,6 +107,7 @@ type getMetadataIn struct {
 	Condition   string         `json:"condition,omitempty" doc:"instead of document_ids"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	Limit       *int           `json:"limit,omitempty" doc:"how many at most"`
+	Values      *bool          `json:"values,omitempty" doc:"false: the fields of each document by name alone, with null for their values"`
 }
 
 type updateMetadataIn struct {
@@ -156,6 +157,40 @@ func metadataOfAll(q *request, v collection.View, s collection.Selection, limit 
 			return out, err
 		}
 		out.Metadata = append(out.Metadata, m)
+	}
+	out.Count = len(out.Metadata)
+	return out, nil
+}
+
+// namesOfAll are the fields of documents, without their values.
+func namesOfAll(q *request, v collection.View, s collection.Selection, limit int) (metadataOut, error) {
+	out := metadataOut{Metadata: []json.RawMessage{}}
+	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
+		if err != nil {
+			return out, err
+		}
+		names := []byte{'{'}
+		w := scanner{text: withKeys(d.Metadata, d.Number, d.ID)}
+		if err := q.memory.take(q.ctx, int64(len(w.text))); err != nil {
+			return out, err
+		}
+		err := w.members(func(name string) error {
+			text, err := json.Marshal(name)
+			if len(names) > 1 {
+				names = append(names, ',')
+			}
+			names = append(append(names, text...), ":null"...)
+			w.skip()
+			return err
+		})
+		if err != nil {
+			return out, err
+		}
+		if err := q.spend(len(names)); err != nil {
+			return out, err
+		}
+		q.memory.give(int64(len(w.text)))
+		out.Metadata = append(out.Metadata, append(names, '}'))
 	}
 	out.Count = len(out.Metadata)
 	return out, nil
@@ -247,7 +282,11 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 		if in.DocumentIDs != nil {
 			chosen.Numbers = documentIDs(*in.DocumentIDs)
 		}
-		out, err = metadataOfAll(q, v, chosen, limit)
+		if in.Values != nil && !*in.Values {
+			out, err = namesOfAll(q, v, chosen, limit)
+		} else {
+			out, err = metadataOfAll(q, v, chosen, limit)
+		}
 		return err
 	})
 	if err == nil && in.Limit != nil && *in.Limit == 0 { // the condition is checked all the same

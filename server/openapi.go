@@ -134,6 +134,9 @@ func (d *describer) operation(r *route) (object, error) {
 		success["content"] = object{r.outType: media}
 	}
 	responses := object{strconv.Itoa(r.status): success}
+	if r.accepted {
+		responses["202"] = object{"description": "done; there is nothing to answer"}
+	}
 	if r.whole != nil {
 		responses["200"] = object{
 			"description": "done; where return=representation is preferred",

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,20 +82,31 @@ type slowWriter struct {
 	*httptest.ResponseRecorder
 	clock *clock
 	wait  time.Duration
+	each  func() // before each write; nil: nothing
 }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
+	if w.each != nil {
+		w.each()
+	}
 	w.clock.at = w.clock.at.Add(w.wait)
 	return w.ResponseRecorder.Write(p)
 }
 
 func slowService(t *testing.T) (*Server, *clock) {
 	set := &oneCollection{}
-	s, err := New(set, nil, &Options{Limits: Limits{Stall: 10 * time.Second, Transfer: 100, Work: -1, Bodies: 1 << 20, Decoded: 1 << 19}})
+	s, err := New(set, nil, &Options{Agents: relay, Limits: Limits{Stall: 10 * time.Second, Transfer: 100, Work: -1, Bodies: 1 << 20, Decoded: 1 << 19}})
 	require.NoError(t, err)
 	c := &clock{time.Now()}
 	s.now = c.now
 	return s, c
+}
+
+// relay is a tool that answers an agent with what the service answers it.
+func relay(service http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		service.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil).WithContext(r.Context()))
+	})
 }
 
 // oneCollection has none, and is asked for names only.
@@ -143,9 +156,25 @@ func TestDribblingClientsAreCut(t *testing.T) {
 
 // So is a client that takes its answer too slowly.
 func TestSlowReadersAreCut(t *testing.T) {
+	for _, request := range []func() *http.Request{
+		func() *http.Request { return httptest.NewRequest("GET", "/indices", nil) },
+		messageOfAgent,
+	} {
+		slowReadersAreCut(t, request)
+	}
+}
+
+// messageOfAgent is one that relay answers.
+func messageOfAgent() *http.Request {
+	r := httptest.NewRequest("POST", "/mcp", strings.NewReader("{}"))
+	r.Header.Set("Content-Type", mediaJSON)
+	return r
+}
+
+func slowReadersAreCut(t *testing.T, request func() *http.Request) {
 	s, c := slowService(t)
 	take := func(wait time.Duration) (body []byte, cut bool) {
-		w := &slowWriter{httptest.NewRecorder(), c, wait}
+		w := &slowWriter{httptest.NewRecorder(), c, wait, nil}
 		defer func() {
 			if fault := recover(); fault != nil {
 				require.Equal(t, http.ErrAbortHandler, fault)
@@ -153,7 +182,7 @@ func TestSlowReadersAreCut(t *testing.T) {
 			}
 			require.EqualValues(t, s.answers.most, s.answers.left)
 		}()
-		s.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil))
+		s.ServeHTTP(w, request())
 		return w.Body.Bytes(), false
 	}
 	body, cut := take(9 * time.Second)
@@ -166,4 +195,64 @@ func TestSlowReadersAreCut(t *testing.T) {
 	body, cut = take(9 * time.Second)
 	require.True(t, cut)
 	require.Less(t, len(body), 5000*100)
+}
+
+// Of an agent, what its tools have read is counted beside its own answer, until it has taken that;
+// its turn is given back before.
+func TestAnswersOfAgentsAreCounted(t *testing.T) {
+	s, c := slowService(t)
+	writes, least := 0, int64(math.MaxInt64)
+	w := &slowWriter{httptest.NewRecorder(), c, 0, func() {
+		writes++
+		least = min(least, s.answers.most-s.answers.left)
+		require.Empty(t, s.gates[asking].slots)
+		require.Empty(t, s.gates[looking].slots)
+	}}
+	s.ServeHTTP(w, messageOfAgent())
+	require.Equal(t, 200, w.Code, w.Body.String())
+	require.Greater(t, writes, 3)
+	require.EqualValues(t, (agentCopies+1)*w.Body.Len(), least)
+	require.EqualValues(t, s.answers.most, s.answers.left)
+
+	s.o.Limits.Answer = 100 << 10 // the tool's own request is refused, and takes nothing
+	w = &slowWriter{httptest.NewRecorder(), c, 0, nil}
+	require.NotPanics(t, func() { s.ServeHTTP(w, messageOfAgent()) })
+	require.EqualValues(t, s.answers.most, s.answers.left)
+}
+
+// A tool that goes on when its agent has left is answered no more.
+func TestToolsOfAgentsThatLeft(t *testing.T) {
+	set := &oneCollection{}
+	late := make(chan func() int, 1)
+	s, err := New(set, nil, &Options{Agents: func(service http.Handler) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			late <- func() int {
+				w := httptest.NewRecorder()
+				service.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil).WithContext(context.WithoutCancel(r.Context())))
+				return w.Code
+			}
+		})
+	}})
+	require.NoError(t, err)
+	s.ServeHTTP(httptest.NewRecorder(), messageOfAgent())
+	require.Equal(t, http.StatusRequestTimeout, (<-late)())
+	require.EqualValues(t, s.answers.most, s.answers.left)
+}
+
+// As many messages of agents are answered at a time as requests of any other group.
+func TestTurnsOfAgents(t *testing.T) {
+	entered, free := make(chan struct{}, 10), make(chan struct{})
+	s, err := New(&oneCollection{}, nil, &Options{Limits: Limits{Concurrent: 2, Wait: -1, Work: -1}, Agents: func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-free })
+	}})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() { s.ServeHTTP(httptest.NewRecorder(), messageOfAgent()) })
+	}
+	require.Eventually(t, func() bool { return s.gates[asking].waiting.Load() == 3 }, time.Minute, time.Millisecond)
+	require.Len(t, entered, 2)
+	close(free)
+	wg.Wait()
+	require.Len(t, entered, 5)
 }

@@ -19,6 +19,7 @@ const (
 	searching                 // computes
 	writing                   // waits for the writer of an index
 	transferring              // sends or receives whole indexes
+	asking                    // has tools make requests of the other groups
 )
 
 // route is one method of one path: what answers it, who may call it, and what the
@@ -35,8 +36,10 @@ type route struct {
 	params          []param
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
+	most            int64                  // bytes of the body, if fewer than of any; 0: no such limit
 	tensors         bool                   // the body may be a file of tensors instead of JSON
 	status          int                    // of success
+	accepted        bool                   // status 202, without a body, is success too
 	whole           any                    // zero value of what a change answers where return=representation is preferred
 	fails           []Code                 // beside those that any route can answer
 	example         string                 // a body that the route takes
@@ -207,8 +210,10 @@ type request struct {
 	began    time.Time
 	took     []stageTime // by stages, in the order of their ends
 	answered int64       // bytes, see spend
-	memory   account     // of the budget of all answers
 	cut      cutOut      // texts that were encoded and are longer than the model reads
+	memory   *account    // of the budget of all answers; for a tool, that of the agent's request
+	call     *agentCall  // for which a tool makes the request; nil: none does
+	before   int64       // what memory had when the request came
 }
 
 // stageTime is how long a stage of a request took.

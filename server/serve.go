@@ -39,7 +39,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, refused := s.routes.find(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
-	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, began: began, memory: s.answers.account()}
+	memory := s.answers.account()
+	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, began: began, memory: &memory, call: agentCallOf(ctx)}
+	if q.call != nil {
+		q.call.mu.Lock()
+		defer q.call.mu.Unlock()
+		q.memory, q.before, r.RemoteAddr = q.call.q.memory, q.call.q.memory.taken, q.call.q.RemoteAddr
+	}
 	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account(), pace: s.pace()}
 	r.Body = q.body
 	defer q.body.memory.close()
@@ -65,6 +71,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	if q.call != nil && q.call.ended {
+		q.fail(problem(CodeTimeout, "the agent's request has ended"))
+		return
+	}
 	if !s.forUs(r.Host) {
 		q.fail(problem(CodeForbidden, "the service is not asked by the name %.100q: see hosts", r.Host))
 		return
@@ -130,7 +140,7 @@ func (s *Server) handle(q *request) error {
 		}
 	}
 	defer func() {
-		q.memory.close()
+		q.settle()
 		q.leaveTurn()
 	}()
 	if q.route.in == nil { // the others read their body first
@@ -184,13 +194,16 @@ const noBody = 64 << 10
 // openBody limits the body and checks what kind it says to be. A body that a page
 // could send without asking (a form, plain text) is refused.
 func (s *Server) openBody(q *request, ends time.Time) *Problem {
-	b, size := q.body, s.o.Limits.Body
+	b, size, setting := q.body, s.o.Limits.Body, " (max-body)"
 	b.until = ends
 	if q.route.stream && q.route.inType != mediaJSON {
 		size = manyBytes
 	}
+	if most := q.route.most; most > 0 && most < size {
+		size, setting = most, ""
+	}
 	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; %d are the most (max-body)", q.ContentLength, size)
+		return problem(CodeTooLarge, "the body has %d bytes; %d are the most%s", q.ContentLength, size, setting)
 	}
 	if q.route.in == nil && q.route.inType == "" {
 		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, noBody))
@@ -238,11 +251,10 @@ func (s *Server) preflight(q *request) bool {
 	}
 	h := q.w.Header()
 	h.Add("Vary", "Origin")
-	all := slices.Contains(s.o.Origins, "*")
-	if !all && !slices.Contains(s.o.Origins, origin) {
+	if !s.allowsOrigin(origin) {
 		return false
 	}
-	if all {
+	if slices.Contains(s.o.Origins, "*") {
 		origin = "*"
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
@@ -251,7 +263,7 @@ func (s *Server) preflight(q *request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
 	h.Set("Access-Control-Max-Age", "3600")
 	q.body.abandon(h)
 	h.Set("Content-Length", "0")

@@ -72,6 +72,10 @@ type Options struct {
 	// Images has the files that the metadata of pages names as their pictures; nil: none are
 	// sent. It stays the caller's.
 	Images *os.Root
+	// Agents makes what answers agents at /mcp: a handler that gets one message at a time, whole,
+	// and asks the service that it is given with the context of that request (package mcp). Its
+	// limits are those of the service. nil: there is no such route.
+	Agents func(service http.Handler) http.Handler
 	// Version of the program; "": that of its build.
 	Version string
 	// Device that searches, for /health and /metrics; "": the processor.
@@ -138,7 +142,7 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 	s.bodies = newBudget("bodies", s.o.Limits.Bodies, s.o.Limits.Decoded, s.o.Limits.Wait)
 	s.answers = newBudget("answers", s.o.Limits.Answers, asTextToo*min(s.o.Limits.Answer, manyBytes/asTextToo), s.o.Limits.Wait)
 	s.gates = map[group]*gate{}
-	for _, g := range []group{looking, searching, writing, transferring} {
+	for _, g := range []group{looking, searching, writing, transferring, asking} {
 		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)
 	}
 	s.rate = newRateLimit()
@@ -153,7 +157,7 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		return nil, err
 	}
 	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
-		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(), page)
+		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(), s.agentRoutes(), page)
 	if s.routes, err = newRouter(routes); err != nil {
 		return nil, err
 	}

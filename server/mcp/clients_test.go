@@ -46,10 +46,9 @@ const search = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"
 // One request is one message: many in a list would each be answered, and be counted as one.
 func TestLists(t *testing.T) {
 	s := newService(t, false, nil)
-	h := mcp.New(mcp.In(s), "1").Handler(s)
 	for _, body := range []string{`[{"jsonrpc":"2.0","id":1,"method":"tools/list"},{"jsonrpc":"2.0","id":2,"method":"tools/list"}]`, " \n[]"} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, message(t, "/mcp", body))
+		s.ServeHTTP(w, message(t, "/mcp", body))
 		require.Equal(t, http.StatusBadRequest, w.Code, w.Body.String())
 	}
 }
@@ -57,11 +56,11 @@ func TestLists(t *testing.T) {
 // There is nothing to listen to, and no stream goes on for ever.
 func TestListening(t *testing.T) {
 	s := newService(t, false, nil)
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	r := message(t, web.URL, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`).WithContext(ctx)
+	r := message(t, web.URL+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`).WithContext(ctx)
 	r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
 	r.Header.Set("Mcp-Method", "subscriptions/listen")
 	answer, err := http.DefaultClient.Do(r)
@@ -93,13 +92,12 @@ func TestLeave(t *testing.T) {
 		<-r.Context().Done()
 		close(ended)
 	})
-	open := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	web := httptest.NewServer(mcp.New(mcp.In(inner), "1").Handler(open))
+	web := httptest.NewServer(newService(t, false, &server.Options{Agents: func(http.Handler) http.Handler { return agents(inner) }}))
 	defer web.Close()
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		answer, err := http.DefaultClient.Do(message(t, web.URL, search).WithContext(ctx))
+		answer, err := http.DefaultClient.Do(message(t, web.URL+"/mcp", search).WithContext(ctx))
 		if err == nil {
 			err = answer.Body.Close()
 		}
@@ -125,37 +123,14 @@ func TestForwarded(t *testing.T) {
 		defer mu.Unlock()
 		lines[fmt.Sprint(r.Header.Values("X-Forwarded-For"))] = true
 	})
-	h := mcp.New(mcp.In(inner), "1").Handler(newService(t, false, &server.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}))
+	s := newService(t, false, &server.Options{
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Agents: func(http.Handler) http.Handler { return agents(inner) },
+	})
 	r := message(t, "/mcp", search)
 	r.RemoteAddr = "192.0.2.1:1"
 	r.Header["X-Forwarded-For"] = []string{"10.9.9.9", "203.0.113.7"}
-	h.ServeHTTP(httptest.NewRecorder(), r)
+	s.ServeHTTP(httptest.NewRecorder(), r)
 	require.Equal(t, map[string]bool{"[10.9.9.9 203.0.113.7]": true}, lines)
-}
-
-// deadlines notes what is set for a connection.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	read, write []time.Time
-}
-
-func (d *deadlines) SetReadDeadline(at time.Time) error  { d.read = append(d.read, at); return nil }
-func (d *deadlines) SetWriteDeadline(at time.Time) error { d.write = append(d.write, at); return nil }
-
-// Neither who sends nor who takes slowly holds a connection for ever, and the deadline of a
-// request before on the same connection does not hold.
-func TestDeadlines(t *testing.T) {
-	s := newService(t, false, nil)
-	h := mcp.New(mcp.In(s), "1").Handler(s)
-	began := time.Now()
-	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	h.ServeHTTP(w, message(t, "/mcp", search))
-	require.Equal(t, http.StatusOK, w.Code)
-	require.GreaterOrEqual(t, len(w.write), 2)
-	require.True(t, w.write[0].After(began))
-	require.Len(t, w.read, 2)
-	require.True(t, w.read[0].After(began))
-	require.True(t, w.read[1].IsZero())
 }
 
 // What is refused is not read.
@@ -163,13 +138,13 @@ func TestRefusedBody(t *testing.T) {
 	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\n"), "tokens")
 	require.NoError(t, err)
 	s := newService(t, false, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Minute)))
-	_, err = io.WriteString(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
+	_, err = io.WriteString(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
 	require.NoError(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
@@ -213,13 +188,13 @@ func TestOfficialClient(t *testing.T) {
 	tokens, err := server.ParseTokens(strings.NewReader("all read read-read-read-read\n"), "tokens")
 	require.NoError(t, err)
 	guarded := newService(t, true, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(guarded), "1").Handler(guarded))
+	web := httptest.NewServer(guarded)
 	defer web.Close()
 	open := httptest.NewServer(http.Handler(newService(t, true, nil)))
 	defer open.Close()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	out, err := pyenv.Run([]string{"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, python, "testdata/agents/agent.py", web.URL, "read-read-read-read",
+	out, err := pyenv.Run([]string{"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, python, "testdata/agents/agent.py", web.URL+"/mcp", "read-read-read-read",
 		"env", testenv.ChildVariable+"=agent", addressVariable+"="+open.URL, self)
 	require.NoError(t, err, out)
 	require.Contains(t, out, "ok")
@@ -285,11 +260,11 @@ func TestConformance(t *testing.T) {
 	}
 	program := validator(t)
 	s := newService(t, true, &server.Options{Hosts: []string{"localhost"}}) // as plaid serve has it
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	expected, err := filepath.Abs("testdata/conformance/expected.yml")
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), "node", program, "server", "--url", web.URL, "--expected-failures", expected)
+	cmd := exec.CommandContext(t.Context(), "node", program, "server", "--url", web.URL+"/mcp", "--expected-failures", expected)
 	cmd.Dir = t.TempDir() // it leaves its results there
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	out, err := cmd.CombinedOutput()

@@ -32,11 +32,11 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newService(t, true, &server.Options{Tokens: tokens})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	agent := func(secret withToken) (*sdk.ClientSession, error) {
 		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-		return client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: web.URL, HTTPClient: &http.Client{Transport: secret}, DisableStandaloneSSE: true}, nil)
+		return client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: secret}, DisableStandaloneSSE: true}, nil)
 	}
 	for _, secret := range []withToken{"", "wrong-wrong-wrong-wrong"} {
 		_, err := agent(secret)
@@ -66,7 +66,6 @@ func TestTokens(t *testing.T) {
 // What is no message of the protocol, or comes from a page elsewhere, gets no further.
 func TestRefused(t *testing.T) {
 	s := newService(t, false, &server.Options{Hosts: []string{"localhost"}})
-	h := mcp.New(mcp.In(s), "1").Handler(s)
 	ask := func(change func(r *http.Request), body string) int {
 		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
 		r.Host = "localhost"
@@ -76,7 +75,7 @@ func TestRefused(t *testing.T) {
 			change(r)
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		s.ServeHTTP(w, r)
 		_, _ = io.Copy(io.Discard, w.Body)
 		return w.Code
 	}
@@ -86,6 +85,8 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, list))
 	require.Equal(t, http.StatusForbidden, ask(func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, list))
 	require.Equal(t, http.StatusBadRequest, ask(nil, `{`))
+	require.Equal(t, http.StatusBadRequest, ask(func(r *http.Request) { r.Header.Del("Accept") }, list))
+	require.Equal(t, http.StatusUnsupportedMediaType, ask(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, list))
 	require.Equal(t, http.StatusRequestEntityTooLarge, ask(nil, `{"jsonrpc":"2.0","id":1,"method":"`+strings.Repeat("x", 1<<20)+`"}`))
 	require.Equal(t, http.StatusMethodNotAllowed, ask(func(r *http.Request) { r.Method = "DELETE" }, ""))
 }
@@ -93,14 +94,51 @@ func TestRefused(t *testing.T) {
 // Requests of one client are counted as such, though they come from within.
 func TestRate(t *testing.T) {
 	s := newService(t, false, &server.Options{Limits: server.Limits{Rate: .001, Burst: 6}})
-	web := httptest.NewServer(mcp.New(mcp.In(s), "1").Handler(s))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	status := 0
 	for range 8 {
-		answer, err := http.Post(web.URL, "application/json", strings.NewReader("{}"))
+		answer, err := http.Post(web.URL+"/mcp", "application/json", strings.NewReader("{}"))
 		require.NoError(t, err)
 		status = answer.StatusCode
 		require.NoError(t, answer.Body.Close())
 	}
 	require.Equal(t, http.StatusTooManyRequests, status)
+}
+
+// Pages of an origin that the service names may use the tools, as they may use its other routes.
+func TestOrigins(t *testing.T) {
+	const origin = "https://app.example"
+	s := newService(t, false, &server.Options{Origins: []string{origin}})
+	ask := func(method, from string) *httptest.ResponseRecorder {
+		r := message(t, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+		r.Method = method
+		r.Header.Set("Origin", from)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if method == http.MethodOptions {
+			r.Header.Set("Access-Control-Request-Method", http.MethodPost)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w
+	}
+	w := ask(http.MethodOptions, origin)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, origin, w.Header().Get("Access-Control-Allow-Origin"))
+	require.Contains(t, w.Header().Get("Access-Control-Allow-Headers"), "Mcp-Protocol-Version")
+	w = ask(http.MethodPost, origin)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	require.Equal(t, origin, w.Header().Get("Access-Control-Allow-Origin"))
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodOptions, "https://evil.example").Code)
+	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "https://evil.example").Code)
+}
+
+// What never changes is not said to.
+func TestCapabilities(t *testing.T) {
+	c := connect(t, mcp.In(newService(t, false, nil))).InitializeResult().Capabilities
+	require.NotNil(t, c.Tools)
+	require.NotNil(t, c.Resources)
+	require.False(t, c.Tools.ListChanged)
+	require.False(t, c.Resources.ListChanged)
+	require.False(t, c.Resources.Subscribe)
 }

@@ -50,7 +50,7 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	room := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
-		x.Fields, err = t.fields(ctx, from, name)
+		x.Fields, x.Left, err = t.fields(ctx, from, name)
 		documents, there := known[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
@@ -67,7 +67,7 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 		}
 		x.Documents = documents
 		if n := max(room, shownFields); len(x.Fields) > n {
-			x.Fields, x.Left = x.Fields[:n], len(x.Fields)-n
+			x.Fields, x.Left = x.Fields[:n], x.Left+len(x.Fields)-n
 		}
 		room -= len(x.Fields)
 		out.Indexes = append(out.Indexes, x)
@@ -75,15 +75,15 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	return out, nil
 }
 
-// fields are those that the first documents of an index have, in the order of their names.
-func (t tools) fields(ctx context.Context, from http.Header, index string) ([]string, error) {
+// fields are those that the first documents of an index have, in the order of their names. left
+// counts those with long names, which are not shown.
+func (t tools) fields(ctx context.Context, from http.Header, index string) (fields []string, left int, err error) {
 	var some struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get", map[string]any{"limit": sampled}, &some); err != nil {
-		return nil, err
+	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get", map[string]any{"limit": sampled, "values": false}, &some); err != nil {
+		return nil, 0, err
 	}
-	var fields []string
 	for _, m := range some.Metadata {
 		for key := range m {
 			if key != ordinalKey && key != idKey && !slices.Contains(fields, key) {
@@ -91,8 +91,10 @@ func (t tools) fields(ctx context.Context, from http.Header, index string) ([]st
 			}
 		}
 	}
+	all := len(fields)
+	fields = slices.DeleteFunc(fields, func(name string) bool { return len(name) > shortField })
 	slices.Sort(fields)
-	return fields, nil
+	return fields, all - len(fields), nil
 }
 
 // health says how many documents the indexes have that answer soon, and whether the service

@@ -28,13 +28,13 @@ const (
 	SnippetBytes = 600
 	// TextBytes is how much of documents' texts one answer has at most, about.
 	TextBytes = 16 << 10
+	// ResourceBytes is how much of a document is read at a time as a resource, about.
+	ResourceBytes = 64 << 10
 	// tokenBytes is how many bytes of an answer count as a token of the agent's model: of
 	// English texts it has about four, of code and of other languages fewer.
 	tokenBytes = 3
 	// MaxQuery is the longest question in bytes.
 	MaxQuery = 8 << 10
-	// maxMessage is the longest message of a client in bytes.
-	maxMessage = 256 << 10
 )
 
 // Server offers the tools.
@@ -45,7 +45,7 @@ func New(service *Service, version string) *Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
 		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
 		Logger:       slog.New(slog.DiscardHandler),
-		Capabilities: &sdk.ServerCapabilities{},
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}}, // no lists change
 	})
 	s.AddReceivingMiddleware(sound)
 	t := tools{service}
@@ -55,10 +55,23 @@ func New(service *Service, version string) *Server {
 	add(s, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
 	add(s, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
-		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}", MIMEType: mediaJSON,
-		Description: "The fields of a document, as JSON. Both names are percent-encoded.",
+		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}", MIMEType: mediaJSON,
+		Description: "The fields of a document, as JSON, or of each of its passages. Both names are percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
 	}, t.resource)
 	return &Server{s}
+}
+
+// Handler answers the protocol's streamable HTTP, without sessions: each request stands for
+// itself. It bounds nothing: [server.Options.Agents] makes it a route of the service, with the
+// limits of all routes.
+func (s *Server) Handler() http.Handler {
+	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true,
+		DisableLocalhostProtection: true, // the service checks by what name it is asked
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tools.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context())))
+	})
 }
 
 // methodListen asks for a stream of what changes, which would go on for ever. Nothing does.

@@ -37,6 +37,13 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 	st, err := store.Open(t.Context(), t.TempDir(), &store.Options{Derive: store.DeriveKeywords(nil), Growth: collection.Growth{Flat: -1}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
+	var with server.Options
+	if o != nil {
+		with = *o
+	}
+	if with.Agents == nil {
+		with.Agents = agents
+	}
 	e := encoder(t)
 	maker, err := server.New(st.Set(), e, nil)
 	require.NoError(t, err)
@@ -53,14 +60,17 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 		},
 	}, http.StatusAccepted)
 	if encodes {
-		s, err := server.New(st.Set(), e, o)
+		s, err := server.New(st.Set(), e, &with)
 		require.NoError(t, err)
 		return s
 	}
-	s, err := server.New(st.Set(), nil, o)
+	s, err := server.New(st.Set(), nil, &with)
 	require.NoError(t, err)
 	return s
 }
+
+// agents answers at /mcp of a service.
+func agents(service http.Handler) http.Handler { return mcp.New(mcp.In(service), "1").Handler() }
 
 func post(t *testing.T, h http.Handler, path string, body any, status int) {
 	t.Helper()

@@ -3,9 +3,9 @@ package mcp
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 )
 
 type similarIn struct {
@@ -73,44 +73,27 @@ const (
 // vectors are those of a document, or of passages of it that lie evenly in it. document is
 // its id, where the id asked for is that of a passage.
 func (t tools) vectors(ctx context.Context, from http.Header, index, id string) (document, vectors string, shape []int, err error) {
-	var stored struct {
-		Documents []struct {
-			ID       string `json:"id"`
-			Metadata struct {
-				Passage *struct {
-					Of string `json:"of"`
-				} `json:"_passage"`
-			} `json:"metadata"`
-			Base64 []byte `json:"embeddings_b64"`
-			Shape  []int  `json:"shape"`
-		} `json:"documents"`
-	}
 	ids, err := t.idsOf(ctx, from, index, id)
 	if err != nil {
 		return "", "", nil, err
 	}
-	if n := len(ids); n > mostPassages {
-		for i := range mostPassages {
-			ids[i] = ids[i*n/mostPassages]
-		}
-		ids = ids[:mostPassages]
-	}
-	if err := t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": ids, "vectors": {"base64"}}.Encode(), nil, &stored); err != nil {
+	var found stored
+	path := index + "/documents?" + window{limit: mostPassages, bytes: 1, vectors: true}.query(ids...)
+	if err := t.service.ask(ctx, from, "GET", path, nil, &found); err != nil {
 		return "", "", nil, err
 	}
 	var all []byte
 	rows, dim := 0, 0
-	for i, d := range stored.Documents {
+	for i, d := range found.Documents {
 		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
 		}
-		dim, document = d.Shape[1], id
-		if d.Metadata.Passage != nil {
-			document = d.Metadata.Passage.Of
-		}
+		dim = d.Shape[1]
 		n := d.Shape[0]
 		if i > 0 {
 			n = min(n, max(mostVectors-rows, 0))
+		} else if document, err = parentOf(d.Metadata, id); err != nil {
+			return "", "", nil, fmt.Errorf("document %q: %w", d.ID, err)
 		}
 		rows += n
 		all = append(all, d.Base64[:4*n*dim]...)
@@ -118,18 +101,48 @@ func (t tools) vectors(ctx context.Context, from http.Header, index, id string) 
 	return document, base64.StdEncoding.EncodeToString(all), []int{rows, dim}, nil
 }
 
-// idsOf are the ids of the passages of a document, or that of a document without.
+// parentOf is the id of the document that a passage is of, or id.
+func parentOf(m json.RawMessage, id string) (string, error) {
+	if m == nil {
+		return id, nil
+	}
+	var fields struct {
+		Passage *struct {
+			Of string `json:"of"`
+		} `json:"_passage"`
+	}
+	if err := json.Unmarshal(m, &fields); err != nil || fields.Passage == nil {
+		return id, err
+	}
+	return fields.Passage.Of, nil
+}
+
+// mostIDs is how many ids of passages are read at a time.
+const mostIDs = 10_000
+
+// idsOf is the id of a document, or those of passages that lie evenly in it.
 func (t tools) idsOf(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
-	all, err := t.document(ctx, from, index, id)
+	found, err := t.document(ctx, from, index, id, window{limit: mostIDs})
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range all {
-		own, _, err := fieldsOf(m)
+	n := found.Total
+	for i := range min(n, mostPassages) {
+		at := i
+		if n > mostPassages {
+			at = i * n / mostPassages
+		}
+		if at < len(found.Documents) {
+			ids = append(ids, found.Documents[at].ID)
+			continue
+		}
+		one, err := t.document(ctx, from, index, id, window{offset: at, limit: 1})
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, own)
+		for _, d := range one.Documents {
+			ids = append(ids, d.ID)
+		}
 	}
 	return ids, nil
 }

@@ -11,6 +11,13 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+const (
+	// maxMessage is the longest message of an agent in bytes.
+	maxMessage = 256 << 10
+	// maxCalls is how many calls of an agent are answered at a time. The next ones wait in its pipe.
+	maxCalls = 8
+)
+
 // Run answers an agent that holds the other ends of two pipes, until in ends and what was
 // asked is answered, or until ctx ends.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
@@ -31,7 +38,7 @@ func (p patient) Connect(ctx context.Context) (sdk.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answering{Connection: c, open: map[jsonrpc.ID]bool{}, closed: make(chan struct{})}, nil
+	return &answering{Connection: c, open: map[jsonrpc.ID]bool{}, turns: make(chan struct{}, maxCalls), closed: make(chan struct{})}, nil
 }
 
 // answering is a connection that knows what is not answered yet.
@@ -40,6 +47,7 @@ type answering struct {
 	mu     sync.Mutex
 	open   map[jsonrpc.ID]bool
 	none   chan struct{} // closed when open is empty; nil: nobody waits
+	turns  chan struct{} // has one for each of open
 	once   sync.Once
 	closed chan struct{}
 }
@@ -49,7 +57,17 @@ func (a *answering) Read(ctx context.Context) (jsonrpc.Message, error) {
 	msg, err := a.Connection.Read(ctx)
 	if r, ok := msg.(*jsonrpc.Request); ok && err == nil {
 		if r.IsCall() {
+			select {
+			case a.turns <- struct{}{}:
+			case <-a.closed:
+				return nil, io.EOF
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 			a.mu.Lock()
+			if a.open[r.ID] { // the library refuses the second one
+				<-a.turns
+			}
 			a.open[r.ID] = true
 			a.mu.Unlock()
 		} else if r.Method == "notifications/cancelled" {
@@ -91,6 +109,7 @@ func (a *answering) answered(id jsonrpc.ID) {
 		return
 	}
 	delete(a.open, id)
+	<-a.turns
 	if len(a.open) == 0 && a.none != nil {
 		close(a.none)
 	}

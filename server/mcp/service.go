@@ -26,8 +26,8 @@ type Service struct {
 	token  string // "": what the agent's own request brings
 }
 
-// In is a service in this process. Requests bring the headers Authorization,
-// X-Forwarded-For and X-Request-ID of the agent's, where it came by HTTP.
+// In is a service in this process. Requests bring the context of the agent's and its headers
+// Authorization, X-Forwarded-For and X-Request-ID, where it came by HTTP.
 func In(h http.Handler) *Service {
 	return &Service{base: "http://localhost", client: http.Client{Transport: inside{h}}}
 }
@@ -87,7 +87,7 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 	if s.token != "" {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	} else {
-		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-Id", headerRemote} {
+		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-Id"} {
 			// All lines: a proxy may put its own behind one that a stranger sent.
 			if v := from.Values(name); len(v) > 0 {
 				r.Header[name] = slices.Clone(v)
@@ -123,15 +123,13 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 // inside is a transport to a handler of this process.
 type inside struct{ handler http.Handler }
 
-// headerRemote has, within this process, the address that the agent's request came from.
-const headerRemote = "X-Plaid-Agent"
-
 // RoundTrip implements http.RoundTripper.
 func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	r = r.Clone(r.Context())
 	r.RequestURI = r.URL.RequestURI()
-	r.RemoteAddr = r.Header.Get(headerRemote)
-	r.Header.Del(headerRemote)
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}

@@ -35,15 +35,26 @@ const (
 	documentBytes = 32
 )
 
-// fieldsOf takes a document's metadata apart.
+// fieldsOf takes a document's metadata apart: a text is a string, and any other value is as it
+// was written.
 func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
 	if len(m) == 0 || string(m) == "null" {
 		return "", map[string]any{}, nil
 	}
-	d := json.NewDecoder(strings.NewReader(string(m)))
-	d.UseNumber() // numbers come out as they were written
-	if err := d.Decode(&fields); err != nil {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(m, &values); err != nil {
 		return "", nil, fmt.Errorf("metadata: %w", err)
+	}
+	fields = make(map[string]any, len(values))
+	for name, value := range values {
+		fields[name] = value
+		if value[0] == '"' {
+			var text string
+			if err := json.Unmarshal(value, &text); err != nil {
+				return "", nil, fmt.Errorf("metadata: %w", err)
+			}
+			fields[name] = text
+		}
 	}
 	id, _ = fields[idKey].(string)
 	delete(fields, idKey)
@@ -208,7 +219,7 @@ func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
 	doc := documentOut{ID: id, Fields: fields}
 	of := textField(fields)
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
-		if *room <= 0 && i >= shownFields && name != of {
+		if *room <= 0 && i >= shownFields && name != of || len(name) > max(*room, shortField) {
 			delete(fields, name)
 			doc.Left++
 			continue

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // tools are what agents call. Errors of theirs are for the agent to read.
@@ -73,25 +77,23 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 	}
 	left := 0
 	for _, id := range in.IDs {
-		found, err := t.document(ctx, from, path, id)
+		found, err := t.document(ctx, from, path, id, window{limit: mostShown, bytes: max(room, 0)})
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
 			out.Missing = append(out.Missing, id)
 			continue
 		} else if err != nil {
 			return out, err
 		}
-		for _, m := range found {
-			if room <= 0 { // the first one is shown in any case
-				if left++; left <= MaxHits {
-					of, _, err := fieldsOf(m)
-					if err != nil {
-						return out, fmt.Errorf("document %q: %w", id, err)
-					}
-					out.NoRoom = append(out.NoRoom, of)
+		left += found.Total - len(found.Documents)
+		for _, d := range found.Documents {
+			if room <= 0 || d.Metadata == nil { // the first one is shown in any case
+				room = 0
+				if left++; len(out.NoRoom) < MaxHits {
+					out.NoRoom = append(out.NoRoom, d.ID)
 				}
 				continue
 			}
-			doc, err := piece(m, in.Start, &room)
+			doc, err := piece(d.Metadata, in.Start, &room)
 			if err != nil {
 				return out, fmt.Errorf("document %q: %w", id, err)
 			}
@@ -105,27 +107,54 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 	return out, nil
 }
 
-// document reads the metadata of one, or of its passages.
-func (t tools) document(ctx context.Context, from http.Header, index, id string) ([]json.RawMessage, error) {
-	var found struct {
-		Documents []struct {
-			Metadata json.RawMessage `json:"metadata"`
-		} `json:"documents"`
-	}
-	if err := t.service.ask(ctx, from, "GET", index+"/documents?"+url.Values{"id": {id}}.Encode(), nil, &found); err != nil {
-		return nil, err
-	}
-	if len(found.Documents) == 0 {
-		return nil, &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %q", id)}
-	}
-	all := make([]json.RawMessage, len(found.Documents))
-	for i, d := range found.Documents {
-		all[i] = d.Metadata
-	}
-	return all, nil
+// mostShown is how many passages of a document are shown, or named, at most.
+const mostShown = 100
+
+// window is what is read of a document: so many passages from one on, with so many bytes of their
+// metadata, those of the first in any case; 0 bytes: none.
+type window struct {
+	offset, limit, bytes int
+	vectors              bool
 }
 
-// resource reads plaid://index/id.
+func (w window) query(ids ...string) string {
+	form := "none"
+	if w.vectors {
+		form = "base64"
+	}
+	return url.Values{
+		"id": ids, "offset": {strconv.Itoa(w.offset)}, "limit": {strconv.Itoa(w.limit)}, "metadata_bytes": {strconv.Itoa(w.bytes)}, "vectors": {form},
+	}.Encode()
+}
+
+// stored are documents, or the passages of one, as the service has them.
+type stored struct {
+	Documents []struct {
+		ID       string          `json:"id"`
+		Metadata json.RawMessage `json:"metadata"` // nil: it is not read
+		Base64   []byte          `json:"embeddings_b64"`
+		Shape    []int           `json:"shape"`
+	} `json:"documents"`
+	Total int `json:"total"`
+}
+
+// document reads one, or its passages.
+func (t tools) document(ctx context.Context, from http.Header, index, id string, w window) (found stored, err error) {
+	err = t.service.ask(ctx, from, "GET", index+"/documents?"+w.query(id), nil, &found)
+	found.Total = max(found.Total, len(found.Documents))
+	if err == nil && found.Total == 0 {
+		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %q", id)}
+	}
+	return found, err
+}
+
+// Keys of resources: the URI to go on with, and how many fields there was no room for.
+const (
+	nextKey = "_next"
+	leftKey = "_fields_left"
+)
+
+// resource reads plaid://index/id, from a passage on and from a byte of its long texts.
 func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	from, uri := headerOf(r.GetExtra()), r.Params.URI
 	u, err := url.Parse(uri)
@@ -136,17 +165,74 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	if err != nil {
 		return nil, sdk.ResourceNotFoundError(uri)
 	}
-	m, err := t.document(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id)
+	first, start, err := placeOf(u)
+	if err != nil {
+		return nil, err
+	}
+	found, err := t.document(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id, window{offset: first, limit: mostShown, bytes: ResourceBytes})
 	if refusedWith(err, "DOCUMENT_NOT_FOUND") || refusedWith(err, "INDEX_NOT_FOUND") {
 		return nil, sdk.ResourceNotFoundError(uri)
 	} else if err != nil {
 		return nil, err
 	}
+	if len(found.Documents) == 0 {
+		return nil, fmt.Errorf("%s: the document has %d passages, and none from number %d on", uri, found.Total, first)
+	}
+	var texts []string
+	next, nextStart := first, 0
+	for i, d := range found.Documents {
+		if d.Metadata == nil || i > 0 && nextStart > 0 {
+			break
+		}
+		text := string(d.Metadata)
+		if i == 0 && (start > 0 || len(text) > ResourceBytes) {
+			if text, nextStart, err = part(d.Metadata, start); err != nil {
+				return nil, fmt.Errorf("document %q: %w", id, err)
+			}
+		}
+		texts = append(texts, text)
+		if nextStart == 0 {
+			next++
+		}
+	}
+	if next < found.Total {
+		u.RawQuery = url.Values{"passage": {strconv.Itoa(next)}, "start": {strconv.Itoa(nextStart)}}.Encode()
+		last := &texts[len(texts)-1]
+		*last = strings.TrimSuffix(*last, "}") + fmt.Sprintf(",%q:%q}", nextKey, u)
+	}
 	out := &sdk.ReadResourceResult{}
-	for _, text := range m {
-		out.Contents = append(out.Contents, &sdk.ResourceContents{URI: uri, MIMEType: mediaJSON, Text: string(text)})
+	for _, text := range texts {
+		out.Contents = append(out.Contents, &sdk.ResourceContents{URI: uri, MIMEType: mediaJSON, Text: text})
 	}
 	return out, nil
+}
+
+// placeOf is where a resource is read from, by its URI.
+func placeOf(u *url.URL) (passage, start int, err error) {
+	query := u.Query()
+	for name, into := range map[string]*int{"passage": &passage, "start": &start} {
+		if text := query.Get(name); text != "" {
+			if *into, err = strconv.Atoi(text); err != nil || *into < 0 {
+				return 0, 0, fmt.Errorf("%s: %s is %q; want a whole number from 0", u, name, text)
+			}
+		}
+	}
+	return passage, start, nil
+}
+
+// part is a document that is read in parts, and where the next one of its texts begins.
+func part(m json.RawMessage, start int) (text string, next int, err error) {
+	room := ResourceBytes
+	doc, err := piece(m, start, &room)
+	if err != nil {
+		return "", 0, err
+	}
+	doc.Fields[idKey] = doc.ID
+	if doc.Left > 0 {
+		doc.Fields[leftKey] = doc.Left
+	}
+	b, err := jsontext.Plain(doc.Fields)
+	return string(b), doc.Next, err
 }
 
 // tokensIn bounds an answer.

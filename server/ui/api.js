@@ -103,7 +103,7 @@ const mostPassages = 8, mostVectors = 2048;
 // of some of its passages that lie evenly in it, with their ids.
 export async function vectorsOf(index, id, signal) {
   const documents = async (query) => (await call("GET", of(index) + "/documents?" + new URLSearchParams(query), undefined, signal)).documents;
-  let ids = (await documents([["id", id]])).map((d) => d.id);
+  let ids = (await documents([["id", id], ["limit", 10000], ["metadata_bytes", 0]])).map((d) => d.id);
   const n = ids.length;
   if (n > mostPassages) ids = Array.from({ length: mostPassages }, (_, i) => ids[Math.floor(i * n / mostPassages)]);
   const parts = [];

@@ -78,11 +78,12 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		// A page in a browser of this machine is all that stands between it and the world.
 		o.Hosts = []string{"localhost"}
 	}
+	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
-	serving.Handler = below(c.BasePath, withTools(s, o.Version))
+	serving.Handler = below(c.BasePath, s)
 	err = c.withModel(ctx, s, onDevice, logger, closing, func(ctx context.Context) error {
 		c.warn(l, o.Tokens != nil, logger)
 		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
@@ -179,18 +180,6 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 		err = cause // the model
 	}
 	return err
-}
-
-// withTools answers agents below /mcp.
-func withTools(s *server.Server, version string) http.Handler {
-	agents := mcp.New(mcp.In(s), version).Handler(s)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/mcp" {
-			agents.ServeHTTP(w, r)
-			return
-		}
-		s.ServeHTTP(w, r)
-	})
 }
 
 // open opens the indexes, and completes the options of the service with what they are. On

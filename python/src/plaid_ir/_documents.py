@@ -128,18 +128,21 @@ def fetch_documents(connection: Connection, names: Sequence[str], vectors: str) 
     found: dict[str, dict[str, Any]] = {}
     passages: dict[str, list[str]] = {}
     for part in batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
-        query = urlencode([("vectors", vectors), *(("id", i) for i in names[part])])
-        try:
-            answer = connection.request("GET", f"{connection.path}/documents?{query}")
-        except RequestError as e:
-            if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
-                raise KeyError(connection.to_id(str(e.details.get("id", names[part][0])))) from e
-            raise
-        for d in answer["documents"]:
-            document = d["metadata"].get("_passage", {}).get("of")
-            if document is not None and d["id"] not in passages.setdefault(document, []):
-                passages[document].append(d["id"])
-            found[d["id"]] = d
+        offset: int | None = 0
+        while offset is not None:
+            query = urlencode([("vectors", vectors), ("offset", offset), *(("id", i) for i in names[part])])
+            try:
+                answer = connection.request("GET", f"{connection.path}/documents?{query}")
+            except RequestError as e:
+                if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
+                    raise KeyError(connection.to_id(str(e.details.get("id", names[part][0])))) from e
+                raise
+            for d in answer["documents"]:
+                document = d["metadata"].get("_passage", {}).get("of")
+                if document is not None and d["id"] not in passages.setdefault(document, []):
+                    passages[document].append(d["id"])
+                found[d["id"]] = d
+            offset = answer.get("next")
     return {i: [found[i]] if i in found else [found[p] for p in passages[i]] for i in names}
 
 

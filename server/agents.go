@@ -1,0 +1,182 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+const (
+	// maxMessage is the longest message of an agent in bytes.
+	maxMessage = 256 << 10
+	// agentCopies is how often a tool has what the service answered it: as text, in parts, as
+	// values, and in its own answer. The library has as many copies of a message.
+	agentCopies = 4
+)
+
+// messageJSON is a message of an agent, or the answer to one. The protocol says what is in it.
+type messageJSON struct{}
+
+// schema implements schemer.
+func (messageJSON) schema() object {
+	return object{"type": "object", "description": "a message of JSON-RPC 2.0, as the Model Context Protocol has it"}
+}
+
+// agentRoutes are the door of agents, if the service has one.
+func (s *Server) agentRoutes() []route {
+	if s.o.Agents == nil {
+		return nil
+	}
+	agents := s.o.Agents(s)
+	return []route{{
+		method: http.MethodPost, pattern: "/mcp", id: "mcp", tag: "agents", need: Read, group: asking, most: maxMessage,
+		summary: "Answer a message of an agent (Model Context Protocol)",
+		doc:     "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names application/json and text/event-stream. A notification is answered 202, without a body.",
+		in:      messageJSON{}, inType: mediaJSON, out: messageJSON{}, outType: mediaJSON, status: http.StatusOK, accepted: true,
+		example: `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
+		do:      func(q *request) error { return answerAgent(q, agents) },
+	}}
+}
+
+// agentCall is a message of an agent while it is answered. The requests that tools make for it
+// come one after another and share its account: what they were answered is counted until the
+// agent has taken its own answer.
+type agentCall struct {
+	q     *request
+	mu    sync.Mutex // held while such a request runs
+	ended bool
+}
+
+type agentKey struct{}
+
+// agentCallOf is the call that a request is made for by a tool; nil: there is none.
+func agentCallOf(ctx context.Context) *agentCall {
+	call, _ := ctx.Value(agentKey{}).(*agentCall)
+	return call
+}
+
+// end waits for the request that runs, and lets none begin.
+func (c *agentCall) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+}
+
+// answerAgent has a message answered by the tools. A list of messages is refused: each would be
+// answered, and the list be counted as one request.
+func answerAgent(q *request, agents http.Handler) error {
+	if err := q.checkOrigin(); err != nil {
+		return err
+	}
+	text, err := q.text()
+	if err != nil {
+		return err
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")) {
+		return bad("lists of messages are not taken: send one at a time")
+	}
+	if err := q.body.hold(agentCopies * int64(len(text))); err != nil {
+		return err
+	}
+	if err := jsontext.Check(text, jsontext.Options{Charge: q.body.hold}); err != nil {
+		return badJSON(err)
+	}
+	if err := q.enter(); err != nil {
+		return err
+	}
+	answer, err := q.askAgents(agents, text)
+	if err != nil {
+		return err
+	}
+	if answer.code >= http.StatusBadRequest && strings.HasPrefix(answer.header.Get("Content-Type"), "text/plain") {
+		return bad("%s", strings.TrimSpace(answer.text.String()))
+	}
+	if err := q.memory.take(q.ctx, int64(answer.text.Len())); err != nil {
+		return err
+	}
+	media := answer.header.Get("Content-Type")
+	for name, values := range answer.header {
+		q.w.Header()[name] = values
+	}
+	return q.send(answer.code, media, answer.text.Bytes())
+}
+
+// askAgents returns when the tools make no more requests.
+func (q *request) askAgents(agents http.Handler, text []byte) (*keptAnswer, error) {
+	call := &agentCall{q: q}
+	defer call.end()
+	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, agentKey{}, call))
+	defer cancel()
+	r := q.Request.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // the tools' requests have it too
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	answer := &keptAnswer{header: http.Header{}, code: http.StatusOK}
+	agents.ServeHTTP(answer, r)
+	return answer, q.ctx.Err()
+}
+
+// checkOrigin refuses a page of another site, unless pages of its origin may use the service.
+func (q *request) checkOrigin() error {
+	if q.s.allowsOrigin(q.Header.Get("Origin")) {
+		return nil
+	}
+	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
+		return problem(CodeForbidden, "a page of another site asks, of the origin %.100q: see cors-origins", q.Header.Get("Origin"))
+	}
+	return nil
+}
+
+// allowsOrigin reports whether pages of an origin may use the service (CORS).
+func (s *Server) allowsOrigin(origin string) bool {
+	return origin != "" && (slices.Contains(s.o.Origins, "*") || slices.Contains(s.o.Origins, origin))
+}
+
+// settle gives back what an answer took when it was sent. If a tool has it, that stays counted
+// to the end of the agent's request.
+func (q *request) settle() {
+	if q.call == nil {
+		q.memory.close()
+		return
+	}
+	if has := agentCopies * q.w.(*recorder).bytes; q.taken() > has {
+		q.memory.give(q.taken() - has)
+	} else {
+		q.memory.owe(has - q.taken())
+	}
+}
+
+// taken is how much the answer to this request takes of the budget of answers.
+func (q *request) taken() int64 { return q.memory.taken - q.before }
+
+// keptAnswer is an answer in memory. Tools that go on after the end of a request write too.
+type keptAnswer struct {
+	header http.Header
+	mu     sync.Mutex
+	code   int
+	begun  bool
+	text   bytes.Buffer
+}
+
+func (a *keptAnswer) Header() http.Header { return a.header }
+
+func (a *keptAnswer) WriteHeader(code int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.begun {
+		a.code, a.begun = code, true
+	}
+}
+
+func (a *keptAnswer) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begun = true
+	return a.text.Write(p)
+}
