@@ -69,8 +69,8 @@ type Options struct {
 	// UploadDir is where uploads wait until they are checked; "": the folder for
 	// temporary files of the system.
 	UploadDir string
-	// Images has the files that the metadata of pages names as their pictures; nil: none are
-	// sent. It stays the caller's.
+	// Images has a folder for each index, of its name, with the files that the metadata of
+	// pages names as their pictures; nil: none are sent. It stays the caller's.
 	Images *os.Root
 	// Version of the program; "": that of its build.
 	Version string

@@ -118,7 +118,7 @@ func NewConfig() *Config {
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 
-	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
+	text("images", &c.Images, "", "`DIR` of pictures, with a folder for each index, of its name: documents name their pictures in the field image, as paths below that")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
