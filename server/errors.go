@@ -73,7 +73,7 @@ var codeTable = []struct {
 	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
-	{CodeForbidden, http.StatusForbidden, "The bearer token does not allow this"},
+	{CodeForbidden, http.StatusForbidden, "This is not allowed, by the bearer token or by the name that the service was asked by"},
 	{CodeQuota, http.StatusForbidden, "The quota of the token or of the index is used up"},
 	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
 	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},

@@ -118,7 +118,7 @@ func TestDribblingClientsAreCut(t *testing.T) {
 	text := `{"name":"` + strings.Repeat("x", 20_000) + `"}`
 	send := func(bytes int, wait time.Duration) (status, reads int) {
 		body := &slowBody{Reader: strings.NewReader(text), clock: c, bytes: bytes, wait: wait, read: func() { reads++ }}
-		r := httptest.NewRequest("POST", "/indices", body)
+		r := httptest.NewRequest("POST", "http://localhost/indices", body)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -153,7 +153,7 @@ func TestSlowReadersAreCut(t *testing.T) {
 			}
 			require.EqualValues(t, s.answers.most, s.answers.left)
 		}()
-		s.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil))
+		s.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/indices", nil))
 		return w.Body.Bytes(), false
 	}
 	body, cut := take(9 * time.Second)

@@ -59,10 +59,10 @@ type Options struct {
 	// Origins that pages may come from which use the service (CORS); "*": all. None:
 	// no CORS headers are sent.
 	Origins []string
-	// Hosts are the names that the service is asked by, "*.example.org" for all below one.
-	// With any, requests for other names are refused, but for localhost and addresses: a
-	// page could otherwise reach a service that only its own machine can, by a name that it
-	// lets point there. None: all names.
+	// Hosts are the names that the service is asked by, "*.example.org" for all below one, "*"
+	// for all. Without Tokens, and with any of them, requests for other names are refused, but
+	// for localhost and addresses: a page could otherwise use a service that only its reader can
+	// reach, by a name of its own that it lets point there. None: with Tokens, all names.
 	Hosts []string
 	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
 	TrustedProxies []netip.Prefix
@@ -124,6 +124,9 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		s.o = *o
 	}
 	s.o.Limits.setDefaults()
+	if s.o.Tokens == nil && len(s.o.Hosts) == 0 {
+		s.o.Hosts = []string{"localhost"} // and addresses
+	}
 	if s.o.Version == "" {
 		s.o.Version = index.Version()
 	}

@@ -137,7 +137,7 @@ func NewConfig() *Config {
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
-	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
+	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by, or *; others are refused, but for localhost and addresses (default: none, and with tokens any name)")
 	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+

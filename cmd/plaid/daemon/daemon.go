@@ -73,11 +73,6 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
-	o.Hosts = c.Hosts
-	if len(o.Hosts) == 0 && o.Tokens == nil && isLoopback(l) {
-		// A page in a browser of this machine is all that stands between it and the world.
-		o.Hosts = []string{"localhost"}
-	}
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
@@ -133,7 +128,7 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), Origins: c.CORSOrigins, Limits: c.limits()}
+	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits()}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
 		closing.add(func() error { return tracing.Shutdown(context.Background()) })
