@@ -156,12 +156,20 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		return change{}, err
 	}
 	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(len(docs)))
-	text := fmt.Sprintf("%s stored in index %s", plural(len(docs), "document"), c.Name())
-	if receipt.Evicted > 0 {
-		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
-	}
+	text := fmt.Sprintf("%s stored in index %s%s", plural(len(docs), "document"), c.Name(), evicted(receipt.Evicted))
 	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, text}
 	return change{text, out}, nil
+}
+
+// evicted is the end of a sentence about an update.
+func evicted(documents int) string {
+	switch documents {
+	case 0:
+		return ""
+	case 1:
+		return "; the oldest document was deleted"
+	}
+	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
 // declared is the collection of the path; that it is not declared has a code of its
