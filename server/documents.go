@@ -60,7 +60,7 @@ var (
 func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
-	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown, CodeQuota}
+	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changing := func(r route) route {
 		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
 		if r.whole == nil {
@@ -144,11 +144,6 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 	if err := addMetadata(docs, metadata); err != nil {
 		return change{}, err
 	}
-	done, err := q.reserve(q.ctx, c, docs)
-	if err != nil {
-		return change{}, err
-	}
-	defer done()
 	ctx, end := q.span("write")
 	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
 	end(err)
@@ -208,8 +203,7 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 
 // mayAdd refuses what no documents can be added to, before they are received.
 func (q *request) mayAdd(encodes bool) error {
-	c, err := q.declared()
-	if err != nil {
+	if _, err := q.declared(); err != nil {
 		return err
 	}
 	if encodes {
@@ -217,11 +211,7 @@ func (q *request) mayAdd(encodes bool) error {
 			return none
 		}
 	}
-	done, err := q.reserve(q.ctx, c, nil)
-	if err == nil {
-		done()
-	}
-	return err
+	return nil
 }
 
 func updateText(q *request, in *updateTextIn) (change, error) {

@@ -147,8 +147,8 @@ func (s *Server) limitRate(q *request, token *Token) *Problem {
 	name := clientAddress(q.Request, s.o.TrustedProxies)
 	if token != nil {
 		name = "token " + token.Name
-		if u := &token.Quota; u.Rate > 0 {
-			perSecond, burst, setting = u.Rate, u.burst(), "quota of the token"
+		if token.Rate > 0 {
+			perSecond, burst, setting = token.Rate, burstOf(token.Rate), "rate of the token"
 		}
 	}
 	if perSecond <= 0 {

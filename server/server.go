@@ -54,8 +54,8 @@ type Options struct {
 	Tokens TokenSource
 	// Limits of what clients can make the service do.
 	Limits Limits
-	// Quotas of indexes. Those of tokens are in the tokens.
-	Quotas []IndexQuota
+	// IndexRates are for indexes; those of tokens are in the tokens.
+	IndexRates []IndexRate
 	// Origins that pages may come from which use the service (CORS); "*": all. None:
 	// no CORS headers are sent.
 	Origins []string
@@ -100,7 +100,7 @@ type Server struct {
 	openapi  []byte
 	gates    map[group]*gate
 	rate     *rateLimit
-	quotas   quotas
+	making   making
 	bodies   *budget
 	answers  *budget
 	draining atomic.Bool
@@ -145,12 +145,12 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)
 	}
 	s.rate = newRateLimit()
-	for _, u := range s.o.Quotas {
-		if err := checkPattern(u.Pattern); err != nil {
-			return nil, fmt.Errorf("server.New: a quota: %w", err)
+	for _, r := range s.o.IndexRates {
+		if err := checkPattern(r.Pattern); err != nil {
+			return nil, fmt.Errorf("server.New: a rate: %w", err)
 		}
 	}
-	s.quotas = quotas{indexes: s.o.Quotas, running: map[string]uint64{}}
+	s.making.names = map[string]int{}
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err

@@ -39,8 +39,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 	st := openStore(t, nil)
 	storeLarge(t, st, 1)
 	s, err := server.New(st.Set(), nil, &server.Options{
-		Quotas: []server.IndexQuota{{Pattern: "large", Quota: server.Quota{Bytes: 1}}},
-		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000},
+		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000, Indexes: 1},
 	})
 	require.NoError(t, err)
 	address := listen(t, s, nil)
@@ -63,7 +62,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 		"preflight":     {address, "OPTIONS /indices HTTP/1.1\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\nContent-Length: 1000\r\n", 200},
 		"no index":      {address, "POST /indices/none/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 404},
 		"no model":      {address, "POST /indices/large/update_with_encoding HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 400},
-		"quota":         {address, "POST /indices/large/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 403},
+		"no room":       {address, "PUT /indices/another/backup HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n", 403},
 		"import":        {address, "PUT /indices/large/import HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/x-tar\r\nContent-Length: 1000\r\n", 409},
 		"backup":        {address, "PUT /indices/large/backup HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n", 409},
 		"rate":          {atRate, "POST /indices HTTP/1.1\r\nContent-Length: 1000\r\n", 429},

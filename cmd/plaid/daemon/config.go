@@ -40,7 +40,6 @@ type Config struct {
 	Threads      int
 
 	TokensFile      string
-	Quotas          []string
 	TLSCert, TLSKey string
 	CORSOrigins     []string
 	Hosts           []string
@@ -50,6 +49,8 @@ type Config struct {
 	MaxBody, MaxMemory        int64
 	WorkTimeout, DrainTimeout time.Duration
 	Rate                      float64
+	IndexRates                []string
+	MaxIndexes                int
 
 	LogFormat, LogLevel string
 
@@ -132,8 +133,7 @@ func NewConfig() *Config {
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
 	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
 
-	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
-	add("quotas", listValue(&c.Quotas, checkQuota), true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
@@ -148,6 +148,8 @@ func NewConfig() *Config {
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
 	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: no limit)")
+	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true, "requests a second of indexes, each as PATTERN=N: for each index of such a name")
+	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false, "how many indexes there may be for requests to make one more; a token may have fewer (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")

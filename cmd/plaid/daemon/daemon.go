@@ -137,12 +137,12 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if o.TrustedProxies, err = c.proxies(); err != nil {
 		return nil, err
 	}
-	for _, text := range c.Quotas {
-		u, err := server.ParseIndexQuota(text)
+	for _, text := range c.IndexRates {
+		r, err := server.ParseIndexRate(text)
 		if err != nil {
 			return nil, err
 		}
-		o.Quotas = append(o.Quotas, u)
+		o.IndexRates = append(o.IndexRates, r)
 	}
 	if c.Images != "" {
 		if o.Images, err = os.OpenRoot(c.Images); err != nil {
@@ -273,12 +273,12 @@ func (c *closers) close() error {
 func (c *Config) limits() server.Limits {
 	return server.Limits{
 		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxMemory / 2), Answers: unlimited(c.MaxMemory / 2),
-		Work: unlimited(c.WorkTimeout), Rate: c.Rate,
+		Work: unlimited(c.WorkTimeout), Rate: c.Rate, Indexes: unlimited(c.MaxIndexes),
 	}
 }
 
 // unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].
-func unlimited[T int64 | time.Duration](n T) T {
+func unlimited[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1
 	}

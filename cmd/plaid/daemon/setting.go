@@ -260,8 +260,8 @@ func checkHost(s string) error {
 	return nil
 }
 
-func checkQuota(s string) error {
-	_, err := server.ParseIndexQuota(s)
+func checkIndexRate(s string) error {
+	_, err := server.ParseIndexRate(s)
 	return err
 }
 
