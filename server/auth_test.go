@@ -150,7 +150,8 @@ func TestTokensByIndex(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	_, as := bearers(t, &server.Options{IndexRates: []server.IndexRate{{Pattern: "slow", Rate: 1e-3}}}, "root admin", "few read rate=0.001")
+	rates := []server.IndexRate{{Pattern: "slow", Rate: 1e-3}}
+	_, as := bearers(t, &server.Options{IndexRates: rates}, "root admin", "few read rate=0.001")
 	require.Equal(t, 200, as("few", "GET", "/indices", nil).status)
 	r := as("few", "GET", "/indices", nil)
 	require.Equal(t, 429, r.status)
@@ -166,7 +167,8 @@ func TestRates(t *testing.T) {
 // A rate of all indexes does not count what is asked of no index, such as probes; and an index
 // with rates by several patterns keeps each of them.
 func TestRatesByPattern(t *testing.T) {
-	s, as := bearers(t, &server.Options{IndexRates: []server.IndexRate{{Pattern: "*", Rate: 1e3}, {Pattern: "few*", Rate: 1e-3}}}, "root admin")
+	rates := []server.IndexRate{{Pattern: "*", Rate: 1e3}, {Pattern: "few*", Rate: 1e-3}}
+	s, as := bearers(t, &server.Options{IndexRates: rates}, "root admin")
 	for range 3 {
 		require.Equal(t, 200, s.send(t, "GET", "/livez", nil).status)
 		require.Equal(t, 200, as("root", "GET", "/indices", nil).status)

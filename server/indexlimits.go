@@ -21,7 +21,7 @@ type IndexRate struct {
 func ParseIndexRate(text string) (r IndexRate, err error) {
 	pattern, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern of indexes, and requests a second: logs-*=20", text)
+		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20", text)
 	}
 	if err := checkPattern(pattern); err != nil {
 		return r, err

@@ -15,7 +15,8 @@ import (
 // However many requests declare or upload indexes at once, there are never more than the limits
 // of the service and of each token allow; and as many as that come to be.
 func TestIndexesAreBounded(t *testing.T) {
-	s, as := bearers(t, &server.Options{Limits: server.Limits{Indexes: 9}}, "root admin", "one admin:a-* indexes=3", "two admin:b-* indexes=2")
+	s, as := bearers(t, &server.Options{Limits: server.Limits{Indexes: 9}},
+		"root admin", "one admin:a-* indexes=3", "two admin:b-* indexes=2")
 	require.Equal(t, 200, as("root", "POST", "/indices", object{"name": "source"}).status)
 	require.Equal(t, 202, as("root", "POST", "/indices/source/update", object{"documents": list{query("cats")}}).status)
 	file := as("root", "GET", "/indices/source/backup", nil).body
@@ -56,7 +57,8 @@ func TestIndexesAreBounded(t *testing.T) {
 	// What is there may be declared no second time, be filled and be dropped, and then there is room.
 	p := isProblem(t, as("root", "POST", "/indices", object{"name": "source"}), server.CodeIndexExists)
 	require.NotContains(t, p.Message, "max-indexes")
-	require.Equal(t, 202, as("root", "POST", "/indices/"+s.store.Names()[0]+"/update", object{"documents": list{query("cats")}}).status)
+	first := "/indices/" + s.store.Names()[0]
+	require.Equal(t, 202, as("root", "POST", first+"/update", object{"documents": list{query("cats")}}).status)
 	p = isProblem(t, as("root", "POST", "/indices", object{"name": "more"}), server.CodeTooManyIndexes)
 	require.Contains(t, p.Message, "9 (max-indexes): delete one")
 	require.Equal(t, 200, as("root", "DELETE", "/indices/source", nil).status)

@@ -52,7 +52,8 @@ func imageRoutes() []route {
 	return []route{{
 		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
 		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
-		doc: "The file that the field image of the document names, as a path below the folder of the index, which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
+		doc: "The file that the field image of the document names, as a path below the folder of the index, " +
+			"which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
 		params: []param{
 			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
 			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},

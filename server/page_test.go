@@ -173,9 +173,12 @@ func TestImages(t *testing.T) {
 			}
 		}
 		s.ok(t, 200, "POST", "/indices", object{"name": other}, nil)
-		for i, image := range []string{"scans/1.png", "p/scans/1.png", "../p/scans/1.png", "./../p/scans/1.png", "../loose.png", "loose.png", "link.png"} {
+		for i, image := range []string{
+			"scans/1.png", "p/scans/1.png", "../p/scans/1.png", "./../p/scans/1.png", "../loose.png", "loose.png", "link.png",
+		} {
 			s.ok(t, 202, "POST", "/indices/"+other+"/update", object{
-				"documents": list{object{"embeddings": list{list{1, 0}}}}, "metadata": list{object{"_id": fmt.Sprint(i), "image": image}},
+				"documents": list{object{"embeddings": list{list{1, 0}}}},
+				"metadata":  list{object{"_id": fmt.Sprint(i), "image": image}},
 			}, nil)
 			r := s.send(t, "GET", fmt.Sprintf("/indices/%s/image?id=%d", other, i), nil)
 			require.Equal(t, 404, r.status, "%s of %s", image, other)

@@ -179,7 +179,8 @@ guest read:team-a guest-guest-guest-1
 		require.Equal(t, want, status, "%s", text)
 		return string(text)
 	}
-	const admin, team, tenant, guest = "admin-admin-admin-1", "team-team-team-team1", "tenant-tenant-tenant", "guest-guest-guest-1"
+	const admin, team, guest = "admin-admin-admin-1", "team-team-team-team1", "guest-guest-guest-1"
+	const tenant = "tenant-tenant-tenant"
 	docs := func(n int) string {
 		var all []string
 		for range n {

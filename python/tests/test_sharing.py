@@ -118,7 +118,8 @@ class Sharing(unittest.TestCase):
         folders = [os.path.join(os.path.dirname(self.folder), name) for name in "ab"]
         script = os.path.join(os.path.dirname(self.folder), "program")
         with open(script, "w", encoding="utf-8") as f:  # begins when both have been started
-            f.write(f'#!/bin/sh\nmkdir "$0.$$"\nwhile [ $(ls -d "$0".* | wc -l) -lt 2 ]; do sleep 0.02; done\nexec "{find_binary(None)}" "$@"\n')
+            f.write('#!/bin/sh\nmkdir "$0.$$"\nwhile [ $(ls -d "$0".* | wc -l) -lt 2 ]; do sleep 0.02; done\n')
+            f.write(f'exec "{find_binary(None)}" "$@"\n')
         os.chmod(script, 0o755)
         opened: list[object] = [None, None]
 
@@ -158,7 +159,7 @@ class Sharing(unittest.TestCase):
         self.assertEqual((_service.Service._by_folder, _service.Service._stopping), ({}, {}))
 
     def lose_an_answer(self, index: Index, before: object) -> None:
-        """Kills the service after the next request to it and before its answer; ``before`` says whether it comes to be."""
+        """Kills the service before its next answer. ``before``, where given, is done in place of the request."""
         client, service = index._connection.client, index._connection.service
         send = client.request
 

@@ -128,7 +128,10 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits()}
+	o := &server.Options{
+		Version: index.Version(), Logger: logger, EncoderLater: c.encodes(),
+		Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits(),
+	}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
 		closing.add(func() error { return tracing.Shutdown(context.Background()) })

@@ -179,8 +179,8 @@ class Connection:
         return self.request(method, path, body, prefer=_PREFER)
 
     def fill(self, route: str, body: Body, is_stored: Callable[[], bool]) -> None:
-        """Uploads an index. The service takes one only as long as the index has no documents, so that an upload that is
-        repeated is refused if only the answer was lost: ``is_stored`` then reports whether the index holds the upload."""
+        """Uploads an index. The service takes one only as long as the index has no documents. It refuses one that is
+        repeated because the answer was lost: then ``is_stored`` reports whether the index holds it."""
         self._check_writable()
         lost = False
 
@@ -199,7 +199,7 @@ class Connection:
             if not lost or e.code != "INDEX_ALREADY_EXISTS":
                 raise
             if not is_stored():
-                e.args = (f"{e.args[0]}; the answer to the first attempt was lost, and may have been that it was taken",)
+                e.args = (f"{e.args[0]}; the answer to the first attempt was lost: these may be the documents of it",)
                 raise
         self.declared = True
 
