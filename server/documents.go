@@ -62,7 +62,7 @@ var (
 func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
-	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown, CodeQuota}
+	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changing := func(r route) route {
 		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
 		if r.whole == nil {
@@ -146,11 +146,6 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 	if err := addMetadata(docs, metadata); err != nil {
 		return change{}, err
 	}
-	done, err := q.reserve(q.ctx, c, docs)
-	if err != nil {
-		return change{}, err
-	}
-	defer done()
 	ctx, end := q.span("write")
 	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
 	end(err)
@@ -158,15 +153,23 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		return change{}, err
 	}
 	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(len(docs)))
-	text := fmt.Sprintf("%s stored in index %s", plural(len(docs), "document"), c.Name())
-	if receipt.Evicted > 0 {
-		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
-	}
+	text := fmt.Sprintf("%s stored in index %s%s", plural(len(docs), "document"), c.Name(), evicted(receipt.Evicted))
 	if q.cut.Truncated > 0 {
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
 	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, q.cut, text}
 	return change{text, out}, nil
+}
+
+// evicted is the end of a sentence about an update.
+func evicted(documents int) string {
+	switch documents {
+	case 0:
+		return ""
+	case 1:
+		return "; the oldest document was deleted"
+	}
+	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
 // declared is the collection of the path; that it is not declared has a code of its
@@ -205,8 +208,7 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 
 // mayAdd refuses what no documents can be added to, before they are received.
 func (q *request) mayAdd(encodes bool) error {
-	c, err := q.declared()
-	if err != nil {
+	if _, err := q.declared(); err != nil {
 		return err
 	}
 	if encodes {
@@ -214,11 +216,7 @@ func (q *request) mayAdd(encodes bool) error {
 			return none
 		}
 	}
-	done, err := q.reserve(q.ctx, c, nil)
-	if err == nil {
-		done()
-	}
-	return err
+	return nil
 }
 
 func updateText(q *request, in *updateTextIn) (change, error) {

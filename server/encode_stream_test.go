@@ -84,7 +84,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 		texts.Store(0)
 		body, err := json.Marshal(c.body)
 		require.NoError(t, err)
-		r := httptest.NewRequest("POST", c.path, strings.NewReader(string(body)))
+		r := httptest.NewRequest("POST", "http://localhost"+c.path, strings.NewReader(string(body)))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Embeddings-Format", c.headers)
 		first := int64(0)
@@ -131,7 +131,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 	failing := start(t, counted{words{}, new(atomic.Int64), int64(n - 1)}, nil)
 	body, err := json.Marshal(object{"texts": many(n), "input_type": "document"})
 	require.NoError(t, err)
-	r := httptest.NewRequest("POST", "/encode", strings.NewReader(string(body)))
+	r := httptest.NewRequest("POST", "http://localhost/encode", strings.NewReader(string(body)))
 	r.Header.Set("Content-Type", "application/json")
 	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { failing.ServeHTTP(httptest.NewRecorder(), r) })
 }

@@ -349,37 +349,6 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "nobody"})
 }
 
-// What takes the place of a document, and of its passages, is none more for a quota.
-func TestQuotasCountDocumentsThatGo(t *testing.T) {
-	s := startParts(t, &server.Options{Quotas: []server.IndexQuota{{Pattern: "parts", Quota: server.Quota{Documents: 3}}}})
-	send := func(metadata ...object) *reply {
-		var docs, all list
-		for _, m := range metadata {
-			docs, all = append(docs, object{"embeddings": matrix("cats sleep")}), append(all, m)
-		}
-		return s.send(t, "POST", "/indices/parts/update", object{"documents": docs, "metadata": all})
-	}
-	part := func(of string, n int) object {
-		return object{"_id": fmt.Sprintf("%s#%d", of, n), "_passage": object{"of": of, "n": n, "start": 0, "end": 1}}
-	}
-	for i, step := range []struct {
-		docs   []object
-		status int
-	}{
-		{[]object{{"_id": "a"}, {"_id": "b"}}, 202},
-		{[]object{part("a", 0), part("a", 1)}, 202},               // a goes: 3
-		{[]object{part("a", 0), part("a", 1), part("a", 2)}, 403}, // 4
-		{[]object{part("a", 4), part("a", 5)}, 202},               // two others go: 3
-		{[]object{part("b", 0)}, 202},                             // b goes: 3
-		{[]object{{"_id": "c"}}, 403},
-		{[]object{{"_id": "a"}}, 202}, // its passages go: 2
-		{[]object{{"_id": "c"}}, 202},
-	} {
-		r := send(step.docs...)
-		require.Equal(t, step.status, r.status, "step %d: %s", i, r.body)
-	}
-}
-
 // What a search holds beside its hits counts before it is held.
 func TestEvidenceIsCounted(t *testing.T) {
 	limited := func(answer int64) *service {

@@ -116,7 +116,7 @@ func (s *service) send(t testing.TB, method, path string, body any, headers ...s
 		require.NoError(t, err)
 		in = bytes.NewReader(text)
 	}
-	r := httptest.NewRequest(method, "http://plaid.test/", in)
+	r := httptest.NewRequest(method, "http://localhost/", in)
 	r.RequestURI = path
 	u, err := url.ParseRequestURI(path)
 	require.NoError(t, err)

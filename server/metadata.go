@@ -140,7 +140,7 @@ func metadataRoutes() []route {
 		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
 		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing, params: []param{conditionParam},
-			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown, CodeQuota},
+			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
 			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
 	}
 }
@@ -316,11 +316,6 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 		return updatedMetadataOut{}, err
 	}
 	chosen.IDs = in.IDs
-	done, err := q.reserve(q.ctx, c, nil)
-	if err != nil {
-		return updatedMetadataOut{}, err
-	}
-	defer done()
 	ctx, end := q.span("write")
 	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
 	end(err)
