@@ -206,8 +206,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			return nil, nil, documentError(from, &docs[from], text.Err)
 		}
 		if report.Truncated > 0 {
-			return nil, nil, documentError(from, &docs[from], fmt.Errorf("%w, which is %d tokens with what goes around it: %d would be dropped; %s",
-				ErrTooLong, e.Config().Document.Length, report.Dropped, cure(how)))
+			err := fmt.Errorf("%w, which is %d tokens with what goes around it: %d would be dropped; %s",
+				ErrTooLong, e.Config().Document.Length, report.Dropped, cure(how))
+			return nil, nil, documentError(from, &docs[from], err)
 		}
 		vectorsOnly(from)
 		if len(d.Tokens) == 0 {

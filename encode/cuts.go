@@ -107,8 +107,14 @@ func countWords(text string, end func(int)) {
 // blankless reports whether a letter, or a mark of punctuation, is of a script without blanks
 // between words.
 func blankless(r rune) bool {
-	return r >= 0xe00 && (r >= 0x3000 && r <= 0x30ff || r >= 0xff00 && r <= 0xffef || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana,
-		unicode.Bopomofo, unicode.Yi, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese))
+	switch {
+	case r < 0xe00:
+		return false
+	case r >= 0x3000 && r <= 0x30ff, r >= 0xff00 && r <= 0xffef: // with punctuation
+		return true
+	}
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Bopomofo, unicode.Yi, unicode.Thai,
+		unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese)
 }
 
 // sentences ends pieces where sentences do.

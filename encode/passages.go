@@ -2,6 +2,7 @@ package encode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -96,7 +97,8 @@ func (p Parting) ready() (*parting, error) {
 	}
 	switch {
 	case own.window == 0 && p.Window == 0:
-		return nil, fmt.Errorf("how many words a passage has must be said: the model does not tell its tokens, nor how many it reads")
+		return nil, errors.New("how many words a passage has must be said: " +
+			"the model does not tell its tokens, nor how many it reads")
 	case own.window < 1 || own.overlap < 0 || own.overlap >= own.window:
 		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible", own.window, counted, own.overlap)
 	}
@@ -114,13 +116,13 @@ func (p *parting) model(c *Config) error {
 	reads := p.room - prompt
 	switch {
 	case reads < 1:
-		return fmt.Errorf("%w: documents of %d tokens have no room for a text between the %d around it", modeldir.ErrConfig,
-			c.Document.Length, c.Document.Length-reads)
+		return fmt.Errorf("%w: documents of %d tokens have no room for a text between the %d around it",
+			modeldir.ErrConfig, c.Document.Length, c.Document.Length-reads)
 	case p.window == 0:
 		p.window = reads
 	case p.window > reads:
-		return fmt.Errorf("passages of %d tokens: the model reads at most %d of a text (documents have %d tokens, %d of them around the text)",
-			p.window, reads, c.Document.Length, c.Document.Length-reads)
+		return fmt.Errorf("passages of %d tokens: the model reads at most %d of a text "+
+			"(documents have %d tokens, %d of them around the text)", p.window, reads, c.Document.Length, c.Document.Length-reads)
 	}
 	return nil
 }
@@ -178,7 +180,7 @@ func (p *partedText) texts() iter.Seq2[Text, error] {
 			yield(p.text, nil)
 			return
 		case p.text.ID == "":
-			yield(Text{}, fmt.Errorf("has no id, which its passages need"))
+			yield(Text{}, errors.New("has no id, which its passages need"))
 			return
 		}
 		for n, part := range p.parts {

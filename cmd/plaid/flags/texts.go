@@ -50,14 +50,15 @@ type Window struct {
 // 0 means.
 func (w *Window) Register(f *pflag.FlagSet, by, none string) {
 	w.set = f
-	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, with ids like doc#0 (words, with --encoder; 0: "+none+")")
+	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
+		"with ids like doc#0 (words, with --encoder; 0: "+none+")")
 	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, that a passage repeats of the one before")
 	var units []string
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole where it is no longer than a passage: words, sentences, headings (sections of Markdown) or blocks "+
-		"(of source code) (default: "+by+")")
+	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole where it is no longer than a passage: "+
+		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+by+")")
 }
 
 // Parting is what the flags say; a model counts tokens. An error is found before texts are read.

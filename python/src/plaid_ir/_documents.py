@@ -102,7 +102,12 @@ def _send(connection: Connection, path: str, body: Any, start: int) -> Any:
 
 
 def encode(
-    connection: Connection, texts: Sequence[str], is_query: bool, cut: Cut, pool_factor: int | None = None, start: int = 0
+    connection: Connection,
+    texts: Sequence[str],
+    is_query: bool,
+    cut: Cut,
+    pool_factor: int | None = None,
+    start: int = 0,
 ) -> list[Vectors]:
     """The vectors of texts by the model of the service. ``cut`` counts documents that are cut."""
     if isinstance(texts, str):
