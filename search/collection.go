@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -57,13 +59,16 @@ func (c *collection) group(from int) group {
 // hasPassages tells whether a document is a passage.
 func (c *collection) hasPassages(ctx context.Context) (bool, error) {
 	for i := range c.parts {
-		passages, err := c.parts[i].snap.Passages(ctx)
+		passages, err := c.parts[i].passages(ctx)
 		if err != nil || !passages.IsEmpty() {
 			return err == nil, err
 		}
 	}
 	return false, nil
 }
+
+// passages are the ordinals of a part that are passages of longer documents.
+func (p *part) passages(ctx context.Context) (*roaring.Bitmap, error) { return p.snap.Passages(ctx) }
 
 // first stands for all parts, where they do not differ.
 func (c *collection) first() *index.Snapshot { return c.parts[0].snap }
@@ -164,6 +169,15 @@ func (a *allowance) countOf(g group) int {
 		n += a.parts[g[i].at].count
 	}
 	return n
+}
+
+// without is what is left where some ordinals of each part are taken away.
+func (a *allowance) without(ordinals []*roaring.Bitmap) *allowance {
+	rest := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing}
+	for i, s := range a.parts {
+		rest.parts[i] = s.without(ordinals[i])
+	}
+	return rest.counted()
 }
 
 // docs appends the allowed documents of a group by their numbers, in ascending order.
