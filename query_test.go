@@ -93,13 +93,13 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 // A search by words reads the payloads of hits alone, also where one document has nearly all of the
 // passages that have them.
 func TestMemoryOfGroupsByWords(t *testing.T) {
-	const n = 2000
+	const n = 400
 	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 2}, Growth: growth}
 	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Add(t.Context(), plaid.Document{
-		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 5000)),
+		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 25_000)),
 	})
 	require.NoError(t, err)
 	allocated := func(q plaid.Query) uint64 {

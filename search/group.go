@@ -52,6 +52,11 @@ type whole struct {
 	passages   []located // best first, as many as are shown; before it is scored, the one that it was found by
 }
 
+// wholeOf is a document that was found by a passage.
+func wholeOf(l located, id string, ofPassages bool) *whole {
+	return &whole{part: l.part, id: id, ofPassages: ofPassages, score: l.score, best: l.score, passages: []located{l}}
+}
+
 // wholeHits are the K best documents with their best passages, where there are passages.
 func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, error) {
 	find := r.foundWholes
@@ -139,8 +144,8 @@ func (r *run) foundWholes(vectors, weights []float32, allowed *allowance) ([]*wh
 				break
 			}
 		}
-		for _, d := range fresh {
-			members[d.part.at].Add(d.passages[0].ordinal)
+		for _, l := range top {
+			members[l.part.at].Add(l.ordinal)
 		}
 		allowed = allowed.without(members)
 	}
@@ -158,7 +163,8 @@ func (r *run) foundWholes(vectors, weights []float32, allowed *allowance) ([]*wh
 // onceEach are the k best documents in order. Of two with one id the better one stays.
 func onceEach(docs []*whole, k int) []*whole {
 	slices.SortStableFunc(docs, func(a, b *whole) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at), cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at),
+			cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
 	})
 	seen := make(map[wholeKey]bool, min(k, len(docs)))
 	once := docs[:0]
@@ -236,7 +242,7 @@ func (f *finder) add(top []located) (fresh []*whole, err error) {
 		if f.found[wholeKey{l.part.at, id, !passage}] {
 			f.twice++
 		}
-		f.docs = append(f.docs, &whole{part: l.part, id: id, ofPassages: passage, score: l.score, best: l.score, passages: []located{l}})
+		f.docs = append(f.docs, wholeOf(l, id, passage))
 	}
 	return f.docs[from:len(f.docs):len(f.docs)], nil
 }
@@ -272,7 +278,8 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 		if d.ofPassages && !d.scored {
 			at[wholeKey{part: d.part.at, id: d.id}] = len(fresh)
 			fresh = append(fresh, d)
-			lists = append(lists, []uint32{d.passages[0].ordinal}) // in any case: another program may have stored what is not true
+			// In any case: another program may have stored what is not true.
+			lists = append(lists, []uint32{d.passages[0].ordinal})
 		}
 	}
 	for i := range members {
@@ -309,7 +316,8 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 }
 
 // eachPassage calls fn with the tokens of passages.
-func (r *run) eachPassage(p *part, ordinals []uint32, fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
+func (r *run) eachPassage(p *part, ordinals []uint32,
+	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer p.guard(r.call, &err)()
 	var ch *kernels.Chunk
 	at := -1

@@ -68,9 +68,10 @@ func TestGroupBytes(t *testing.T) {
 						took := allocated(func() { require.Len(t, search(t, e, q, o).Hits, k) })
 						// Rounds, one after the other, each allocate; and hits are the caller's.
 						most := map[Mode]int64{Pruned: 160, Exhaustive: 80}[mode] // bytes of a document
-						require.Less(t, took, 4*counted+int64(k)*4096+int64(len(docs))*64+1<<19, "%s, %v, %d hits: %d bytes a document", group, mode, k, took/int64(len(docs)))
-						require.Less(t, counted, int64(len(docs))*128+int64(k)*24<<10+1<<20, "%s, %v, %d hits", group, mode, k)
-						require.Less(t, took, int64(len(docs))*most+int64(k)*16384+1<<20, "%s, %v, %d hits: %d bytes a document", group, mode, k, took/int64(len(docs)))
+						what := fmt.Sprintf("%s, %v, %d hits: %d bytes a document", group, mode, k, took/int64(len(docs)))
+						require.Less(t, took, 4*counted+int64(k)*4096+int64(len(docs))*64+1<<19, what)
+						require.Less(t, counted, int64(len(docs))*128+int64(k)*24<<10+1<<20, what)
+						require.Less(t, took, int64(len(docs))*most+int64(k)*16384+1<<20, what)
 					}
 				}
 			}
@@ -118,9 +119,12 @@ func TestGroupOnce(t *testing.T) {
 	snap := searchtest.Snapshot(t, searchtest.Build(t, 8, m.Docs("d", 9, 1), nil))
 	c := collectionOf(snap, snap)
 	one := func(p, ordinal int, id string, ofPassages bool, score float32) *whole {
-		return &whole{part: &c.parts[p], id: id, ofPassages: ofPassages, score: score, passages: []located{{&c.parts[p], uint32(ordinal), score}}}
+		return wholeOf(located{&c.parts[p], uint32(ordinal), score}, id, ofPassages)
 	}
-	docs := []*whole{one(0, 0, "a", true, 1), one(0, 1, "a", false, 2), one(0, 2, "b", true, 1), one(0, 3, "b", false, .5), one(1, 4, "a", true, 1.5), one(0, 5, "c", true, .1)}
+	docs := []*whole{
+		one(0, 0, "a", true, 1), one(0, 1, "a", false, 2), one(0, 2, "b", true, 1), one(0, 3, "b", false, .5),
+		one(1, 4, "a", true, 1.5), one(0, 5, "c", true, .1),
+	}
 	got := onceEach(docs, 4)
 	require.Len(t, got, 4)
 	for i, want := range []struct {
@@ -136,7 +140,10 @@ func TestGroupOnce(t *testing.T) {
 		id, of string
 		part   int
 	}
-	all := []ranked{{"a#1", "a", 0}, {"a", "", 0}, {"a", "", 1}, {"a#0", "a", 0}, {"gone", "", 0}, {"b", "", 0}, {"b#0", "b", 0}, {"a#2", "a", 0}, {"c", "", 0}}
+	all := []ranked{
+		{"a#1", "a", 0}, {"a", "", 0}, {"a", "", 1}, {"a#0", "a", 0}, {"gone", "", 0}, {"b", "", 0},
+		{"b#0", "b", 0}, {"a#2", "a", 0}, {"c", "", 0},
+	}
 	asked := []int{}
 	read := []string{}
 	find := func(k, passages int) (ids []string) {
@@ -178,7 +185,8 @@ func TestBytesOfRankedWords(t *testing.T) {
 	n := effort.Cases(2000, 20_000)
 	docs := passagesOf(t, m, "p", 40, func(i int) int { return max(n*(1-i), 1) })
 	for i := range docs {
-		docs[i].Payload = append(docs[i].Payload[:len(docs[i].Payload)-1], fmt.Sprintf(`,"f":%q}`, strings.Repeat("x", 2000))...)
+		open := docs[i].Payload[:len(docs[i].Payload)-1]
+		docs[i].Payload = fmt.Appendf(open, `,"f":%q}`, strings.Repeat("x", 2000))
 	}
 	snap := searchtest.Snapshot(t, searchtest.Build(t, 8, docs, &index.BuildOptions{Centroids: 8}))
 	ranking := make([]keywords.Hit, len(docs))

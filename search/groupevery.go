@@ -31,11 +31,8 @@ func (r *run) everyWhole(vectors, weights []float32, allowed *allowance) ([]*who
 		return nil, err
 	}
 	docs := make([]*whole, 0, 2*len(top))
-	add := func(l located, id string, passage bool) {
-		docs = append(docs, &whole{part: l.part, id: id, ofPassages: passage, score: l.score, best: l.score, passages: []located{l}})
-	}
 	for _, l := range top {
-		add(l, l.part.snap.ID(l.ordinal), false)
+		docs = append(docs, wholeOf(l, l.part.snap.ID(l.ordinal), false))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -45,7 +42,7 @@ func (r *run) everyWhole(vectors, weights []float32, allowed *allowance) ([]*who
 		}
 		for _, s := range best {
 			id, _ := p.snap.PassageOf(s.Doc)
-			add(located{p, s.Doc, s.Score}, id, true)
+			docs = append(docs, wholeOf(located{p, s.Doc, s.Score}, id, true))
 		}
 	}
 	docs = onceEach(docs, k)
@@ -58,7 +55,8 @@ func (r *run) everyWhole(vectors, weights []float32, allowed *allowance) ([]*who
 
 // rankWholes are the K best documents of passages of a part, each by the ordinal of its best
 // passage.
-func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap, vectors, weights []float32) (best []topk.Scored, err error) {
+func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
+	vectors, weights []float32) (best []topk.Scored, err error) {
 	defer p.guard(r.call, &err)()
 	m, err := membersOf(r.ctx, p.snap, allowed, passages)
 	if err != nil || len(m.starts) == 0 {
@@ -129,7 +127,8 @@ func (m *members) of(doc int) []uint32 {
 }
 
 // membersOf are the passages of a snapshot that are allowed.
-func membersOf(ctx context.Context, snap *index.Snapshot, allowed *selection, passages *roaring.Bitmap) (*members, error) {
+func membersOf(ctx context.Context, snap *index.Snapshot, allowed *selection,
+	passages *roaring.Bitmap) (*members, error) {
 	m := &members{passages: make([]uint32, 0, min(uint64(allowed.count), passages.GetCardinality()))}
 	if allowed.set == nil {
 		for _, o := range allowed.list {

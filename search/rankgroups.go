@@ -63,7 +63,8 @@ type rankedDocument struct {
 }
 
 // gather are the k best documents of a ranking.
-func gather[R any](ctx context.Context, ranked []R, k, passages int, of func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
+func gather[R any](ctx context.Context, ranked []R, k, passages int,
+	of func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
 	type id struct {
 		part int
@@ -100,7 +101,8 @@ func gather[R any](ctx context.Context, ranked []R, k, passages int, of func(*R)
 }
 
 // hitsOfRanked makes hits of the documents of a ranking.
-func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument, hit func(*R) (Hit, error)) ([]Hit, error) {
+func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
+	hit func(*R) (Hit, error)) ([]Hit, error) {
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
 		if err := ctx.Err(); err != nil {
@@ -134,7 +136,8 @@ func RankGroupsBytes(k, passages, most int) int64 {
 
 // RankWords is RankGroups of the documents and passages of a snapshot that keywords rank. Which
 // document a passage is of is known without payloads; with payload, hits have theirs.
-func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool, rank func(k int) ([]keywords.Hit, error)) (hits []Hit, err error) {
+func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
+	rank func(k int) ([]keywords.Hit, error)) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	all, err := snap.Passages(ctx)
 	if err != nil {
