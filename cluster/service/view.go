@@ -139,7 +139,23 @@ func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) 
 // SearchKeywords implements [collection.Keywords].
 func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	c := v.c.Config()
-	hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+	if q.Passages == 0 {
+		hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+		return hits, answered(err)
+	}
+	q.Payload = true // which says what a passage is of
+	rank := func(k int) ([]search.Hit, error) {
+		q := q
+		q.K = k
+		return v.c.SearchWords(ctx, q, *c.Keywords())
+	}
+	of := func(h *search.Hit) (search.DocumentKey, bool) {
+		if h.Passage, _ = vectors.PassageOf(h.ID, h.Payload); h.Passage != nil {
+			return search.DocumentKey{Part: h.Part, ID: h.Passage.Of}, true
+		}
+		return search.DocumentKey{Part: h.Part, ID: h.ID}, true
+	}
+	hits, err := search.RankGroups(ctx, q.K, q.Passages, v.Most(), rank, of, func(h *search.Hit) (search.Hit, error) { return *h, nil })
 	return hits, answered(err)
 }
 
