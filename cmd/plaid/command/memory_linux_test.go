@@ -111,7 +111,7 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"POST /indices/{name}/facets":          post("/indices/a/facets", many(`{"fields":[`, `"t"`, `],"values":1000000}`, min(300, encoded/100))),
 		"GET /indices/{name}/image":            get("/indices/a/image?id=d1"),
 		"POST /indices/{name}/verify":          get("/indices/a/verify"),
-		"POST /indices/{name}/retrain":         get("/indices/a/retrain"),
+		"POST /indices/{name}/retrain":         get("/indices/t/retrain"),
 		"GET /indices/{name}/backup":           get("/indices/a/backup"),
 		"PUT /indices/{name}/backup":           {{"/indices/copy{n}/backup", backup, "application/octet-stream"}},
 		"PUT /indices/{name}/import":           {{"/indices/new{n}/import", strings.Repeat("no archive", size/10), "application/x-tar"}},
@@ -186,7 +186,7 @@ func serveWithLimits(t *testing.T) *limitedService {
 	nano, err := filepath.Abs("../../../docs/examples/quickstart/colbert-nano")
 	require.NoError(t, err)
 	cmd := exec.Command("plaid", "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--model", nano, "--threads", "2",
-		"--max-memory", fmt.Sprint(memorySetting<<20), "--max-body", "16MiB", "--work-timeout", "20s", "--log-level", "info")
+		"--max-memory", fmt.Sprint(memorySetting<<20), "--max-body", "16MiB", "--work-timeout", "10s", "--log-level", "info")
 	// The collector is told what there is: else garbage takes as much again as what lives.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%dMiB", memorySetting+memoryBase/2))
 	log, err := cmd.StderrPipe()
