@@ -33,7 +33,7 @@ const (
 	// has beside that and beside the pages of files: the model, the buffers of searches and of a
 	// training, and garbage that waits for the collector. Both in MiB.
 	memorySetting = 96
-	memoryBase    = 192
+	memoryBase    = 144
 )
 
 // worst is a request that makes a route take much memory. {n} in its path is the client's number.
@@ -188,7 +188,7 @@ func serveWithLimits(t *testing.T) *limitedService {
 	cmd := exec.Command("plaid", "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--model", nano, "--threads", "2",
 		"--max-memory", fmt.Sprint(memorySetting<<20), "--max-body", "16MiB", "--work-timeout", "10s", "--log-level", "info")
 	// The collector is told what there is: else garbage takes as much again as what lives.
-	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%dMiB", memorySetting+memoryBase/2))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%dMiB", memorySetting+memoryBase*2/3))
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
