@@ -1,7 +1,9 @@
 package plaid
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -12,15 +14,18 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Add stores documents, all of them or none: one that is there already is [ErrDuplicateID].
-// It returns their ids. The vectors of all documents of a call are in memory, some 60 KiB
-// for a text of 120 words at 128 dimensions: add many thousands in several calls.
+// It returns their ids. A text that is longer than the model reads is parted into passages
+// ([Options.Passages]); no part of a text is dropped. The vectors of all documents of a call
+// are in memory, some 60 KiB for a text of 120 words at 128 dimensions: add many thousands in
+// several calls.
 //
 // Errors: a document that cannot be stored is a [*collection.DocumentError], around
-// [ErrNoText], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
+// [ErrNoText], [ErrTooLong], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
 // [ErrReadOnly], [ErrModel] if the index does not say which model made its vectors (see
 // [Options.AnyModel]), [collection.ErrBusy], those of the encoder, and that of ctx, after
 // which nothing is stored.
@@ -47,15 +52,12 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	if err != nil {
 		return nil, err
 	}
-	dim, err := c.admit(ctx, docs, replace)
+	dim, err := c.checkIndex(ctx, docs, replace)
 	if err != nil {
 		return nil, err
 	}
 	all, of, err := c.encode(ctx, docs, texts, dim)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.named(ctx, docs, all, of); err != nil {
 		return nil, err
 	}
 	u := collection.UpdateOptions{Replace: replace}
@@ -71,12 +73,13 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 		}
 		return nil, err
 	}
-	if c.o.Passages == nil {
-		return r.IDs, nil
-	}
-	ids = make([]string, len(docs)) // those of passages are theirs
-	for i, d := range docs {
-		ids[i] = d.ID
+	ids = make([]string, len(docs))
+	for i, id := range r.IDs {
+		if at := of[i]; all[i].ID == docs[at].ID {
+			ids[at] = id
+		} else { // a passage
+			ids[at] = texts[at].ID
+		}
 	}
 	return ids, nil
 }
@@ -88,7 +91,8 @@ func documentError(i int, d *Document, err error) error {
 }
 
 // texts are what is to be encoded and stored of documents. What can be wrong with one of
-// them is found before any is encoded.
+// them is found before any is encoded. A text without an id has one that its passages would be
+// named after.
 func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 	texts := make([]encode.Text, len(docs))
 	places := make(map[string]int, len(docs))
@@ -97,8 +101,6 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 		first, twice := places[d.ID]
 		switch {
 		case err != nil:
-		case d.ID == "" && c.o.Passages != nil:
-			err = fmt.Errorf("%w: it is empty, and passages are named after it", ErrID)
 		case d.ID != "" && twice:
 			err = fmt.Errorf("%w: document %d has the same", ErrDuplicateID, first)
 		case d.ID != "":
@@ -115,13 +117,14 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 			return nil, documentError(i, &d, err)
 		}
 		places[d.ID] = i
-		texts[i] = encode.Text{ID: d.ID, Title: d.Title, Text: d.Text, Payload: payload}
+		texts[i] = encode.Text{ID: cmp.Or(d.ID, rand.Text()), Title: d.Title, Text: d.Text, Payload: payload}
 	}
 	return texts, nil
 }
 
-// admit refuses documents that the index cannot take, and returns its dimension.
-func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
+// checkIndex refuses texts that the index cannot take, and ids that are there, before any text is
+// encoded. It returns the dimension of the index.
+func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
 	v, err := c.docs.View(ctx)
 	if err != nil {
 		return 0, err
@@ -129,40 +132,22 @@ func (c *Collection) admit(ctx context.Context, docs []Document, replace bool) (
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
 	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
-		return 0, fmt.Errorf("%w: the index names no model, so nobody knows; Options.AnyModel adds texts nevertheless", ErrModel)
+		return 0, fmt.Errorf("%w: the index names no model; Options.AnyModel adds texts nevertheless", ErrModel)
 	}
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var ids []string
-	for i, d := range docs {
-		if d.ID == "" {
-			continue
-		}
-		ids = append(ids, d.ID)
-		at, there, err := snap.Ordinal(d.ID)
-		if err != nil {
-			return 0, err
-		}
-		if there && passages.Contains(at) { // whose place it would take
-			of, _ := snap.PassageOf(at)
-			return 0, documentError(i, &d, fmt.Errorf("%w: it is a passage of %.100q", ErrDuplicateID, of))
+	rows := make([]index.Arrival, 0, len(docs))
+	places := make([]int, 0, len(docs))
+	for i := range docs {
+		if docs[i].ID != "" {
+			rows, places = append(rows, index.Arrival{ID: docs[i].ID}), append(places, i)
 		}
 	}
-	if replace {
-		return v.Dim(), nil
+	_, err = index.NewAdmission(snap).Admit(ctx, rows, replace)
+	var refused *index.ArrivalError
+	if errors.As(err, &refused) {
+		i := places[refused.Row]
+		err = documentError(i, &docs[i], refused.Err)
 	}
-	_, missing, err := snap.Named(ctx, ids)
-	if err != nil || len(missing) == len(ids) {
-		return v.Dim(), err
-	}
-	for i, d := range docs {
-		if d.ID != "" && !slices.Contains(missing, d.ID) {
-			return 0, documentError(i, &d, fmt.Errorf("%w: %.100q", ErrDuplicateID, d.ID))
-		}
-	}
-	return v.Dim(), nil
+	return v.Dim(), err
 }
 
 // encode makes what is stored of documents, and says of which each is.
@@ -183,6 +168,11 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	if err != nil {
 		return nil, nil, err
 	}
+	how, err := c.parting(e)
+	if err != nil {
+		return nil, nil, err
+	}
+	var report encode.Report
 	var mu sync.Mutex // texts are read ahead
 	var at []int      // the documents that texts which are encoded are of
 	sequence := func(yield func(encode.Text, error) bool) {
@@ -190,10 +180,13 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			if !isText(docs[i]) {
 				continue
 			}
-			for t, err := range c.passages(texts[i], e) {
+			for t, err := range passages(ctx, texts[i], how) {
 				mu.Lock()
 				at = append(at, i)
 				mu.Unlock()
+				if t.ID == texts[i].ID {
+					t.ID = docs[i].ID // which may be left to the index
+				}
 				if !yield(t, err) || err != nil {
 					return
 				}
@@ -201,7 +194,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 	}
 	n := 0
-	for d, err := range e.Documents(ctx, sequence) {
+	for d, err := range e.DocumentsReport(ctx, sequence, &report) {
 		var text *encode.TextError // ends the sequence in the place of its document
 		if err != nil && !errors.As(err, &text) {
 			return nil, nil, err
@@ -211,6 +204,11 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		mu.Unlock()
 		if err != nil {
 			return nil, nil, documentError(from, &docs[from], text.Err)
+		}
+		if report.Truncated > 0 {
+			err := fmt.Errorf("%w, which is %d tokens with what goes around it: %d would be dropped; %s",
+				ErrTooLong, e.Config().Document.Length, report.Dropped, cure(how))
+			return nil, nil, documentError(from, &docs[from], err)
 		}
 		vectorsOnly(from)
 		if len(d.Tokens) == 0 {
@@ -223,71 +221,47 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	return out, of, nil
 }
 
-// named refuses documents of which a passage has the name of another document: what would be
-// done to the one would be done to the other.
-func (c *Collection) named(ctx context.Context, docs []Document, stored []collection.Document, of []int) (err error) {
-	var names []string
-	parts := map[string]int{} // passages, and the documents that they are of
-	for i, d := range stored {
-		if d.ID != docs[of[i]].ID {
-			names = append(names, d.ID)
-			parts[d.ID] = of[i]
-		}
+// cure says what helps with a text that the model would cut.
+func cure(how *encode.Parting) string {
+	if how == nil {
+		return "shorten the text, or let it be parted (Options.Whole)"
 	}
-	if len(names) == 0 {
-		return nil
+	return "shorten the title, which each passage repeats"
+}
+
+// serverWords is how many words a passage has where nothing tells how many tokens a model reads.
+const serverWords = 120
+
+// parting is how texts are parted; nil means that they are not.
+func (c *Collection) parting(e *encode.Encoder) (*encode.Parting, error) {
+	if c.o.Whole {
+		return nil, nil
 	}
-	taken := func(i int, name string) error {
-		return documentError(i, &docs[i], fmt.Errorf("%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, name))
+	model := e.Config()
+	how := &encode.Parting{}
+	if c.o.Passages != nil {
+		*how = *c.o.Passages
+	} else if model.Tokenizer == nil {
+		how.Window = serverWords
 	}
-	for _, d := range docs {
-		if i, is := parts[d.ID]; is {
-			return taken(i, d.ID)
-		}
+	if how.Model == nil {
+		how.Model = &model
 	}
-	v, err := c.docs.View(ctx)
-	if err != nil {
-		return err
+	if err := how.Check(); err != nil {
+		return nil, fmt.Errorf("%w: Passages: %w", ErrOption, err)
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	snap := v.Snapshot()
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return err
-	}
-	others, err := snap.PassagesOf(ctx, names)
-	if err != nil {
-		return err
-	}
-	if !others.IsEmpty() {
-		name, _ := snap.PassageOf(others.Minimum())
-		return taken(parts[name], name)
-	}
-	for _, name := range names {
-		at, there, err := snap.Ordinal(name)
-		if err != nil {
-			return err
-		}
-		if there && !passages.Contains(at) {
-			return taken(parts[name], name)
-		}
-	}
-	return nil
+	return how, nil
 }
 
 // passages are the texts that are encoded of one; each has what is stored as its payload.
-func (c *Collection) passages(t encode.Text, e *encode.Encoder) iter.Seq2[encode.Text, error] {
+func passages(ctx context.Context, t encode.Text, how *encode.Parting) iter.Seq2[encode.Text, error] {
 	one := encode.Texts(t)
-	if c.o.Passages == nil {
+	if how == nil {
 		return one
 	}
-	how := *c.o.Passages
-	if how.Tokenizer == nil {
-		how.Tokenizer = e.Config().Tokenizer
-	}
 	return func(yield func(encode.Text, error) bool) {
-		for p, err := range encode.Passages(one, how) {
-			if err == nil {
+		for p, err := range encode.Passages(ctx, one, *how) {
+			if err == nil && p.ID != t.ID {
 				p.Payload, err = withText(p.Payload, p.Title, p.Text)
 			}
 			if !yield(p, err) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +24,18 @@ import (
 
 // Options of Create and Open. The zero value, or nil, opens an index as it was made.
 type Options struct {
+	// Passages says how texts are parted that are longer than a passage; those that fit stay
+	// whole. nil parts a text where it is longer than the model reads; so does a Window of 0.
+	// Tokens are counted by the model, unless Passages names another one. A model behind an
+	// address tells no tokens: words are counted then, and nil means 120 to a passage.
+	//
+	// A passage is stored as a document of its own that names the text it is of:
+	// [Query.Group] finds documents, and Get, Update and Delete take their ids. A document
+	// without an id gets one of 26 random letters and digits if its text is parted.
+	Passages *encode.Parting
+	// Whole stores each text as one document. One that is longer than the model reads is
+	// [ErrTooLong] then, and not cut: what the vectors lack no search can find.
+	Whole bool
 	// Model is the folder of the model that encodes texts; "": the one that the index
 	// names. It is opened when a text is first to be encoded, and by Create at once.
 	Model string
@@ -34,11 +46,9 @@ type Options struct {
 	// queries then come as vectors.
 	Dim int
 	// ReadOnly opens an index that others may read too, and that the program does not
-	// change. Changes that another program makes later are not seen.
+	// change. Changes that another program makes later are not seen. Nothing is written beside
+	// the index: keywords that are not up to date are made in a temporary file ([os.TempDir]).
 	ReadOnly bool
-	// Passages, where set, parts long texts into passages when they are added. Tokens
-	// are counted with the tokenizer of the model, if it names none.
-	Passages *encode.Parting
 	// Bits is how many a component of a vector takes once the collection is large: 1, 2,
 	// 4 or 8; 0: 4. See [collection.Growth].
 	Bits int
@@ -114,7 +124,7 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 	}
 	if err = c.create(ctx, dim, build); err == nil {
 		if err = c.open(ctx); err != nil && !errors.Is(err, ErrLocked) { // else another program has found it
-			err = errors.Join(err, os.Remove(c.path))
+			err = errors.Join(err, c.takeBack())
 		}
 	}
 	if err != nil {
@@ -134,6 +144,28 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 	}
 	_, err = index.Train(ctx, c.path, some, build)
 	return err
+}
+
+// takeBack removes the empty index that was made and could not be opened. It stays if another
+// program has it open now, or has stored something meanwhile.
+func (c *Collection) takeBack() (err error) {
+	f, err := storage.Open(context.Background(), c.path, storage.Options{Write: true, Logger: c.o.Logger})
+	if err != nil {
+		if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	v, err := f.View()
+	if err != nil {
+		return err
+	}
+	empty := v.State().Docs == 0
+	if err := v.Close(); err != nil || !empty {
+		return err
+	}
+	return f.Remove()
 }
 
 // Open opens an index: one that Create has made, or any other, such as plaid index builds.
@@ -172,6 +204,8 @@ func (c *Collection) check() error {
 		return fmt.Errorf("%w: an encoder and the folder of a model: one of them is possible", ErrOption)
 	case o.Dim < 0:
 		return fmt.Errorf("%w: dimension %d", ErrOption, o.Dim)
+	case o.Whole && o.Passages != nil:
+		return fmt.Errorf("%w: Passages and Whole: one of them is possible", ErrOption)
 	}
 	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
 	if err == nil {
@@ -188,9 +222,9 @@ func (c *Collection) check() error {
 func (c *Collection) open(ctx context.Context) error {
 	o := &store.Options{
 		Growth: c.o.Growth, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
-		Derive: func(ctx context.Context, path string, _ collection.Config) (store.Derived, error) {
+		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (store.Derived, error) {
 			kw, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
-				Settings: c.o.Keywords, Write: !c.o.ReadOnly, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+				Settings: c.o.Keywords, Write: write, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
 			})
 			if err != nil {
 				return nil, err // and no nil of a type
@@ -288,6 +322,12 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 		return nil, err
 	}
 	own := c.o.Encoder == nil
+	if _, err := c.parting(e); err != nil {
+		if own {
+			err = errors.Join(err, e.Close())
+		}
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed { // meanwhile
@@ -379,7 +419,7 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 	if err != nil {
 		return nil, err
 	}
-	defer v.Close()
+	defer func() { err = errors.Join(err, v.Close()) }()
 	ix, err := c.Index()
 	if err != nil {
 		return nil, err
@@ -387,13 +427,13 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 	return ix.BackupTo(ctx, path, nil)
 }
 
-// Len is how many documents there are; a passage of a longer one counts as one.
+// Len is the number of documents; one that is stored as passages counts as one.
 func (c *Collection) Len(ctx context.Context) (int, error) {
 	v, err := c.docs.View(ctx)
 	if err != nil {
 		return 0, c.fault(err)
 	}
-	return v.Snapshot().Len(), v.Close()
+	return v.Snapshot().Documents(), v.Close()
 }
 
 // fault is an error in the words of this package: it names the file.
@@ -401,8 +441,22 @@ func (c *Collection) fault(err error) error {
 	switch {
 	case errors.Is(err, collection.ErrClosed), errors.Is(err, search.ErrClosed), errors.Is(err, ErrClosed):
 		err = ErrClosed
-	case err == nil, strings.Contains(err.Error(), c.path):
+	case err == nil, names(err.Error(), c.path):
 		return err
 	}
 	return fmt.Errorf("%s: %w", c.path, err)
+}
+
+// names reports whether the text of an error names a file, as a word with a colon after it.
+func names(text, path string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], path+":")
+		if i < 0 {
+			return false
+		}
+		if from += i; from == 0 || strings.ContainsRune(" \n", rune(text[from-1])) {
+			return true
+		}
+		from++
+	}
 }

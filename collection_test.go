@@ -23,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 const testDim = 8
@@ -269,7 +270,7 @@ func TestConcurrentUse(t *testing.T) {
 // What was parted is found, read, replaced and deleted as one document.
 func TestPassages(t *testing.T) {
 	ctx := t.Context()
-	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByTokens, Window: 6}})
+	c := create(t, &plaid.Options{Model: model, Passages: &encode.Parting{Window: 6}})
 	text := "Owls hunt at night and sleep by day, and <bees> & wasps make nests of wax and wood."
 	doc := plaid.Document{ID: "a#1", Title: "Nature", Text: text, Payload: []byte(`{"year":2024}`)}
 	ids, err := c.Add(ctx, doc, plaid.Document{ID: "short", Text: "Owls"})
@@ -298,9 +299,36 @@ func TestPassages(t *testing.T) {
 	got, err = c.Get(ctx, "a#1")
 	require.NoError(t, err)
 	require.Equal(t, "again", got.Text)
-	n, err = c.Delete(ctx, plaid.Selection{IDs: []string{"a#1"}})
+	deleted, err := c.Delete(ctx, plaid.Selection{IDs: []string{"a#1"}})
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, deleted.Documents)
+}
+
+// A text that is longer than the model reads just works: all of it is stored and found, as one
+// document, with a name of its own where it has none. Texts that fit stay as they are.
+func TestLongTexts(t *testing.T) {
+	ctx := t.Context()
+	c := create(t, &plaid.Options{Model: model})
+	long := strings.Repeat("Owls hunt at night. ", 500) + "The cathedral has a spire."
+	chinese := strings.Repeat("我们在这里看到了许多不同的东西，", 200) + "end"
+	ids, err := c.Add(ctx, plaid.Document{Text: "short"}, plaid.Document{Text: long}, plaid.Document{Vectors: make([]float32, 128)},
+		plaid.Document{ID: "chinese", Title: "T", Text: chinese}, plaid.Document{ID: "short#1", Text: "short"})
+	require.NoError(t, err)
+	require.Len(t, ids, 5)
+	require.Regexp(t, `^[A-Z2-7]{26}$`, ids[1])
+	require.Equal(t, []string{"chinese", "short#1"}, ids[3:])
+	for id, text := range map[string]string{ids[0]: "short", ids[1]: long, ids[3]: chinese, ids[4]: "short"} {
+		d, err := c.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, text, d.Text)
+	}
+	hits, err := c.Search(ctx, plaid.Query{Text: "which building has a spire?", Group: "best", Passages: 1, K: 1})
+	require.NoError(t, err)
+	require.Equal(t, ids[1], hits[0].ID)
+	require.Contains(t, hits[0].Passages[0].Text, "spire")
+	n, err := c.Delete(ctx, plaid.Selection{IDs: ids[1:2]})
+	require.NoError(t, err)
+	require.Greater(t, n, 5)
 }
 
 // An index that another way has made is opened with the model that it names, and one that
@@ -347,6 +375,62 @@ func TestWords(t *testing.T) {
 	require.Equal(t, "bear", hits[0].ID)
 	require.Equal(t, "Bears eat honey.", hits[0].Text)
 	require.Positive(t, hits[0].Score)
+}
+
+// A collection that is only read searches by words and writes nothing, whether the keywords are
+// not there, are those of now, or are older.
+func TestWordsOfReaders(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	path := filepath.Join(dir, "docs.plaid")
+	files := func() map[string]string {
+		all := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(t, err)
+			all[e.Name()] = string(data)
+		}
+		return all
+	}
+	write := func(id string, o *plaid.Options, search bool) {
+		c, err := plaid.Create(ctx, path, o)
+		if err != nil {
+			require.ErrorIs(t, err, plaid.ErrExists)
+			c, err = plaid.Open(ctx, path, o)
+			require.NoError(t, err)
+		}
+		_, err = c.Add(ctx, plaid.Document{ID: id, Text: "running " + id, Vectors: unit(rand.New(rand.NewPCG(1, 2)), 1)})
+		require.NoError(t, err)
+		if search {
+			_, err = c.Search(ctx, plaid.Query{Text: id, Keywords: true})
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.Close())
+	}
+	read := func(text string, want int) {
+		t.Helper()
+		before := files()
+		for range 2 { // at a time
+			c, err := plaid.Open(ctx, path, &plaid.Options{ReadOnly: true})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			for _, q := range []plaid.Query{{Text: text, Keywords: true}, {Text: text, Vectors: unit(rand.New(rand.NewPCG(1, 2)), 1), Hybrid: true}} {
+				hits, err := c.Search(ctx, q)
+				require.NoError(t, err)
+				if q.Keywords {
+					require.Len(t, hits, want)
+				}
+			}
+		}
+		require.Equal(t, before, files())
+	}
+	write("owl", &plaid.Options{Dim: testDim}, false)
+	read("owl", 1)
+	write("bee", &plaid.Options{Dim: testDim, Keywords: &keywords.Settings{Stemmer: keywords.English}}, true)
+	read("runs", 2)
+	write("cat", &plaid.Options{Dim: testDim}, false)
+	read("runs", 3)
 }
 
 // Numbers and fields of payloads are what they were.

@@ -10,6 +10,12 @@
 // that belong to it. It grows from nothing, takes changes while it is searched, and is
 // served over HTTP by package server ([Collection.Set]).
 //
+// A model reads some hundred tokens of a text. A longer one is parted into passages when it is
+// added, so that all of it is found; [Options.Passages] says how, and [Query.Group] has searches
+// return the texts with their best passages:
+//
+//	hits, err := docs.Search(ctx, plaid.Query{Text: "who hunts?", Group: search.GroupBest})
+//
 // The packages below do each part by itself:
 //
 //	encode                    texts to token vectors, with the folder of a model

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
@@ -17,7 +18,7 @@ import (
 
 // Document is a text to be found, with what is stored beside it.
 type Document struct {
-	// ID names the document; "": it gets its number.
+	// ID names the document; "": it gets its number, or a random name if its text is parted.
 	ID string
 	// Title and Text are encoded, the title first, and kept beside the vectors.
 	Title, Text string
@@ -140,20 +141,22 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
-	at, ok, err := snap.Ordinal(id)
-	if err != nil {
+	parts, err := snap.Parts(id)
+	if err == nil && len(parts) == 0 { // an id of a passage
+		var ordinal uint32
+		var ok bool
+		if ordinal, ok, err = snap.Ordinal(id); ok {
+			parts = []uint32{ordinal}
+		}
+	}
+	switch {
+	case err != nil:
 		return d, err
-	}
-	if ok {
-		stored, err := snap.Payload(at)
-		return read(id, slices.Clone(stored)), err
-	}
-	parts, err := snap.PassagesInOrder(ctx, id)
-	if err != nil {
-		return d, err
-	}
-	if len(parts) == 0 {
+	case len(parts) == 0:
 		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
+	case snap.ID(parts[0]) == id:
+		stored, err := snap.Payload(parts[0])
+		return read(id, slices.Clone(stored)), err
 	}
 	var text []byte
 	gaps := maxGaps // left
@@ -216,40 +219,39 @@ func bind(where string, args []any) (*condition.Condition, error) {
 	return parsed.Bind(args...)
 }
 
-// Delete deletes documents, and says how many there were, passages counted each. Ids that
-// are not there are passed over. A selection that says nothing is an error
-// ([collection.ErrSelection]).
-func (c *Collection) Delete(ctx context.Context, s Selection) (n int, err error) {
+// Delete deletes documents, and counts them. Ids that are not there are passed over. A selection
+// that says nothing is an error ([collection.ErrSelection]).
+func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Affected, err error) {
 	defer func() { err = c.fault(err) }()
 	if c.o.ReadOnly {
-		return 0, ErrReadOnly
+		return index.Affected{}, ErrReadOnly
 	}
 	chosen, err := s.bind()
 	if err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	return c.docs.Delete(ctx, chosen)
 }
 
 // UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil
 // removes its field. Vectors stay as they are, so the fields title and text cannot be set.
-// It says how many documents there were, passages counted each.
-func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (n int, err error) {
+// It counts the documents that it changed.
+func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.fault(err) }()
 	if c.o.ReadOnly {
-		return 0, ErrReadOnly
+		return index.Affected{}, ErrReadOnly
 	}
 	chosen, err := s.bind()
 	if err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	set := make(map[string]json.RawMessage, len(fields))
 	for key, value := range fields {
 		if ownField(key) {
-			return 0, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
+			return index.Affected{}, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
 		if set[key], err = jsontext.Plain(value); err != nil {
-			return 0, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
+			return index.Affected{}, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}
 	return c.docs.UpdateMetadata(ctx, chosen, set)

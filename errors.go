@@ -1,6 +1,8 @@
 package plaid
 
 import (
+	"errors"
+
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -54,6 +56,8 @@ var (
 	ErrTooMany = index.ErrTooMany
 	// ErrNoText: a document without a word to encode.
 	ErrNoText = collection.ErrNoTokens
+	// ErrTooLong: a text of which the model would not read all.
+	ErrTooLong = errors.New("the text is longer than the model reads")
 	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
 	// too large.
 	ErrPayload = collection.ErrMetadata

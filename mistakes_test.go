@@ -48,6 +48,10 @@ func TestMistakes(t *testing.T) {
 	defer parted.Close()
 	_, err = parted.Add(ctx, plaid.Document{ID: "a", Text: "Owls hunt at night. Bees make honey from nectar."})
 	require.NoError(t, err)
+	whole, err := plaid.Create(ctx, filepath.Join(dir, "whole.plaid"), &plaid.Options{Model: model, Whole: true})
+	require.NoError(t, err)
+	defer whole.Close()
+	endless := strings.Repeat("owls hunt at night ", 500)
 	unknown, err := plaid.Create(ctx, filepath.Join(dir, "unknown.plaid"), &plaid.Options{Dim: 128})
 	require.NoError(t, err)
 	require.NoError(t, unknown.Close())
@@ -100,7 +104,10 @@ func TestMistakes(t *testing.T) {
 		{"duplicate of passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 1 (id "a")`},
 		{"duplicate within", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: long}, plaid.Document{ID: "b", Text: "x"}), plaid.ErrDuplicateID, `document 2 (id "b"): id is in the index already: document 0 has the same`},
 		{"blank text after passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: "  "}), plaid.ErrNoText, `document 1 (id "c")`},
-		{"passages without an id", addAll(parted, plaid.Document{Text: long}), plaid.ErrID, "document 0: "},
+		{"passages and whole", create(plaid.Options{Model: model, Whole: true, Passages: &encode.Parting{}}), plaid.ErrOption, "Passages and Whole"},
+		{"a window that is not read", create(plaid.Options{Model: model, Passages: &encode.Parting{Window: 9999}}), plaid.ErrOption, "passages of 9999 tokens: the model reads at most 297 of a text"},
+		{"a long text", addAll(whole, plaid.Document{ID: "b", Text: "x"}, plaid.Document{ID: "c", Text: endless}), plaid.ErrTooLong, `document 1 (id "c"): the text is longer than the model reads, which is 300 tokens with what goes around it: 2703 would be dropped; shorten`},
+		{"a long title", add(plaid.Document{ID: "b", Title: endless, Text: endless}), plaid.ErrTooLong, "shorten the title"},
 		{"texts for vectors of an unknown model", addAll(unknown, plaid.Document{ID: "b", Text: "x"}), plaid.ErrModel, "the index names no model, so nobody knows; Options.AnyModel adds texts nevertheless"},
 		{"vectors", add(plaid.Document{ID: "b", Vectors: []float32{1}}), plaid.ErrShape, "1 values"},
 		{"empty query", search(plaid.Query{}), plaid.ErrQuery, "empty"},
@@ -109,6 +116,8 @@ func TestMistakes(t *testing.T) {
 		{"args", search(plaid.Query{Text: "x", Where: "year > ?"}), plaid.ErrParameter, ""},
 		{"syntax", search(plaid.Query{Text: "x", Where: "year >"}), plaid.ErrSyntax, ""},
 		{"group", search(plaid.Query{Text: "x", Group: "nosuch"}), plaid.ErrOption, "nosuch"},
+		{"group by words", search(plaid.Query{Text: "x", Keywords: true, Group: "nosuch"}), plaid.ErrOption, "nosuch"},
+		{"passages by words", search(plaid.Query{Text: "x", Keywords: true, Group: "best", Passages: -1}), plaid.ErrOption, "-1 passages"},
 		{"alpha", search(plaid.Query{Text: "x", Hybrid: true, Alpha: 2}), plaid.ErrOption, "2"},
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
 		{"words and vectors", search(plaid.Query{Text: "x", Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
@@ -294,6 +303,26 @@ func TestCreateFails(t *testing.T) {
 		left, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)
 		require.Empty(t, left, n)
+	}
+}
+
+// An error names the file, whatever its name is.
+func TestErrorsNameTheFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, path := range []string{"a", "K", "o/x"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		c, err := plaid.Create(t.Context(), path, &plaid.Options{Dim: testDim})
+		require.NoError(t, err)
+		_, err = c.Search(t.Context(), plaid.Query{Text: "x", K: -1})
+		require.ErrorContains(t, err, path+": "+plaid.ErrOption.Error())
+		_, err = c.Get(t.Context(), "a")
+		require.ErrorContains(t, err, path+": ")
+		require.NoError(t, c.Close())
+		_, err = c.Len(t.Context())
+		require.EqualError(t, err, path+": "+plaid.ErrClosed.Error())
+		_, err = plaid.Open(t.Context(), path+"y", nil)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.Equal(t, 1, strings.Count(err.Error(), path+"y: "), "once")
 	}
 }
 

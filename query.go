@@ -130,6 +130,10 @@ func (q *Query) complete() error {
 	case q.Highlight && q.Vectors != nil:
 		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
 	}
+	o := q.options()
+	if err := o.Check(); err != nil {
+		return err
+	}
 	if q.K == 0 {
 		q.K = usualK
 	}
@@ -140,6 +144,15 @@ func (q *Query) complete() error {
 		q.Passages = search.DefaultPassages
 	}
 	return nil
+}
+
+// options are those of the search by vectors, and checked for one by words as well.
+func (q *Query) options() search.Options {
+	o := search.Options{K: q.K, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
+	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
+		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
+	}
+	return o
 }
 
 // reading is one search, in one state of a collection.
@@ -182,10 +195,8 @@ func (r *reading) find() ([]search.RankedHit, error) {
 			}
 		}
 	}
-	o := search.Options{K: q.K, Filter: r.filter, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
-	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
-		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
-	}
+	o := q.options()
+	o.Filter = r.filter
 	if !q.Hybrid {
 		hits, err := r.search(sq, o)
 		return search.Ranked(hits), err

@@ -3,6 +3,7 @@ package plaid_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
@@ -19,7 +20,7 @@ import (
 // zoo is a collection of documents of passages.
 func zoo(t *testing.T) *plaid.Collection {
 	path := filepath.Join(t.TempDir(), "docs.plaid")
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 8}, Growth: growth}
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.BySentences, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), path, o)
 	require.NoError(t, err)
 	_, err = c.Add(t.Context(),
@@ -170,4 +171,45 @@ func TestNoSpans(t *testing.T) {
 	hits, err = pooled.Search(ctx, plaid.Query{Text: "owls", Highlight: true})
 	require.NoError(t, err)
 	require.ErrorIs(t, hits[0].NoSpans, highlight.ErrPooled)
+}
+
+// A collection that is too small to be trained learns from what is liked, from what is not, and
+// from the best documents, by vectors and beside words.
+func TestFeedbackOfSmallCollections(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	c := create(t, &plaid.Options{Dim: testDim})
+	var docs []plaid.Document
+	for i := range 200 {
+		docs = append(docs, plaid.Document{ID: fmt.Sprint("d", i), Text: []string{"owl", "bee"}[i%2], Vectors: unit(rng, 6)})
+	}
+	_, err := c.Add(t.Context(), docs...)
+	require.NoError(t, err)
+	for _, q := range []plaid.Query{{}, {Group: "best"}, {Text: "owl", Hybrid: true}} {
+		q.Vectors, q.K = unit(rng, 4), 200
+		ranks := func(q plaid.Query) map[string]int {
+			hits, err := c.Search(t.Context(), q)
+			require.NoError(t, err)
+			at := map[string]int{}
+			for i, h := range hits {
+				at[h.ID] = i
+			}
+			require.Len(t, at, 200)
+			return at
+		}
+		plain := ranks(q)
+		var first, low string
+		for id, rank := range plain {
+			switch rank {
+			case 0:
+				first = id
+			case 150:
+				low = id
+			}
+		}
+		liked, unliked, fed := q, q, q
+		liked.Like, unliked.Unlike, fed.Feedback = []string{low}, []string{first}, 3
+		require.Less(t, ranks(liked)[low], 150)
+		require.NotEqual(t, plain, ranks(unliked))
+		require.NotEqual(t, plain, ranks(fed))
+	}
 }

@@ -58,10 +58,10 @@ type Collection interface {
 	// nothing to search.
 	View(ctx context.Context) (View, error)
 	Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error)
-	// Delete and UpdateMetadata return how many documents there were. The selection says
+	// Delete and UpdateMetadata count what they were done to. The selection says
 	// which in one way ([Selection.CheckOne]).
-	Delete(ctx context.Context, chosen Selection) (int, error)
-	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (int, error)
+	Delete(ctx context.Context, chosen Selection) (index.Affected, error)
+	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (index.Affected, error)
 }
 
 // UpdateOptions of an update.
@@ -167,6 +167,7 @@ func (s *Selection) CheckOne() error {
 // Stats describes a collection, at little cost.
 type Stats struct {
 	Documents uint64 `json:"documents"`         // live ones
+	Passages  uint64 `json:"passages"`          // in which some of them are stored
 	Deleted   uint64 `json:"deleted_documents"` // whose ordinals are not used again
 	Tokens    uint64 `json:"tokens"`            // of live documents
 	// Metadata is how many documents have some.

@@ -46,6 +46,7 @@ type Report struct {
 	Texts     int   // encoded
 	Empty     int   // of these: without a text, and so without vectors
 	Truncated int   // of these: cut at the longest length; servers do not tell
+	Dropped   int64 // tokens that were cut off
 	Tokens    int64 // ids computed; of Remote: vectors that came
 	Vectors   int64 // kept
 	Resumed   int   // documents that were there before
@@ -57,7 +58,7 @@ func (r *Report) String() string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"}, {r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
+	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"}, {r.Dropped, "tokens dropped"}, {r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
 		if part.n != 0 {
 			s += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
@@ -80,8 +81,8 @@ func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) i
 	return e.DocumentsReport(ctx, texts, new(Report))
 }
 
-// DocumentsReport is Documents, and counts into r, which is to be read after
-// the end of the sequence.
+// DocumentsReport is Documents, and counts into r, which is to be read by what goes
+// through the sequence: a document is counted before it is given.
 func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
 	return e.documents(ctx, &call{role: Document}, texts, r)
 }
@@ -101,18 +102,19 @@ func (r *Report) count(t *entry, dim int) {
 	if t.seq.ids == nil {
 		ids = n
 	}
-	r.add(n, ids, t.empty, t.seq.truncated)
+	r.add(n, ids, t.empty, t.seq.dropped)
 }
 
-func (r *Report) add(vectors, ids int, empty, truncated bool) {
+func (r *Report) add(vectors, ids int, empty bool, dropped int) {
 	r.Texts++
 	r.Vectors += int64(vectors)
 	r.Tokens += int64(ids)
 	if empty {
 		r.Empty++
 	}
-	if truncated {
+	if dropped > 0 {
 		r.Truncated++
+		r.Dropped += int64(dropped)
 	}
 }
 
@@ -131,7 +133,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
-		em.Truncated = t.seq.truncated
+		em.Truncated = t.seq.dropped > 0
 		out = append(out, em)
 		return true
 	}, func(err error) { failed = err })

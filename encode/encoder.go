@@ -369,13 +369,13 @@ func within(tokens []Token, text string, lead int) []Token {
 
 // sequence is a text as ids.
 type sequence struct {
-	ids       []int32
-	first     int // place of the first piece of the text
-	pieces    int // how many there are
-	real      int // ids that are no filling
-	attended  int // ids that are attended to
-	truncated bool
-	places    []tokenizer.Token // of the prompt and the text; nil: not asked for
+	ids      []int32
+	first    int               // place of the first piece of the text
+	pieces   int               // how many there are
+	real     int               // ids that are no filling
+	attended int               // ids that are attended to
+	dropped  int               // pieces that were cut off
+	places   []tokenizer.Token // of the prompt and the text; nil: not asked for
 }
 
 // trim is the text without white space around it, where the model has it so, and

@@ -204,7 +204,7 @@ func TestCut(t *testing.T) {
 		lengths = append(lengths, len(doc.Tokens)/128)
 	}
 	require.Equal(t, []int{10, 0, 4, 4}, lengths)
-	require.Equal(t, Report{Texts: 4, Empty: 1, Truncated: 1, Tokens: 18, Vectors: 18}, r)
+	require.Equal(t, Report{Texts: 4, Empty: 1, Truncated: 1, Dropped: 43, Tokens: 18, Vectors: 18}, r)
 	tokens, err := e.Tokenize(Document, texts[0].Text)
 	require.NoError(t, err)
 	require.Equal(t, "[SEP]", tokens[9].Piece)

@@ -209,20 +209,26 @@ func (l *local) role(r Role) *modeldir.Role {
 	return &l.config.Document
 }
 
+// around is how many ids are put around a prompt and a text.
+func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
+	n := t.Around()
+	if role.Marker >= 0 {
+		n++
+	}
+	return n
+}
+
 // sequence has the ids of a trimmed text: prompt and text as pieces, cut so that what
 // is put around them has room, the marker behind the first id, and mask tokens up to the
 // length where queries are expanded; with the places of the pieces if they are wanted.
 func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
 	role, x := l.role(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
-	around := len(l.prefix) + len(l.suffix)
-	if marker >= 0 {
-		around++
+	put := around(l.tok, role)
+	if put > length {
+		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, put)
 	}
-	if around > length {
-		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, around)
-	}
-	ids := make([]int32, 0, min(length, around+len(text))+1)
+	ids := make([]int32, 0, min(length, put+len(text))+1)
 	ids = append(ids, l.prefix[:1]...)
 	if marker >= 0 {
 		ids = append(ids, marker)
@@ -241,8 +247,8 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		return s, err
 	}
 	s.pieces = len(ids) - s.first
-	if most := length - around; s.pieces > most {
-		s.pieces, s.truncated = most, true
+	if most := length - put; s.pieces > most {
+		s.pieces, s.dropped = most, s.pieces-most
 		ids = ids[:s.first+most]
 	}
 	ids = append(ids, l.suffix...)

@@ -1,119 +1,361 @@
 package encode
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"sort"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Parting says how long texts are parted into passages.
 type Parting struct {
-	// By is what is not cut in two.
+	// By is what is kept whole where a passage can have it; "" means ByWords. What is too long
+	// for a passage is taken apart: a section or a block into sentences or lines, these into
+	// words, and a word, or a line of a script without blanks, between characters.
 	By Unit
-	// Window is how much of a text a passage has at most, and Overlap how much of it is
-	// repeated of the one before: in tokens by tokens, and in words otherwise. Words are
-	// what lies between white space. A title and a prompt come on top of that.
+	// Window is the most that a passage has of its text, and Overlap about how much it repeats
+	// of the one before: tokens of Model, or words where no tokenizer is known. A Window of 0
+	// means as much as Model reads. A prompt, a title and what else a model puts around a text
+	// come on top of that; where they leave a text less than Window, its passages are shorter.
+	//
+	// A word is what lies between white space, or 32 characters of it where that is longer. In
+	// scripts without blanks between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
+	// and Tibetan, each letter is one.
 	Window, Overlap int
-	// Tokenizer counts tokens; that of a model is in its Config.
-	Tokenizer *tokenizer.Tokenizer
-	// InTokens has Window and Overlap count tokens whatever is not cut in two.
-	InTokens bool
+	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it
+	// is nil, or has no tokenizer, as a model behind an address.
+	Model *Config
+	// Threads is how many texts are parted at a time; 0 means one, on the caller's goroutine.
+	Threads int
 }
 
-// Unit is what passages are made of.
+// Unit is what is kept whole in passages.
 type Unit string
 
+// The units.
 const (
-	// ByWords counts words and keeps them whole.
+	// ByWords keeps words whole.
 	ByWords Unit = "words"
-	// BySentences keeps sentences whole that are not longer than a passage.
+	// BySentences keeps sentences whole.
 	BySentences Unit = "sentences"
 	// ByHeadings begins a passage at each heading of a text in Markdown that has something
-	// below it, and parts a section that is too long by sentences. The headings that a
-	// section is below are part of the title of its passages.
+	// below it, and keeps sentences whole. The headings that a section is below are part of the
+	// title of its passages.
 	ByHeadings Unit = "headings"
 	// ByBlocks keeps blocks of source code whole, or else their lines: functions and
 	// declarations that an empty line parts from others.
 	ByBlocks Unit = "blocks"
-	// ByTokens keeps words whole, and counts the tokens of a model.
-	ByTokens Unit = "tokens"
 )
 
 // Units are all that there are.
-func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks, ByTokens} }
+func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks} }
 
-func (p *Parting) check() error {
-	switch {
-	case p.Window < 1 || p.Overlap < 0 || p.Overlap >= p.Window:
-		return fmt.Errorf("passages of %d that overlap by %d are impossible", p.Window, p.Overlap)
-	case (p.By == ByTokens || p.InTokens) && p.Tokenizer == nil:
-		return fmt.Errorf("passages by tokens need the tokenizer of a model in a folder")
-	case p.By == ByTokens, p.By == ByWords, p.By == BySentences, p.By == ByHeadings, p.By == ByBlocks:
-		return nil
+// Check finds what is wrong with the settings, before a text is read: among others a window of
+// more tokens than the model reads.
+func (p Parting) Check() error {
+	_, err := p.ready()
+	return err
+}
+
+// parting is a Parting that was checked.
+type parting struct {
+	by              Unit
+	window, overlap int
+	cuts            []cut
+	tokenizer       *tokenizer.Tokenizer // nil means that words are counted
+	prompt          string
+	room            int  // tokens that the model reads of a prompt, a title and a text
+	keepSpace       bool // the model reads white space around a text, too
+}
+
+func (p Parting) ready() (*parting, error) {
+	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap}
+	switch p.By {
+	case "", ByWords:
+	case BySentences, ByHeadings:
+		own.cuts = []cut{sentences}
+	case ByBlocks:
+		own.cuts = []cut{codeBlocks, lines}
+	default:
+		return nil, fmt.Errorf("passages by %q: there are %v", p.By, Units())
 	}
-	return fmt.Errorf("passages by %q: there are %v", p.By, Units())
+	own.cuts = append(own.cuts, words, characters, runes)
+	counted := "words"
+	if p.Model != nil && p.Model.Tokenizer != nil {
+		counted = "tokens"
+		if err := own.model(p.Model); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case own.window == 0 && p.Window == 0:
+		return nil, errors.New("how many words a passage has must be said: " +
+			"the model does not tell its tokens, nor how many it reads")
+	case own.window < 1 || own.overlap < 0 || own.overlap >= own.window:
+		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible", own.window, counted, own.overlap)
+	}
+	return own, nil
+}
+
+// model takes the tokenizer of a model, and how much it reads.
+func (p *parting) model(c *Config) error {
+	p.tokenizer, p.prompt, p.keepSpace = c.Tokenizer, c.Document.Prompt, c.KeepSpace
+	p.room = c.Document.Length - around(c.Tokenizer, &c.Document)
+	prompt, err := p.count(p.prompt)
+	if err != nil {
+		return err
+	}
+	reads := p.room - prompt
+	switch {
+	case reads < 1:
+		return fmt.Errorf("%w: documents of %d tokens have no room for a text between the %d around it",
+			modeldir.ErrConfig, c.Document.Length, c.Document.Length-reads)
+	case p.window == 0:
+		p.window = reads
+	case p.window > reads:
+		return fmt.Errorf("passages of %d tokens: the model reads at most %d of a text "+
+			"(documents have %d tokens, %d of them around the text)", p.window, reads, c.Document.Length, c.Document.Length-reads)
+	}
+	return nil
 }
 
 // Passages parts texts that are longer than a passage. A passage keeps the title and the
 // payload of its text, with a [vectors.Passage] in it, which also gives it its id. Texts
-// that are short enough stay as they are, but for one whose id looks like that of a
-// passage: it becomes the only passage of itself. A text that is a passage stays one.
-func Passages(texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
+// that fit into one stay as they are, and so do passages.
+//
+// No passage has more than the window, nor with its title more than the model reads. The
+// exceptions are a passage of a single character, and a title that alone takes more than seven
+// eighths of what is read: the encoder cuts its passages, and reports that.
+//
+// An error of a text is a [*TextError]. So is one that is too long and has no id.
+func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		if err := how.check(); err != nil {
+		p, err := how.ready()
+		if err != nil {
 			yield(Text{}, err)
 			return
 		}
 		row := -1
-		for t, err := range texts {
+		for of, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
 			row++
-			var parts []passage
-			if err == nil {
-				parts, err = how.part(t.Text)
-			}
 			if err != nil {
 				yield(Text{}, err)
 				return
 			}
-			_, n := vectors.SplitPassageID(t.ID)
-			is, perr := vectors.PassageOf(t.ID, t.Payload)
-			if perr != nil {
-				yield(Text{}, &TextError{Row: row, ID: t.ID, Err: perr})
-				return
-			}
-			if is != nil || len(parts) < 2 && n < 0 {
-				if !yield(t, nil) {
-					return
+			for t, err := range of.texts() {
+				if err != nil {
+					err = &TextError{Row: row, ID: of.text.ID, Err: err}
 				}
-				continue
-			}
-			if t.ID == "" {
-				yield(Text{}, &TextError{Row: row, Err: fmt.Errorf("has no id, which its passages need")})
-				return
-			}
-			if len(parts) == 0 {
-				parts = []passage{{end: len(t.Text)}}
-			}
-			for n, part := range parts {
-				p := t
-				own := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
-				p.ID, p.Text = own.ID(), t.Text[part.start:part.end]
-				p.Title = strings.Join(append(nonEmpty(t.Title), part.headings...), " › ")
-				if p.Payload, err = own.Payload(t.Payload); err != nil {
-					yield(Text{}, &TextError{Row: row, ID: t.ID, Err: err})
-					return
-				}
-				if !yield(p, nil) {
+				if !yield(t, err) || err != nil {
 					return
 				}
 			}
 		}
 	}
+}
+
+// partedText is a text and its passages: none if it stays as it is.
+type partedText struct {
+	text  Text
+	parts []passage
+	err   error
+}
+
+// texts are the passages, or the text.
+func (p *partedText) texts() iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		switch {
+		case p.err != nil:
+			yield(Text{}, p.err)
+			return
+		case len(p.parts) == 0:
+			yield(p.text, nil)
+			return
+		case p.text.ID == "":
+			yield(Text{}, errors.New("has no id, which its passages need"))
+			return
+		}
+		for n, part := range p.parts {
+			t := p.text
+			own := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
+			t.ID, t.Text, t.Title = own.ID(), t.Text[part.start:part.end], part.title
+			var err error
+			if t.Payload, err = own.Payload(t.Payload); err != nil {
+				yield(Text{}, err)
+				return
+			}
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// passage is a part of a text.
+type passage struct {
+	start, end int // bytes
+	title      string
+}
+
+// part finds the passages of a text. Its error is in the result, for the row of the text.
+func (p *parting) part(t Text) (partedText, error) {
+	out := partedText{text: t}
+	is, err := vectors.PassageOf(t.ID, t.Payload)
+	if err != nil || is != nil {
+		out.err = err
+		return out, nil
+	}
+	s := splitting{parting: p, text: t.Text}
+	if s.marks, out.err = p.marks(t.Text); out.err != nil {
+		return out, nil
+	}
+	title, over, err := p.whole(t, len(s.marks))
+	if err == nil && (over > 0 || p.by == ByHeadings) {
+		out.parts, err = s.part(title)
+		if len(out.parts) == 1 && over == 0 {
+			out.parts = nil
+		}
+	}
+	out.err = err
+	return out, nil
+}
+
+// whole is by how much a text of a count is too long.
+func (p *parting) whole(t Text, n int) (title titled, over int, err error) {
+	title, err = p.titled(t.Title)
+	if read := strings.TrimSpace(t.Text); err == nil && !p.keepSpace && len(read) < len(t.Text) {
+		n, err = p.count(read)
+	}
+	if err == nil {
+		over, err = p.over(title, t.Text, n)
+	}
+	return title, over, err
+}
+
+// titled is a title, and how much it takes of what the model reads.
+type titled struct {
+	title  string
+	before int // tokens, with those of the prompt
+	most   int // about how much a passage has below it
+	whole  bool
+}
+
+// seam is how many tokens the place can make where a title and a text meet.
+const seam = 8
+
+// titled measures a title. One that leaves less than an eighth of what is read is cut, and its
+// passages are parted as if it were not there.
+func (p *parting) titled(title string) (titled, error) {
+	t := titled{title: title, most: p.window}
+	if p.tokenizer == nil || p.prompt == "" && title == "" {
+		return t, nil
+	}
+	before, err := p.count(p.prompt + title)
+	if err != nil {
+		return t, err
+	}
+	if left := p.room - before; left*8 >= p.room {
+		if left > 4*seam {
+			left -= seam
+		}
+		t.before, t.whole, t.most = before, true, min(p.window, left)
+	}
+	return t, nil
+}
+
+// over is by how much a text of a count is too long below a title; 0 means that it fits.
+func (p *parting) over(t titled, text string, n int) (int, error) {
+	if n > p.window {
+		return n - p.window, nil
+	}
+	if !t.whole || t.before+n+seam <= p.room {
+		return 0, nil
+	}
+	full := Text{Title: t.title, Text: text}.Full()
+	if !p.keepSpace {
+		full = strings.TrimSpace(full)
+	}
+	n, err := p.count(p.prompt + full)
+	return max(n-p.room, 0), err
+}
+
+// count is how many tokens or words a text has.
+func (p *parting) count(text string) (int, error) {
+	if p.tokenizer == nil {
+		n := 0
+		countWords(text, func(int) { n++ })
+		return n, nil
+	}
+	ids, err := p.tokenizer.EncodeIDs(nil, text)
+	return len(ids), err
+}
+
+// marks are the ends of the tokens or words of a text, ascending.
+func (p *parting) marks(text string) (ends []int, err error) {
+	if p.tokenizer == nil {
+		countWords(text, func(end int) { ends = append(ends, end) })
+		return ends, nil
+	}
+	tokens, err := p.tokenizer.Encode(text)
+	if err != nil {
+		return nil, err
+	}
+	ends = make([]int, len(tokens))
+	for i, t := range tokens {
+		ends[i] = t.End
+	}
+	if !slices.IsSorted(ends) {
+		slices.Sort(ends)
+	}
+	return ends, nil
+}
+
+// unit is bytes of a text that are kept whole, and the cut that they are a piece of.
+type unit struct{ start, end, level int }
+
+// splitting is a text that is being parted.
+type splitting struct {
+	*parting
+	text  string
+	marks []int // ends of what is counted
+	parts []passage
+}
+
+// between is about how much a part of the text counts: by itself it may have a token more or less.
+func (s *splitting) between(start, end int) int {
+	return sort.SearchInts(s.marks, end+1) - sort.SearchInts(s.marks, start+1)
+}
+
+// part is the passages of the text.
+func (s *splitting) part(title titled) ([]passage, error) {
+	if s.by != ByHeadings {
+		return s.parts, s.fill(s.add(nil, 0, len(s.text), 0), title, title)
+	}
+	below := func(headings []string) (titled, error) {
+		return s.titled(strings.Join(append(nonEmpty(title.title), headings...), " › "))
+	}
+	for _, section := range sections(s.text) {
+		first, err := below(section.above)
+		if err != nil {
+			return nil, err
+		}
+		rest, err := below(section.path)
+		if err == nil {
+			err = s.fill(s.add(nil, section.start, section.end, 0), first, rest)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s.parts, nil
 }
 
 func nonEmpty(s string) []string {
@@ -123,186 +365,86 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// passage is a part of a text.
-type passage struct {
-	start, end int // bytes
-	headings   []string
+// add appends the pieces of a part of the text, by the cut of a level. A piece that is too long
+// for a passage is taken apart by the next one.
+func (s *splitting) add(units []unit, start, end, level int) []unit {
+	begin := start
+	for _, n := range s.cuts[level](s.text[start:end]) {
+		lo, hi := trimmed(s.text, begin, start+n)
+		begin = start + n
+		switch {
+		case lo == hi:
+		case s.between(lo, hi) > s.window && level+1 < len(s.cuts):
+			units = s.add(units, lo, hi, level+1)
+		default:
+			units = append(units, unit{lo, hi, level})
+		}
+	}
+	return units
 }
 
-// unit is what is not cut in two: bytes of a text, and how much it counts.
-type unit struct{ start, end, weight int }
+// finer takes a unit apart; nil means that it is a single character.
+func (s *splitting) finer(u unit) []unit {
+	for level := u.level + 1; level < len(s.cuts); level++ {
+		if pieces := s.add(nil, u.start, u.end, level); len(pieces) > 1 {
+			return pieces
+		}
+	}
+	return nil
+}
 
-// part is the passages of a text, at least one unless there is no word in it.
-func (p *Parting) part(text string) (parts []passage, err error) {
-	switch p.By {
-	case BySentences:
-		return p.fill(nil, p.sentences(text, 0)), nil
-	case ByBlocks:
-		return p.fill(nil, p.blocks(text)), nil
-	case ByHeadings:
-		for _, s := range sections(text) {
-			from := len(parts)
-			parts = p.fill(parts, p.sentences(text[s.start:s.end], s.start))
-			for i := from; i < len(parts); i++ {
-				parts[i].headings = s.path
-				if i == from {
-					parts[i].headings = s.above
+// fill puts units into as few passages as will do, the first of them below a title of its own.
+func (s *splitting) fill(units []unit, title, rest titled) error {
+	covered := 0 // units that are in a passage
+	for first := 0; covered < len(units); title = rest {
+		end := s.reach(units, first, covered, title.most)
+		for {
+			text := s.text[units[first].start:units[end-1].end]
+			n, err := s.count(text)
+			if err != nil {
+				return err
+			}
+			over, err := s.over(title, text, n)
+			if err != nil {
+				return err
+			}
+			if over == 0 {
+				break
+			}
+			if end > covered+1 { // with fewer units
+				most := end - 1
+				for end = most; end > covered+1 && s.between(units[end-1].end, units[most].end) < over; end-- {
 				}
+			} else if first < covered { // with less that is repeated
+				first++
+			} else if pieces := s.finer(units[first]); pieces != nil {
+				units = slices.Replace(units, first, end, pieces...)
+				end = s.reach(units, first, covered, title.most)
+			} else {
+				break
 			}
 		}
-		return parts, nil
-	}
-	units := words(text)
-	if p.By == ByTokens {
-		tokens, err := p.Tokenizer.Encode(text)
-		if err != nil {
-			return nil, err
-		}
-		for i, at := 0, 0; i < len(units); i++ {
-			units[i].weight = 0
-			for ; at < len(tokens) && (i+1 == len(units) || tokens[at].Start < units[i+1].start); at++ {
-				units[i].weight++
-			}
-		}
-	}
-	return p.fill(nil, units), nil
-}
-
-// fill puts units into as few passages as will do.
-func (p *Parting) fill(parts []passage, units []unit) []passage {
-	for first := 0; first < len(units); {
-		end, weight := first+1, units[first].weight
-		for end < len(units) && weight+units[end].weight <= p.Window {
-			weight += units[end].weight
-			end++
-		}
-		parts = append(parts, passage{start: units[first].start, end: units[end-1].end})
+		s.parts = append(s.parts, passage{start: units[first].start, end: units[end-1].end, title: title.title})
+		began := first
+		covered, first = end, end
 		if end == len(units) {
 			break
 		}
 		// What is repeated leaves room for a unit that is not.
-		first, weight = end, units[end].weight
-		for repeated := 0; first > 0; first-- {
-			w := units[first-1].weight
-			if repeated += w; repeated > p.Overlap || weight+w > p.Window {
-				break
-			}
-			weight += w
+		for first-1 > began && s.between(units[first-1].start, units[end-1].end) <= s.overlap &&
+			s.between(units[first-1].start, units[end].end) <= rest.most {
+			first--
 		}
 	}
-	return parts
+	return nil
 }
 
-// words are what lies between white space.
-func words(s string) (units []unit) {
-	space := true
-	for i, r := range s {
-		is := unicode.IsSpace(r)
-		switch {
-		case space && !is:
-			units = append(units, unit{i, len(s), 1})
-		case is && !space:
-			units[len(units)-1].end = i
-		}
-		space = is
+// reach is the end of the units from first on that a passage of most has, by about: one at least
+// that is in none before.
+func (s *splitting) reach(units []unit, first, covered, most int) int {
+	end := covered + 1
+	for end < len(units) && s.between(units[first].start, units[end].end) <= most {
+		end++
 	}
-	return units
-}
-
-// sentences are those of a part of a text that begins at a byte of it. One that is longer
-// than a passage is taken apart into its words.
-func (p *Parting) sentences(part string, at int) (units []unit) {
-	begin := 0
-	for i := 0; i < len(part); {
-		n, ends := sentenceEnd(part[i:])
-		i += n
-		if ends || i == len(part) {
-			units = p.add(units, part[begin:i], at+begin)
-			begin = i
-		}
-	}
-	return units
-}
-
-// blocks are those of source code: what stands between empty lines and begins without
-// indentation. So a function is one, with the comment above it. One that is longer than a
-// passage is taken apart into its lines, and such a line into its words.
-func (p *Parting) blocks(text string) (units []unit) {
-	flush := func(lo, hi int) {
-		if p.weight(text[lo:hi], len(words(text[lo:hi]))) <= p.Window {
-			units = p.add(units, text[lo:hi], lo)
-			return
-		}
-		for line := range strings.Lines(text[lo:hi]) {
-			units = p.add(units, line, lo)
-			lo += len(line)
-		}
-	}
-	begin, at, empty := 0, 0, false
-	for line := range strings.Lines(text) {
-		bare := strings.TrimRight(line, " \t\r\n")
-		if bare != "" && empty && !strings.ContainsRune(" \t)}]", rune(bare[0])) {
-			flush(begin, at)
-			begin = at
-		}
-		empty = bare == ""
-		at += len(line)
-	}
-	flush(begin, at)
-	return units
-}
-
-// add appends a part of a text that begins at a byte of it as one unit, if a passage can have
-// it, or else a unit a word.
-func (p *Parting) add(units []unit, part string, at int) []unit {
-	inside := words(part)
-	if len(inside) == 0 {
-		return units
-	}
-	weight := p.weight(part, len(inside))
-	if weight <= p.Window {
-		return append(units, unit{at + inside[0].start, at + inside[len(inside)-1].end, weight})
-	}
-	for _, w := range inside {
-		units = append(units, unit{at + w.start, at + w.end, p.weight(part[w.start:w.end], 1)})
-	}
-	return units
-}
-
-// weight is how much a text of so many words counts. What is no text has as many tokens as bytes.
-func (p *Parting) weight(text string, words int) int {
-	if !p.InTokens {
-		return words
-	}
-	tokens, err := p.Tokenizer.Encode(text)
-	if err != nil {
-		return len(text)
-	}
-	return len(tokens)
-}
-
-// sentenceEnd reads a character of a text, or all marks that stand together, and tells
-// whether a sentence ends behind them. It ends at an empty line, at a full stop of Chinese or
-// Japanese, and at one of ours, with closing quotes and brackets behind it, that white space
-// follows and then no small letter.
-func sentenceEnd(s string) (n int, ends bool) {
-	first, n := utf8.DecodeRuneInString(s)
-	switch {
-	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):
-		return 2, true
-	case !strings.ContainsRune(".!?…。！？", first):
-		return n, false
-	}
-	wide := strings.ContainsRune("。！？", first)
-	for n < len(s) {
-		r, size := utf8.DecodeRuneInString(s[n:])
-		if !strings.ContainsRune(".!?…。！？\"')]}”’»」』）", r) {
-			break
-		}
-		wide = wide || strings.ContainsRune("。！？", r)
-		n += size
-	}
-	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
-	next, _ := utf8.DecodeRuneInString(rest)
-	return n, wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next)
+	return end
 }

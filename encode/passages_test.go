@@ -1,29 +1,31 @@
 package encode
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 func parted(t require.TestingT, text Text, how Parting) []Text {
-	got, err := all(Passages(Texts(text), how))
+	got, err := all(Passages(context.Background(), Texts(text), how))
 	require.NoError(t, err)
 	return got
 }
 
 func TestPassagesByWords(t *testing.T) {
 	long := "one  two three\nfour five "
-	got, err := all(Passages(Texts(
+	got, err := all(Passages(context.Background(), Texts(
 		Text{ID: "a", Text: long, Title: "T", Payload: []byte(`{"year":1}`)}, Text{ID: "b", Text: " two words "}, Text{ID: "c#1"},
 	), Parting{By: ByWords, Window: 3, Overlap: 1}))
 	require.NoError(t, err)
@@ -31,11 +33,11 @@ func TestPassagesByWords(t *testing.T) {
 		{ID: "a#0", Title: "T", Text: "one  two three", Payload: []byte(`{"_passage":{"of":"a","n":0,"start":0,"end":14},"year":1}`)},
 		{ID: "a#1", Title: "T", Text: "three\nfour five", Payload: []byte(`{"_passage":{"of":"a","n":1,"start":9,"end":24},"year":1}`)},
 		{ID: "b", Text: " two words "},
-		{ID: "c#1#0", Payload: []byte(`{"_passage":{"of":"c#1","n":0,"start":0,"end":0}}`)},
+		{ID: "c#1"},
 	}, got)
-	again, err := all(Passages(Texts(got...), Parting{By: ByWords, Window: 1}))
+	again, err := all(Passages(context.Background(), Texts(got...), Parting{By: ByWords, Window: 1}))
 	require.NoError(t, err)
-	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1#0"}, ids(again), "passages stay")
+	require.Equal(t, []string{"a#0", "a#1", "b#0", "b#1", "c#1"}, ids(again), "passages stay")
 }
 
 func ids(texts []Text) (ids []string) {
@@ -52,17 +54,17 @@ func TestPassagesErrors(t *testing.T) {
 		how   Parting
 		want  string
 	}{
-		"overlap":   {how: Parting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
-		"unit":      {how: Parting{By: "lines", Window: 3}, want: "lines"},
-		"tokenizer": {how: Parting{By: ByTokens, Window: 3}, want: "tokenizer"},
-		"id":        {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
-		"payload":   {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
-		"passage":   {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},
+		"overlap": {how: Parting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
+		"unit":    {how: Parting{By: "lines", Window: 3}, want: "lines"},
+		"window":  {how: Parting{}, want: "must be said"},
+		"id":      {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
+		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
+		"passage": {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},
 	} {
-		_, err := all(Passages(Texts(c.texts...), c.how))
+		_, err := all(Passages(context.Background(), Texts(c.texts...), c.how))
 		require.ErrorContains(t, err, c.want, name)
 	}
-	_, err := all(Passages(func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Window: 3}))
+	_, err := all(Passages(context.Background(), func(yield func(Text, error) bool) { yield(Text{}, boom) }, Parting{By: ByWords, Window: 3}))
 	require.ErrorIs(t, err, boom)
 }
 
@@ -74,7 +76,7 @@ func TestPassagesBySentences(t *testing.T) {
 		got = append(got, p.Text)
 	}
 	require.Equal(t, []string{
-		"Dr. no stops here.", "It has 3.5 kg! \"Really?\"", "Yes\n\nA title\n\n一つ。二つ！", "and a sentence that is", "much too long to stay", "whole",
+		"Dr. no stops here.", "It has 3.5 kg! \"Really?\"", "Yes\n\nA title", "一つ。", "二つ！ and a", "sentence that is much too", "long to stay whole",
 	}, got)
 }
 
@@ -147,18 +149,38 @@ func TestHeadingsOfMarkdown(t *testing.T) {
 // Whatever a text is and however it is parted: each passage is the bytes that it says, no
 // longer than it may be, and brings something; and nothing but white space is in none.
 func TestPassagesCoverTheText(t *testing.T) {
-	dir := t.TempDir()
-	modeltest.MultiVector(t, dir)
-	e := open(t, dir, nil)
+	models := []*Config{nil}
+	for _, name := range []string{"stanford", "xlmr", "sentence-modernbert"} {
+		c := open(t, filepath.Join("testdata", "golden", name), nil).Config()
+		models = append(models, &c)
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		how := Parting{
-			By: rapid.SampledFrom(Units()).Draw(t, "by"), Window: rapid.IntRange(1, 6).Draw(t, "size"), Tokenizer: e.Config().Tokenizer,
+		how := Parting{By: rapid.SampledFrom(Units()).Draw(t, "by"), Window: rapid.IntRange(1, 6).Draw(t, "size")}
+		if c := rapid.SampledFrom(models).Draw(t, "model"); c != nil {
+			how.Model, how.Window = c, rapid.IntRange(1, c.Document.Length/2).Draw(t, "tokens")
 		}
 		how.Overlap = rapid.IntRange(0, how.Window-1).Draw(t, "overlap")
-		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "````", "    ", "===\n", "---\n", "-", "<!--", "-->", "> ", "。", "é", "\u00a0", "divides", "\""}), 0, 30).Draw(t, "text"), "")
-		got := parted(t, Text{ID: "x", Text: text}, how)
+		ready, err := how.ready()
+		require.NoError(t, err)
+		piece := rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "````", "    ", "===\n", "---\n", "-", "<!--", "-->", "> ", "。", "é", "\u00a0",
+			"divides", "\"", "e\u0301\u0323", "ภาษาไทยไม่มี", "我们在这里，", "カタカナー", "aGVsbG8gd29ybGQ", strings.Repeat("x", 150), "👩\u200d👩\u200d👧", "🇩🇪🇫🇷"})
+		title := rapid.SampledFrom([]string{"", "T", "The cell divides"}).Draw(t, "title")
+		text := strings.Join(rapid.SliceOfN(piece, 0, 30).Draw(t, "text"), "")
+		got := parted(t, Text{ID: "x", Title: title, Text: text}, how)
+		reads := func(p Text) int {
+			full := p.Full()
+			if !ready.keepSpace {
+				full = strings.TrimSpace(full)
+			}
+			n, err := ready.count(ready.prompt + full)
+			require.NoError(t, err)
+			return n
+		}
 		if len(got) == 1 && got[0].ID == "x" {
 			require.Equal(t, text, got[0].Text)
+			if how.Model != nil {
+				require.LessOrEqual(t, reads(got[0]), ready.room)
+			}
 			return
 		}
 		end := 0
@@ -171,18 +193,13 @@ func TestPassagesCoverTheText(t *testing.T) {
 			require.Equal(t, strings.TrimSpace(p.Text), p.Text)
 			require.Greater(t, at.End, end, "a passage of nothing new")
 			require.Empty(t, strings.TrimFunc(text[end:max(at.Start, end)], unicode.IsSpace), "text that is in no passage")
-			size := len(strings.Fields(p.Text))
-			if how.By == ByTokens {
-				tokens, err := how.Tokenizer.Encode(p.Text)
+			if utf8.RuneCountInString(p.Text) > 1 {
+				size, err := ready.count(p.Text)
 				require.NoError(t, err)
-				size = min(len(tokens), size*how.Window) // a word alone may be longer
-				if len(strings.Fields(p.Text)) == 1 {
-					size = 1
+				require.LessOrEqual(t, size, how.Window, "%q", p.Text)
+				if how.Model != nil && title != "" && !strings.Contains(p.Title, "›") {
+					require.LessOrEqual(t, reads(p), ready.room, "%q", p.Text)
 				}
-			}
-			require.LessOrEqual(t, size, how.Window)
-			if how.By == ByWords && n > 0 {
-				require.Equal(t, how.Overlap, len(strings.Fields(text[min(at.Start, end):end])))
 			}
 			end = at.End
 		}
@@ -192,17 +209,99 @@ func TestPassagesCoverTheText(t *testing.T) {
 
 // A long run of marks that ends no sentence is read once, not once for each mark.
 func TestSentencesOfManyMarks(t *testing.T) {
-	how := Parting{By: BySentences, Window: 4}
-	read := 0
 	for _, text := range []string{strings.Repeat(".", 300_000) + "x", strings.Repeat("?!\"", 100_000) + "x", "a " + strings.Repeat("…)", 100_000) + "b. C"} {
-		parts, err := how.part(text)
-		require.NoError(t, err)
-		require.NotEmpty(t, parts)
-		read += len(parts)
+		require.Len(t, parted(t, Text{ID: "x", Text: text}, Parting{By: BySentences, Window: len(text)}), 1)
 	}
-	require.Equal(t, 3, read)
 	for text, want := range map[string]int{"..。x": 2, "a...\" b": 1, "a.\") B": 2, "!？\"x": 2, "…”x": 1, "a. b": 1, "a. B": 2} {
-		how.Window = 9
-		require.Len(t, how.sentences(text, 0), want, text)
+		require.Len(t, sentences(text), want, text)
 	}
+}
+
+// Scripts without blanks between words are cut at characters, whatever is kept whole, and no
+// passage has more than the window or what the model reads.
+func TestPassagesWithoutBlanks(t *testing.T) {
+	e := open(t, "testdata/golden/xlmr", nil)
+	c := e.Config()
+	for name, text := range map[string]string{
+		"commas":    strings.Repeat("我们在这里看到了许多不同的东西，", 400),
+		"sentences": strings.Repeat("我们在这里看到了许多不同的东西。", 400),
+		"thai":      strings.Repeat("ภาษาไทยไม่มีช่องว่างระหว่างคำ", 300),
+		"base64":    strings.Repeat("aGVsbG8sIHdvcmxkIQ", 500),
+		"marks":     strings.Repeat("e\u0301", 3000),
+	} {
+		for _, by := range Units() {
+			for _, how := range []Parting{{By: by, Window: 20}, {By: by, Model: &c}, {By: by, Window: 7, Overlap: 2, Model: &c}} {
+				ready, err := how.ready()
+				require.NoError(t, err)
+				parts := parted(t, Text{ID: "a", Title: "T", Text: text}, how)
+				if n, err := ready.count(text); err == nil && n > 5*ready.window { // runs of the unknown are one token
+					require.Greater(t, len(parts), 5, "%s by %s", name, by)
+				}
+				for _, p := range parts {
+					n, err := ready.count(p.Text)
+					require.NoError(t, err)
+					require.LessOrEqual(t, n, ready.window, "%s by %s", name, by)
+					first, _ := utf8.DecodeRuneInString(p.Text)
+					require.False(t, unicode.Is(unicode.M, first), "%s by %s: %q begins within a character", name, by, p.Text)
+				}
+				if how.Model == nil {
+					continue
+				}
+				r := reported(t, e, parts)
+				require.Equal(t, len(parts), r.Texts)
+				require.Zero(t, r.Truncated, "%s by %s", name, by)
+			}
+		}
+	}
+}
+
+// reported encodes texts, and returns the report.
+func reported(t *testing.T, e *Encoder, texts []Text) (r Report) {
+	for _, err := range e.DocumentsReport(t.Context(), Texts(texts...), &r) {
+		require.NoError(t, err)
+	}
+	return r
+}
+
+// A window that the model does not read is refused by name, before a text is read, and a Window
+// of 0 is all that it reads.
+func TestWindowOfModel(t *testing.T) {
+	e := open(t, "testdata/golden/xlmr", nil)
+	c := e.Config()
+	ready, err := Parting{Model: &c}.ready()
+	require.NoError(t, err)
+	most := ready.window
+	require.Less(t, most, c.Document.Length)
+	require.NoError(t, Parting{Window: most, Model: &c}.Check())
+	err = Parting{Window: most + 1, Model: &c}.Check()
+	require.ErrorContains(t, err, fmt.Sprintf("passages of %d tokens: the model reads at most %d", most+1, most))
+	require.Error(t, Parting{Overlap: most, Model: &c}.Check())
+	// All that the model reads is used, and reported where a text has more.
+	long := strings.Repeat("the cell divides ", 200)
+	r := reported(t, e, []Text{{ID: "a", Text: long}})
+	n, err := ready.count(strings.TrimSpace(long))
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, int64(n - most)}, []int64{int64(r.Truncated), r.Dropped})
+	// A title that leaves no room is cut, and reported; the text is parted nevertheless.
+	parts := parted(t, Text{ID: "a", Title: long, Text: long}, Parting{Model: &c})
+	r = reported(t, e, parts)
+	require.Equal(t, len(parts), r.Truncated)
+}
+
+// Texts that are parted by many goroutines are the same, in the same order.
+func TestPassagesOfThreads(t *testing.T) {
+	var texts []Text
+	for i := range 300 {
+		texts = append(texts, Text{ID: fmt.Sprint(i), Text: strings.Repeat("one two three. ", i%9)})
+	}
+	one, err := all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4}))
+	require.NoError(t, err)
+	many, err := all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4, Threads: 4}))
+	require.NoError(t, err)
+	require.Equal(t, one, many)
+	texts[200].ID = ""
+	_, err = all(Passages(t.Context(), Texts(texts...), Parting{By: BySentences, Window: 4, Threads: 4}))
+	var te *TextError
+	require.ErrorAs(t, err, &te)
+	require.Equal(t, 200, te.Row)
 }

@@ -139,12 +139,9 @@ func B() {
 		10: {"package a\n\nimport \"fmt\"", "// A says a.\nfunc A() {\n\tfmt.Println(\"a\")\n\n\tfmt.Println(\"b\")\n}",
 			"// B says\n// nothing.\nfunc B() {\n}"},
 	} {
-		p := Parting{By: ByBlocks, Window: size}
-		parts, err := p.part(code)
-		require.NoError(t, err)
 		var got []string
-		for _, x := range parts {
-			got = append(got, code[x.start:x.end])
+		for _, x := range parted(t, Text{ID: "x", Text: code}, Parting{By: ByBlocks, Window: size}) {
+			got = append(got, x.Text)
 		}
 		require.Equal(t, want, got, size)
 	}

@@ -5,10 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-
-	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage"
@@ -17,25 +13,21 @@ import (
 
 // AddOptions for Add. The zero value, or nil, refuses ids that are there.
 type AddOptions struct {
-	// Replace lets a document take the place of one with the same id: it gets a
-	// new ordinal, and the old one is deleted, in the same transaction. With its
-	// passages ([vectors.Passage]) a document is one: those that are added take the
-	// place of all that were there, however many, and of the document if it had none.
-	// So the passages of a document are to be added together. Otherwise that is
-	// [ErrDuplicateID], as for an id.
+	// Replace lets a document take the place of the one with its id, with all of its passages:
+	// it gets new ordinals, and the old ones are deleted in the same transaction. Otherwise that
+	// is [ErrDuplicateID].
 	Replace bool
-	// Apart replaces and deletes by ids alone, also passages: for who has looked himself which
-	// passages go, as the nodes of a cluster do.
-	Apart bool
-	// KeepPayload leaves a document that replaces another, and brings no payload, the
-	// payload of the old one.
+	// KeepPayload leaves an ordinal that replaces another of its id, and brings no payload, the
+	// payload of the old one; with that a passage stays a passage.
 	KeepPayload bool
-	// Delete has ids of documents that go in the same transaction, if documents are added, with
-	// their passages ([Index.Delete]). Ids that name no document are passed over, and so are
-	// those of documents that are added.
+	// Delete has ids of documents and passages ([Snapshot.Named]) that are deleted in the same
+	// transaction, if documents are added. Ids that name none are passed over, and so are those of
+	// documents that are added.
 	Delete []string
-	// deleteAlone makes Delete name single documents, without their passages.
-	deleteAlone bool
+	// MaxDocuments, if it is not nil, is the number of documents that stay: the oldest beyond it
+	// are deleted, whole, in the same transaction. Only if more are added than may stay, a second
+	// one deletes the first of them.
+	MaxDocuments *uint64
 	// Model, where set, is what made the vectors. If the index names another, that is
 	// an error ([storage.ErrModel]).
 	Model *storage.Model
@@ -48,12 +40,13 @@ type AddOptions struct {
 
 // AddReport says what Add did.
 type AddReport struct {
-	// Docs counts the documents that were added, Empty those of them without tokens,
-	// Replaced those that took the place of another.
-	Docs, Empty, Replaced int
-	// Kept counts the replaced documents whose payload stayed, Deleted those of
-	// AddOptions.Delete, and passages that none of the new ones replaced by its id.
-	Kept, Deleted int
+	// Docs is the number of documents that were added, Replaced that of those that took the place
+	// of another. Passages is the number of ordinals that are passages, Empty that of ordinals
+	// without tokens.
+	Docs, Replaced, Passages, Empty int
+	// Kept is the number of ordinals that kept the payload of another. Deleted and Evicted are the
+	// numbers of documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
+	Kept, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
 	// Tokens, Zero and Clamped are those of [BuildReport].
@@ -100,8 +93,8 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 	if d := src.Dim(); d != 0 && d != h.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, ix.Path(), h.Dim)
 	}
-	a := &addition{change: c, options: o, src: src}
-	if err := a.lookUp(ctx); err != nil {
+	a := &addition{change: c, options: o, src: src, admission: NewAdmission(c.snap)}
+	if err := a.checkIDs(ctx); err != nil {
 		return nil, err
 	}
 	if err := a.pool(ctx); err != nil {
@@ -114,23 +107,31 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 	if err := ix.changed(err); err != nil {
 		return nil, err
 	}
-	return &AddReport{
-		Docs: done.Doc, Empty: done.Empty, Replaced: len(a.replaced), Kept: a.kept, Deleted: len(a.removed),
+	r := &AddReport{
+		Docs: a.admission.docs, Replaced: a.admission.replaced, Passages: a.passages, Empty: done.Empty,
+		Kept: a.kept, Deleted: a.gone.Documents - a.admission.replaced - a.evicted, Evicted: a.evicted,
 		First: c.snap.State().Docs, Tokens: done.Tokens, Zero: done.Zero, Clamped: done.Clamped,
 		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
-	}, nil
+	}
+	if a.over > 0 {
+		r.Evicted += a.evictMore(ctx)
+	}
+	return r, nil
 }
 
 // addition is an Add on its way.
 type addition struct {
 	*change
-	options  AddOptions
-	src      vectors.Source    // pooled
-	tokens   int64             // of it
-	replaced map[string]uint32 // by id, the ordinals of documents that are replaced
-	removed  map[string]uint32 // the same of AddOptions.Delete
-	kept     int               // payloads of replaced documents
-	arrivals arrivals
+	options   AddOptions
+	src       vectors.Source // pooled
+	tokens    int64          // of it
+	rows      []Arrival      // of it
+	passages  int            // among the rows
+	admission *Admission
+	gone      *going
+	kept      int // payloads of replaced documents
+	evicted   int // documents
+	over      int // of the documents that are added, which are more than may stay
 }
 
 // pool pools the documents as those of the index are, and counts their tokens.
@@ -156,20 +157,23 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	if err != nil {
 		return nil, err
 	}
+	stage.fresh = func(id string) bool {
+		ordinals, err := a.snap.named(id)
+		return err == nil && len(ordinals) == 0
+	}
 	e := &encoder{
 		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		fresh:    func(id string) bool { _, old := a.replaced[id]; return !old },
+		arrive:   func(row Arrival) { a.rows = append(a.rows, row) },
 		progress: a.options.Progress, total: a.tokens,
 	}
-	a.arrivals = arrivals{roaring.New(), map[string]bool{}}
-	e.arrive, e.page = a.arrivals.note, poolingOf(a.snap.Header().Build).checkPage
+	e.page = poolingOf(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
 		e.payload = a.keptPayload
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
-	if err := a.dropOthers(ctx); err != nil {
+	if err := a.admit(ctx); err != nil {
 		return nil, err
 	}
 	tell(a.options.Progress, Progress{Stage: "commit"})
@@ -181,8 +185,43 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
-		return a.replaceOld(g, s, stage.sets)
+		return a.gone.drop(g, s, stage.sets)
 	})
+}
+
+// admit decides whether the documents may be stored, and what goes for them.
+func (a *addition) admit(ctx context.Context) error {
+	if err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
+		return err
+	}
+	if _, err := a.admission.Admit(ctx, a.rows, a.options.Replace); err != nil {
+		return err
+	}
+	for i := range a.rows {
+		if a.rows[i].Parent != "" {
+			a.passages++
+		}
+	}
+	var err error
+	if a.gone, err = a.snap.going(ctx, a.admission.removed[0]); err != nil || a.options.MaxDocuments == nil {
+		return err
+	}
+	if a.evicted, a.over, err = a.admission.evict(ctx, *a.options.MaxDocuments, a.gone.Documents); err == nil && a.evicted > 0 {
+		a.gone, err = a.snap.going(ctx, a.admission.removed[0])
+	}
+	return err
+}
+
+// evictMore deletes the first of the documents that were added, where these are more than may stay.
+// They are stored by then, so that a failure is worth no more than a line in the log: the next
+// addition tries again.
+func (a *addition) evictMore(ctx context.Context) int {
+	ctx = context.WithoutCancel(ctx)
+	removed, err := a.deleteNext(ctx, beyond(ctx, *a.options.MaxDocuments))
+	if err != nil {
+		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.over, "error", err)
+	}
+	return removed.Documents
 }
 
 // keptPayload is the payload of the document that one with this id replaces.
@@ -196,10 +235,11 @@ func (a *addition) keptPayload(id string) ([]byte, error) {
 
 // oldPayload is the same; it counts nothing.
 func (a *addition) oldPayload(id string) ([]byte, error) {
-	if old, ok := a.replaced[id]; ok {
-		return a.snap.Payload(old)
+	old, ok, err := a.snap.Ordinal(id)
+	if err != nil || !ok {
+		return nil, err
 	}
-	return nil, nil
+	return a.snap.Payload(old)
 }
 
 // countAdded adds what was encoded to the sums of a state: so many documents, without holes.
@@ -211,41 +251,20 @@ func countAdded(s *storage.State, e *encoder, docs uint32) {
 	s.AddedSumSq += e.SumSq
 }
 
-// lookUp finds the ids of the documents in the index, before anything is encoded: which
-// ones are replaced, if that may be, and which of AddOptions.Delete there are.
-func (a *addition) lookUp(ctx context.Context) error {
-	a.replaced, a.removed = map[string]uint32{}, map[string]uint32{}
+// checkIDs refuses ids of documents that are there, unless they are replaced, before anything is
+// encoded. Which rows are passages is not known yet.
+func (a *addition) checkIDs(ctx context.Context) error {
+	if a.options.Replace || len(a.options.Delete) > 0 {
+		return nil
+	}
 	for i := range a.src.Len() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		id := a.src.ID(i)
-		ordinal, ok, err := a.snap.Ordinal(id)
-		switch {
-		case err != nil:
+		if taken, err := a.snap.named(a.src.ID(i)); err != nil {
 			return err
-		case !ok:
-			continue
-		case !a.options.Replace:
-			return fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, id)
-		}
-		if _, twice := a.replaced[id]; twice {
-			return fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
-		}
-		a.replaced[id] = ordinal
-	}
-	if len(a.options.Delete) == 0 {
-		return nil
-	}
-	named, _, err := a.snap.named(ctx, a.options.Delete, !a.options.Apart && !a.options.deleteAlone)
-	if err != nil {
-		return err
-	}
-	for it := named.Iterator(); it.HasNext(); {
-		ordinal := it.Next()
-		id := a.snap.ID(ordinal)
-		if _, replaced := a.replaced[id]; !replaced {
-			a.removed[id] = ordinal
+		} else if len(taken) > 0 {
+			return fmt.Errorf("document %d: %w: %q", i, ErrDuplicateID, a.src.ID(i))
 		}
 	}
 	return nil
@@ -286,43 +305,4 @@ func dropSegments(g *storage.Generation, segments []storage.Segment) error {
 		}
 	}
 	return nil
-}
-
-// replaceOld points the ids of replaced documents to the new ones, and deletes the old
-// ones and those that are removed.
-func (a *addition) replaceOld(g *storage.Generation, s *storage.State, sets storage.DocSets) error {
-	first := s.Docs - uint32(a.src.Len())
-	for i := range a.src.Len() {
-		id := a.src.ID(i)
-		old, ok := a.replaced[id]
-		if !ok {
-			continue
-		}
-		if err := g.PutID(id, first+uint32(i)); err != nil {
-			return err
-		}
-		if err := bury(g, s, sets, a.snap, old); err != nil {
-			return err
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(a.removed)) {
-		if err := g.DeleteID(id); err != nil {
-			return err
-		}
-		if err := bury(g, s, sets, a.snap, a.removed[id]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// bury marks a live document deleted and forgets its payload.
-func bury(g *storage.Generation, s *storage.State, sets storage.DocSets, snap *Snapshot, ordinal uint32) error {
-	chunk, doc, _ := snap.Locate(ordinal)
-	_, offsets := snap.ChunkDocs(chunk)
-	sets.Deleted.Add(ordinal)
-	sets.Payload.Remove(ordinal)
-	s.Live--
-	s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
-	return g.DeletePayload(ordinal)
 }

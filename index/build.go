@@ -231,7 +231,6 @@ func buildFile(ctx context.Context, path string, src vectors.Source, opts *Build
 		return nil, err
 	}
 	if documents {
-		e.arrive = func(i int, d vectors.Document) error { _, err := checkPassage(i, d); return err }
 		e.page = poolingOf(b.origin).checkPage
 		if err := e.encodeAll(ctx, b.src, b.Memory); err != nil {
 			return nil, err

@@ -2,8 +2,10 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -91,80 +93,203 @@ func (c *change) noteEntry() error {
 	return c.ix.changed(c.ix.file.Update(func(tx *storage.Tx) error { return c.entry.noteIn(tx, c.snap.Generation()) }))
 }
 
-// Delete removes documents by id, all in one transaction, and with a longer document
-// all its passages ([Snapshot.Named]). Ids that name no live document are returned in
-// missing; they are no error. The space is
-// reused after [Index.Compact].
-func (ix *Index) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return Entry{ix: ix}.deleteIDs(ctx, ids, true)
+// Affected counts what a change by ids or by a condition was made to.
+type Affected struct {
+	// Documents is the number of documents: of those that nothing is left of, by a deletion, and
+	// of those that the change was made to, wholly or to some of their passages, by others.
+	Documents int
+	// Passages is the number of passages, of these documents and of others.
+	Passages int
 }
 
-func (e Entry) deleteIDs(ctx context.Context, ids []string, passages bool) (deleted int, missing []string, err error) {
-	deleted, err = e.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		var victims *roaring.Bitmap
-		victims, missing, err = snap.named(ctx, ids, passages)
+// Add adds the counts of another change.
+func (a *Affected) Add(other Affected) {
+	a.Documents += other.Documents
+	a.Passages += other.Passages
+}
+
+// Delete removes documents by id with all of their passages, and passages by their own ids
+// ([Snapshot.Named]), all in one transaction. Ids that name none are returned in missing; they
+// are no error. The space is reused after [Index.Compact].
+func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
+	return Entry{ix: ix}.Delete(ctx, ids)
+}
+
+// Delete is [Index.Delete].
+func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
+	removed, err = e.DeleteChosen(ctx, func(snap *Snapshot) (victims *roaring.Bitmap, err error) {
+		victims, missing, err = snap.Named(ctx, ids)
 		return victims, err
 	})
 	if err != nil {
-		return 0, nil, err
+		return Affected{}, nil, err
 	}
-	return deleted, missing, nil
+	return removed, missing, nil
 }
 
-// DeleteWhere removes the documents that a condition is true of, as [Snapshot.Select]
-// finds them, all in one transaction.
-func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+// DeleteWhere removes what a condition is true of, as [Snapshot.Select] finds it, all in one
+// transaction. A condition that is true of some passages of a document leaves the others.
+func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return Entry{ix: ix}.DeleteWhere(ctx, where)
 }
 
 // DeleteWhere is [Index.DeleteWhere].
-func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return e.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
+func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
+	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
-// deleteKnown is DeleteWhere for who has looked for the fields of the condition.
-func (ix *Index) deleteKnown(ctx context.Context, where *condition.Condition) (deleted int, err error) {
-	return Entry{ix: ix}.delete(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.selectKnown(ctx, where) })
+// DeleteChosen removes the live ordinals that choose returns, in one transaction. choose is called
+// in the writer's turn with the newest snapshot; nil chooses nothing.
+func (ix *Index) DeleteChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+	return Entry{ix: ix}.DeleteChosen(ctx, choose)
 }
 
-// delete removes the live documents that choose returns, which is given the newest
-// snapshot; nil: none.
-func (e Entry) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (deleted int, err error) {
+// DeleteChosen is [Index.DeleteChosen].
+func (e Entry) DeleteChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	c, err := e.begin(ctx)
 	if err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	defer c.end()
+	return c.delete(ctx, choose)
+}
+
+// Evict deletes the oldest documents beyond a number that stays, whole, in one transaction.
+func (ix *Index) Evict(ctx context.Context, most uint64) (Affected, error) {
+	return ix.DeleteChosen(ctx, beyond(ctx, most))
+}
+
+// beyond chooses the oldest documents beyond a number that stays.
+func beyond(ctx context.Context, most uint64) func(*Snapshot) (*roaring.Bitmap, error) {
+	return func(snap *Snapshot) (*roaring.Bitmap, error) {
+		a := NewAdmission(snap)
+		_, _, err := a.evict(ctx, most, 0)
+		return a.removed[0], err
+	}
+}
+
+// deleteNext deletes once more within the turn of a change that is done.
+func (c *change) deleteNext(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
+	snap, err := c.ix.Snapshot()
+	if err != nil {
+		return Affected{}, err
+	}
+	defer func() { _ = snap.Close() }()
+	next := &change{ix: c.ix, snap: snap}
+	return next.delete(ctx, choose)
+}
+
+func (c *change) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	victims := roaring.New()
 	if choose != nil {
+		var err error
 		if victims, err = choose(c.snap); err != nil {
-			return 0, err
+			return Affected{}, err
 		}
 	}
 	if victims.IsEmpty() {
-		return 0, c.noteEntry()
+		return Affected{}, c.noteEntry()
+	}
+	gone, err := c.snap.going(ctx, victims)
+	if err != nil {
+		return Affected{}, err
 	}
 	state := c.snap.State()
 	err = c.update(&state, func(g *storage.Generation, sets storage.DocSets) error {
-		for it := victims.Iterator(); it.HasNext(); {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			ordinal := it.Next()
-			if err := bury(g, &state, sets, c.snap, ordinal); err != nil {
-				return err
-			}
-			if err := g.DeleteID(c.snap.ID(ordinal)); err != nil {
-				return err
-			}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		return nil
+		return gone.drop(g, &state, sets)
 	})
 	if err != nil {
-		return 0, err
+		return Affected{}, err
 	}
-	return int(victims.GetCardinality()), nil
+	return gone.Affected, nil
+}
+
+// going are live ordinals of a snapshot that are deleted.
+type going struct {
+	Affected
+	snap    *Snapshot
+	victims *roaring.Bitmap
+	parents []string // documents of which the last passages go
+}
+
+// going counts what is deleted with live ordinals.
+func (s *Snapshot) going(ctx context.Context, victims *roaring.Bitmap) (*going, error) {
+	gone := &going{snap: s, victims: victims}
+	last := ""
+	for it := victims.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		ordinal := it.Next()
+		if !s.Passages().Contains(ordinal) {
+			gone.Documents++
+			continue
+		}
+		gone.Passages++
+		parent, _ := s.PassageOf(ordinal)
+		if parent == last {
+			continue // its passages are in a row
+		}
+		last = parent
+		parts, err := s.Parts(parent)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(parts, func(o uint32) bool { return !victims.Contains(o) }) {
+			gone.Documents++
+			gone.parents = append(gone.parents, parent)
+		}
+	}
+	return gone, nil
+}
+
+// CountDeleted counts what is left no more if some live ordinals are deleted.
+func (s *Snapshot) CountDeleted(ctx context.Context, docs *roaring.Bitmap) (Affected, error) {
+	gone, err := s.going(ctx, docs)
+	if err != nil {
+		return Affected{}, err
+	}
+	return gone.Affected, nil
+}
+
+// countDocuments counts some live ordinals, and the documents that they belong to.
+func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
+	passages := roaring.And(docs, s.Passages())
+	n.Passages = int(passages.GetCardinality())
+	n.Documents = int(docs.GetCardinality()) - n.Passages
+	last := ""
+	for it := passages.Iterator(); it.HasNext(); {
+		if parent, _ := s.PassageOf(it.Next()); parent != last { // its passages are in a row
+			last = parent
+			n.Documents++
+		}
+	}
+	return n
+}
+
+// drop deletes them in a transaction.
+func (d *going) drop(g *storage.Generation, s *storage.State, sets storage.DocSets) error {
+	for it := d.victims.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		chunk, doc, _ := d.snap.Locate(ordinal)
+		_, offsets := d.snap.ChunkDocs(chunk)
+		s.Live--
+		s.LiveTokens -= uint64(offsets[doc+1] - offsets[doc])
+		if err := errors.Join(g.DeleteID(d.snap.ID(ordinal)), g.DeletePayload(ordinal)); err != nil {
+			return err
+		}
+	}
+	for _, parent := range d.parents {
+		if err := g.DeleteID(parent); err != nil {
+			return err
+		}
+	}
+	s.PassageParents -= uint32(len(d.parents))
+	sets.Deleted.Or(d.victims)
+	sets.Payload.AndNot(d.victims)
+	sets.Passages.AndNot(d.victims)
+	return nil
 }

@@ -106,7 +106,10 @@ func (s *stager) copyChunk(ctx context.Context, snap *Snapshot, i int, whole boo
 				return err
 			}
 		}
-		doc := encoded{id: snap.ID(ordinal), fresh: whole, payload: payload, again: !whole, tokens: tokensOfChunk(ch, d, snap.Codec())}
+		doc := encoded{id: snap.ID(ordinal), payload: payload, again: !whole, tokens: tokensOfChunk(ch, d, snap.Codec())}
+		if snap.Passages().Contains(ordinal) {
+			doc.parent, _ = snap.PassageOf(ordinal)
+		}
 		if err := s.stage(ctx, doc); err != nil {
 			return err
 		}

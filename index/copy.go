@@ -178,7 +178,11 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 				return err
 			}
 			tokens := tokensOfChunk(ch, d, from.Codec())
-			if err := stage.stage(ctx, encoded{id: from.ID(ordinal), fresh: true, payload: payload, tokens: tokens}); err != nil {
+			d := encoded{id: from.ID(ordinal), payload: payload, tokens: tokens}
+			if from.Passages().Contains(ordinal) {
+				d.parent, _ = from.PassageOf(ordinal)
+			}
+			if err := stage.stage(ctx, d); err != nil {
 				return err
 			}
 			for factors := tokens.factors; len(factors) > 0; factors = factors[2:] {
@@ -251,11 +255,7 @@ func Split(ctx context.Context, from *Snapshot, dir string, n int, by SplitBy, o
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	c := &copying{options: o, total: int64(from.Len()), clamped: from.State().Clamped}
 	parts = make([]CopyReport, n)
-	sets, err := divide(ctx, from, n, by)
-	if err != nil {
-		return nil, err
-	}
-	for i, docs := range sets {
+	for i, docs := range divide(from, n, by) {
 		name := PartName(i, n)
 		r, err := c.part(ctx, filepath.Join(folder.Path(), name), CopyFrom{from, docs})
 		if err != nil {
@@ -288,18 +288,15 @@ func (c *copying) part(ctx context.Context, path string, from CopyFrom) (r *Copy
 }
 
 // divide gives each part its documents.
-func divide(ctx context.Context, from *Snapshot, n int, by SplitBy) ([]*roaring.Bitmap, error) {
-	passages, err := from.Passages(ctx)
-	if err != nil {
-		return nil, err
-	}
+func divide(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 	sets := make([]*roaring.Bitmap, n)
 	for i := range sets {
 		sets[i] = roaring.New()
 	}
 	st := from.State()
 	tokens := uint64(0)
-	home := map[uint64]uint16{} // by hashes: it does no harm that two documents stay together
+	var last string // document
+	home := 0       // of it
 	for chunk := range from.Chunks() {
 		first, offsets := from.ChunkDocs(chunk)
 		for d := range len(offsets) - 1 {
@@ -307,25 +304,15 @@ func divide(ctx context.Context, from *Snapshot, n int, by SplitBy) ([]*roaring.
 			if !from.Live(ordinal) {
 				continue
 			}
-			id, isPassage := from.ID(ordinal), passages.Contains(ordinal)
-			if isPassage {
-				id, _ = from.PassageOf(ordinal) // passages stay together
-			}
-			part := Place(id, n)
-			if by == ByRange {
-				part = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
-				if isPassage {
-					hash := hashOf(id)
-					if at, there := home[hash]; there {
-						part = int(at)
-					} else {
-						home[hash] = uint16(part)
-					}
+			if id := from.DocumentOf(ordinal); id != last { // its passages are in a row
+				last, home = id, Place(id, n)
+				if by == ByRange {
+					home = int(min(float64(tokens)/float64(max(st.LiveTokens, 1))*float64(n), float64(n-1)))
 				}
 			}
-			sets[part].Add(ordinal)
+			sets[home].Add(ordinal)
 			tokens += uint64(offsets[d+1] - offsets[d])
 		}
 	}
-	return sets, nil
+	return sets
 }

@@ -129,14 +129,12 @@ type encoder struct {
 	threads   int
 	normalize bool
 	stage     *stager
-	// fresh tells whether an id is to be entered as it is staged; nil: each is.
-	fresh func(id string) bool
 	// payload is what a document without payload gets; nil: nothing.
 	payload  func(id string) ([]byte, error)
 	progress func(Progress)
 	total    int64 // tokens, for progress
-	// arrive is told of each document that is read, and may refuse it; nil: nobody is.
-	arrive func(row int, d vectors.Document) error
+	// arrive, if it is not nil, is told of each document that is staged.
+	arrive func(Arrival)
 	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
 	page func(payload []byte, tokens int) error
 
@@ -183,9 +181,6 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from
 		}
 		if err == nil {
 			err = checkDocument(src, n, dim, d)
-		}
-		if err == nil && e.arrive != nil {
-			err = e.arrive(n, d)
 		}
 		if err != nil {
 			if b != nil {
@@ -248,8 +243,15 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 			return ofDocument(b.first+i, id, err)
 		}
 	}
+	parent, err := parentOf(b.first+i, id, payload)
+	if err != nil {
+		return err
+	}
+	if e.arrive != nil {
+		e.arrive(Arrival{id, parent})
+	}
 	return e.stage.stage(ctx, encoded{
-		id: id, fresh: e.fresh == nil || e.fresh(id), payload: payload, again: id == "", // a hole
+		id: id, parent: parent, payload: payload, again: id == "", // a hole
 		tokens: tokensOfBlock(&b.block, first, end, e.codec),
 	})
 }

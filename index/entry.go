@@ -39,15 +39,9 @@ func (e Entry) Marked(mark [16]byte) Entry {
 	return Entry{e.ix, &storage.Applied{Sequence: e.applied.Sequence, Mark: mark}}
 }
 
-// Delete is [Index.Delete] by ids alone, as with [AddOptions].Apart: who keeps the log says
-// which passages go with a document.
-func (e Entry) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return e.deleteIDs(ctx, ids, false)
-}
-
 // Skip notes the number and changes nothing else.
 func (e Entry) Skip(ctx context.Context) error {
-	_, err := e.delete(ctx, nil)
+	_, err := e.DeleteChosen(ctx, nil)
 	return err
 }
 

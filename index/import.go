@@ -233,7 +233,7 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 		if end > im.block.Tokens {
 			break
 		}
-		d := encoded{id: strconv.Itoa(im.docs), fresh: true, tokens: tokensOfBlock(&im.block, first, end, im.codec)}
+		d := encoded{id: strconv.Itoa(im.docs), tokens: tokensOfBlock(&im.block, first, end, im.codec)}
 		if im.options.IDs != nil {
 			d.id = im.options.IDs[im.docs]
 		}
@@ -244,8 +244,7 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 			if d.payload != nil {
 				im.report.Payloads++
 			}
-			_, err := checkPassage(im.docs, vectors.Document{ID: d.id, Payload: d.payload})
-			if err != nil {
+			if d.parent, err = parentOf(im.docs, d.id, d.payload); err != nil {
 				return err
 			}
 			if err := poolingOf(storage.Build{}).checkPage(d.payload, end-first); err != nil {

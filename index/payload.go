@@ -17,34 +17,63 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// UpdatePayload sets fields in the payloads of the documents that a condition is true
-// of, all in one transaction that no vector takes part in; "_id IN (…)" names
-// documents. [condition.Fields] says what becomes of the other fields. A document
-// without payload gets one; a payload that is no JSON object is an error
-// ([condition.ErrNoObject]), and then nothing is changed.
+// UpdatePayload sets fields in the payloads that a condition is true of, all in one transaction
+// that no vector takes part in; "_id IN (…)" names ids. [condition.Fields] says what becomes of
+// the other fields. An ordinal without payload gets one; a payload that is no JSON object is an
+// error ([condition.ErrNoObject]), and then nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
-func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
+func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	return Entry{ix: ix}.UpdatePayload(ctx, where, set)
 }
 
 // UpdatePayload is [Index.UpdatePayload].
-func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
-	if err := checkUpdate(set); err != nil {
-		return 0, err
+func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+	choose := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
+	return e.updateChosen(ctx, choose, set, nil)
+}
+
+// UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Ids that name
+// none are returned in missing; they are no error.
+func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+	updated, err = ix.UpdateChosen(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
+		docs, missing, err = snap.Named(ctx, ids)
+		return docs, err
+	}, set, nil)
+	if err != nil {
+		return Affected{}, nil, err
 	}
-	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
-		if err := checkFields(ctx, []*Snapshot{snap}, where); err != nil {
+	return updated, missing, nil
+}
+
+// UpdateChosen is UpdatePayload for the live ordinals that choose returns, which is called in the
+// writer's turn with the newest snapshot. check may refuse a new payload; nil refuses none.
+func (ix *Index) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
+	check func(ordinal uint32, payload []byte) error) (Affected, error) {
+	return Entry{ix: ix}.updateChosen(ctx, choose, set, check)
+}
+
+func (e Entry) updateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
+	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
+	if err := checkUpdate(set); err != nil {
+		return Affected{}, err
+	}
+	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+		docs, err := choose(snap)
+		if err != nil {
 			return nil, err
 		}
-		payloads, err := snap.merged(ctx, where, set)
-		updated = len(payloads)
+		payloads, err := snap.merged(ctx, docs, set)
+		for ordinal, p := range payloads {
+			if err == nil && check != nil {
+				if err = check(ordinal, p); err != nil {
+					err = fmt.Errorf("document %q: %w", snap.ID(ordinal), err)
+				}
+			}
+		}
 		return payloads, err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return updated, nil
+	return updated, err
 }
 
 // checkUpdate finds what is wrong with fields that are to be set.
@@ -60,11 +89,10 @@ func checkUpdate(set condition.Fields) error {
 	return nil
 }
 
-// merged are the payloads, with fields set, of the documents that a condition is true of.
-func (s *Snapshot) merged(ctx context.Context, where *condition.Condition, set condition.Fields) (map[uint32][]byte, error) {
-	docs, err := s.selectKnown(ctx, where)
-	if err != nil || len(set) == 0 {
-		return nil, err
+// merged are the payloads of some live ordinals with fields set.
+func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields) (map[uint32][]byte, error) {
+	if len(set) == 0 {
+		return nil, nil
 	}
 	payloads := make(map[uint32][]byte, docs.GetCardinality())
 	for it := docs.Iterator(); it.HasNext(); {
@@ -100,13 +128,13 @@ func (s *Snapshot) checkPage(ordinal uint32, payload []byte) error {
 // vector takes part in. An empty payload removes what is there; that a document is a
 // passage stays, and one that is none becomes none ([ErrOption]). Ids that name no live
 // document are returned in missing, in order; they are no error.
-func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+func (ix *Index) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
 	return Entry{ix: ix}.SetPayload(ctx, payloads)
 }
 
 // SetPayload is [Index.SetPayload].
-func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
-	err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
+	updated, err = e.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		found := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
@@ -118,7 +146,7 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 			}
 			ordinal, ok, err := snap.Ordinal(id)
 			if err == nil && ok {
-				p, err = snap.keepPassage(ctx, ordinal, p)
+				p, err = snap.keepPassage(ordinal, p)
 			}
 			if err == nil && ok {
 				err = snap.checkPage(ordinal, p)
@@ -134,11 +162,10 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 				found[ordinal] = p
 			}
 		}
-		updated = len(found)
 		return found, nil
 	})
 	if err != nil {
-		return 0, nil, err
+		return Affected{}, nil, err
 	}
 	return updated, missing, nil
 }
@@ -152,23 +179,23 @@ func checkPayload(id string, p []byte) error {
 
 // changePayload replaces payloads by ordinal with those that choose returns, which is
 // given the newest snapshot.
-func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) error {
+func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[uint32][]byte, error)) (changed Affected, err error) {
 	c, err := e.begin(ctx)
 	if err != nil {
-		return err
+		return Affected{}, err
 	}
 	defer c.end()
 	payloads, err := choose(c.snap)
 	if err != nil {
-		return err
+		return Affected{}, err
 	}
 	if len(payloads) == 0 {
-		return c.noteEntry()
+		return Affected{}, c.noteEntry()
 	}
 	ordinals, state := slices.Sorted(maps.Keys(payloads)), c.snap.State()
 	run, absorbed, err := deriveFields(ctx, c.snap, ordinals, payloads, &state)
 	if err != nil {
-		return err
+		return Affected{}, err
 	}
 	state.PayloadUpdates++
 	err = c.update(&state, func(g *storage.Generation, sets storage.DocSets) error {
@@ -188,13 +215,13 @@ func (e Entry) changePayload(ctx context.Context, choose func(*Snapshot) (map[ui
 		return run.Put(g)
 	})
 	if err != nil {
-		return err
+		return Affected{}, err
 	}
 	e.ix.payloads.add(state.PayloadUpdates, ordinals)
 	if e.ix.newPayloads != nil {
 		e.ix.newPayloads.AddMany(ordinals)
 	}
-	return nil
+	return c.snap.countDocuments(roaring.BitmapOf(ordinals...)), nil
 }
 
 // deriveFields makes a run of the fields of new payloads, which takes in the last runs of

@@ -22,8 +22,7 @@ type picture struct {
 	live     liveSet
 	defaults func() (*storage.Defaults, error)
 	selector func() (*metadata.Selector, error) // made for the first condition
-	passages passageSet
-	refs     int // guarded by Index.mu; one is the index's own
+	refs     int                                // guarded by Index.mu; one is the index's own
 }
 
 // pictures counts those that were made.
@@ -33,7 +32,6 @@ var pictures atomic.Uint64
 // view is taken from it.
 func (ix *Index) newPicture(v *storage.View, older *picture) (*picture, error) {
 	p := &picture{number: pictures.Add(1), view: v, refs: 1, defaults: sync.OnceValues(v.Defaults)}
-	p.passages.finding = make(turn, 1)
 	p.selector = sync.OnceValues(func() (*metadata.Selector, error) { return selectorOf(v) })
 	if older == nil {
 		p.live = newLiveSet(v)

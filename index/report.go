@@ -47,6 +47,23 @@ func (r *AddReport) String() string {
 	return l.String()
 }
 
+// String reads like: 2 documents in 7 passages; or 1 document; or 3 passages.
+func (a Affected) String() string {
+	plural := func(n int, noun string) string {
+		if n == 1 {
+			return "1 " + noun
+		}
+		return fmt.Sprintf("%d %ss", n, noun)
+	}
+	switch {
+	case a.Passages == 0:
+		return plural(a.Documents, "document")
+	case a.Documents == 0:
+		return plural(a.Passages, "passage")
+	}
+	return plural(a.Documents, "document") + " in " + plural(a.Passages, "passage")
+}
+
 // String reads like: 46 documents, 7010 tokens.
 func (r *CopyReport) String() string { return documentsAndTokens(r.Docs, int64(r.Tokens)) }
 

@@ -29,6 +29,11 @@ type checkpoint struct {
 	// State has the segments that are complete, Segment is the open one.
 	State   storage.State
 	Segment storage.Segment
+	// Run is the document whose passages were being staged, Passage the last of them, Parents how
+	// many documents had been staged as passages.
+	Run     staged
+	Passage string
+	Parents uint32
 	// FieldsFrom is the first document of the run of fields that has not been written.
 	FieldsFrom uint32
 	// Batch is the batch of documents that the first one behind the checkpoint is of.
@@ -102,6 +107,7 @@ func (s *stager) noteCheckpoint() {
 		return
 	}
 	s.note.State, s.note.Segment, s.note.FieldsFrom, s.note.Batch = s.state, s.segment, s.fieldsFrom, s.batch
+	s.note.Run, s.note.Passage, s.note.Parents = s.run, s.passage, s.parents
 	s.note.State.Segments = slices.Clone(s.state.Segments)
 	s.note.Segment.Chunks = slices.Clone(s.segment.Chunks)
 	s.marked = true
@@ -110,6 +116,7 @@ func (s *stager) noteCheckpoint() {
 // restore brings a new stager to where a checkpoint was.
 func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 	s.state, s.segment, s.fieldsFrom, s.batch = c.State, c.Segment, c.FieldsFrom, c.Batch
+	s.run, s.passage, s.parents = c.Run, c.Passage, c.Parents
 	err := s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)
 		if err != nil {
@@ -121,6 +128,9 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 			return err
 		}
 		s.sets.Payload = g.StagedPayloads()
+		if err := s.restorePassages(ctx, g); err != nil {
+			return err
+		}
 		if err := s.restorePostings(ctx, g); err != nil {
 			return err
 		}
@@ -142,6 +152,27 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 	s.noted = int(c.State.Docs)
 	if s.postings.bytes() > s.segmentBytes { // it was about to end
 		return s.endSegment(ctx)
+	}
+	return nil
+}
+
+// restorePassages finds the passages by the payloads that are staged.
+func (s *stager) restorePassages(ctx context.Context, g *storage.Generation) error {
+	if s.parents == 0 && s.run.ID == "" {
+		return nil
+	}
+	for it := s.sets.Payload.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ordinal := it.Next()
+		payload, err := g.StagedPayload(ordinal)
+		if err != nil {
+			return err
+		}
+		if vectors.HasPassage(payload) {
+			s.sets.Passages.Add(ordinal)
+		}
 	}
 	return nil
 }

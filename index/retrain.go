@@ -270,11 +270,10 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	})
 }
 
-// encoder makes holes of documents without an id.
+// encoder returns what encodes for the new file; documents without an id become holes.
 func (r *retraining) encoder(stage *stager) *encoder {
 	return &encoder{
 		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage,
-		fresh: func(id string) bool { return id != "" },
 	}
 }
 
@@ -385,8 +384,12 @@ func (r *retraining) followDocuments(ctx context.Context, now *Snapshot) error {
 		return err
 	}
 	buried := buriedSince(r.shown, now)
+	gone, err := snap.going(ctx, buried)
+	if err != nil {
+		return err
+	}
+	stage.fresh = freshBeside(snap, buried)
 	e := r.encoder(stage)
-	e.fresh = freshBeside(snap, buried)
 	if err := e.encodeAll(ctx, added, r.options.Memory); err != nil {
 		return err
 	}
@@ -396,10 +399,8 @@ func (r *retraining) followDocuments(ctx context.Context, now *Snapshot) error {
 		if err := dropSegments(g, merged); err != nil {
 			return err
 		}
-		for it := buried.Iterator(); it.HasNext(); {
-			if err := r.bury(g, s, stage.sets, snap, now, it.Next()); err != nil {
-				return err
-			}
+		if err := gone.drop(g, s, stage.sets); err != nil {
+			return err
 		}
 		stage.sets.Deleted = now.Tombstones()
 		return nil
@@ -419,19 +420,19 @@ func buriedSince(then, now *Snapshot) *roaring.Bitmap {
 	return buried
 }
 
-// freshBeside tells whether an id of a document that is added is to be entered: not that
-// of a hole, nor one that the snapshot has for a document that is to be buried.
+// freshBeside reports whether an id is none that the snapshot has for what is to be buried.
 func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
 	stale := make(map[string]bool, buried.GetCardinality())
 	for it := buried.Iterator(); it.HasNext(); {
-		stale[snap.ID(it.Next())] = true
+		ordinal := it.Next()
+		stale[snap.ID(ordinal)], stale[snap.DocumentOf(ordinal)] = true, true
 	}
-	return func(id string) bool { return id != "" && !stale[id] }
+	return func(id string) bool { return !stale[id] }
 }
 
 // followPayloads gives documents that the new file has the payloads that they have now.
 func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPayloads *roaring.Bitmap) error {
-	return Entry{ix: r.beside}.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
+	_, err := Entry{ix: r.beside}.changePayload(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
 		payloads := map[uint32][]byte{}
 		for it := newPayloads.Iterator(); it.HasNext(); {
 			ordinal := it.Next()
@@ -445,21 +446,5 @@ func (r *retraining) followPayloads(ctx context.Context, now *Snapshot, newPaylo
 		}
 		return payloads, nil
 	})
-}
-
-// bury deletes a document of the new file, or lets its id name the one that took its
-// place.
-func (r *retraining) bury(g *storage.Generation, s *storage.State, sets storage.DocSets, snap, now *Snapshot, ordinal uint32) error {
-	if err := bury(g, s, sets, snap, ordinal); err != nil {
-		return err
-	}
-	id := snap.ID(ordinal)
-	successor, ok, err := now.Ordinal(id)
-	switch {
-	case err != nil:
-		return err
-	case ok:
-		return g.PutID(id, successor)
-	}
-	return g.DeleteID(id)
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/wreck"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // SalvageOptions for Salvage. The zero value, or nil, takes only documents that
@@ -135,6 +136,9 @@ type salvage struct {
 
 	good []bool            // by chunk
 	last map[string]uint32 // the ordinal that counts, of ids that are there twice
+	// from has, by each id of a document or passage, the first ordinal of the newest document that
+	// uses it; nil: it is known what was deleted, so that none is used twice.
+	from map[string]uint32
 	docs int
 }
 
@@ -186,7 +190,10 @@ func (s *salvage) survey(ctx context.Context) error {
 			twice.Add(marks[i].ordinal)
 		}
 	}
-	return s.resolveTwins(ctx, twice)
+	if err := s.resolveTwins(ctx, twice); err != nil || s.damaged.Certain() {
+		return err
+	}
+	return s.resolveDocuments(ctx)
 }
 
 func (s *salvage) tellProgress(stage string, done uint32) {
@@ -277,6 +284,28 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 	})
 }
 
+// resolveDocuments decides which of the documents that use one id count, where deleted ones may be
+// among them: the newest, with its passages.
+func (s *salvage) resolveDocuments(ctx context.Context) error {
+	from, document, first := map[string]uint32{}, "", uint32(0)
+	err := s.eachGood(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
+		for d, id := range table.IDs {
+			ordinal := table.First + uint32(d)
+			if last, twice := s.last[id]; !s.wanted(ordinal, id) || twice && last != ordinal {
+				continue
+			}
+			payload, _ := s.damaged.Payload(ordinal) // a lost one is reported when it is copied
+			if name := cmp.Or(s.parentOf(ordinal, id, payload), id); name != document {
+				document, first = name, ordinal
+			}
+			from[document], from[id] = first, first
+		}
+		return nil
+	})
+	s.from = from
+	return err
+}
+
 // eachGood visits the chunks that can be copied.
 func (s *salvage) eachGood(ctx context.Context, visit func(*storage.DocTable, *kernels.Chunk) error) error {
 	for i, good := range s.good {
@@ -353,6 +382,12 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if cut := ctx.Err(); cut != nil {
 		return cut
 	}
+	parent := s.parentOf(ordinal, id, payload)
+	if s.from[id] > ordinal || s.from[parent] > ordinal {
+		s.docs--
+		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: "a newer document has its id, or that of its document"})
+		return nil
+	}
 	switch {
 	case err != nil:
 		s.report.LostPayloads = append(s.report.LostPayloads, id)
@@ -362,5 +397,21 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if s.damaged.Standing(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
-	return stage.stage(ctx, encoded{id: id, fresh: true, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
+	return stage.stage(ctx, encoded{id: id, parent: parent, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
+}
+
+// parentOf returns the id of the document that an ordinal is a passage of, "" for none. Where the
+// bitmap of passages is lost, payloads tell.
+func (s *salvage) parentOf(ordinal uint32, id string, payload []byte) string {
+	passages := s.damaged.Passages()
+	if passages == nil {
+		if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
+			return p.Of
+		}
+		return ""
+	}
+	if parent, n := vectors.SplitPassageID(id); n >= 0 && passages.Contains(ordinal) {
+		return parent
+	}
+	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -17,17 +18,13 @@ import (
 // bits, mixed by the finalizer of MurmurHash3. So documents of one n keep together
 // those whose hashes are neighbours.
 func Place(id string, n int) int {
-	x := hashOf(id)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	x := h.Sum64()
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	hi, _ := bits.Mul64(x^x>>33, uint64(n))
 	return int(hi)
-}
-
-func hashOf(id string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	return h.Sum64()
 }
 
 // change runs the change of each file for which there is one, while the set shows
@@ -70,27 +67,21 @@ func (s *Set) begin(ctx context.Context) (snap *SetSnapshot, done func(), err er
 	return snap, func() { _ = snap.Close(); s.write.end() }, nil
 }
 
-// having are the ids that live documents of each file have, or with passages stand for
-// ([Snapshot.Named]), and those for which there is none in any file.
-func (s *SetSnapshot) having(ctx context.Context, ids []string, passages bool) (in [][]string, missing []string, err error) {
+// having returns the ids that each file has, as has reports, and those that none has.
+func (s *SetSnapshot) having(ids []string, has func(*Snapshot, string) (bool, error)) (in [][]string, missing []string, err error) {
 	in = make([][]string, len(s.p.parts))
-	found := map[string]bool{}
-	for i, p := range s.p.parts {
-		_, absent, err := p.named(ctx, ids, passages)
-		if err != nil {
-			return nil, nil, err
-		}
-		next := 0
-		for _, id := range ids {
-			if next < len(absent) && absent[next] == id {
-				next++
-				continue
-			}
-			in[i], found[id] = append(in[i], id), true
-		}
-	}
 	for _, id := range ids {
-		if !found[id] {
+		found := false
+		for i, p := range s.p.parts {
+			there, err := has(p, id)
+			if err != nil {
+				return nil, nil, err
+			}
+			if there {
+				in[i], found = append(in[i], id), true
+			}
+		}
+		if !found {
 			missing = append(missing, id)
 		}
 	}
@@ -103,36 +94,41 @@ type SetAddReport struct {
 	Files     []AddReport // zero where nothing was added
 }
 
-// Add adds documents as [Index.Add] does: one whose id is new goes to the file that
-// [Place] says, one that replaces another (AddOptions.Replace) to the file that has that, and
-// a passage to that of its document. What other files have of the document is deleted there.
-// Ids, dimension and model are checked in all files before the first one is changed.
+// Add adds documents as [Index.Add] does: one whose id is new goes to the file that [Place] says,
+// one that replaces another (AddOptions.Replace) to the file that has that. What other files have
+// of the document is deleted there. Ids, dimension and model are checked in all files before the
+// first one is changed.
 func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
 	o := given(opts)
+	if o.MaxDocuments != nil {
+		return nil, fmt.Errorf("%w: a limit of documents is for one file", ErrOption)
+	}
 	snap, done, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	to, extra, err := route(ctx, src, snap, &o)
+	routed, err := route(ctx, src, snap, &o)
 	if err != nil {
 		return nil, err
 	}
 	r = &SetAddReport{Files: make([]AddReport, len(s.files))}
+	removed := 0 // documents, in files that get none
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
-		if len(to[i]) == 0 && len(extra[i]) == 0 {
+		rows, gone := routed.rows[i], routed.gone[i]
+		if len(rows) == 0 && len(gone) == 0 {
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			if len(to[i]) == 0 {
-				n, _, err := Entry{ix: ix}.deleteIDs(ctx, extra[i], false)
-				r.Files[i].Deleted = n
+			if len(rows) == 0 {
+				n, _, err := ix.Delete(ctx, gone)
+				removed += n.Documents
 				return err
 			}
 			own := o
-			own.Delete, own.deleteAlone = extra[i], true
-			added, err := ix.Add(ctx, &picked{src, to[i]}, &own)
+			own.Delete = gone
+			added, err := ix.Add(ctx, &picked{src, rows}, &own)
 			if err == nil {
 				r.Files[i] = *added
 			}
@@ -147,9 +143,9 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		f := &r.Files[i]
 		r.Docs += f.Docs
 		r.Empty += f.Empty
-		r.Replaced += f.Replaced
+		r.Passages += f.Passages
 		r.Kept += f.Kept
-		r.Deleted += f.Deleted
+		removed += f.Replaced + f.Deleted
 		r.Zero += f.Zero
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
@@ -157,252 +153,190 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		squares += float64(f.RMSE * f.RMSE * float64(f.Tokens))
 	}
 	r.RMSE = rmse(squares, r.Tokens)
+	r.Replaced = routed.replaced
+	r.Deleted = removed - r.Replaced
 	return r, nil
 }
 
-// route finds, for each file, which documents of a source go to it, and the ids of those that are
-// deleted there: of a passage that moves, the passage alone, though a document may have its id too.
-func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOptions) (to [][]int, extra [][]string, err error) {
+// routing says where the documents of a source go.
+type routing struct {
+	rows     [][]int    // of the source, by file
+	gone     [][]string // ids that are deleted, by file
+	replaced int        // documents
+}
+
+// route finds the file of each document of a source. A document stays in the first file that has
+// it, and is deleted from the others.
+func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOptions) (*routing, error) {
 	parts := snap.Parts()
-	to, extra = make([][]int, len(parts)), make([][]string, len(parts))
 	for _, p := range parts {
 		if err := p.Header().Model.Check(o.Model); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", p.Path(), err)
+			return nil, fmt.Errorf("%s: %w", p.Path(), err)
 		}
 		if d := src.Dim(); src.Len() > 0 && d != 0 && d != p.Dim() {
-			return nil, nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
+			return nil, fmt.Errorf("%w: documents have %d, %s has %d", ErrDimension, d, p.Path(), p.Dim())
 		}
 	}
-	r := &routing{src: src, parts: parts, o: o}
-	if err := r.findHomes(ctx); err != nil {
-		return nil, nil, err
+	r := &routing{rows: make([][]int, len(parts)), gone: make([][]string, len(parts))}
+	if src.Len() == 0 {
+		return r, nil
 	}
-	seen := make(map[string]bool, src.Len())
-	for i := range src.Len() {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
-		id := src.ID(i)
-		if seen[id] {
-			return nil, nil, fmt.Errorf("document %d: %w: %q twice in the input", i, ErrDuplicateID, id)
-		}
-		seen[id] = true
-		var have []int // files
-		for j, p := range parts {
-			_, ok, err := p.Ordinal(id)
-			switch {
-			case err != nil:
-				return nil, nil, err
-			case ok && !o.Replace:
-				return nil, nil, fmt.Errorf("document %d: %w: %q, in %s", i, ErrDuplicateID, id, p.Path())
-			case ok:
-				have = append(have, j)
-			}
-		}
-		owner, of, err := r.owner(ctx, i, have)
-		if err != nil {
-			return nil, nil, err
-		}
-		to[owner] = append(to[owner], i)
-		for _, j := range have {
-			if j != owner {
-				extra[j] = append(extra[j], id)
-			}
-		}
-		if o.Replace && !o.Apart {
-			for _, e := range r.others[of] {
-				extra[e.file] = append(extra[e.file], e.id)
-			}
-			delete(r.others, of) // which go once
-		}
+	rows, err := arrivals(ctx, src, parts, o)
+	if err != nil {
+		return nil, err
 	}
-	if src.Len() > 0 {
-		gone := slices.DeleteFunc(slices.Clone(o.Delete), func(id string) bool { return seen[id] })
-		for j, p := range parts {
-			docs, _, err := p.named(ctx, gone, !o.Apart)
-			if err != nil {
-				return nil, nil, err
-			}
-			for it := docs.Iterator(); it.HasNext(); {
-				if err := ctx.Err(); err != nil {
-					return nil, nil, err
+	// Ask for all files at once whether the documents may be stored.
+	admission := NewAdmission(parts...)
+	if err := admission.remove(ctx, o.Delete, rows); err != nil {
+		return nil, err
+	}
+	if _, err := admission.Admit(ctx, rows, o.Replace); err != nil {
+		return nil, err
+	}
+	r.replaced = admission.replaced
+	// Find the file of each document, and those that it leaves.
+	home := 0
+	for i := range rows {
+		id := rows[i].document()
+		if i == 0 || rows[i-1].document() != id {
+			home = -1
+			for j, p := range parts {
+				there, err := p.Parts(id)
+				if err != nil {
+					return nil, err
 				}
-				extra[j] = append(extra[j], p.ID(it.Next()))
+				if len(there) == 0 {
+					continue
+				}
+				if home < 0 {
+					home = j
+				} else {
+					r.gone[j] = append(r.gone[j], id)
+				}
+			}
+			if home < 0 {
+				home = Place(id, len(parts))
+			}
+		}
+		r.rows[home] = append(r.rows[home], i)
+	}
+	comes := func(id string) bool { return admission.claimed[id] }
+	for _, id := range slices.DeleteFunc(slices.Clone(o.Delete), comes) {
+		for j, p := range parts {
+			if there, err := p.named(id); err != nil {
+				return nil, err
+			} else if len(there) > 0 {
+				r.gone[j] = append(r.gone[j], id)
 			}
 		}
 	}
-	return to, extra, nil
+	return r, nil
 }
 
-// routing finds the files of the documents of a source.
-type routing struct {
-	src   vectors.Source
-	parts []*Snapshot
-	o     *AddOptions
-	// first is, for each document that comes, whole or in passages, the first file that has
-	// it or passages of it, and others is what files after that have.
-	first  map[string]int
-	others map[string][]elsewhere
-}
-
-// elsewhere is a document of a file.
-type elsewhere struct {
-	file int
-	id   string
-}
-
-func (r *routing) note(of string, file int, id string) {
-	if first, ok := r.first[of]; !ok {
-		r.first[of] = file
-	} else if first != file {
-		r.others[of] = append(r.others[of], elsewhere{file, id})
+// arrivals lists the rows of a source with the documents that they belong to. Only an id of the
+// form of a passage's may be that of a passage, so that the payloads of others are not read.
+func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) ([]Arrival, error) {
+	rows := make([]Arrival, src.Len())
+	for i := range rows {
+		rows[i].ID = src.ID(i)
 	}
-}
-
-// findHomes looks for the documents of the source, and those of which it may have passages.
-func (r *routing) findHomes(ctx context.Context) error {
-	r.first, r.others = map[string]int{}, map[string][]elsewhere{}
-	ids := make([]string, r.src.Len())
-	whole := map[string]bool{}
-	for i := range ids {
-		var n int
-		if ids[i], n = vectors.SplitPassageID(r.src.ID(i)); n >= 0 {
-			whole[ids[i]] = true
-			ids = append(ids, r.src.ID(i)) // which may be what it is called
+	isPassage := func(i int) bool { _, n := vectors.SplitPassageID(rows[i].ID); return n >= 0 }
+	for from := 0; from < len(rows); from++ {
+		if !isPassage(from) {
+			continue
 		}
-	}
-	for j, p := range r.parts {
-		docs, err := p.PassagesOf(ctx, ids)
-		if err != nil {
-			return err
+		to := from + 1
+		for to < len(rows) && isPassage(to) {
+			to++
 		}
-		for it := docs.Iterator(); it.HasNext(); {
-			ordinal := it.Next()
-			of, _ := p.PassageOf(ordinal)
-			r.note(of, j, p.ID(ordinal))
-		}
-		for id := range whole {
-			if _, ok, err := p.Ordinal(id); err != nil {
-				return err
-			} else if ok {
-				r.note(id, j, id)
+		i := from
+		for d, err := range src.Docs(ctx, from, to) {
+			if err != nil {
+				return nil, err
 			}
+			payload := d.Payload
+			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(parts); j++ {
+				if ordinal, ok, err := parts[j].Ordinal(d.ID); err != nil {
+					return nil, err
+				} else if ok {
+					if payload, err = parts[j].Payload(ordinal); err != nil {
+						return nil, err
+					}
+				}
+			}
+			if rows[i].Parent, err = parentOf(i, d.ID, payload); err != nil {
+				return nil, err
+			}
+			i++
 		}
+		from = to
 	}
-	return nil
+	return rows, nil
 }
 
-// owner is the file that a document goes to, given those that have one of its id, and the id of
-// the document that it is or is a passage of. A new one whose document is there in part is an
-// error. What is called like a passage goes where its document is, and only if that makes a
-// difference its payload is asked whether it is one.
-func (r *routing) owner(ctx context.Context, i int, have []int) (file int, of string, err error) {
-	id := r.src.ID(i)
-	if r.o.Apart && len(have) > 0 {
-		return have[0], id, nil
-	}
-	of, number := vectors.SplitPassageID(id)
-	home, there := r.first[of]
-	if !there {
-		home = Place(of, len(r.parts))
-	}
-	own, known := r.first[id]
-	switch {
-	case known:
-	case len(have) > 0:
-		own = have[0]
-	default:
-		own = home
-	}
-	refused := !r.o.Replace && (known || there)
-	if number >= 0 && (own != home || refused || len(r.others[of])+len(r.others[id]) > 0) {
-		is, err := r.isPassage(ctx, i)
-		switch {
-		case err != nil:
-			return 0, "", err
-		case is:
-			own, refused = home, !r.o.Replace && there
-		default:
-			of, refused = id, !r.o.Replace && known
-		}
-	}
-	if refused {
-		return 0, "", fmt.Errorf("document %d: %w: %q, of which %s has a part", i, ErrDuplicateID, of, r.parts[own].Path())
-	}
-	return own, of, nil
-}
-
-// isPassage tells what the payload of a document says.
-func (r *routing) isPassage(ctx context.Context, i int) (bool, error) {
-	for d, err := range r.src.Docs(ctx, i, i+1) {
-		if err != nil {
-			return false, err
-		}
-		p, err := checkPassage(i, d)
-		return p != nil, err
-	}
-	return false, nil
-}
-
-// Delete removes documents by id, in every file that has them; see [Index.Delete].
-func (s *Set) Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error) {
-	return s.changeByID(ctx, ids, true, func(ix *Index, ids []string) (int, error) {
+// Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
+func (s *Set) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
+	missing, err = s.changeByID(ctx, ids, hasNamed, func(ix *Index, ids []string) error {
 		n, _, err := ix.Delete(ctx, ids)
-		return n, err
+		removed.Add(n)
+		return err
 	})
+	if err != nil {
+		return Affected{}, nil, err
+	}
+	return removed, missing, nil
 }
 
-// changeByID changes documents in every file that has them: change is given those of one.
-func (s *Set) changeByID(ctx context.Context, ids []string, passages bool, change func(*Index, []string) (int, error)) (changed int, missing []string, err error) {
+// hasNamed reports whether an id stands for something in a file ([Snapshot.Named]).
+func hasNamed(p *Snapshot, id string) (bool, error) {
+	there, err := p.named(id)
+	return len(there) > 0, err
+}
+
+// changeByID changes every file that has some of the ids: change is given those.
+func (s *Set) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
+	change func(*Index, []string) error) (missing []string, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer done()
-	in, missing, err := snap.having(ctx, ids, passages)
+	in, missing, err := snap.having(ids, has)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
 	for i, ids := range in {
-		if len(ids) == 0 {
-			continue
-		}
-		changes[i] = func(ix *Index) error {
-			n, err := change(ix, ids)
-			changed += n
-			return err
+		if len(ids) > 0 {
+			changes[i] = func(ix *Index) error { return change(ix, ids) }
 		}
 	}
-	if err := s.change(snap, changes); err != nil {
-		return 0, nil, err
-	}
-	return changed, missing, nil
+	return missing, s.change(snap, changes)
 }
 
-// DeleteWhere removes the documents that a condition is true of; see
-// [Index.DeleteWhere]. A field need only be in one of the files.
-func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error) {
+// DeleteWhere removes what a condition is true of; see [Index.DeleteWhere]. A field need only be in
+// one of the files.
+func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	defer done()
 	if err := checkFields(ctx, snap.Parts(), where); err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.deleteKnown(ctx, where)
-			deleted += n
+			n, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) { return now.selectKnown(ctx, where) })
+			removed.Add(n)
 			return err
 		}
 	}
 	if err := s.change(snap, changes); err != nil {
-		return 0, err
+		return Affected{}, err
 	}
-	return deleted, nil
+	return removed, nil
 }
 
 // UpdatePayload sets fields in the payloads of the documents that a condition is true
@@ -410,64 +344,94 @@ func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (dele
 // files. What is wrong with a payload of any file is found before the first is changed.
 //
 // The new payloads of all files are in memory until they are committed.
-func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error) {
+func (s *Set) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
+	check := func(snap *SetSnapshot) error { return checkFields(ctx, snap.Parts(), where) }
+	return s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) { return p.selectKnown(ctx, where) })
+}
+
+// UpdateNamed is UpdatePayload for ids; see [Index.UpdateNamed].
+func (s *Set) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
+	check := func(snap *SetSnapshot) error {
+		_, missing, err = snap.having(ids, hasNamed)
+		return err
+	}
+	updated, err = s.update(ctx, set, check, func(p *Snapshot) (*roaring.Bitmap, error) {
+		docs, _, err := p.Named(ctx, ids)
+		return docs, err
+	})
+	if err != nil {
+		return Affected{}, nil, err
+	}
+	return updated, missing, nil
+}
+
+// update sets fields of what choose returns of each file. The payloads of all files are made before
+// the first is changed.
+func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetSnapshot) error,
+	choose func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	snap, done, err := s.begin(ctx)
 	if err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	defer done()
-	parts := snap.Parts()
-	if err := checkFields(ctx, parts, where); err != nil {
-		return 0, err
+	if err := check(snap); err != nil {
+		return Affected{}, err
 	}
 	changes := make([]func(*Index) error, len(s.files))
-	for i, p := range parts {
-		payloads, err := p.merged(ctx, where, set)
+	for i, p := range snap.Parts() {
+		docs, err := choose(p)
 		if err != nil {
-			return 0, err
+			return Affected{}, err
+		}
+		payloads, err := p.merged(ctx, docs, set)
+		if err != nil {
+			return Affected{}, err
 		}
 		if len(payloads) == 0 {
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			return Entry{ix: ix}.changePayload(ctx, func(now *Snapshot) (_ map[uint32][]byte, err error) {
-				if now.Version() != p.Version() { // the file was changed, and not through the set
-					if payloads, err = now.merged(ctx, where, set); err != nil {
-						return nil, err
-					}
-				}
-				updated += len(payloads)
-				return payloads, nil
-			})
+			n, err := ix.UpdateChosen(ctx, choose, set, nil)
+			updated.Add(n)
+			return err
 		}
 	}
 	if err := s.change(snap, changes); err != nil {
-		return 0, err
+		return Affected{}, err
 	}
 	return updated, nil
 }
 
 // SetPayload replaces the payloads of documents by id, in every file that has them; see
 // [Index.SetPayload].
-func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updated int, missing []string, err error) {
+func (s *Set) SetPayload(ctx context.Context, payloads map[string][]byte) (updated Affected, missing []string, err error) {
 	ids := slices.Sorted(maps.Keys(payloads))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
-			return 0, nil, err
+			return Affected{}, nil, err
 		}
 		if err := checkPayload(id, payloads[id]); err != nil {
-			return 0, nil, err
+			return Affected{}, nil, err
 		}
 	}
-	return s.changeByID(ctx, ids, false, func(ix *Index, ids []string) (int, error) {
+	has := func(p *Snapshot, id string) (bool, error) {
+		_, there, err := p.Ordinal(id)
+		return there, err
+	}
+	missing, err = s.changeByID(ctx, ids, has, func(ix *Index, ids []string) error {
 		some := make(map[string][]byte, len(ids))
 		for _, id := range ids {
 			some[id] = payloads[id]
 		}
 		n, _, err := ix.SetPayload(ctx, some)
-		return n, err
+		updated.Add(n)
+		return err
 	})
+	if err != nil {
+		return Affected{}, nil, err
+	}
+	return updated, missing, nil
 }

@@ -126,7 +126,7 @@ func (s *soak) write(ctx context.Context, w *soakWriter, rng *rand.Rand) error {
 	w.begun.Store(change)
 	if remove {
 		got, missing, err := s.ix.Delete(ctx, names)
-		if err == nil && (got != len(names) || len(missing) > 0) {
+		if err == nil && (got.Documents != len(names) || len(missing) > 0) {
 			err = fmt.Errorf("%d of %d deleted", got, len(names))
 		}
 		if err != nil {

@@ -55,6 +55,13 @@ type stager struct {
 	fields *metadata.Builder
 	before *Snapshot       // what the documents are added to; nil: nothing
 	sets   storage.DocSets // of the documents before, and of those that are staged
+	// fresh reports whether an id is not in the generation, and is entered as it is staged; nil
+	// means that each is. The others are late: they are entered by commit.
+	fresh   func(id string) bool
+	late    []staged
+	run     staged // the document whose passages are being staged; without an id: none
+	passage string // the last of them
+	parents uint32 // documents whose passages are staged
 
 	// note, where set, is put into each transaction, so that a build can go on.
 	note       *checkpoint
@@ -77,7 +84,7 @@ func newStager(f *storage.File, gen uint64, centroids int, state storage.State, 
 		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
 		writeBytes:   stageBytes * int(min(max(memory/(256<<20), 1), 4)),
 		state:        state, postings: newPostings(centroids), fields: newBuilder(memory),
-		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New()},
+		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New(), Passages: roaring.New()},
 	}
 	s.beginSegment()
 	return s
@@ -93,14 +100,27 @@ func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 	s.opBytes += bytes
 }
 
-// encoded is a document on its way into the file.
+// encoded is a document or passage on its way into the file.
 type encoded struct {
-	id string
-	// fresh: the id is to be entered now; it must not be there.
-	fresh   bool
+	id      string // "": none, of a hole
+	parent  string // id of the document that it is a passage of; "": none
 	payload []byte // to be stored; nil: none, or it is in the file already
-	again   bool   // the document is in the file already, and its fields are derived
-	tokens  encodedTokens
+	// again: it is in the file already, with its id and payload, and its fields are derived.
+	again  bool
+	tokens encodedTokens
+}
+
+// staged is an id with its ordinal, or with the ordinals of its passages, n from first on.
+type staged struct {
+	ID       string
+	First, N uint32
+}
+
+func (d *staged) put(g *storage.Generation) error {
+	if d.N > 0 {
+		return g.PutRun(d.ID, d.First, d.N)
+	}
+	return g.PutID(d.ID, d.First)
 }
 
 // encodedTokens are the arrays of tokens, as a chunk has them.
@@ -130,7 +150,8 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		return fmt.Errorf("document %q: %w: %d tokens", d.id, ErrTooMany, tokens)
 	}
 	ordinal := s.state.Docs
-	if d.fresh {
+	enter := !d.again
+	if enter {
 		if err := checkID(d.id); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)
 		}
@@ -139,8 +160,10 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		return err
 	}
 	s.notePostings(d.tokens.codes, ordinal)
-	if d.fresh {
-		s.enqueueID(ordinal, d.id)
+	if enter {
+		if err := s.stageID(ordinal, &d); err != nil {
+			return fmt.Errorf("document %d: %w", ordinal, err)
+		}
 	}
 	if d.payload != nil {
 		s.enqueuePayload(ordinal, d.payload)
@@ -178,12 +201,45 @@ func (s *stager) addToChunk(ctx context.Context, d *encoded, tokens int) error {
 	return nil
 }
 
-func (s *stager) enqueueID(ordinal uint32, id string) {
-	s.enqueue(len(id)+64, func(g *storage.Generation) error {
-		if g.HasID(id) {
-			return fmt.Errorf("document %d: %w: %q", ordinal, ErrDuplicateID, id)
+// stageID stages the id of an ordinal, and that of its document behind the last of its passages.
+func (s *stager) stageID(ordinal uint32, d *encoded) error {
+	if d.parent == "" || d.parent != s.run.ID {
+		s.endRun()
+	}
+	s.enterID(staged{ID: d.id, First: ordinal})
+	if d.parent == "" {
+		return nil
+	}
+	s.sets.Passages.Add(ordinal)
+	if s.run.ID == "" {
+		s.run = staged{ID: d.parent, First: ordinal}
+	} else if err := checkOrder(s.passage, d.id); err != nil {
+		return err
+	}
+	s.run.N, s.passage = ordinal+1-s.run.First, d.id
+	return nil
+}
+
+// endRun ends the passages of a document.
+func (s *stager) endRun() {
+	if s.run.ID != "" {
+		s.parents++
+		s.enterID(s.run)
+	}
+	s.run = staged{}
+}
+
+// enterID enters an id with the next transaction, or notes that it is late.
+func (s *stager) enterID(d staged) {
+	if s.fresh != nil && !s.fresh(d.ID) {
+		s.late = append(s.late, d)
+		return
+	}
+	s.enqueue(len(d.ID)+64, func(g *storage.Generation) error {
+		if g.HasID(d.ID) {
+			return fmt.Errorf("document %d: %w: %q", d.First, ErrDuplicateID, d.ID)
 		}
-		return g.PutID(id, ordinal)
+		return d.put(g)
 	})
 }
 
@@ -332,9 +388,10 @@ func (s *stager) endSegment(ctx context.Context) error {
 	return nil
 }
 
-// commit makes everything visible in one transaction. more adds to that
-// transaction; it may change the state, and the sets of the stager.
+// commit makes everything visible in one transaction. more adds to that transaction; it may
+// change the state, and the sets of the stager. Late ids are entered after it.
 func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {
+	s.endRun()
 	if err := s.endSegment(ctx); err != nil {
 		return err
 	}
@@ -343,6 +400,7 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 	}
 	state := s.state
 	state.NextSegment = s.segment.ID
+	state.PassageParents += s.parents
 	return s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)
 		if err != nil {
@@ -353,6 +411,11 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		}
 		if err := more(tx, g, &state); err != nil {
 			return err
+		}
+		for i := range s.late {
+			if err := s.late[i].put(g); err != nil {
+				return err
+			}
 		}
 		if err := g.PutDocSets(&state, s.sets); err != nil {
 			return err

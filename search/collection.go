@@ -1,7 +1,6 @@
 package search
 
 import (
-	"context"
 	"slices"
 	"sort"
 
@@ -54,15 +53,9 @@ func (c *collection) group(from int) group {
 	return c.parts[from:to]
 }
 
-// hasPassages tells whether a document is a passage.
-func (c *collection) hasPassages(ctx context.Context) (bool, error) {
-	for i := range c.parts {
-		passages, err := c.parts[i].snap.Passages(ctx)
-		if err != nil || !passages.IsEmpty() {
-			return err == nil, err
-		}
-	}
-	return false, nil
+// hasPassages reports whether a document is stored as passages.
+func (c *collection) hasPassages() bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool { return !p.snap.Passages().IsEmpty() })
 }
 
 // first stands for all parts, where they do not differ.

@@ -282,11 +282,7 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	}
 	grouped := call.request.group != ""
 	if grouped {
-		some, err := all.hasPassages(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if some {
+		if all.hasPassages() {
 			return c.host.answer(ctx, call)
 		}
 		call.request.group, call.filtered.group = "", "" // documents are what is found anyway

@@ -21,7 +21,9 @@ import (
 // Every centroid of these documents gets a weight: the share of the documents that have a
 // token with it, times how rare it is among all documents. The heaviest become further
 // query tokens, each the mean of its tokens in these documents. It costs one search more.
-// A document of passages is one, however many of its passages are taken.
+// A document of passages is one, however many of its passages are taken. Where an index has too few
+// centroids to tell documents apart, as before it is trained, a token of these documents stands for
+// those that are near it, and is looked for in all documents.
 //
 // In JSON it is {"docs": 3, "like": ["a"], "unlike": ["b"]}, without what is not there.
 type Feedback struct {
@@ -146,7 +148,7 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		if err != nil {
 			return nil, err
 		}
-		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), newEvidence(all, good, unliked)); err != nil {
+		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), all.evidence(good, unliked)); err != nil {
 			return nil, err
 		}
 	}
@@ -297,12 +299,16 @@ func newEvidence(c *collection, good, bad []Place) *evidence {
 	return e
 }
 
+func sideOf(bad bool) int {
+	if bad {
+		return 1
+	}
+	return 0
+}
+
 // each calls fn for the parts that have documents of a side, with how many tokens of each count.
 func (e *evidence) each(bad bool, fn func(snap *index.Snapshot, ordinals []uint32, tokens int) error) error {
-	side := 0
-	if bad {
-		side = 1
-	}
+	side := sideOf(bad)
 	for i, ordinals := range e.docs[side] {
 		if len(ordinals) == 0 {
 			continue
@@ -366,10 +372,7 @@ func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, mos
 // Counts adds to docs, for each centroid, how many of some documents have a token with it among
 // their first ones, and tells how many documents they are: passages of one are one.
 func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
-	passages, err := snap.Passages(ctx)
-	if err != nil {
-		return 0, err
-	}
+	passages := snap.Passages()
 	var whole []wholeKey
 	parts := map[wholeKey][]uint32{}
 	for _, ordinal := range ordinals {

@@ -78,6 +78,84 @@ func TestFeedback(t *testing.T) {
 	require.ErrorIs(t, err, ErrOption)
 }
 
+// Feedback of an index whose one centroid is that of every token: terms are counted by the vectors
+// as brute force does, and documents move as they do with more centroids, also in several files.
+func TestFeedbackByVectors(t *testing.T) {
+	m := newMaker(12, 16, 200)
+	docs := m.Docs("d", 200, 12)
+	passage := vectors.Passage{Of: "page", Number: 1, End: 1}
+	payload, err := passage.Payload(nil)
+	require.NoError(t, err)
+	docs = append(docs, vectors.Document{ID: passage.ID(), Tokens: docs[0].Tokens, Payload: payload})
+	ix := searchtest.Build(t, 16, docs, &index.BuildOptions{Centroids: 1, Nbits: 8})
+	snap := searchtest.Snapshot(t, ix)
+	all := collectionOf(snap)
+	liked := []Place{{0, 200}, {0, 0}}
+	for i := range uint32(9) {
+		liked = append(liked, Place{0, 6 + i})
+	}
+	e, ok := all.evidence(liked, []Place{{0, 23}, {0, 24}}).(*ownTerms)
+	require.True(t, ok)
+	good, of, err := e.Counts(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, 11, of)
+	bad, _, err := e.Counts(t.Context(), true)
+	require.NoError(t, err)
+	for _, n := range good {
+		require.LessOrEqual(t, n, 11)
+	}
+	require.GreaterOrEqual(t, good[0], 2, "of d0 and of the passage, which has its tokens")
+	codes := slices.Sorted(maps.Keys(good))
+	codes = append(codes, slices.Sorted(maps.Keys(bad))...)
+	require.Greater(t, len(codes), termsAtOnce)
+	have, live, err := e.Frequencies(t.Context(), codes)
+	require.NoError(t, err)
+	require.EqualValues(t, 201, live)
+	rows := make([][]float32, len(docs))
+	for i := range docs {
+		ch, doc, err := chunkOf(snap, uint32(i))
+		require.NoError(t, err)
+		rows[i] = make([]float32, len(docs[i].Tokens))
+		snap.Quantizer().DecodeTokens(rows[i], ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
+	}
+	for i, code := range codes {
+		least, most := uint64(0), uint64(0) // of what a small error of the cosine leaves open
+		for _, row := range rows {
+			cosine := kernels.MaxSimFloat(e.terms[code*16:(code+1)*16], nil, row, 16)
+			if cosine >= nearTerm+.01 {
+				least++
+			}
+			if cosine >= nearTerm-.01 {
+				most++
+			}
+		}
+		require.True(t, least <= have[i] && have[i] <= most && least > 0, "%d: %d to %d, %d", code, least, most, have[i])
+	}
+
+	engine, q := on(t, ix, 2), m.query(6)
+	several := multi(t, sharded(t, ix, docs, 3, true), 2)
+	plain := search(t, engine, q, Options{K: 201})
+	low, high := plain.Hits[150].ID, plain.Hits[0].ID
+	place := func(hits []Hit, id string) int {
+		return slices.IndexFunc(hits, func(h Hit) bool { return h.ID == id })
+	}
+	for _, f := range []*Feedback{{Like: []string{low}, Weight: 2}, {Unlike: []string{high}, Weight: 5}, {Docs: 3}, {Docs: 2, Like: []string{low, "page"}, Unlike: []string{high}}} {
+		o := Options{K: 201, Feedback: f}
+		hits := search(t, engine, q, o).Hits
+		require.NotEqual(t, named(plain.Hits), named(hits))
+		if len(f.Like) == 1 {
+			require.Less(t, place(hits, low), 20)
+		}
+		if len(f.Unlike) == 1 && f.Docs == 0 {
+			require.Greater(t, place(hits, high), 20)
+		}
+		got, err := several.Search(t.Context(), q, o)
+		require.NoError(t, err)
+		require.ElementsMatch(t, named(hits), named(got.Hits), "the same but for the order of ties")
+	}
+	require.IsType(t, &evidence{}, collectionOf(searchtest.Snapshot(t, searchtest.Build(t, 16, docs, nil))).evidence(nil, nil))
+}
+
 // What feedback adds, by its definition: of the documents that are liked, and of the best ones
 // that are not unliked the best passages, with documents of passages counted once each.
 func addedByFeedback(t require.TestingT, q Query, f *Feedback, snaps []*index.Snapshot) Query {
@@ -203,7 +281,7 @@ func TestFeedbackModel(t *testing.T) {
 		src, err := vectors.FromDocuments(groupDim, docs)
 		require.NoError(t, err)
 		path := filepath.Join(ram, fmt.Sprint(runs, ".plaid"))
-		_, err = index.Build(t.Context(), path, src, &index.BuildOptions{Centroids: 6, Nbits: 8})
+		_, err = index.Build(t.Context(), path, src, &index.BuildOptions{Centroids: 12, Nbits: 8})
 		require.NoError(t, err)
 		ix, err := index.Open(t.Context(), path, nil)
 		require.NoError(t, err)

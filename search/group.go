@@ -141,10 +141,7 @@ func wholeOf(snap *index.Snapshot, passages *roaring.Bitmap, ordinal uint32) who
 // passages.
 func (r *run) wholes(top []located, found map[wholeKey]*whole, docs []*whole) ([]*whole, error) {
 	for _, l := range top {
-		passages, err := l.part.snap.Passages(r.ctx)
-		if err != nil {
-			return nil, err
-		}
+		passages := l.part.snap.Passages()
 		key := wholeOf(l.part.snap, passages, l.ordinal)
 		key.part = l.part.at
 		if found[key] == nil {
@@ -169,11 +166,7 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 	for _, d := range docs {
 		if !d.scored {
 			d.scored = true
-			passages, err := d.part.snap.Passages(r.ctx)
-			if err != nil {
-				return err
-			}
-			if passages.Contains(d.passages[0].ordinal) {
+			if d.part.snap.Passages().Contains(d.passages[0].ordinal) {
 				ids[d.part.at] = append(ids[d.part.at], d.id)
 				fresh = append(fresh, d)
 			}
@@ -188,7 +181,7 @@ func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
 			continue
 		}
 		p := &r.call.coll.parts[at]
-		all, err := p.snap.PassagesOf(r.ctx, of)
+		all, _, err := p.snap.Named(r.ctx, of)
 		if err != nil {
 			return err
 		}

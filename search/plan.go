@@ -55,7 +55,7 @@ func (o *Options) request(c *collection, tuned, filtered bool) (q request, err e
 	if q.effort == 0 {
 		q.effort = 1
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Check(); err != nil {
 		return q, err
 	}
 	if o.Share > 0 && o.Group == "" {

@@ -119,7 +119,8 @@ const (
 
 const defaultK = 10
 
-func (o *Options) validate() error {
+// Check finds what is wrong with them ([ErrOption]), whatever is searched.
+func (o *Options) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))

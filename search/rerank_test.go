@@ -109,7 +109,7 @@ func TestEffort(t *testing.T) {
 		}
 	}
 	for _, effort := range []float64{-1, LeastEffort / 2, 2 * MostEffort, math.NaN()} {
-		require.ErrorIs(t, (&Options{Effort: effort}).validate(), ErrOption)
+		require.ErrorIs(t, (&Options{Effort: effort}).Check(), ErrOption)
 	}
 }
 

@@ -68,11 +68,11 @@ func adminRoutes() []route {
 			doc: "The index is checked before the first byte. The trailer Repr-Digest has the digest of what was sent; a connection that breaks before it sent no whole file. Searches and changes go on meanwhile.",
 			do:  download},
 		{method: "PUT", pattern: "/indices/{name}/backup", id: "upload_backup", tag: tag, need: Admin, group: transferring, stream: true,
-			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeQuota},
+			status: http.StatusOK, inType: mediaBytes, outType: mediaJSON, out: infoOut{}, params: []param{digest}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			summary: "Make an index of a backup, or of any index file",
 			doc:     "The file is checked in full before it takes its place. The index must not be there, or have no documents.", do: upload},
 		{method: "PUT", pattern: "/indices/{name}/import", id: "import_index", tag: tag, need: Admin, group: transferring, stream: true,
-			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeQuota},
+			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{}, fails: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
 			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
 		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
@@ -120,21 +120,23 @@ func download(q *request) error {
 }
 
 // restorer makes collections of what is sent, if those of the service do. What is wrong
-// with the name, or that documents are there, is told before anything is received.
-func (q *request) restorer(what string) (collection.Restorer, error) {
+// with the name, that documents are there, or that there is no room for one more index, is told
+// before anything is received. done is to be called when the index is there, or will not be.
+func (q *request) restorer(what string) (r collection.Restorer, done func(), err error) {
 	if err := collection.CheckName(q.index()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, ok := q.s.collections.(collection.Restorer)
 	if !ok {
-		return nil, collection.Unsupported(what)
+		return nil, nil, collection.Unsupported(what)
 	}
 	if c, err := q.s.collections.Get(q.index()); err == nil {
 		if v, err := c.View(q.ctx); err == nil {
-			return nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.index()), v.Close())
+			return nil, nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.index()), v.Close())
 		}
 	}
-	return r, q.unbounded(what)
+	done, err = q.room(q.index())
+	return r, done, err
 }
 
 func upload(q *request) error {
@@ -142,10 +144,11 @@ func upload(q *request) error {
 	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
 		return bad("%s is %q; want sha-256=:BASE64:", headerDigest, want)
 	}
-	to, err := q.restorer("a restored backup")
+	to, done, err := q.restorer("a restored backup")
 	if err != nil {
 		return err
 	}
+	defer done()
 	sum := sha256.New()
 	body := &ending{Reader: io.TeeReader(q.Body, sum), check: func() error {
 		if got := digestText(sum); want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 0 {
@@ -193,10 +196,11 @@ func badFile(err error) error {
 }
 
 func importIndex(q *request) (err error) {
-	to, err := q.restorer("an import")
+	to, done, err := q.restorer("an import")
 	if err != nil {
 		return err
 	}
+	defer done()
 	dir, err := os.MkdirTemp(q.s.o.UploadDir, "plaid-import-")
 	if err != nil {
 		return err

@@ -421,3 +421,27 @@ func TestBodiesThatNobodyWants(t *testing.T) {
 	s.ok(t, 200, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10), nil)
 	s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10+1))
 }
+
+// The sentence of an update says what went for it, in the singular and in the plural.
+func TestUpdateSaysWhatWasEvicted(t *testing.T) {
+	s := start(t, nil, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "few", "config": object{"max_documents": 3}}, nil)
+	for _, step := range []struct {
+		documents int
+		want      string
+	}{
+		{3, "3 documents stored in index few"},
+		{1, "1 document stored in index few; the oldest document was deleted"},
+		{2, "2 documents stored in index few; the 2 oldest documents were deleted"},
+	} {
+		var docs list
+		for range step.documents {
+			docs = append(docs, query("cats"))
+		}
+		r := s.send(t, "POST", "/indices/few/update", object{"documents": docs})
+		require.Equal(t, 202, r.status, r.body)
+		var said string
+		r.json(t, &said)
+		require.Equal(t, step.want, said)
+	}
+}

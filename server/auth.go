@@ -53,10 +53,13 @@ type Token struct {
 	// greatest holds.
 	Permission Permission
 	Grants     []Grant
-	// Quota bounds what the indexes hold together that the token may write, and how fast
-	// its requests come.
-	Quota Quota
-	sum   [sha256.Size]byte
+	// Indexes is how many of the indexes that the token may administer there may be when it
+	// makes one; 0: as many as [Limits.Indexes].
+	Indexes int
+	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many
+	// may come at once. 0: that of all clients.
+	Rate float64
+	sum  [sha256.Size]byte
 }
 
 // Grant is a permission on the indexes whose names match a pattern: * stands for any
@@ -129,11 +132,11 @@ const minSecret = 16
 // ParseTokens reads a token a line:
 //
 //	NAME read|write|admin SECRET
-//	NAME GRANT[,GRANT…] SECRET [documents=N] [bytes=SIZE] [rate=N]
+//	NAME GRANT[,GRANT…] SECRET [indexes=N] [rate=N]
 //
 // A GRANT is read, write or admin for all indexes, or such a word with a colon and a name
-// or a pattern for some: read:*,write:notes-*,admin:tmp. What follows the secret is the
-// [Quota]. Secrets are of at least 16 characters without blanks; "sha256:" and 64 hexadecimal
+// or a pattern for some: read:*,write:notes-*,admin:tmp. What follows the secret are its
+// limits. Secrets are of at least 16 characters without blanks; "sha256:" and 64 hexadecimal
 // digits stand for a secret that the list does not tell. Empty lines and those that
 // begin with # are passed over. source is for errors, which do not repeat secrets.
 func ParseTokens(r io.Reader, source string) (Tokens, error) {
@@ -160,9 +163,10 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 		if err := token.grant(words[1]); err != nil {
 			return failed("%v", err)
 		}
-		var err error
-		if token.Quota, err = parseQuota(words[3:]); err != nil {
-			return failed("%v", err)
+		for i, word := range words[3:] {
+			if err := token.limit(word); err != nil {
+				return failed("limit %d: %v", i+1, err)
+			}
 		}
 		if digest, ok := strings.CutPrefix(words[2], "sha256:"); ok {
 			sum, err := hex.DecodeString(digest)
@@ -271,9 +275,8 @@ type accessOf struct {
 	Name       string     `json:"name"`
 	Permission string     `json:"permission" enum:"none,read,write,admin" doc:"on all indexes"`
 	Grants     []grantOut `json:"grants,omitempty" doc:"on some indexes; the greatest permission holds"`
-	Documents  uint64     `json:"documents,omitempty" doc:"quota of all indexes together that it may write; none: no limit"`
-	Bytes      int64      `json:"bytes,omitempty" doc:"the same, of index files"`
-	Rate       float64    `json:"rate,omitempty" doc:"requests a second"`
+	Indexes    int        `json:"indexes,omitempty" doc:"how many indexes it may have; none: as many as the service"`
+	Rate       float64    `json:"rate,omitempty" doc:"requests a second; none: as all clients"`
 }
 
 type grantOut struct {
@@ -285,7 +288,7 @@ func accessRoutes() []route {
 	return []route{
 		typed(route{method: "GET", pattern: "/tokens", id: "list_tokens", tag: "service", need: Read, group: looking,
 			summary: "What the token of the request allows, and for an admin of all indexes what all tokens do",
-			doc:     "Names, permissions and quotas; secrets are told nobody."}, (*request).access),
+			doc:     "Names, permissions and limits; never a secret."}, (*request).access),
 		typed(route{method: "GET", pattern: "/nodes", id: "list_nodes", tag: "service", need: Admin, everywhere: true, group: looking,
 			summary: "Nodes of a cluster, and the shards that they have", fails: []Code{CodeNotSupported},
 			doc: "A service that keeps its indexes itself answers NOT_SUPPORTED."}, (*request).nodes),
@@ -308,7 +311,7 @@ func (q *request) access(*nothing) (accessOut, error) {
 }
 
 func accessOfToken(t *Token) *accessOf {
-	a := &accessOf{Name: t.Name, Permission: t.Permission.String(), Documents: t.Quota.Documents, Bytes: t.Quota.Bytes, Rate: t.Quota.Rate}
+	a := &accessOf{Name: t.Name, Permission: t.Permission.String(), Indexes: t.Indexes, Rate: t.Rate}
 	for _, g := range t.Grants {
 		a.Grants = append(a.Grants, grantOut{g.Permission.String(), g.Pattern})
 	}

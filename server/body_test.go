@@ -138,7 +138,7 @@ func TestBodiesAreCountedAsTheyAreRead(t *testing.T) {
 	small := start(t, words{}, &server.Options{Limits: server.Limits{Bodies: 1 << 20}})
 	for range 50 {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/indices", strings.NewReader(`{"name": "`+strings.Repeat("x", 100_000)+`"}`))
+		r := httptest.NewRequest("POST", "http://localhost/indices", strings.NewReader(`{"name": "`+strings.Repeat("x", 100_000)+`"}`))
 		r.Header.Set("Content-Type", "application/json")
 		small.ServeHTTP(w, r)
 		require.Equal(t, 400, w.Code, w.Body)

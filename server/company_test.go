@@ -57,7 +57,7 @@ func startCompany(t *testing.T) *company {
 func (c *company) send(t *testing.T, method, path, media, body string, part int) net.Conn {
 	conn, err := net.Dial("tcp", c.address)
 	require.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, media, len(body), body[:part])
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, media, len(body), body[:part])
 	require.NoError(t, err)
 	return conn
 }

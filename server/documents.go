@@ -37,7 +37,8 @@ type updatedOut struct {
 	IDs         []string `json:"ids" doc:"the _id of each"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
-	Message     string   `json:"message"`
+	cutOut
+	Message string `json:"message"`
 }
 
 type deleteIn struct {
@@ -48,8 +49,9 @@ type deleteIn struct {
 }
 
 type removedOut struct {
-	Deleted int    `json:"deleted"`
-	Message string `json:"message"`
+	Deleted  int    `json:"deleted" doc:"documents of which nothing is left"`
+	Passages int    `json:"passages" doc:"passages of these documents and of others"`
+	Message  string `json:"message"`
 }
 
 var (
@@ -60,7 +62,7 @@ var (
 func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
-	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown, CodeQuota}
+	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changing := func(r route) route {
 		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
 		if r.whole == nil {
@@ -79,7 +81,7 @@ func documentRoutes() []route {
 			summary: "Add documents, given as vectors", doc: written,
 			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written + " With window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
+			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
 			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
 		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
 			summary: "The same as update_index; older clients call it",
@@ -144,11 +146,6 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 	if err := addMetadata(docs, metadata); err != nil {
 		return change{}, err
 	}
-	done, err := q.reserve(q.ctx, c, docs)
-	if err != nil {
-		return change{}, err
-	}
-	defer done()
 	ctx, end := q.span("write")
 	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
 	end(err)
@@ -156,12 +153,23 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		return change{}, err
 	}
 	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(len(docs)))
-	text := fmt.Sprintf("%s stored in index %s", plural(len(docs), "document"), c.Name())
-	if receipt.Evicted > 0 {
-		text += fmt.Sprintf(", the %s oldest deleted", plural(receipt.Evicted, "document"))
+	text := fmt.Sprintf("%s stored in index %s%s", plural(len(docs), "document"), c.Name(), evicted(receipt.Evicted))
+	if q.cut.Truncated > 0 {
+		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
-	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, text}
+	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, q.cut, text}
 	return change{text, out}, nil
+}
+
+// evicted is the end of a sentence about an update.
+func evicted(documents int) string {
+	switch documents {
+	case 0:
+		return ""
+	case 1:
+		return "; the oldest document was deleted"
+	}
+	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
 // declared is the collection of the path; that it is not declared has a code of its
@@ -200,8 +208,7 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 
 // mayAdd refuses what no documents can be added to, before they are received.
 func (q *request) mayAdd(encodes bool) error {
-	c, err := q.declared()
-	if err != nil {
+	if _, err := q.declared(); err != nil {
 		return err
 	}
 	if encodes {
@@ -209,11 +216,7 @@ func (q *request) mayAdd(encodes bool) error {
 			return none
 		}
 	}
-	done, err := q.reserve(q.ctx, c, nil)
-	if err == nil {
-		done()
-	}
-	return err
+	return nil
 }
 
 func updateText(q *request, in *updateTextIn) (change, error) {
@@ -318,9 +321,9 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	text := fmt.Sprintf("%s deleted from index %s", plural(n, "document"), c.Name())
-	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n))
-	return change{text, removedOut{n, text}}, nil
+	text := fmt.Sprintf("%s deleted from index %s", n, c.Name())
+	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
+	return change{text, removedOut{n.Documents, n.Passages, text}}, nil
 }
 
 // plural is a number and what there is of it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -30,9 +31,16 @@ type encodeOut struct {
 	Base64     []string   `json:"embeddings_b64,omitzero" doc:"of little-endian float32, row after row, for each text"`
 	Shapes     [][2]int   `json:"shapes,omitzero" doc:"tokens and dimension of each text"`
 	Texts      int        `json:"num_texts"`
+	cutOut
 
 	ask  *encodeIn
 	role encode.Role
+}
+
+// cutOut says how much of texts has no vectors, since the model does not read all of them.
+type cutOut struct {
+	Truncated int   `json:"truncated" doc:"texts that are longer than the model reads"`
+	Dropped   int64 `json:"dropped_tokens" doc:"tokens at their ends that have no vectors"`
 }
 
 // modelCodes are those of routes that take texts.
@@ -104,7 +112,8 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	ctx, end := q.span("encode")
 	began, n := time.Now(), 0
 	var used error // what use returned
-	err := encodeAll(ctx, e, role, texts, factor, func(m Matrix, tokens []encode.Token) error {
+	var report encode.Report
+	err := encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, tokens []encode.Token) error {
 		if m.Tokens == 0 {
 			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))
 		} else {
@@ -118,6 +127,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	switch {
 	case err == nil && n == len(texts):
 		q.s.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
+		q.countCut(role, e, &report)
 		return nil
 	case used != nil:
 		return used
@@ -129,6 +139,21 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").because(err)
+}
+
+// countCut notes texts that were cut. Documents are logged, for what is cut of them is not found.
+func (q *request) countCut(role encode.Role, e Encoder, r *encode.Report) {
+	if r.Truncated == 0 {
+		return
+	}
+	q.s.metrics.cut.WithLabelValues(role.String()).Add(float64(r.Truncated))
+	if role != encode.Document {
+		return
+	}
+	q.cut.Truncated += r.Truncated
+	q.cut.Dropped += r.Dropped
+	q.s.log.LogAttrs(q.ctx, slog.LevelWarn, "texts were cut: the model does not read all of them", slog.String("request_id", q.w.Header().Get(headerRequestID)),
+		slog.String("path", q.URL.Path), slog.Int("texts", r.Truncated), slog.Int64("dropped_tokens", r.Dropped), slog.Int("length", e.Config().Document.Length))
 }
 
 // madeBy is the model of the service, as indexes know it: those that were made by
@@ -167,8 +192,9 @@ func whereOf(role encode.Role, i int) Where {
 // queriesAtOnce is how many queries are encoded before the first of them is used.
 const queriesAtOnce = 64
 
-// encodeAll gives the matrices of texts to use, until that fails.
-func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
+// encodeAll gives the matrices of texts to use, until that fails, and counts in the report those
+// that are cut.
+func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report, use func(Matrix, []encode.Token) error) error {
 	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
 	if role == encode.Query {
 		for some := range slices.Chunk(texts, queriesAtOnce) {
@@ -177,6 +203,9 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 				return err
 			}
 			for _, x := range all {
+				if x.Truncated {
+					r.Truncated++
+				}
 				if err := use(matrix(x.Vectors), x.Tokens); err != nil {
 					return err
 				}
@@ -193,7 +222,7 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 	}
 	var p pool.Pooler
 	var pooled []float32
-	for d, err := range e.Documents(ctx, source) {
+	for d, err := range e.DocumentsReport(ctx, source, r) {
 		if err != nil {
 			return err
 		}
@@ -230,7 +259,7 @@ func (out encodeOut) answerTo(q *request) error {
 		if encoded {
 			w.text = append(append(w.text, `],"shapes":[`...), shapes[1:]...)
 		}
-		w.text = fmt.Appendf(w.text, `],"num_texts":%d}`, n)
+		w.text = fmt.Appendf(w.text, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n, q.cut.Truncated, q.cut.Dropped)
 	})
 }
 

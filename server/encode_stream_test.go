@@ -31,9 +31,9 @@ func (c counted) Queries(ctx context.Context, texts []string) ([]encode.Embeddin
 	return c.words.Queries(ctx, texts)
 }
 
-func (c counted) Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error] {
+func (c counted) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		for d, err := range c.words.Documents(ctx, texts) {
+		for d, err := range c.words.DocumentsReport(ctx, texts, r) {
 			if n := c.texts.Add(1); n == c.failAt {
 				err = context.DeadlineExceeded
 			}
@@ -84,7 +84,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 		texts.Store(0)
 		body, err := json.Marshal(c.body)
 		require.NoError(t, err)
-		r := httptest.NewRequest("POST", c.path, strings.NewReader(string(body)))
+		r := httptest.NewRequest("POST", "http://localhost"+c.path, strings.NewReader(string(body)))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Embeddings-Format", c.headers)
 		first := int64(0)
@@ -131,7 +131,7 @@ func TestVectorsAreStreamed(t *testing.T) {
 	failing := start(t, counted{words{}, new(atomic.Int64), int64(n - 1)}, nil)
 	body, err := json.Marshal(object{"texts": many(n), "input_type": "document"})
 	require.NoError(t, err)
-	r := httptest.NewRequest("POST", "/encode", strings.NewReader(string(body)))
+	r := httptest.NewRequest("POST", "http://localhost/encode", strings.NewReader(string(body)))
 	r.Header.Set("Content-Type", "application/json")
 	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { failing.ServeHTTP(httptest.NewRecorder(), r) })
 }

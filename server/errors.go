@@ -50,7 +50,7 @@ const (
 	CodeOutcomeUnknown   Code = "OUTCOME_UNKNOWN"
 	CodeNotSupported     Code = "NOT_SUPPORTED"
 	CodeDiskFull         Code = "DISK_FULL"
-	CodeQuota            Code = "QUOTA_EXCEEDED"
+	CodeTooManyIndexes   Code = "TOO_MANY_INDEXES"
 )
 
 // codeTable says what each code means: its status, and a title that does not vary.
@@ -73,8 +73,8 @@ var codeTable = []struct {
 	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
-	{CodeForbidden, http.StatusForbidden, "The bearer token does not allow this"},
-	{CodeQuota, http.StatusForbidden, "The quota of the token or of the index is used up"},
+	{CodeForbidden, http.StatusForbidden, "This is not allowed, by the bearer token or by the name that the service was asked by"},
+	{CodeTooManyIndexes, http.StatusForbidden, "There may be no more indexes: delete one first"},
 	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
 	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},
 	{CodeTimeout, http.StatusRequestTimeout, "The request took too long"},

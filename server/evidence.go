@@ -112,9 +112,6 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 	return nil
 }
 
-// withoutTerms says that feedback has nothing to add.
-const withoutTerms = "feedback changes nothing in a collection that is too small to be trained: it has one centroid"
-
 // highlighter tells which words of hits questions have found.
 type highlighter struct {
 	q       *request

@@ -97,8 +97,8 @@ func ExampleNew_openIndex() {
 		log.Fatal(err)
 	}
 	for _, r := range []*http.Request{
-		httptest.NewRequest("POST", "/indices/pets/search", strings.NewReader(`{"queries": [{"embeddings": [[0, 1]]}], "params": {"top_k": 1}}`)),
-		httptest.NewRequest("DELETE", "/indices/pets/documents", strings.NewReader(`{"ids": ["dog"]}`)),
+		httptest.NewRequest("POST", "http://localhost/indices/pets/search", strings.NewReader(`{"queries": [{"embeddings": [[0, 1]]}], "params": {"top_k": 1}}`)),
+		httptest.NewRequest("DELETE", "http://localhost/indices/pets/documents", strings.NewReader(`{"ids": ["dog"]}`)),
 	} {
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

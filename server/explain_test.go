@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -251,12 +252,26 @@ func TestEvidenceByWords(t *testing.T) {
 			require.Equal(t, want, shown, "%v", body)
 		}
 	}
-	// Feedback adds to the queries, which a collection of one centroid has nothing for.
-	var e evidence
-	body := object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"fish"}}}
-	s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
-	require.Len(t, e.Results[0].Notes, 1)
-	require.Contains(t, e.Results[0].Notes[0], "too small to be trained")
+	// Feedback adds to the queries, also while a collection is too small to be trained.
+	for _, ask := range []object{{"queries": list{"cats"}}, {"queries": list{"cats"}, "text_query": list{"swim"}, "alpha": 0.9}} {
+		scores := func(feedback object) map[any]float64 {
+			body := maps.Clone(ask)
+			if feedback != nil {
+				body["feedback"] = feedback
+			}
+			var e evidence
+			s.ok(t, 200, "POST", "/indices/parts/search_with_encoding", body, &e)
+			require.Empty(t, e.Results[0].Notes)
+			by := map[any]float64{}
+			for i, m := range e.Results[0].Metadata {
+				by[m["_id"]] = e.Results[0].Scores[i]
+			}
+			return by
+		}
+		plain := scores(nil)
+		require.NotEqual(t, plain, scores(object{"like": list{"fish"}}))
+		require.NotEqual(t, plain, scores(object{"unlike": list{"cat"}}))
+	}
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"cats"}, "text_query": list{"swim"}, "feedback": object{"like": list{"nobody"}}})
 }
 
@@ -332,37 +347,6 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	s.ok(t, 200, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "cat"}, &x)
 	require.Equal(t, "cat#1", x.ID)
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "nobody"})
-}
-
-// What takes the place of a document, and of its passages, is none more for a quota.
-func TestQuotasCountDocumentsThatGo(t *testing.T) {
-	s := startParts(t, &server.Options{Quotas: []server.IndexQuota{{Pattern: "parts", Quota: server.Quota{Documents: 3}}}})
-	send := func(metadata ...object) *reply {
-		var docs, all list
-		for _, m := range metadata {
-			docs, all = append(docs, object{"embeddings": matrix("cats sleep")}), append(all, m)
-		}
-		return s.send(t, "POST", "/indices/parts/update", object{"documents": docs, "metadata": all})
-	}
-	part := func(of string, n int) object {
-		return object{"_id": fmt.Sprintf("%s#%d", of, n), "_passage": object{"of": of, "n": n, "start": 0, "end": 1}}
-	}
-	for i, step := range []struct {
-		docs   []object
-		status int
-	}{
-		{[]object{{"_id": "a"}, {"_id": "b"}}, 202},
-		{[]object{part("a", 0), part("a", 1)}, 202},               // a goes: 3
-		{[]object{part("a", 0), part("a", 1), part("a", 2)}, 403}, // 4
-		{[]object{part("a", 4), part("a", 5)}, 202},               // two others go: 3
-		{[]object{part("b", 0)}, 202},                             // b goes: 3
-		{[]object{{"_id": "c"}}, 403},
-		{[]object{{"_id": "a"}}, 202}, // its passages go: 2
-		{[]object{{"_id": "c"}}, 202},
-	} {
-		r := send(step.docs...)
-		require.Equal(t, step.status, r.status, "step %d: %s", i, r.body)
-	}
 }
 
 // What a search holds beside its hits counts before it is held.

@@ -94,17 +94,6 @@ func HoldTurns(s *Server, held time.Duration) {
 	}
 }
 
-// Storing lets so many documents of an update count for quotas until it is done.
-func Storing(s *Server, index string, documents uint64) (done func()) {
-	add := func(n uint64) {
-		s.quotas.mu.Lock()
-		defer s.quotas.mu.Unlock()
-		s.quotas.running[index] += n
-	}
-	add(documents)
-	return func() { add(-documents) }
-}
-
 // ReadMatrix reads vectors as a request has them.
 func ReadMatrix(text []byte) (Matrix, error) {
 	var v vectorsJSON

@@ -78,7 +78,7 @@ func TestPanicsBesideRequests(t *testing.T) {
 	require.Contains(t, s.send(t, "GET", "/metrics", nil).body, "\nplaid_store_panics_total 1\n")
 	w := httptest.NewRecorder()
 	faulted := startAt(t, openStore(t, nil), faulty{}, nil)
-	r := httptest.NewRequest("POST", "/encode", strings.NewReader(`{"texts": ["a"], "input_type": "query"}`))
+	r := httptest.NewRequest("POST", "http://localhost/encode", strings.NewReader(`{"texts": ["a"], "input_type": "query"}`))
 	r.Header.Set("Content-Type", "application/json")
 	faulted.ServeHTTP(w, r)
 	require.Equal(t, 500, w.Code)

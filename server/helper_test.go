@@ -116,7 +116,7 @@ func (s *service) send(t testing.TB, method, path string, body any, headers ...s
 		require.NoError(t, err)
 		in = bytes.NewReader(text)
 	}
-	r := httptest.NewRequest(method, "http://plaid.test/", in)
+	r := httptest.NewRequest(method, "http://localhost/", in)
 	r.RequestURI = path
 	u, err := url.ParseRequestURI(path)
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, e
 	return out, ctx.Err()
 }
 
-func (words) Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error] {
+func (words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], _ *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for text, err := range texts {
 			if err == nil {

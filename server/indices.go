@@ -57,7 +57,7 @@ func indexRoutes() []route {
 				return q.seen(), nil
 			}),
 		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
-			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported},
+			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			doc:     "The index has no documents then, and is found by searches when it has some.",
 			example: `{"name": "papers", "config": {"nbits": 4}}`}, declare),
 		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
@@ -77,6 +77,14 @@ func declare(q *request, in *declareIn) (configOut, error) {
 	if !q.may(Admin, in.Name) {
 		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(in.Name), Admin)
 	}
+	if err := collection.CheckName(in.Name); err != nil {
+		return configOut{}, err
+	}
+	done, err := q.room(in.Name)
+	if err != nil {
+		return configOut{}, err
+	}
+	defer done()
 	c, err := q.s.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
 	if err != nil {
 		return configOut{}, err

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -46,6 +47,8 @@ type Limits struct {
 	// expected to be no longer than Wait; default 3 s.
 	Concurrent int
 	Wait       time.Duration
+	// Indexes is how many indexes requests may make, with those that are there; default 1000.
+	Indexes int
 	// Rate is how many requests a second a client may send, and Burst how many at
 	// once; default: no limit, and twice the rate. Probes are not counted; what is on no
 	// route is.
@@ -80,8 +83,9 @@ func (l *Limits) setDefaults() {
 	orDefault(&l.Transfer, 4<<10, 0)
 	orDefault(&l.Concurrent, 100, 1<<30)
 	orDefault(&l.Wait, 3*time.Second, longTime)
+	orDefault(&l.Indexes, 1000, math.MaxInt)
 	if l.Burst <= 0 {
-		l.Burst = max(1, int(2*l.Rate))
+		l.Burst = burstOf(l.Rate)
 	}
 }
 

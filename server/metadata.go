@@ -118,7 +118,8 @@ type updateMetadataIn struct {
 }
 
 type updatedMetadataOut struct {
-	Updated int `json:"updated"`
+	Updated  int `json:"updated" doc:"documents that were changed, wholly or in part"`
+	Passages int `json:"passages" doc:"passages among what was changed"`
 }
 
 func metadataRoutes() []route {
@@ -139,7 +140,7 @@ func metadataRoutes() []route {
 		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
 		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing, params: []param{conditionParam},
-			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown, CodeQuota},
+			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
 			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
 	}
 }
@@ -315,19 +316,14 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 		return updatedMetadataOut{}, err
 	}
 	chosen.IDs = in.IDs
-	done, err := q.reserve(q.ctx, c, nil)
-	if err != nil {
-		return updatedMetadataOut{}, err
-	}
-	defer done()
 	ctx, end := q.span("write")
 	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
 	end(err)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n))
-	return updatedMetadataOut{n}, nil
+	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
+	return updatedMetadataOut{n.Documents, n.Passages}, nil
 }
 
 // facetsIn asks how many documents have each value of some fields.

@@ -66,6 +66,7 @@ type metrics struct {
 	queries  *prometheus.CounterVec   // index, plan
 	written  *prometheus.CounterVec   // index, what
 	encoded  *prometheus.HistogramVec // role
+	cut      *prometheus.CounterVec   // role
 	panics   prometheus.Counter       // in goroutines of requests
 }
 
@@ -79,6 +80,7 @@ func newMetrics(s *Server) *metrics {
 		queries:  r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
 		written:  r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
 		encoded:  r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
+		cut:      r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
 		panics:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
 		running:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
 		page:     r.Page(),

@@ -147,7 +147,7 @@ func TestBodyLimits(t *testing.T) {
 	// Without a length it is found while it is read.
 	text, err := json.Marshal(large)
 	require.NoError(t, err)
-	r := httptest.NewRequest("POST", "/indices", struct{ io.Reader }{bytes.NewReader(text)})
+	r := httptest.NewRequest("POST", "http://localhost/indices", struct{ io.Reader }{bytes.NewReader(text)})
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
@@ -214,9 +214,9 @@ func TestSlowClients(t *testing.T) {
 	require.NoError(t, err)
 	address, hasty := listen(t, s, nil), listen(t, s, &server.ServeOptions{Header: time.Second})
 	for name, c := range map[string]struct{ address, sent string }{
-		"headers": {hasty, "POST /indices HTTP/1.1\r\nHost: x\r\n"},
-		"body":    {address, "POST /indices HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\""},
-		"unread":  {address, "GET /indices HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"},
+		"headers": {hasty, "POST /indices HTTP/1.1\r\nHost: localhost\r\n"},
+		"body":    {address, "POST /indices HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\""},
+		"unread":  {address, "GET /indices HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"},
 	} {
 		conn, err := net.Dial("tcp", c.address)
 		require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestDrain(t *testing.T) {
 		}
 		require.Eventually(t, func() bool {
 			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+			s.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/readyz", nil))
 			return w.Code == 503
 		}, time.Minute, time.Millisecond)
 		close(b.free)

@@ -105,7 +105,7 @@ func slowService(t *testing.T) (*Server, *clock) {
 // relay is a tool that answers an agent with what the service answers it.
 func relay(service http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		service.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil).WithContext(r.Context()))
+		service.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/indices", nil).WithContext(r.Context()))
 	})
 }
 
@@ -131,7 +131,7 @@ func TestDribblingClientsAreCut(t *testing.T) {
 	text := `{"name":"` + strings.Repeat("x", 20_000) + `"}`
 	send := func(bytes int, wait time.Duration) (status, reads int) {
 		body := &slowBody{Reader: strings.NewReader(text), clock: c, bytes: bytes, wait: wait, read: func() { reads++ }}
-		r := httptest.NewRequest("POST", "/indices", body)
+		r := httptest.NewRequest("POST", "http://localhost/indices", body)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -157,7 +157,7 @@ func TestDribblingClientsAreCut(t *testing.T) {
 // So is a client that takes its answer too slowly.
 func TestSlowReadersAreCut(t *testing.T) {
 	for _, request := range []func() *http.Request{
-		func() *http.Request { return httptest.NewRequest("GET", "/indices", nil) },
+		func() *http.Request { return httptest.NewRequest("GET", "http://localhost/indices", nil) },
 		messageOfAgent,
 	} {
 		slowReadersAreCut(t, request)
@@ -166,7 +166,7 @@ func TestSlowReadersAreCut(t *testing.T) {
 
 // messageOfAgent is one that relay answers.
 func messageOfAgent() *http.Request {
-	r := httptest.NewRequest("POST", "/mcp", strings.NewReader("{}"))
+	r := httptest.NewRequest("POST", "http://localhost/mcp", strings.NewReader("{}"))
 	r.Header.Set("Content-Type", mediaJSON)
 	return r
 }
@@ -228,7 +228,7 @@ func TestToolsOfAgentsThatLeft(t *testing.T) {
 		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			late <- func() int {
 				w := httptest.NewRecorder()
-				service.ServeHTTP(w, httptest.NewRequest("GET", "/indices", nil).WithContext(context.WithoutCancel(r.Context())))
+				service.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/indices", nil).WithContext(context.WithoutCancel(r.Context())))
 				return w.Code
 			}
 		})

@@ -52,7 +52,8 @@ func imageRoutes() []route {
 	return []route{{
 		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
 		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
-		doc: "The file that the field image of the document names, below the folder of --images. It is PNG, JPEG, GIF, WebP or BMP.",
+		doc: "The file that the field image of the document names, as a path below the folder of the index, " +
+			"which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
 		params: []param{
 			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
 			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
@@ -103,12 +104,13 @@ func sendImage(q *request) error {
 	return q.sendFile(name)
 }
 
-// sendFile sends a picture below the folder of pictures.
+// sendFile sends a picture below the folder that the index has in that of pictures: what is in
+// the folders of other indexes is for who may read those.
 func (q *request) sendFile(name string) error {
 	if q.s.o.Images == nil && name != "" && !isAddress(name) {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
-	f, media, err := openImage(q.s.o.Images, name)
+	f, media, err := openImage(q.s.o.Images, q.index(), name)
 	var none *Problem
 	if err != nil && !errors.As(err, &none) {
 		q.s.log.Warn("a picture cannot be opened", "error", err)
@@ -140,10 +142,10 @@ func isAddress(image string) bool {
 	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
 }
 
-// openImage opens the picture that a document names, and says of which media type it is. No
-// name leads out of the folder, and no link in it; the file is PNG, JPEG, GIF, WebP or BMP by
-// its first bytes, and has up to 64 MiB.
-func openImage(folder *os.Root, name string) (f *os.File, media string, err error) {
+// openImage opens the picture that a document of an index names, and says of which media type
+// it is. No name leads out of the folder of the index, and no link in it; the file is PNG,
+// JPEG, GIF, WebP or BMP by its first bytes, and has up to 64 MiB.
+func openImage(all *os.Root, index, name string) (f *os.File, media string, err error) {
 	none := func(why string) (*os.File, string, error) { return nil, "", noImage(why) }
 	clean := path.Clean(name)
 	switch {
@@ -154,6 +156,13 @@ func openImage(folder *os.Root, name string) (f *os.File, media string, err erro
 	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
 		return none("it is no path below the folder")
 	}
+	folder, err := all.OpenRoot(index)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none("the index has no folder of pictures")
+	} else if err != nil {
+		return nil, "", err
+	}
+	defer folder.Close()
 	info, err := folder.Stat(clean) // what is no file is not opened: a pipe would wait
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
 		return none(fmt.Sprintf("it is no file of up to %d MiB", maxImage>>20))

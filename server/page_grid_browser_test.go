@@ -28,7 +28,8 @@ func TestPageHeatMapOfPicture(t *testing.T) {
 	dir := t.TempDir()
 	var picture bytes.Buffer
 	require.NoError(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 60, 40))))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "zoo.png"), picture.Bytes(), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "pages"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pages", "zoo.png"), picture.Bytes(), 0o600))
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()

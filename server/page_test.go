@@ -72,7 +72,8 @@ const somePNG = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 func TestImages(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret.png")
 	require.NoError(t, os.WriteFile(outside, []byte(somePNG), 0o600))
-	dir := t.TempDir()
+	all := t.TempDir()
+	dir := filepath.Join(all, "p") // of the index
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "scans"), 0o755))
 	for name, text := range map[string]string{
 		"scans/1.png": somePNG, "a b.gif": "GIF89a…", "page.svg": `<svg xmlns="http://www.w3.org/2000/svg"><script/></svg>`, "notes.png": "text", "empty.png": "",
@@ -90,7 +91,7 @@ func TestImages(t *testing.T) {
 		require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "out")))
 		require.NoError(t, os.Symlink("scans/1.png", filepath.Join(dir, "within.png")))
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(all)
 	require.NoError(t, err)
 	defer root.Close()
 	s := start(t, nil, &server.Options{Images: root})
@@ -161,6 +162,35 @@ func TestImages(t *testing.T) {
 	})
 	require.Equal(t, 400, bad.status, bad.body)
 	require.Contains(t, bad.body, fmt.Sprintf("%d × %d cells", 3, 3))
+
+	// The pictures of an index are not those of another, whatever its documents name.
+	require.NoError(t, os.WriteFile(filepath.Join(all, "loose.png"), []byte(somePNG), 0o644))
+	for _, other := range []string{"q", "r"} { // with a folder of its own, and with none
+		if other == "q" {
+			require.NoError(t, os.Mkdir(filepath.Join(all, other), 0o755))
+			if runtime.GOOS != "windows" {
+				require.NoError(t, os.Symlink("../p/scans/1.png", filepath.Join(all, other, "link.png")))
+			}
+		}
+		s.ok(t, 200, "POST", "/indices", object{"name": other}, nil)
+		for i, image := range []string{
+			"scans/1.png", "p/scans/1.png", "../p/scans/1.png", "./../p/scans/1.png", "../loose.png", "loose.png", "link.png",
+		} {
+			s.ok(t, 202, "POST", "/indices/"+other+"/update", object{
+				"documents": list{object{"embeddings": list{list{1, 0}}}},
+				"metadata":  list{object{"_id": fmt.Sprint(i), "image": image}},
+			}, nil)
+			r := s.send(t, "GET", fmt.Sprintf("/indices/%s/image?id=%d", other, i), nil)
+			require.Equal(t, 404, r.status, "%s of %s", image, other)
+			require.Contains(t, r.body, "IMAGE_NOT_FOUND")
+		}
+	}
+
+	if runtime.GOOS != "windows" { // unless whoever has the folders lets it share them
+		require.NoError(t, os.Symlink("p", filepath.Join(all, "r")))
+		require.Equal(t, 200, s.send(t, "GET", "/indices/r/image?id=0", nil).status)
+		require.Equal(t, 404, s.send(t, "GET", "/indices/r/image?id=2", nil).status)
+	}
 
 	without := startAt(t, s.store, nil, nil)
 	require.Contains(t, without.send(t, "GET", "/indices/p/image?id=png", nil).body, "--images")

@@ -252,7 +252,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 }
 
 // asks makes a request one of an index that its body names: by the permission of the token
-// and the quota that hold for that.
+// and the rate that hold for that.
 func (q *request) asks(index string) *Problem {
 	if !q.may(Read, index) {
 		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(index), Read)

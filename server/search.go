@@ -101,7 +101,7 @@ type resultOut struct {
 	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
 	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why; and that feedback changes nothing"`
+	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
 	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
@@ -325,13 +325,12 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 		default:
 			ranked, err = q.byBoth(v, tasks, in, f, k)
 		}
-		var d search.Description
-		if err == nil && (in.Highlight || in.Feedback != nil) {
-			d, err = v.Describe(q.ctx)
-		}
 		var shown *highlighter
 		if err == nil && in.Highlight {
-			shown, err = q.highlighter(v, &d, asked, in, ranked)
+			var d search.Description
+			if d, err = v.Describe(q.ctx); err == nil {
+				shown, err = q.highlighter(v, &d, asked, in, ranked)
+			}
 		}
 		if err != nil {
 			return err
@@ -341,9 +340,6 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 				return err
 			}
 			r, err := ranked[i].result(q, i, in)
-			if in.Feedback != nil && d.Centroids == 1 {
-				r.Notes = append(r.Notes, withoutTerms)
-			}
 			if err == nil && in.Highlight {
 				err = shown.highlight(&ranked[i], &asked[i], &r)
 			}

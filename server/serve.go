@@ -76,7 +76,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.forUs(r.Host) {
-		q.fail(problem(CodeForbidden, "the service is not asked by the name %.100q: see hosts", r.Host))
+		q.fail(problem(CodeForbidden,
+			"the service is not asked by the name %.100q: start it with that name in --hosts, or with tokens", r.Host))
 		return
 	}
 	if s.preflight(q) {
@@ -157,8 +158,8 @@ func (s *Server) limitRate(q *request, token *Token) *Problem {
 	name := clientAddress(q.Request, s.o.TrustedProxies)
 	if token != nil {
 		name = "token " + token.Name
-		if u := &token.Quota; u.Rate > 0 {
-			perSecond, burst, setting = u.Rate, u.burst(), "quota of the token"
+		if token.Rate > 0 {
+			perSecond, burst, setting = token.Rate, burstOf(token.Rate), "rate of the token"
 		}
 	}
 	if perSecond <= 0 {

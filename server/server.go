@@ -36,7 +36,7 @@ type Encoder interface {
 	Dim() int
 	Config() encode.Config
 	Queries(ctx context.Context, texts []string) ([]encode.Embedding, error)
-	Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error]
+	DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error]
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
@@ -54,23 +54,23 @@ type Options struct {
 	Tokens TokenSource
 	// Limits of what clients can make the service do.
 	Limits Limits
-	// Quotas of indexes. Those of tokens are in the tokens.
-	Quotas []IndexQuota
+	// IndexRates are for indexes; those of tokens are in the tokens.
+	IndexRates []IndexRate
 	// Origins that pages may come from which use the service (CORS); "*": all. None:
 	// no CORS headers are sent.
 	Origins []string
-	// Hosts are the names that the service is asked by, "*.example.org" for all below one.
-	// With any, requests for other names are refused, but for localhost and addresses: a
-	// page could otherwise reach a service that only its own machine can, by a name that it
-	// lets point there. None: all names.
+	// Hosts are the names that the service is asked by, "*.example.org" for all below one, "*"
+	// for all. Without Tokens, and with any of them, requests for other names are refused, but
+	// for localhost and addresses: a page could otherwise use a service that only its reader can
+	// reach, by a name of its own that it lets point there. None: with Tokens, all names.
 	Hosts []string
 	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
 	TrustedProxies []netip.Prefix
 	// UploadDir is where uploads wait until they are checked; "": the folder for
 	// temporary files of the system.
 	UploadDir string
-	// Images has the files that the metadata of pages names as their pictures; nil: none are
-	// sent. It stays the caller's.
+	// Images has a folder for each index, of its name, with the files that the metadata of
+	// pages names as their pictures; nil: none are sent. It stays the caller's.
 	Images *os.Root
 	// Agents makes what answers agents at /mcp: a handler that gets one message at a time, whole,
 	// and asks the service that it is given with the context of that request (package mcp). Its
@@ -104,7 +104,7 @@ type Server struct {
 	openapi  []byte
 	gates    map[group]*gate
 	rate     *rateLimit
-	quotas   quotas
+	making   making
 	bodies   *budget
 	answers  *budget
 	draining atomic.Bool
@@ -128,6 +128,9 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		s.o = *o
 	}
 	s.o.Limits.setDefaults()
+	if s.o.Tokens == nil && len(s.o.Hosts) == 0 {
+		s.o.Hosts = []string{"localhost"} // and addresses
+	}
 	if s.o.Version == "" {
 		s.o.Version = index.Version()
 	}
@@ -146,12 +149,12 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)
 	}
 	s.rate = newRateLimit()
-	for _, u := range s.o.Quotas {
-		if err := checkPattern(u.Pattern); err != nil {
-			return nil, fmt.Errorf("server.New: a quota: %w", err)
+	for _, r := range s.o.IndexRates {
+		if err := checkPattern(r.Pattern); err != nil {
+			return nil, fmt.Errorf("server.New: a rate: %w", err)
 		}
 	}
-	s.quotas = quotas{indexes: s.o.Quotas, running: map[string]uint64{}}
+	s.making.names = map[string]int{}
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err

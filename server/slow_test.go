@@ -39,8 +39,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 	st := openStore(t, nil)
 	storeLarge(t, st, 1)
 	s, err := server.New(st.Set(), nil, &server.Options{
-		Quotas: []server.IndexQuota{{Pattern: "large", Quota: server.Quota{Bytes: 1}}},
-		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000},
+		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000, Indexes: 1},
 	})
 	require.NoError(t, err)
 	address := listen(t, s, nil)
@@ -63,7 +62,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 		"preflight":     {address, "OPTIONS /indices HTTP/1.1\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\nContent-Length: 1000\r\n", 200},
 		"no index":      {address, "POST /indices/none/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 404},
 		"no model":      {address, "POST /indices/large/update_with_encoding HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 400},
-		"quota":         {address, "POST /indices/large/update HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n", 403},
+		"no room":       {address, "PUT /indices/another/backup HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n", 403},
 		"import":        {address, "PUT /indices/large/import HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/x-tar\r\nContent-Length: 1000\r\n", 409},
 		"backup":        {address, "PUT /indices/large/backup HTTP/1.1\r\nAuthorization: Bearer " + adminSecret + "\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n", 409},
 		"rate":          {atRate, "POST /indices HTTP/1.1\r\nContent-Length: 1000\r\n", 429},
@@ -78,7 +77,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 			conn, err := net.Dial("tcp", c.address)
 			require.NoError(t, err)
 			defer conn.Close()
-			_, err = io.WriteString(conn, c.request+"Host: x\r\n\r\n")
+			_, err = io.WriteString(conn, c.request+"Host: localhost\r\n\r\n")
 			require.NoError(t, err)
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Minute)))
 			answer, err := io.ReadAll(conn) // to the end of the connection
@@ -90,7 +89,7 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 
 // fromHere is a request whose rate is counted for this machine.
 func fromHere(method, path string) *http.Request {
-	r := httptest.NewRequest(method, path, nil)
+	r := httptest.NewRequest(method, "http://localhost"+path, nil)
 	r.RemoteAddr = "127.0.0.1:1"
 	return r
 }
@@ -123,7 +122,7 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = io.WriteString(conn, "GET /indices/large/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	_, err = io.WriteString(conn, "GET /indices/large/metadata HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	require.NoError(t, err)
 	r, err := http.ReadResponse(bufio.NewReaderSize(conn, 4096), nil)
 	require.NoError(t, err)
@@ -143,7 +142,7 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 	stalled, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer stalled.Close()
-	_, err = io.WriteString(stalled, "GET /indices/large/metadata HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, err = io.WriteString(stalled, "GET /indices/large/metadata HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return strings.Contains(metrics(s), "plaid_http_requests_running 1") // the one that asks
@@ -152,7 +151,7 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 
 func metrics(s *server.Server) string {
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	s.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
 	return w.Body.String()
 }
 
@@ -182,13 +181,22 @@ func TestQueuesAreBoundedByTheirWait(t *testing.T) {
 // A page that lets its own name point to this machine may not use a service that trusts
 // whoever reaches it.
 func TestHosts(t *testing.T) {
-	s := start(t, nil, &server.Options{Hosts: []string{"plaid.example", "*.plaid.example"}})
+	named := start(t, nil, &server.Options{Hosts: []string{"plaid.example", "*.plaid.example"}})
+	open := start(t, nil, nil)
+	all := start(t, nil, &server.Options{Hosts: []string{"*"}})
 	for host, status := range map[string]int{
 		"localhost": 200, "LOCALHOST:8080": 200, "127.0.0.1:8080": 200, "[::1]:8080": 200, "::1": 200, "plaid.example": 200, "a.plaid.example:80": 200,
 		"evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "": 403, "eplaid.example": 403,
 	} {
+		s := named
+		require.Equal(t, 200, get(all, host))
+		if strings.HasSuffix(strings.Split(host, ":")[0], "plaid.example") {
+			require.Equal(t, 403, get(open, host), host)
+		} else {
+			require.Equal(t, status, get(open, host), host)
+		}
 		for _, method := range []string{"GET", "OPTIONS"} {
-			r := httptest.NewRequest(method, "/indices", nil)
+			r := httptest.NewRequest(method, "http://localhost/indices", nil)
 			r.Host = host
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
@@ -199,6 +207,15 @@ func TestHosts(t *testing.T) {
 			require.Equal(t, want, w.Code, "%s %q", method, host)
 		}
 	}
+}
+
+// get is the status of a request of the indexes by a name of the service.
+func get(s *service, host string) int {
+	r := httptest.NewRequest("GET", "/indices", nil)
+	r.Host = host
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Code
 }
 
 // The headers of a backup are those of an index that is there; it is not read for them.

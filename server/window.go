@@ -16,16 +16,16 @@ import (
 
 // windowIn says how texts are parted into passages, as the flags of plaid index do.
 type windowIn struct {
-	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many words, or tokens, with _id like doc#0; then the metadata's title stands before each passage, and text_field is text by default"`
+	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many tokens of the model, with _id like doc#0 (words, where the model is behind an address and does not tell its tokens); then the metadata's title stands before each passage, and text_field is text by default"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
-	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks,tokens" doc:"what a passage is made of: words, whole sentences, sections of Markdown, blocks of source code, or words counted by tokens of the model; default words"`
+	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks" doc:"what is kept whole where it is no longer than a passage: words, sentences, sections of Markdown, or blocks of source code; default words"`
 }
 
 // The fields of metadata that texts are parted with.
 const idField, titleField, textField = "_id", "title", "text"
 
 // partingBytes is about what a byte of a text takes while it is parted.
-const partingBytes = 32
+const partingBytes = 96
 
 func (in *windowIn) check() error {
 	switch {
@@ -57,11 +57,10 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 	if none != nil {
 		return nil, none
 	}
-	how := encode.Parting{
-		By: encode.Unit(cmp.Or(in.WindowBy, string(encode.ByWords))), Window: in.Window, Overlap: in.Overlap, Tokenizer: e.Config().Tokenizer,
-	}
-	if how.By == encode.ByTokens && how.Tokenizer == nil {
-		return nil, problem(CodeNotSupported, "window_by tokens needs the tokenizer of the model, which a model behind an address does not tell")
+	model := e.Config()
+	how := encode.Parting{By: encode.Unit(in.WindowBy), Window: in.Window, Overlap: in.Overlap, Model: &model}
+	if err := how.Check(); err != nil {
+		return nil, bad("window: %w", err)
 	}
 	p := &parted{}
 	for i, text := range in.Documents {
@@ -101,7 +100,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 		}
 	}
 	field := cmp.Or(in.TextField, textField)
-	for t, err := range encode.Passages(encode.Texts(whole), how) {
+	for t, err := range encode.Passages(q.ctx, encode.Texts(whole), how) {
 		if err != nil {
 			var of *encode.TextError
 			if errors.As(err, &of) {

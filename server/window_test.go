@@ -1,13 +1,19 @@
 package server_test
 
 import (
+	"bytes"
+	"context"
+	"iter"
+	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // A service parts texts itself: what it stores is what a client that parts them sends, and it is
@@ -57,10 +63,10 @@ func TestWindow(t *testing.T) {
 		{"_id": "a#0", "title": "T", "body": "# Cats\nsleep", "_passage": object{"of": "a", "n": 0.0, "start": 0.0, "end": 12.0}},
 		{"_id": "a#1", "title": "T", "body": "# Dogs\nbark", "_passage": object{"of": "a", "n": 1.0, "start": 13.0, "end": 24.0}},
 	}, stored("a"))
-	require.Equal(t, []string{"a#4", "c#1#0"}, send(object{
+	require.Equal(t, []string{"a#4", "c#1"}, send(object{
 		"documents": list{"one two three four", "x"}, "window": 2,
 		"metadata": list{object{"_id": "a#4", "_passage": object{"of": "a", "n": 4, "start": 0, "end": 18}}, object{"_id": "c#1"}},
-	}), "a passage stays one, and what is called like one becomes one")
+	}), "a passage stays one, and a short text is none, whatever it is called")
 	for _, c := range []struct {
 		body object
 		code server.Code
@@ -71,7 +77,7 @@ func TestWindow(t *testing.T) {
 		{object{"documents": list{"x"}, "window_by": "words"}, server.CodeBadRequest, -1},
 		{object{"documents": list{"x"}, "window": 2, "overlap": 2}, server.CodeBadRequest, -1},
 		{object{"documents": list{"x"}, "window": 2, "window_by": "lines"}, server.CodeBadRequest, -1},
-		{object{"documents": list{"x"}, "window": 2, "window_by": "tokens"}, server.CodeNotSupported, -1},
+		{object{"documents": list{"x"}, "window": 2, "window_by": "tokens"}, server.CodeBadRequest, -1},
 		{object{"documents": list{"x", "a b c"}, "window": 2}, server.CodeBadRequest, 1},
 		{object{"documents": list{"a b c", ""}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "y"}}}, server.CodeBadRequest, 1},
 		{object{"documents": list{"x", "y"}, "window": 2, "metadata": list{object{}}}, server.CodeBadRequest, -1},
@@ -97,6 +103,75 @@ func TestWindowIsCounted(t *testing.T) {
 	require.Equal(t, 413, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
 	body["window"] = 2000
 	require.Equal(t, 202, s.send(t, "POST", "/indices/parts/update_with_encoding", body).status)
+}
+
+// cutting reads 300 words of a text, as its Config says.
+type cutting struct{ words }
+
+func (c cutting) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		for d, err := range c.words.DocumentsReport(ctx, texts, r) {
+			if most := c.Config().Document.Length * wordDim; len(d.Tokens) > most {
+				r.Truncated++
+				r.Dropped += int64(len(d.Tokens)-most) / wordDim
+				d.Tokens = d.Tokens[:most]
+			}
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// A text that the model does not read to its end is cut, and everybody hears of it: who sent it,
+// who reads the log, and who watches the figures. With a window nothing is cut.
+func TestCutIsReported(t *testing.T) {
+	var log bytes.Buffer
+	s := start(t, cutting{}, &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	body := object{"documents": list{strings.Repeat("owl ", 307), "short"}, "metadata": list{object{"_id": "a"}, object{"_id": "b"}}}
+	r := s.send(t, "POST", "/indices/parts/update_with_encoding", body)
+	require.Equal(t, 202, r.status)
+	require.JSONEq(t, `"2 documents stored in index parts, 1 text cut: 7 tokens not found"`, string(r.body))
+	require.Contains(t, log.String(), "texts were cut")
+	var out struct {
+		Truncated int
+		Dropped   int `json:"dropped_tokens"`
+		IDs       []string
+	}
+	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
+	require.Equal(t, []int{1, 7}, []int{out.Truncated, out.Dropped})
+	out.Truncated = 0
+	s.ok(t, 200, "POST", "/encode", object{"texts": body["documents"], "input_type": "document"}, &out)
+	require.Equal(t, []int{1, 7}, []int{out.Truncated, out.Dropped})
+	require.Contains(t, string(s.send(t, "GET", "/metrics", nil).body), `plaid_texts_cut_total{role="document"} 3`)
+	body["window"] = 300
+	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
+	require.Equal(t, []int{0, 0}, []int{out.Truncated, out.Dropped})
+	require.Equal(t, []string{"a#0", "a#1", "b"}, out.IDs)
+}
+
+// A window is counted in tokens of the model, and one that the model does not read is refused with
+// both numbers.
+func TestWindowOfTokens(t *testing.T) {
+	e, err := encode.Open("../docs/examples/quickstart/colbert-nano", nil)
+	require.NoError(t, err)
+	defer e.Close()
+	s := start(t, e, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	body := object{"documents": list{strings.Repeat("我们在这里看到了许多不同的东西。", 100)}, "metadata": list{object{"_id": "a"}}, "window": 1000}
+	var p server.Problem
+	s.send(t, "POST", "/indices/parts/update_with_encoding", body).json(t, &p)
+	require.Equal(t, server.CodeBadRequest, p.Code)
+	require.Regexp(t, `passages of 1000 tokens: the model reads at most \d+ of a text`, p.Message)
+	body["window"], body["window_by"] = 100, "sentences"
+	var out struct {
+		IDs       []string
+		Truncated int
+	}
+	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
+	require.Greater(t, len(out.IDs), 10)
+	require.Zero(t, out.Truncated)
 }
 
 // Metadata that texts are put into is stored as it was sent: lists are compared as their text.

@@ -109,7 +109,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, i int, body []byte) {
 		method, path, _ := strings.Cut(routes[uint(i)%uint(len(routes))], " ")
-		r := httptest.NewRequest(method, path, strings.NewReader(string(body)))
+		r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(string(body)))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -325,7 +325,7 @@ func FuzzTensors(f *testing.F) {
 	f.Add(safetensors(good, tensor{"lengths", "I8", []int{2}, []byte{1, 0xff}}, requestTensor(`{"metadata": [{"_id": "x"}]}`)))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, path := range []string{"/indices/pets/search", "/indices/pets/update"} {
-			r := httptest.NewRequest("POST", path, strings.NewReader(string(body)))
+			r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(string(body)))
 			r.Header.Set("Content-Type", "application/octet-stream")
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)

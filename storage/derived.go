@@ -26,8 +26,6 @@ type DerivedFile struct {
 	file   *os.File
 	write  bool
 	broken atomic.Bool // bbolt may hold its own mutexes for ever
-
-	unlocked int // the last transaction when it was unlocked
 }
 
 // DerivedOptions say how to open a file.
@@ -183,40 +181,6 @@ func (d *DerivedFile) brokenByPanic(call func() error) error {
 	err := call()
 	returned = true
 	return err
-}
-
-// Unlock lets other processes have the file, and this one open it in another way. No
-// transaction may run until Relock. After an error, as where locks cannot be given back
-// while a file is open, it can only be closed.
-func (d *DerivedFile) Unlock() (err error) {
-	if !locksAreOurs {
-		return errors.ErrUnsupported
-	}
-	d.unlocked, err = d.transaction()
-	files.Unlock(d.file)
-	return err
-}
-
-// Relock takes the lock of a reader, without waiting. After an error, as when the file was
-// written meanwhile, it can only be closed.
-func (d *DerivedFile) Relock(ctx context.Context) error {
-	if err := boltfile.Lock(ctx, d.file, false, time.Time{}); err != nil {
-		return fmt.Errorf("%s: %w", d.path, err)
-	}
-	if now, err := d.transaction(); err != nil || now != d.unlocked {
-		return errors.Join(err, fmt.Errorf("%s: %w: it was written", d.path, ErrLocked))
-	}
-	d.write = false
-	return nil
-}
-
-// transaction is the last one.
-func (d *DerivedFile) transaction() (id int, err error) {
-	err = d.View(func(tx *bolt.Tx) error {
-		id = tx.ID()
-		return nil
-	})
-	return id, err
 }
 
 // Close closes the file. No transaction may run.

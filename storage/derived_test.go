@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,38 +35,6 @@ func countDerived(t *testing.T, d *DerivedFile) (n int) {
 		})
 	}))
 	return n
-}
-
-// A file can be let go of and had again, unless another wrote it meanwhile.
-func TestDerivedLocks(t *testing.T) {
-	ctx, path := context.Background(), filepath.Join(t.TempDir(), "x")
-	d := openDerivedTest(t, path, DerivedOptions{Write: true})
-	putDerived(t, d, "one")
-	_, err := OpenDerived(ctx, path, DerivedOptions{})
-	require.ErrorIs(t, err, ErrLocked)
-	if err := d.Unlock(); errors.Is(err, errors.ErrUnsupported) {
-		require.NoError(t, d.Close())
-		t.Skip("this system keeps the lock as long as the file is open")
-	} else {
-		require.NoError(t, err)
-	}
-	require.NoError(t, d.Relock(ctx))
-	require.False(t, d.Writes())
-	require.Equal(t, 1, countDerived(t, d))
-
-	other := openDerivedTest(t, path, DerivedOptions{})
-	require.NoError(t, d.Unlock())
-	_, err = OpenDerived(ctx, path, DerivedOptions{Write: true})
-	require.ErrorIs(t, err, ErrLocked)
-	require.NoError(t, d.Relock(ctx))
-	require.NoError(t, other.Close())
-	require.NoError(t, d.Unlock())
-	other = openDerivedTest(t, path, DerivedOptions{Write: true})
-	require.ErrorIs(t, d.Relock(ctx), ErrLocked)
-	putDerived(t, other, "two")
-	require.NoError(t, other.Close())
-	require.ErrorIs(t, d.Relock(ctx), ErrLocked, "it was written")
-	require.NoError(t, d.Close())
 }
 
 // A branch that leads back to a page above it would have bbolt follow it until the process

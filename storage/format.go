@@ -45,8 +45,8 @@ func checkFormat(tx *bolt.Tx, path string) error {
 		return noFrame(tx, path)
 	}
 	n, err := readVersions(root, path)
-	if err == nil && n.format > FormatVersion {
-		err = fmt.Errorf("%s: %w: it is format %d, this program reads up to %d", path, ErrVersion, n.format, FormatVersion)
+	if err == nil && n.format != FormatVersion {
+		err = fmt.Errorf("%s: %w: it is format %d, this program reads format %d", path, ErrVersion, n.format, FormatVersion)
 	}
 	return err
 }

@@ -124,8 +124,15 @@ func (d *dump) value(bucket, key string, v []byte, depth int) {
 			field(1, "token %d: buckets %d %d %d %d", t, b&3, b>>2&3, b>>4&3, b>>6)
 		}
 		field(layout.TailBytes, "tail of zeros")
+	case key == "passages":
+		var docs roaring.Bitmap
+		_ = docs.UnmarshalBinary(v[:body])
+		field(body, "roaring bitmap of passages %v", docs.ToArray())
 	case bucket == "ids":
 		field(4, "ordinal %d", u32(0))
+		if body == 8 {
+			field(4, "the first of %d, as passages", u32(0))
+		}
 	case bucket == "payload":
 		field(body, "%s", v[:body])
 	case key == "r" || strings.HasPrefix(key, "f"):

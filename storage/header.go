@@ -13,8 +13,8 @@ import (
 )
 
 // FormatVersion says which bytes are in the file. A program refuses a file of
-// a newer version.
-const FormatVersion = 1
+// another version.
+const FormatVersion = 2
 
 // FeatureVersion grows when the bytes stay readable but a rebuild is worth
 // while.
@@ -100,6 +100,10 @@ type State struct {
 	// PayloadDocs is how many live documents have a payload, so that a lost bitmap of them
 	// is noticed. [Generation.PutDocSets] sets it.
 	PayloadDocs uint32 `json:"payload_docs,omitempty"`
+	// Passages is the number of live ordinals that are passages, PassageParents the number of
+	// documents that they belong to. [Generation.PutDocSets] sets the first.
+	Passages       uint32 `json:"passages,omitempty"`
+	PassageParents uint32 `json:"passage_parents,omitempty"`
 }
 
 // FieldRun is a run of derived data, which package metadata reads and writes.
@@ -190,6 +194,9 @@ func (s *State) Validate() error {
 	}
 	if s.PayloadDocs > s.Live {
 		return fmt.Errorf("%d payloads of %d live documents", s.PayloadDocs, s.Live)
+	}
+	if s.Passages > s.Live || s.PassageParents > s.Passages || (s.Passages > 0) != (s.PassageParents > 0) {
+		return fmt.Errorf("%d passages of %d documents among %d live ordinals", s.Passages, s.PassageParents, s.Live)
 	}
 	if next != s.Docs || tokens != s.Tokens || s.Live > s.Docs || s.LiveTokens > s.Tokens {
 		return fmt.Errorf("counters %d/%d documents, %d/%d tokens", next, s.Docs, tokens, s.Tokens)

@@ -112,7 +112,10 @@ func (g *Generation) docSets() (sets DocSets, err error) {
 	if sets.Deleted, err = readBitmap(layout.KeyTombstones, g.bucket.Get(layout.KeyTombstones)); err != nil {
 		return sets, err
 	}
-	sets.Payload, err = readBitmap(layout.KeyPayloadDocs, g.bucket.Get(layout.KeyPayloadDocs))
+	if sets.Payload, err = readBitmap(layout.KeyPayloadDocs, g.bucket.Get(layout.KeyPayloadDocs)); err != nil {
+		return sets, err
+	}
+	sets.Passages, err = readBitmap(layout.KeyPassages, g.bucket.Get(layout.KeyPassages))
 	return sets, err
 }
 

@@ -53,11 +53,15 @@ func (v *View) checkIDs() error {
 }
 
 func (v *View) walkIDs() error {
-	found := uint32(0)
+	found, parents := uint32(0), uint32(0)
 	visit := func(id, sealed []byte) error {
-		ordinal, err := v.unsealID(id, sealed)
+		ordinal, run, err := v.unsealID(id, sealed)
 		if err != nil || ordinal >= v.state.Docs { // staged by an addition that is under way
 			return err
+		}
+		if run > 0 {
+			parents++
+			return v.checkRun(string(id), ordinal, run)
 		}
 		if !v.Live(ordinal) || !v.hasID(ordinal, string(id)) {
 			return v.corrupt(nil, "id %q leads to document %d, which is %q", id, ordinal, v.ID(ordinal))
@@ -86,6 +90,8 @@ func (v *View) walkIDs() error {
 		return v.corrupt(err, "ids")
 	case found != v.state.Live:
 		return v.corrupt(nil, "%d ids for %d live documents", found, v.state.Live)
+	case parents != v.state.PassageParents:
+		return v.corrupt(nil, "%d documents are stored as passages, %d expected", parents, v.state.PassageParents)
 	}
 	return nil
 }

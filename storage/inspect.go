@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
@@ -26,7 +27,7 @@ type Sizes struct {
 	Docs       int64 `json:"docs"`       // lengths and ids by ordinal
 	IDs        int64 `json:"ids"`        // ordinals by id
 	Postings   int64 `json:"postings"`   // documents by centroid
-	Tombstones int64 `json:"tombstones"` // which documents are deleted, and which have a payload
+	Tombstones int64 `json:"tombstones"` // which documents are deleted, have a payload, and are passages
 	Payload    int64 `json:"metadata"`   // what is stored beside documents
 	Fields     int64 `json:"fields"`     // what is derived from payloads
 }
@@ -76,7 +77,7 @@ func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err err
 func (s *Sizes) part(path [][]byte, key []byte) *int64 {
 	if len(path) == 0 {
 		switch string(key) {
-		case string(layout.KeyTombstones), string(layout.KeyPayloadDocs):
+		case string(layout.KeyTombstones), string(layout.KeyPayloadDocs), string(layout.KeyPassages):
 			return &s.Tombstones
 		}
 		return &s.Codec
@@ -201,9 +202,25 @@ func (v *View) verifyIDs(ctx context.Context) error {
 			if _, err := v.Payload(ordinal); err != nil {
 				return err
 			}
+			if err := v.verifyPassage(ordinal, id); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// verifyPassage makes sure that the document of a passage has it.
+func (v *View) verifyPassage(ordinal uint32, id string) error {
+	if !v.passages.Contains(ordinal) {
+		return nil
+	}
+	parent := id[:max(strings.LastIndexByte(id, '#'), 0)]
+	first, n, ok, err := v.Run(parent)
+	if err == nil && (!ok || ordinal-first >= n) {
+		err = v.corrupt(nil, "passage %q is none of the passages of %q", id, parent)
+	}
+	return err
 }
 
 // verifyKeys makes sure that the buckets hold something of all that the state has, and

@@ -10,19 +10,21 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Which documents are deleted, and which have a payload, is said by two bitmaps of a
-// generation, whose sizes are in its state. So a payload that comes or goes writes no
+// Three bitmaps of a generation, whose sizes are in its state, tell which ordinals are
+// deleted, have a payload, and are passages. So a payload that comes or goes writes no
 // chunk, and a payload or bitmap that is lost is missed.
 
 // DocSets are sets of the ordinals of a state.
 type DocSets struct {
 	Deleted *roaring.Bitmap
 	Payload *roaring.Bitmap // those that are live and have a payload
+	// Passages are the live ordinals that are passages of a document.
+	Passages *roaring.Bitmap
 }
 
 // DocSets returns those of the view, as copies.
 func (v *View) DocSets() DocSets {
-	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone()}
+	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone(), Passages: v.passages.Clone()}
 }
 
 // PutDocSets stores the sets of a state that is to be put.
@@ -31,7 +33,11 @@ func (g *Generation) PutDocSets(s *State, sets DocSets) error {
 		return err
 	}
 	s.PayloadDocs = uint32(sets.Payload.GetCardinality())
-	return putBitmap(g.bucket, layout.KeyPayloadDocs, sets.Payload)
+	if err := putBitmap(g.bucket, layout.KeyPayloadDocs, sets.Payload); err != nil {
+		return err
+	}
+	s.Passages = uint32(sets.Passages.GetCardinality())
+	return putBitmap(g.bucket, layout.KeyPassages, sets.Passages)
 }
 
 // putBitmap stores a bitmap unless it is there already; an empty one is absent.
@@ -89,6 +95,21 @@ func (v *View) loadPayloadDocs(sealed []byte, older *View) (err error) {
 	n := v.payloadDocs.GetCardinality()
 	if n != uint64(v.state.PayloadDocs) || n > 0 && v.payloadDocs.Maximum() >= v.state.Docs || v.payloadDocs.Intersects(v.tombstones) {
 		return v.corrupt(nil, "the bitmap of the documents with payload has %d, which are not %d live ones", n, v.state.PayloadDocs)
+	}
+	return nil
+}
+
+// loadPassages reads which documents are passages.
+func (v *View) loadPassages(sealed []byte, older *View) (err error) {
+	v.passagesSealed = sealed
+	if older != nil && bytes.Equal(sealed, older.passagesSealed) {
+		v.passages = older.passages
+	} else if v.passages, err = readBitmap(layout.KeyPassages, sealed); err != nil {
+		return v.corrupt(err, "bitmap of the passages")
+	}
+	n := v.passages.GetCardinality()
+	if n != uint64(v.state.Passages) || n > 0 && v.passages.Maximum() >= v.state.Docs || v.passages.Intersects(v.tombstones) {
+		return v.corrupt(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
 	}
 	return nil
 }

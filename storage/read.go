@@ -2,8 +2,8 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -38,6 +38,10 @@ func (v *View) Cutoffs() []float32 { return v.codec.cutoffs }
 
 // Tombstones are the deleted ordinals. The bitmap is not to be changed.
 func (v *View) Tombstones() *roaring.Bitmap { return v.tombstones }
+
+// Passages are the live ordinals that are passages of a document. The bitmap is not to be
+// changed.
+func (v *View) Passages() *roaring.Bitmap { return v.passages }
 
 // Chunks is the number of chunks. Chunks hold consecutive documents.
 func (v *View) Chunks() int { return len(v.chunks) }
@@ -168,7 +172,8 @@ func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
 	if sealed == nil {
 		return 0, false, nil
 	}
-	if ordinal, err = v.unsealID([]byte(id), sealed); err != nil || !v.Live(ordinal) {
+	ordinal, run, err := v.unsealID([]byte(id), sealed)
+	if err != nil || run > 0 || !v.Live(ordinal) {
 		return 0, false, err
 	}
 	if !v.hasID(ordinal, id) {
@@ -177,12 +182,45 @@ func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
 	return ordinal, true, nil
 }
 
-func (v *View) unsealID(id, sealed []byte) (uint32, error) {
-	b, ok := layout.Unseal(id, sealed)
-	if !ok || len(b) != 4 {
-		return 0, v.corrupt(layout.ErrChecksum, "id %q", id)
+// Run finds the passages of a document by its id: those of the live ordinals from first on, n
+// of them, that are [View.Passages]. ok is false if the id is not that of a document stored as
+// passages.
+func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
+	if id == "" || v.state.PassageParents == 0 {
+		return 0, 0, false, nil
 	}
-	return binary.LittleEndian.Uint32(b), nil
+	defer Guard(v.file.path, &err)()
+	sealed := v.ids.get([]byte(id))
+	if sealed == nil {
+		return 0, 0, false, v.checkIDs()
+	}
+	if first, n, err = v.unsealID([]byte(id), sealed); err != nil || n == 0 || first >= v.state.Docs {
+		return 0, 0, false, err
+	}
+	return first, n, true, v.checkRun(id, first, n)
+}
+
+// checkRun makes sure that a document which is stored as passages has one, of its own.
+func (v *View) checkRun(id string, first, n uint32) error {
+	it := v.passages.Iterator()
+	it.AdvanceIfNeeded(first)
+	if it.HasNext() {
+		if passage := it.Next(); passage-first < n && strings.HasPrefix(v.ID(passage), id+"#") {
+			return nil
+		}
+	}
+	return v.corrupt(nil, "document %q has no passage among the %d from %d on", id, n, first)
+}
+
+// unsealID returns the ordinal of an id; or, if n is above 0, the first ordinal of the passages
+// of the document that is called so, and over how many ordinals they extend.
+func (v *View) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
+	b, ok := layout.Unseal(id, sealed)
+	if !ok || !layout.ValidID(b) {
+		return 0, 0, v.corrupt(layout.ErrChecksum, "id %q", id)
+	}
+	ordinal, n = layout.SplitID(b)
+	return ordinal, n, nil
 }
 
 // hasID tells whether the document table has this id for an ordinal.

@@ -31,6 +31,3 @@ func fileIdentity(_ *os.File, info os.FileInfo) (device, inode uint64) {
 	}
 	return 0, 0
 }
-
-// locksAreOurs: a lock can be given back while the file is open.
-const locksAreOurs = true

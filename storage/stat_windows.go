@@ -33,6 +33,3 @@ func fileIdentity(f *os.File, _ os.FileInfo) (device, inode uint64) {
 	}
 	return uint64(info.VolumeSerialNumber), uint64(info.FileIndexHigh)<<32 | uint64(info.FileIndexLow)
 }
-
-// locksAreOurs: bbolt has one of its own, which is not given back while a file is open.
-const locksAreOurs = false

@@ -127,7 +127,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		_, err := Open(context.Background(), path, Options{Write: write})
 		require.ErrorIs(t, err, ErrVersion)
-		require.ErrorContains(t, err, fmt.Sprintf("it is format %d, this program reads up to %d", FormatVersion+1, FormatVersion))
+		require.ErrorContains(t, err, fmt.Sprintf("it is format %d, this program reads format %d", FormatVersion+1, FormatVersion))
 	}
 }
 

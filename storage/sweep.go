@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,10 +64,10 @@ func (g *Generation) Keep(s State) error {
 	var ids [][]byte
 	err := g.ids.ForEach(func(id, sealed []byte) error {
 		v, ok := layout.Unseal(id, sealed)
-		if !ok || len(v) != 4 {
+		if !ok || !layout.ValidID(v) {
 			return corrupt(g.tx.path, layout.ErrChecksum, "id %q", id)
 		}
-		if binary.LittleEndian.Uint32(v) >= s.Docs {
+		if ordinal, n := layout.SplitID(v); ordinal >= s.Docs || n > s.Docs-ordinal {
 			ids = append(ids, bytes.Clone(id))
 		}
 		return nil

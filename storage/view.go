@@ -31,10 +31,11 @@ type View struct {
 	codec       *codecView
 	tombstones  *roaring.Bitmap
 	payloadDocs *roaring.Bitmap // live documents with a payload
+	passages    *roaring.Bitmap // live ordinals that are passages
 	chunks      []*chunkView
 	postings    []*postingsView // of each segment
 
-	tombSealed, payloadSealed []byte // what the bitmaps were read from
+	tombSealed, payloadSealed, passagesSealed []byte // what the bitmaps were read from
 
 	ids, payload lookups
 
@@ -215,6 +216,9 @@ func (v *View) load(ctx context.Context, older *View) error {
 		return err
 	}
 	if err := v.loadPayloadDocs(gen.Get(layout.KeyPayloadDocs), older); err != nil {
+		return err
+	}
+	if err := v.loadPassages(gen.Get(layout.KeyPassages), older); err != nil {
 		return err
 	}
 	v.lineage = v.handle.lineage.numberFor(v.generation)

@@ -307,11 +307,16 @@ func (g *Generation) DeletePostings(segment uint32) error {
 
 // PutID maps an id to an ordinal.
 func (g *Generation) PutID(id string, ordinal uint32) error {
-	v := binary.LittleEndian.AppendUint32(nil, ordinal)
-	return g.ids.Put([]byte(id), layout.Seal([]byte(id), v))
+	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, ordinal, 0)))
 }
 
-// HasID reports whether an id is mapped to an ordinal, committed or staged.
+// PutRun maps the id of a document to its passages, which are among n ordinals, above 0, from
+// the first on. The id is in the same tree as those of ordinals, so that no two of them are equal.
+func (g *Generation) PutRun(id string, first, n uint32) error {
+	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, first, n)))
+}
+
+// HasID reports whether an id is mapped to an ordinal or to passages, committed or staged.
 func (g *Generation) HasID(id string) bool { return g.ids.Get([]byte(id)) != nil }
 
 // DeleteID removes an id.

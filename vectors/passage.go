@@ -75,6 +75,13 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	return p, nil
 }
 
+// HasPassage reports whether a payload makes its document a passage, if it is right
+// ([PassageOf]).
+func HasPassage(payload []byte) bool {
+	_, times, _ := passageField(payload)
+	return times > 0
+}
+
 // passageField is the value of the field of a payload, how often it is there, and how its
 // name is spelt. Names are compared as conditions compare them: without escapes, and in any
 // case of their letters.

@@ -61,7 +61,7 @@ func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, e
 	return out, ctx.Err()
 }
 
-func (words) Documents(ctx context.Context, texts iter.Seq2[encode.Text, error]) iter.Seq2[vectors.Document, error] {
+func (words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], _ *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for text, err := range texts {
 			if err == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -50,43 +51,43 @@ func (c *Collection) Update(ctx context.Context, docs []collection.Document, o c
 	return r.receipt, nil
 }
 
-// Delete deletes the documents that are chosen when its turn comes, and says how many
-// there were. It ends with ctx until they are found; of cancelling, see
+// Delete deletes the documents that are chosen when its turn comes, and counts
+// them. It ends with ctx until they are found; of cancelling, see
 // [Collection.Update].
 //
 // Errors: [collection.ErrSelection], [*condition.Error], [collection.ErrEmpty], [*collection.BusyError],
 // [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and what writing fails with.
-func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (int, error) {
+func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (index.Affected, error) {
 	if err := chosen.CheckOne(); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen)}
 	if err := c.do(ctx, r); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	return r.count, nil
+	return r.affected, nil
 }
 
 // UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their
-// other fields and their vectors alone. It says how many documents there were.
+// other fields and their vectors alone. It counts them.
 //
 // Errors: [collection.ErrMetadata], and those of [Collection.Delete].
-func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
+func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	if err := chosen.CheckOne(); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	r := &request{kind: acting, cost: costOf(&chosen)}
 	r.act = func(begun context.Context) (err error) {
-		r.count, err = c.work.updateMetadata(begun, ctx, chosen, set)
+		r.affected, err = c.work.updateMetadata(begun, ctx, chosen, set)
 		return err
 	}
 	if err := c.do(ctx, r); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	return r.count, nil
+	return r.affected, nil
 }
 
 // costOfDocument is what a document takes in the queue.

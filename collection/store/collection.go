@@ -26,8 +26,9 @@ type Collection struct {
 	file  string  // of [OpenFile]; "": it is in dir, with its configuration
 	log   *slog.Logger
 
-	queue *queue
-	ended chan struct{} // closed when the writer has ended
+	queue  *queue
+	writer sync.Once     // starts it
+	ended  chan struct{} // closed when the writer has ended, or will not start
 	// alive ends with the collection, and with it trainings.
 	alive  context.Context
 	kill   context.CancelCauseFunc
@@ -138,12 +139,22 @@ func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.En
 	})
 }
 
-// start begins to write.
+// start begins to write where there are documents, whose codec may have to grow. A collection
+// without any costs no goroutine until the first change.
 func (c *Collection) start() {
-	go func() {
-		defer close(c.ended)
-		c.work.run()
-	}()
+	if c.opened != nil {
+		c.write()
+	}
+}
+
+// write starts the writer, unless it was started or nothing will be written any more.
+func (c *Collection) write() {
+	c.writer.Do(func() {
+		go func() {
+			defer close(c.ended)
+			c.work.run()
+		}()
+	})
 }
 
 // drain takes no more changes.
@@ -164,8 +175,10 @@ func (c *Collection) stopBeside(why error) {
 	c.kill(why)
 }
 
-// wait returns when nothing is written any more.
+// wait returns when nothing is written any more. Its caller has drained or ended the
+// collection: a writer that has not started has nothing to do.
 func (c *Collection) wait() {
+	c.writer.Do(func() { close(c.ended) })
 	<-c.ended
 	c.beside.Wait()
 }
@@ -240,6 +253,7 @@ func (c *Collection) do(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	c.write() // before the queue takes the request: where it no longer may, the queue takes none
 	if err := c.queue.put(r); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -16,8 +17,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Derived is data that is made from a collection and kept beside it, such as keywords.
-// It is never the source of anything, and may be behind or missing when it is opened.
+// Derived is data that is made from a collection, such as keywords, and kept beside it, or
+// elsewhere if the collection takes no changes. It is never the source of anything, and may be
+// behind or missing when it is opened.
 type Derived interface {
 	// Sync brings it up to a snapshot.
 	Sync(ctx context.Context, snap *index.Snapshot) error
@@ -30,7 +32,11 @@ type derived struct {
 	data   Derived
 	making *making // nil: none runs
 	closed bool
+	keep   func(Derived) // where set, takes data that rests in place of being closed
 }
+
+// resting is data that can let go of what others may want, and be of use again after a Sync.
+type resting interface{ Rest() error }
 
 // making is the work of opening or mending derived data, which may take long: everybody who asks
 // meanwhile waits for the same.
@@ -165,7 +171,7 @@ func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
 func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
 	defer storage.Guard(c.indexPath(), &err)()
 	if data = open; data == nil {
-		if data, err = c.s.o.Derive(ctx, c.indexPath(), c.Config()); err != nil {
+		if data, err = c.s.o.Derive(ctx, c.indexPath(), c.given == nil || c.given.Write, c.Config()); err != nil {
 			return nil, err // whatever data is: perhaps a nil of a type
 		}
 	}
@@ -210,17 +216,29 @@ func (d *derived) close() error {
 	if d.data == nil {
 		return nil
 	}
-	err := d.data.Close()
+	data := d.data
 	d.data = nil
-	return err
+	if r, ok := data.(resting); ok && d.keep != nil {
+		if err := r.Rest(); err != nil {
+			return errors.Join(err, data.Close())
+		}
+		d.keep(data)
+		return nil
+	}
+	return data.Close()
 }
 
 // DeriveKeywords is what [Options] derive for searches by keywords: a file beside the
 // index of each collection that is searched so. Without it such searches are
-// [collection.ErrUnsupported].
-func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, c collection.Config) (Derived, error) {
-	return func(ctx context.Context, path string, c collection.Config) (Derived, error) {
-		ix, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{Settings: c.Keywords(), Write: true, Logger: log})
+// [collection.ErrUnsupported]. Whoever only reads an index takes the file that is there, with its
+// settings, or makes a temporary one.
+func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, write bool, c collection.Config) (Derived, error) {
+	return func(ctx context.Context, path string, write bool, c collection.Config) (Derived, error) {
+		path, settings := keywords.Path(path), c.Keywords()
+		if _, err := os.Stat(path); err == nil && !write {
+			settings = nil
+		}
+		ix, err := keywords.Open(ctx, path, &keywords.Options{Settings: settings, Write: write, Logger: log})
 		if err != nil {
 			return nil, err // and no nil of a type, which is not nil to who gets it
 		}
@@ -229,18 +247,31 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, c c
 }
 
 // SearchKeywords implements [collection.Keywords].
-func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
+func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (hits []search.Hit, err error) {
+	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+		hits, err = v.searchKeywords(ctx, ix, &q)
+		return err
+	})
+	return hits, err
+}
+
+// useKeywords calls use with the keywords of the collection, and once more if it finds them
+// damaged. If they are closed before it, since they could not follow a change, it gets those that
+// are opened again, or the error is why that cannot be.
+func (v *View) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
 	ix, err := keywordsOf(v.c.Derived(ctx))
-	if err != nil {
-		return nil, err
-	}
-	hits, err := v.searchKeywords(ctx, ix, &q)
-	if errors.Is(err, keywords.ErrDamaged) {
-		if ix, err = keywordsOf(v.c.mendDerived(ctx, ix)); err == nil {
-			hits, err = v.searchKeywords(ctx, ix, &q)
+	for mended := false; err == nil; {
+		switch err = use(ix); {
+		case errors.Is(err, storage.ErrClosed):
+			ix, err = keywordsOf(v.c.Derived(ctx))
+		case errors.Is(err, keywords.ErrDamaged) && !mended:
+			mended = true
+			ix, err = keywordsOf(v.c.mendDerived(ctx, ix))
+		default:
+			return err
 		}
 	}
-	return hits, err
+	return err
 }
 
 // keywordsOf are the keywords of a collection, if that is what its store derives.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/keywords"
 )
 
 // counting derives the number of live documents.
@@ -35,7 +36,7 @@ func (c *counting) Close() error {
 func TestDerived(t *testing.T) {
 	var made []*counting
 	boom := errors.New("boom")
-	s := openStore(t, t.TempDir(), &Options{Derive: func(_ context.Context, index string, cfg collection.Config) (Derived, error) {
+	s := openStore(t, t.TempDir(), &Options{Derive: func(_ context.Context, index string, _ bool, cfg collection.Config) (Derived, error) {
 		require.FileExists(t, index)
 		require.Equal(t, collection.TokenizerTrigram, cfg.Tokenizer)
 		made = append(made, &counting{})
@@ -98,7 +99,7 @@ func (s *slow) Sync(ctx context.Context, snap *index.Snapshot) error {
 func openSlow(t *testing.T, d *slow) (s *Store, c *Collection, made *int) {
 	made = new(int)
 	d.began, d.goOn = make(chan struct{}), make(chan struct{})
-	s = openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) {
+	s = openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, bool, collection.Config) (Derived, error) {
 		*made++
 		return d, nil
 	}})
@@ -167,7 +168,7 @@ func TestDerivedEndsWithTheStore(t *testing.T) {
 func TestDerivedThatCannotBeOpened(t *testing.T) {
 	boom := errors.New("boom")
 	var derive func() (Derived, error)
-	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, collection.Config) (Derived, error) { return derive() }})
+	s := openStore(t, t.TempDir(), &Options{Derive: func(context.Context, string, bool, collection.Config) (Derived, error) { return derive() }})
 	c := declare(t, s, "docs", collection.Config{})
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
 	derive = func() (Derived, error) {
@@ -221,5 +222,30 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	require.Equal(t, 2, *made, "from the beginning")
 	require.NoError(t, s.Close(t.Context()))
 	_, err = c.mendDerived(t.Context(), have)
+	require.ErrorIs(t, err, collection.ErrClosed)
+}
+
+// Keywords that fail to follow a change are closed while searches hold them: those go on with what
+// is opened again.
+func TestKeywordsThatCannotFollow(t *testing.T) {
+	s := openStore(t, t.TempDir(), &Options{Derive: DeriveKeywords(nil)})
+	c := declare(t, s, "docs", collection.Config{})
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)
+	v := view(t, c)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	uses := 0
+	require.NoError(t, v.useKeywords(t.Context(), func(ix *keywords.Index) error {
+		if uses++; uses < 3 {
+			c.derived.follow(ended, c) // as a change does
+		}
+		_, err := ix.Search(t.Context(), keywords.Query{Text: "a", K: 1})
+		return err
+	}))
+	require.Equal(t, 3, uses)
+
+	require.NoError(t, v.Close())
+	require.NoError(t, s.Close(t.Context()))
+	_, err := v.SearchKeywords(t.Context(), collection.KeywordQuery{Text: "a", K: 1})
 	require.ErrorIs(t, err, collection.ErrClosed)
 }

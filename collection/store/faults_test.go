@@ -169,7 +169,7 @@ func TestPanicsOfTheWriter(t *testing.T) {
 		if boom {
 			panic("a fault")
 		}
-	}, Derive: func(context.Context, string, collection.Config) (Derived, error) { panic("another fault") }}
+	}, Derive: func(context.Context, string, bool, collection.Config) (Derived, error) { panic("another fault") }}
 	s := openStore(t, t.TempDir(), &o)
 	c := declare(t, s, "docs", collection.Config{})
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("a", 1))().err)

@@ -179,7 +179,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 					}
 				case 1:
 					got, err := c.UpdateMetadata(ctx, collection.Selection{IDs: []string{id}}, map[string]json.RawMessage{"version": []byte(strconv.Itoa(i))})
-					if err == nil && got == 1 {
+					if err == nil && got.Documents == 1 {
 						final[w][id] = state{uint64(i), true}
 					}
 				default:

@@ -29,7 +29,7 @@ func (c *Collection) counted(rs []*request, took time.Duration) {
 			n.Documents += uint64(len(r.docs))
 		case r.kind == deleting:
 			n.Deletions++
-			n.Deleted += uint64(r.count)
+			n.Deleted += uint64(r.affected.Documents)
 		}
 	}
 }
@@ -48,7 +48,8 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 		return st, err
 	}
 	s, h := v.snap.State(), v.snap.Header()
-	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(s.Live), uint64(s.Docs-s.Live), s.LiveTokens, v.snap.Payloads()
+	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(v.snap.Documents()), uint64(s.Docs-s.Live), s.LiveTokens, v.snap.Payloads()
+	st.Passages = uint64(s.Passages)
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = h.Dim, h.Nbits, h.Centroids, v.snap.Generation(), h.Model
 	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.StageOf(&h), Drift: v.snap.Drift()}
 	st.Growth.Advice = c.s.o.Growth.Advice(&h, st.Growth.Drift)

@@ -28,8 +28,7 @@ type Opened struct {
 
 // Over makes a store of indexes that are open, by the names of their collections. They
 // stay the program's: the store closes none of them, trains none anew by itself, and
-// declares and drops no collections ([collection.ErrUnsupported]). What [Options.Derive]
-// makes lies beside each, also of one that is served without Write.
+// declares and drops no collections ([collection.ErrUnsupported]).
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an index
 // that is to be changed and is not open for that, and those of [search.New].

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -22,10 +23,10 @@ type request struct {
 	cost    int64 // bytes
 
 	// The answer.
-	receipt collection.Receipt
-	count   int
-	err     error
-	done    chan struct{} // closed when the rest stands
+	receipt  collection.Receipt
+	affected index.Affected
+	err      error
+	done     chan struct{} // closed when the rest stands
 }
 
 type kind uint8

@@ -77,11 +77,11 @@ func TestGroups(t *testing.T) {
 	other := later(t, c, update(c, collection.UpdateOptions{}, randomDoc("d", 1)))
 	gone := later(t, c, func() answer {
 		n, err := c.Delete(context.Background(), collection.Selection{IDs: []string{"c", "a", "nosuch"}})
-		return answer{count: n, err: err}
+		return answer{count: n.Documents, err: err}
 	})
 	less := later(t, c, func() answer {
 		n, err := c.Delete(context.Background(), collection.Selection{Numbers: []uint64{2, 1, 77}}) // c, b
-		return answer{count: n, err: err}
+		return answer{count: n.Documents, err: err}
 	})
 	again := later(t, c, update(c, collection.UpdateOptions{}, randomDoc("c", 5)))
 	s.stops.Store(false)

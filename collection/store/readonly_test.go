@@ -66,6 +66,63 @@ func TestReadOnly(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// Readers search by words and write nothing beside the index: neither where the file of keywords is
+// not there, nor where it shows an older state. Its settings hold for them.
+func TestReadOnlyKeywords(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	o := &store.Options{Derive: store.DeriveKeywords(nil)}
+	put := func(o *store.Options, id string, search bool) {
+		s, err := store.Open(ctx, dir, o)
+		require.NoError(t, err)
+		c, err := s.Declare(ctx, "pets", collection.Config{Tokenizer: collection.TokenizerTrigram})
+		if err != nil {
+			require.ErrorIs(t, err, collection.ErrExists)
+			c, err = s.Get("pets")
+			require.NoError(t, err)
+		}
+		doc := collection.Document{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"text":"a ` + id + `fish"}`)}
+		_, err = c.Update(ctx, []collection.Document{doc}, collection.UpdateOptions{})
+		require.NoError(t, err)
+		if search {
+			require.Equal(t, []string{id}, byWords(t, c, id))
+		}
+		require.NoError(t, s.Close(ctx))
+	}
+	look := func(text string, want ...string) {
+		t.Helper()
+		before := list(t, dir)
+		for range 2 { // at a time
+			r, closeAll, err := store.ReadOnly(ctx, dir, o)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, closeAll(ctx)) }()
+			c, err := r.Get("pets")
+			require.NoError(t, err)
+			require.Equal(t, want, byWords(t, c, text))
+		}
+		require.Equal(t, before, list(t, dir))
+	}
+	put(nil, "cat", false)
+	look("catfish", "cat")
+	put(o, "dog", true)
+	require.FileExists(t, filepath.Join(dir, "pets", "index.plaid.keywords"))
+	look("tfi", "cat") // part of a word
+	put(nil, "rat", false)
+	look("atf", "cat", "rat")
+}
+
+func byWords(t *testing.T, c *store.Collection, text string) (ids []string) {
+	t.Helper()
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, v.Close()) }()
+	hits, err := v.SearchKeywords(t.Context(), collection.KeywordQuery{Text: text, K: 9})
+	require.NoError(t, err)
+	for _, h := range hits {
+		ids = append(ids, h.ID)
+	}
+	return ids
+}
+
 func list(t *testing.T, dir string) (all []string) {
 	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		all = append(all, path)

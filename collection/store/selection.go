@@ -168,10 +168,14 @@ func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if o, ok, err := v.snap.Ordinal(id); ok || err != nil {
+	parts, err := v.snap.Parts(id)
+	if err != nil || len(parts) > 0 {
+		return parts, err
+	}
+	if o, ok, err := v.snap.Ordinal(id); ok || err != nil { // of a passage
 		return []uint32{o}, err
 	}
-	return v.snap.PassagesInOrder(ctx, id)
+	return nil, nil
 }
 
 // read reads what is wanted of a document.

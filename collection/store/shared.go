@@ -103,6 +103,7 @@ type shared struct {
 
 	mu      sync.Mutex
 	file    *sharedFile   // nil: closed
+	derived Derived       // of the file when it was last open, if that is of use again
 	changed chan struct{} // not nil while the file is opened, or wanted closed; closed then
 	ended   bool
 }
@@ -135,6 +136,10 @@ func (c *shared) openNow(ctx context.Context, wait time.Duration) (*sharedFile, 
 	if err != nil {
 		return nil, errors.Join(err, st.Close(context.Background()), ix.Close())
 	}
+	c.mu.Lock()
+	own.derived.data, c.derived = c.derived, nil
+	c.mu.Unlock()
+	own.derived.keep = func(data Derived) { c.derived = data } // called by shut
 	return &sharedFile{Collection: own, ix: ix, store: st, since: time.Now()}, nil
 }
 
@@ -221,6 +226,9 @@ func (c *shared) shut() {
 	if err := f.close(); err != nil {
 		c.o.Logger.Error("an index file was not closed", "path", c.path, "error", err)
 	}
+	if c.ended {
+		c.forget()
+	}
 	if again := c.changed; again != nil {
 		time.AfterFunc(sharedPause, func() {
 			c.mu.Lock()
@@ -231,6 +239,17 @@ func (c *shared) shut() {
 	}
 }
 
+// forget closes the derived data that was kept, for who holds the mutex.
+func (c *shared) forget() {
+	if c.derived == nil {
+		return
+	}
+	if err := c.derived.Close(); err != nil {
+		c.o.Logger.Error("derived data of an index file was not closed", "path", c.path, "error", err)
+	}
+	c.derived = nil
+}
+
 // end closes the file for good. Views have ended.
 func (c *shared) end() error {
 	c.mu.Lock()
@@ -239,6 +258,7 @@ func (c *shared) end() error {
 	if c.file != nil && c.file.users == 0 {
 		c.shut()
 	}
+	c.forget()
 	return nil
 }
 
@@ -306,9 +326,11 @@ func (c *shared) Update(context.Context, []collection.Document, collection.Updat
 }
 
 // Delete implements [collection.Collection].
-func (c *shared) Delete(context.Context, collection.Selection) (int, error) { return 0, c.readOnly() }
+func (c *shared) Delete(context.Context, collection.Selection) (index.Affected, error) {
+	return index.Affected{}, c.readOnly()
+}
 
 // UpdateMetadata implements [collection.Collection].
-func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (int, error) {
-	return 0, c.readOnly()
+func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (index.Affected, error) {
+	return index.Affected{}, c.readOnly()
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -96,6 +98,50 @@ func TestShared(t *testing.T) {
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 4, st.Documents)
+}
+
+// Keywords of a file that others change are made once, not each time that it is opened, and nothing
+// is written beside it; and the file of keywords is anybody's while nothing is asked.
+func TestSharedKeywords(t *testing.T) {
+	path, _ := sharedIndex(t)
+	read, made := 0, 0
+	set, end, err := Shared(t.Context(), map[string]string{"own": path}, &Options{
+		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (Derived, error) {
+			require.False(t, write)
+			made++
+			return keywords.Open(ctx, keywords.Path(path), &keywords.Options{Progress: func(done, total int64) {
+				if done == total {
+					read += int(total)
+				}
+			}})
+		},
+	})
+	require.NoError(t, err)
+	c, err := set.Get("own")
+	require.NoError(t, err)
+	find := func(text string) int {
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), collection.KeywordQuery{Text: text, K: 5})
+		require.NoError(t, err)
+		require.NoError(t, v.Close())
+		require.Eventually(t, func() bool { // it is closed
+			s := c.(*shared)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.file == nil
+		}, time.Minute, time.Millisecond)
+		return len(hits)
+	}
+	require.Equal(t, []int{1, 1}, []int{find("first"), find("first")})
+	require.Equal(t, []int{1, 1}, []int{made, read})
+	addTo(t, path, "second")
+	require.Equal(t, []int{1, 1}, []int{find("first"), find("second")})
+	require.Equal(t, 2, read)
+	require.Equal(t, 1, made)
+	require.NoFileExists(t, keywords.Path(path))
+	require.NoError(t, end())
+	require.Nil(t, c.(*shared).derived)
 }
 
 // Nobody waits for a file of which nothing is asked, and what is asked waits for who has it.

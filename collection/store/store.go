@@ -55,8 +55,9 @@ type Options struct {
 	// Growth says how collections grow.
 	Growth collection.Growth
 	// Derive, where set, opens the derived data of the collection whose index file is at
-	// a path; see [Collection.Derived].
-	Derive func(ctx context.Context, index string, cfg collection.Config) (Derived, error)
+	// a path; see [Collection.Derived]. Nothing may be written beside the file unless write is
+	// set: it is not for a collection that takes no changes.
+	Derive func(ctx context.Context, index string, write bool, cfg collection.Config) (Derived, error)
 	// Committed, where set, is called after each change of a collection, before it is
 	// answered, by the collection's writer. It may take a view; it must not wait for
 	// another change of the same collection.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -263,9 +264,9 @@ func TestConditionsOfLeavers(t *testing.T) {
 	where, err := expr.Bind()
 	require.NoError(t, err)
 	long := collection.Selection{Where: where}
-	for name, change := range map[string]func(ctx context.Context) (int, error){
-		"delete": func(ctx context.Context) (int, error) { return c.Delete(ctx, long) },
-		"metadata update": func(ctx context.Context) (int, error) {
+	for name, change := range map[string]func(ctx context.Context) (index.Affected, error){
+		"delete": func(ctx context.Context) (index.Affected, error) { return c.Delete(ctx, long) },
+		"metadata update": func(ctx context.Context) (index.Affected, error) {
 			return c.UpdateMetadata(ctx, long, map[string]json.RawMessage{"n": json.RawMessage("2")})
 		},
 	} {
@@ -288,4 +289,36 @@ func TestConditionsOfLeavers(t *testing.T) {
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 500, st.Documents)
+}
+
+// Collections that are only declared cost a folder each and no goroutine, also when the store is
+// opened again; each can be written to, dropped and closed.
+func TestIdleCollectionsAreCheap(t *testing.T) {
+	ctx, dir, before := context.Background(), t.TempDir(), runtime.NumGoroutine()
+	st, err := Open(ctx, dir, nil)
+	require.NoError(t, err)
+	for i := range 50 {
+		_, err := st.Declare(ctx, fmt.Sprint("c", i), collection.Config{})
+		require.NoError(t, err)
+	}
+	require.Less(t, runtime.NumGoroutine()-before, 10)
+	require.NoError(t, st.Close(ctx))
+	st, err = Open(ctx, dir, nil)
+	require.NoError(t, err)
+	require.Len(t, st.Names(), 50)
+	require.Less(t, runtime.NumGoroutine()-before, 10)
+	written, err := st.Get("c1")
+	require.NoError(t, err)
+	_, err = written.Update(ctx, []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	for _, name := range []string{"c1", "c2"} {
+		existed, err := st.Drop(ctx, name)
+		require.NoError(t, err)
+		require.True(t, existed)
+	}
+	idle, err := st.Get("c3")
+	require.NoError(t, err)
+	require.NoError(t, st.Close(ctx))
+	_, err = idle.Update(ctx, []collection.Document{randomDoc("a", 1)}, collection.UpdateOptions{})
+	require.ErrorIs(t, err, collection.ErrClosed)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,6 @@ import (
 // worker is the one writer of a collection. All of it runs in one goroutine.
 type worker struct {
 	c *Collection
-	// oldest is an ordinal below which no document lives.
-	oldest uint32
 }
 
 // run does what is queued until the queue has ended.
@@ -33,7 +32,7 @@ func (w *worker) run() {
 		start := time.Now()
 		n := w.do(ctx, group)
 		for _, r := range group[:n] {
-			w.c.s.noteDisk(r.err, r.kind == updating || r.kind == deleting && r.count > 0)
+			w.c.s.noteDisk(r.err, r.kind == updating || r.kind == deleting && r.affected != index.Affected{})
 		}
 		w.c.counted(group[:n], time.Since(start))
 		q.giveBack(group[n:])
@@ -82,62 +81,72 @@ func (w *worker) changed() {
 	w.beside("growth", w.c.grow)
 }
 
-// snapshot is what the collection holds; nil if nothing yet.
-func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
+// current is the index of the collection; nil if there is none yet.
+func (w *worker) current() (*opened, error) {
 	w.c.mu.Lock()
 	o := w.c.opened
 	w.c.mu.Unlock()
 	if o == nil {
-		return nil, nil, w.c.Err()
+		return nil, w.c.Err()
+	}
+	return o, nil
+}
+
+// snapshot is what the collection holds; nil if nothing yet.
+func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
+	o, err := w.current()
+	if o == nil {
+		return nil, nil, err
 	}
 	snap, err := o.ix.Snapshot()
 	return o, snap, err
 }
 
-// documents is snapshot where there has to be something.
-func (w *worker) documents() (*opened, *index.Snapshot, error) {
-	o, snap, err := w.snapshot()
+// nonEmpty is the index, which has to be there.
+func (w *worker) nonEmpty() (*opened, error) {
+	o, err := w.current()
 	if err == nil && o == nil {
 		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
 	}
-	return o, snap, err
+	return o, err
 }
 
 // batch are the documents that one transaction adds, of one request or of more.
 type batch struct {
-	dim      int
-	docs     []vectors.Document
-	taken    map[string]bool // ids, and those of the documents that passages are of
-	requests []*request
-	first    uint32         // ordinal
-	model    *storage.Model // of the collection; nil: nobody has said
-	evicted  []string       // ids of the oldest documents, which go in the same transaction
+	dim       int
+	docs      []vectors.Document
+	requests  []*request
+	fresh     bool           // the collection has no index yet
+	first     uint32         // ordinal
+	model     *storage.Model // of the collection; nil: nobody has said
+	admission *index.Admission
 }
 
 // update does as many updates of a group as can share a transaction: those in which
-// no id is named twice.
+// no document is named twice.
 func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	o, snap, err := w.snapshot()
 	if err != nil {
 		group[0].err = err
 		return 1
 	}
-	b := &batch{taken: map[string]bool{}}
+	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
 	if snap != nil {
 		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
+		b.admission = index.NewAdmission(snap)
 	}
 	for _, r := range group {
-		if n > 0 && b.overlaps(r) {
+		overlap, err := b.admit(ctx, r)
+		if overlap {
 			break
 		}
 		n++
-		if r.err = b.admit(ctx, r, snap); r.err == nil {
+		if r.err = err; err == nil {
 			b.requests = append(b.requests, r)
 		}
 	}
 	if snap != nil {
-		b.evicted, err = w.oldestBeyond(ctx, snap, b)
-		err = errors.Join(err, snap.Close())
+		err = snap.Close()
 	}
 	if err == nil && len(b.requests) > 0 {
 		err = w.store(ctx, o, b)
@@ -158,86 +167,53 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	return n
 }
 
-func (b *batch) overlaps(r *request) bool {
-	for i := range r.docs {
-		of, _ := vectors.SplitPassageID(r.docs[i].ID)
-		if b.taken[r.docs[i].ID] || b.taken[of] {
-			return true
-		}
-	}
-	return false
-}
-
-// admit adds the documents of a request, unless something is wrong with one of them.
-func (b *batch) admit(ctx context.Context, r *request, snap *index.Snapshot) error {
+// admit adds the documents of a request, unless something is wrong with one of them. overlap
+// reports that it names a document of a request before it, and has to wait for that.
+func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error) {
 	if err := b.model.Check(r.model); err != nil {
-		return err
+		return false, err
 	}
+	fault := func(i int, err error) error {
+		return &collection.DocumentError{Document: i, ID: r.docs[i].ID, Token: -1, Err: err}
+	}
+	receipt := collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
+	rows := make([]index.Arrival, len(r.docs))
 	for i, d := range r.docs {
-		fault := func(err error) error { return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err} }
+		ordinal := uint64(b.first) + uint64(len(b.docs)+i)
 		if b.dim != 0 && d.Dim != b.dim {
-			return fault(fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
+			return false, fault(i, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
 		}
-		if d.ID == "" || r.replace || snap == nil {
-			continue
+		rows[i].ID = d.ID
+		if d.ID == "" {
+			if rows[i].ID, err = b.admission.Free(strconv.FormatUint(ordinal, 10)); err != nil {
+				return false, err
+			}
 		}
-		names := []string{d.ID}
-		if p, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
-			return fault(err)
-		} else if p != nil {
-			names = append(names, p.Of)
+		passage, err := vectors.PassageOf(rows[i].ID, d.Metadata)
+		if err != nil {
+			return false, fault(i, err)
+		} else if passage != nil {
+			rows[i].Parent = passage.Of
 		}
-		if there, _, err := snap.Named(ctx, names); err != nil {
-			return err
-		} else if !there.IsEmpty() {
-			return fault(fmt.Errorf("%w: %.100q", index.ErrDuplicateID, d.ID))
-		}
+		receipt.Numbers[i], receipt.IDs[i] = ordinal, rows[i].ID
 	}
-	if snap == nil && b.model == nil {
+	overlap, err = b.admission.Admit(ctx, rows, r.replace)
+	var refused *index.ArrivalError
+	if errors.As(err, &refused) {
+		err = fault(refused.Row, refused.Err)
+	}
+	if overlap || err != nil {
+		return overlap, err
+	}
+	if b.fresh && b.model == nil {
 		b.model = r.model
 	}
-	r.receipt = collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
-	for _, d := range r.docs {
-		if d.ID != "" {
-			of, _ := vectors.SplitPassageID(d.ID)
-			b.taken[d.ID], b.taken[of] = true, true
-		}
-	}
+	r.receipt = receipt
 	for i, d := range r.docs {
 		b.dim = d.Dim
-		ordinal := b.first + uint32(len(b.docs))
-		id := d.ID
-		if id == "" {
-			var err error
-			if id, err = b.free(ctx, ordinal, snap); err != nil {
-				return err
-			}
-			b.taken[id] = true
-		}
-		r.receipt.Numbers[i], r.receipt.IDs[i] = uint64(ordinal), id
-		b.docs = append(b.docs, vectors.Document{ID: id, Tokens: d.Vectors, Payload: d.Metadata})
+		b.docs = append(b.docs, vectors.Document{ID: rows[i].ID, Tokens: d.Vectors, Payload: d.Metadata})
 	}
-	return nil
-}
-
-// free is an id for a document that was given none.
-func (b *batch) free(ctx context.Context, ordinal uint32, snap *index.Snapshot) (string, error) {
-	plain := strconv.FormatUint(uint64(ordinal), 10)
-	id := plain
-	for n := 1; ; n++ {
-		there := b.taken[id]
-		if !there && snap != nil {
-			docs, _, err := snap.Named(ctx, []string{id})
-			if err != nil {
-				return "", err
-			}
-			there = !docs.IsEmpty()
-		}
-		if !there {
-			return id, nil
-		}
-		id = plain + "-" + strconv.Itoa(n)
-	}
+	return false, nil
 }
 
 // store writes a batch and completes the receipts.
@@ -246,15 +222,17 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 	if err != nil {
 		return err
 	}
+	evicted := 0
 	if o == nil {
-		err = w.build(ctx, src, b.model)
+		if err = w.build(ctx, src, b.model); err == nil {
+			evicted = w.evict(ctx)
+		}
 	} else {
-		err = w.add(ctx, o, src, b)
+		evicted, err = w.add(ctx, o, src, b)
 	}
 	if err != nil {
 		return err
 	}
-	evicted := len(b.evicted) + w.evict(ctx)
 	_, snap, err := w.snapshot()
 	generation := uint64(0)
 	if err == nil && snap != nil {
@@ -270,120 +248,77 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 	return nil
 }
 
-func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batch) error {
-	report, err := o.ix.Add(ctx, src, &index.AddOptions{Replace: true, Delete: b.evicted, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
-	if err == nil && report.First != b.first {
-		err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, b.first)
+func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batch) (evicted int, err error) {
+	report, err := o.ix.Add(ctx, src, &index.AddOptions{
+		Replace: true, MaxDocuments: w.c.Config().MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+	})
+	if err == nil {
+		evicted = report.Evicted
+		if report.First != b.first {
+			err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, b.first)
+		}
 	}
 	last := b.docs[len(b.docs)-1].ID
-	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
+	return evicted, w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
 		at, ok, err := snap.Ordinal(last)
 		return ok && at == b.first+uint32(len(b.docs))-1, err
 	})
 }
 
+// evict deletes the oldest documents of a new index beyond the limit. It is built by then, so that
+// a failure is worth no more than a line in the log: the next update tries again.
+func (w *worker) evict(ctx context.Context) (n int) {
+	o, err := w.current()
+	most := w.c.Config().MaxDocuments
+	if err != nil || o == nil || most == nil {
+		return 0
+	}
+	removed, err := o.ix.Evict(ctx, *most)
+	if err = w.settle(ctx, err, nil); err != nil {
+		w.c.log.Error("the oldest documents were not deleted", "error", err)
+		return 0
+	}
+	return removed.Documents
+}
+
 // delete deletes what a group of requests has chosen, in one transaction. What two of
 // them have chosen counts for the first.
 func (w *worker) delete(ctx context.Context, group []*request) int {
-	o, snap, err := w.documents()
+	o, err := w.nonEmpty()
 	if err != nil {
 		for _, r := range group {
 			r.err = err
 		}
 		return len(group)
 	}
-	all := roaring.New()
-	var able []*request
-	for _, r := range group {
-		var chosen *roaring.Bitmap
-		if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
-			continue
+	first := uint32(0) // of what is deleted
+	_, err = o.ix.DeleteChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
+		all, counted := roaring.New(), index.Affected{}
+		for _, r := range group {
+			var chosen *roaring.Bitmap
+			if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
+				continue
+			}
+			all.Or(chosen)
+			now, err := snap.CountDeleted(ctx, all)
+			if err != nil {
+				return nil, err
+			}
+			r.affected = index.Affected{Documents: now.Documents - counted.Documents, Passages: now.Passages - counted.Passages}
+			counted = now
 		}
-		chosen.AndNot(all)
-		r.count = int(chosen.GetCardinality())
-		all.Or(chosen)
-		able = append(able, r)
-	}
-	ids := make([]string, 0, all.GetCardinality())
-	for it := all.Iterator(); it.HasNext(); {
-		ids = append(ids, snap.ID(it.Next()))
-	}
-	err = errors.Join(snap.Close(), w.deleteIDs(ctx, o, ids))
+		if !all.IsEmpty() {
+			first = all.Minimum()
+		}
+		return all, nil
+	})
+	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return !snap.Live(first), nil })
 	if err != nil {
-		for _, r := range able {
-			r.count, r.err = 0, err
+		for _, r := range group {
+			r.affected, r.err = index.Affected{}, cmp.Or(r.err, err)
 		}
 	}
 	return len(group)
-}
-
-func (w *worker) deleteIDs(ctx context.Context, o *opened, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	_, _, err := o.ix.Delete(ctx, ids)
-	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		_, ok, err := snap.Ordinal(ids[0])
-		return !ok, err
-	})
-}
-
-// oldestBeyond are the ids of the oldest documents that are to go for those of a batch:
-// not more than there are, though the batch may bring more than may stay.
-func (w *worker) oldestBeyond(ctx context.Context, snap *index.Snapshot, b *batch) (ids []string, err error) {
-	most := w.c.Config().MaxDocuments
-	if most == nil || len(b.docs) == 0 {
-		return nil, nil
-	}
-	names := make([]string, 0, len(b.docs))
-	for i := range b.docs {
-		d := &b.docs[i]
-		names = append(names, d.ID)
-		if p, err := vectors.PassageOf(d.ID, d.Payload); err == nil && p != nil {
-			names = append(names, p.Of)
-		}
-	}
-	replaced, _, err := snap.Named(ctx, names) // with passages, as [index.Index.Add] does
-	if err != nil {
-		return nil, err
-	}
-	live := snap.Len() + len(b.docs) - int(replaced.GetCardinality())
-	ids, _ = w.beyond(snap, live, *most, replaced)
-	return ids, nil
-}
-
-// beyond are the ids of the oldest of so many documents that are more than may stay, and the
-// ordinal behind them. Those of a set do not count.
-func (w *worker) beyond(snap *index.Snapshot, live int, most uint64, replaced *roaring.Bitmap) (ids []string, next uint32) {
-	next = w.oldest
-	for left := uint64(live); left > most && next < snap.State().Docs; next++ {
-		if snap.Live(next) && !replaced.Contains(next) {
-			ids = append(ids, snap.ID(next))
-			left--
-		}
-	}
-	return ids, next
-}
-
-// evict deletes the oldest documents beyond the limit, where an update could not: it has
-// brought more than may stay. It is done by then, so that a fault is worth no more than a
-// word: the next update tries again.
-func (w *worker) evict(ctx context.Context) (n int) {
-	most := w.c.Config().MaxDocuments
-	o, snap, err := w.snapshot()
-	if err != nil || snap == nil {
-		return 0
-	}
-	var ids []string
-	if most != nil {
-		ids, w.oldest = w.beyond(snap, snap.Len(), *most, roaring.New())
-	}
-	if err := errors.Join(snap.Close(), w.deleteIDs(ctx, o, ids)); err != nil {
-		w.oldest = 0
-		w.c.log.Error("the oldest documents were not deleted", "error", err)
-		return 0
-	}
-	return len(ids)
 }
 
 // settle finds out what became of a change that failed in its last step: it opens the
@@ -418,64 +353,27 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 
 // updateMetadata sets fields of the documents that are chosen. Until it is known what they
 // will be, it ends with the context of who asks.
-func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection, set condition.Fields) (int, error) {
-	o, snap, err := w.documents()
+func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection, set condition.Fields) (index.Affected, error) {
+	o, err := w.nonEmpty()
 	if err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	payloads, err := merged(asks, snap, chosen, set)
-	if err = errors.Join(err, snap.Close()); err != nil || len(payloads) == 0 {
-		return 0, err
-	}
-	_, _, err = o.ix.SetPayload(ctx, payloads)
-	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		for id, want := range payloads {
-			at, _, err := snap.Ordinal(id)
-			if err != nil {
-				return false, err
-			}
-			if got, err := snap.Payload(at); err != nil || !bytes.Equal(got, want) {
-				return false, err
-			}
+	var last uint32 // of what is changed
+	var payload []byte
+	updated, err := o.ix.UpdateChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
+		return resolve(asks, snap, &chosen)
+	}, set.NullRemoves(), func(ordinal uint32, p []byte) error {
+		if last, payload = ordinal, p; len(p) > collection.MaxMetadata {
+			return fmt.Errorf("%w: %d bytes, at most %d are possible", collection.ErrMetadata, len(p), collection.MaxMetadata)
 		}
-		return true, nil
+		return asks.Err()
+	})
+	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
+		got, err := snap.Payload(last)
+		return bytes.Equal(got, payload), err
 	})
 	if err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	return len(payloads), nil
-}
-
-// merged is the metadata that the chosen documents will have, by id.
-func merged(ctx context.Context, snap *index.Snapshot, chosen collection.Selection, set condition.Fields) (map[string][]byte, error) {
-	docs, err := resolve(ctx, snap, &chosen)
-	if err != nil {
-		return nil, err
-	}
-	payloads := make(map[string][]byte, docs.GetCardinality())
-	if len(set) == 0 {
-		return payloads, nil
-	}
-	set = set.NullRemoves()
-	for it := docs.Iterator(); it.HasNext(); {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		ordinal := it.Next()
-		id := snap.ID(ordinal)
-		was, err := snap.Payload(ordinal)
-		if err != nil {
-			return nil, err
-		}
-		now, err := set.Merge(was)
-		if err != nil {
-			return nil, fmt.Errorf("document %q: %w", id, err)
-		}
-		if len(now) > collection.MaxMetadata {
-			return nil, fmt.Errorf(
-				"document %q: %w: %d bytes, at most %d are possible", id, collection.ErrMetadata, len(now), collection.MaxMetadata)
-		}
-		payloads[id] = now
-	}
-	return payloads, nil
+	return updated, nil
 }

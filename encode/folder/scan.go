@@ -382,12 +382,11 @@ func readFile(path string, most int64) ([]byte, error) {
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		whole := func(yield func(encode.Text, error) bool) {
-			// An id that looks like a passage's makes even a short text one.
 			yield(encode.Text{ID: c.Path, Title: c.Path, Text: c.Text}, nil)
 		}
 		line, at := 1, 0
 		how.By = cmp.Or(how.By, c.kind)
-		for t, err := range encode.Passages(whole, how) {
+		for t, err := range encode.Passages(context.Background(), whole, how) {
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return

@@ -209,6 +209,9 @@ func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }
 // Suffix is the ids that the file puts after a text: [SEP] or </s>, if it has any.
 func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
 
+// Around is how many ids Prefix and Suffix are.
+func (t *Tokenizer) Around() int { return len(t.prefix) + len(t.suffix) }
+
 // ID is the number of a piece or added token, spelled as in the file.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	id, ok := t.vocab.ids[token]

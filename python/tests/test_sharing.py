@@ -16,7 +16,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from plaid_ir import Index, ServiceError, _service
+from plaid_ir import Index, RequestError, ServiceError, _service
+from plaid_ir._binary import find_binary
+from plaid_ir._errors import Unreachable
 from plaid_ir._locks import temporary_build_folder
 
 from .common import collection, long_form
@@ -110,6 +112,84 @@ class Sharing(unittest.TestCase):
         index._connection.service.binary = "/nowhere/plaid"
         with self.assertRaisesRegex(ServiceError, "cannot be started"):
             len(index)
+
+    @unittest.skipUnless(_service.UNIX and os.name == "posix", "a script")
+    def test_two_folders_start_side_by_side(self) -> None:
+        folders = [os.path.join(os.path.dirname(self.folder), name) for name in "ab"]
+        script = os.path.join(os.path.dirname(self.folder), "program")
+        with open(script, "w", encoding="utf-8") as f:  # begins when both have been started
+            f.write('#!/bin/sh\nmkdir "$0.$$"\nwhile [ $(ls -d "$0".* | wc -l) -lt 2 ]; do sleep 0.02; done\n')
+            f.write(f'exec "{find_binary(None)}" "$@"\n')
+        os.chmod(script, 0o755)
+        opened: list[object] = [None, None]
+
+        def start(i: int) -> None:
+            try:
+                opened[i] = Index(folders[i], binary=script, timeout=60)
+            except Exception as e:
+                opened[i] = e
+
+        threads = [threading.Thread(target=start, args=(i,)) for i in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for index in opened:
+            self.assertIsInstance(index, Index, index)
+            index.close()
+
+    def test_threads_open_and_close_one_folder(self) -> None:
+        wrong: list[BaseException] = []
+
+        def work(i: int) -> None:
+            try:
+                for _ in range(3):
+                    with Index(self.folder, f"of-{i}") as index:
+                        index.add_documents(self.ids[:1], self.docs[:1])
+                        self.assertEqual(len(index), 1)
+            except BaseException as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual((_service.Service._by_folder, _service.Service._stopping), ({}, {}))
+
+    def lose_an_answer(self, index: Index, before: object) -> None:
+        """Kills the service before its next answer. ``before``, where given, is done in place of the request."""
+        client, service = index._connection.client, index._connection.service
+        send = client.request
+
+        def lose(*args: object) -> object:
+            if before is None:
+                send(*args)
+            else:
+                before()
+            service.process.kill()
+            service.process.wait()
+            raise Unreachable("the answer was lost")
+
+        client.request = lose
+
+    def test_an_upload_whose_answer_is_lost_is_one(self) -> None:
+        file = os.path.join(os.path.dirname(self.folder), "saved.plaid")
+        self.open(index_name="source").add_documents(self.ids, self.docs).save(file)
+        index = self.open(index_name="copy")
+        self.lose_an_answer(index, None)
+        index.load(file)
+        self.assertEqual(len(index), 10)
+        index.add_documents(["more"], self.docs[:1])
+        self.assertEqual(len(index), 11)
+        # What another has put there meanwhile is not taken for it.
+        index, other = self.open(index_name="taken"), self.open(index_name="taken")
+        self.lose_an_answer(index, lambda: other.add_documents(["theirs"], self.docs[:1]))
+        with self.assertRaisesRegex(RequestError, "the answer to the first attempt was lost") as e:
+            index.load(file)
+        self.assertEqual(e.exception.code, "INDEX_ALREADY_EXISTS")
+        self.assertEqual(len(index), 1)
 
     def test_a_second_process_writes(self) -> None:
         first = self.open()

@@ -193,6 +193,26 @@ class Texts(unittest.TestCase):
             index.remove_documents(["owls"])
             self.assertEqual(index.ids(), ["bees"])
 
+    def test_long_texts(self) -> None:
+        long = "Owls hunt at night. " * 200
+        with Index(None, model=MODEL) as index:
+            with self.assertWarnsRegex(UserWarning, r"cut, since the model does not read all of them: 1\. \d+ tokens .*window=N"):
+                index.add_texts([long, "bees fly"], ["owls", "bees"])
+            with self.assertWarnsRegex(UserWarning, "cut"):
+                index.encode([long])
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                index.encode([long], is_query=True)
+                index.add_texts([long, "我们在这里看到了许多不同的东西，" * 60], ["owls", "many"], window=100, overlap=10, window_by="sentences", keep_metadata=False)
+            self.assertGreater(len([i for i in index.ids() if i.startswith("owls#")]), 5)
+            self.assertGreater(len([i for i in index.ids() if i.startswith("many#")]), 5)
+            self.assertEqual(index.search("who hunts?", 1, group="best")[0]["id"], "owls")
+            with self.assertRaisesRegex(RequestError, "passages of 1000 tokens: the model reads at most"):
+                index.add_texts([long], ["owls"], window=1000)
+            for options in ({"overlap": 1}, {"window_by": "blocks"}, {"window": 9, "text_field": ""}):
+                with self.subTest(options), self.assertRaises(ValueError):
+                    index.add_texts(["a"], ["a"], **options)
+
     @unittest.skipIf(find_spec("pandas") or find_spec("pyarrow"), "pandas or pyarrow is installed")
     def test_tables_need_libraries(self) -> None:
         hits = Hits([{"id": "a", "score": 2.0}])

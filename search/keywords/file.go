@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -14,7 +15,7 @@ import (
 // pageSize of a file that is made; 0: that of the system.
 var pageSize = 0 // a variable, so that tests have many pages in small files
 
-// openFirst opens the file as the options have it. ErrDamaged and fs.ErrNotExist leave
+// openFirst opens the file beside the index as the options have it. ErrDamaged and fs.ErrNotExist leave
 // none open.
 func (ix *Index) openFirst(ctx context.Context) (err error) {
 	o := storage.DerivedOptions{LockTimeout: ix.options.LockTimeout}
@@ -25,41 +26,37 @@ func (ix *Index) openFirst(ctx context.Context) (err error) {
 	return damage(err)
 }
 
-// openToWrite has the file open for writing, and makes it where it is not there. While
-// another process has it, searches go on with the one that is open.
-func (ix *Index) openToWrite(ctx context.Context) error {
-	err := storage.WhileLocked(ctx, ix.options.LockTimeout, func() error { return ix.reopen(ctx, true) })
+// reopenFirst is openFirst for a Sync: that nothing can be used is no error.
+func (ix *Index) reopenFirst(ctx context.Context) error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return fmt.Errorf("%s: %w", ix.path, storage.ErrClosed)
+	}
+	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// openToChange has a file open that Sync may write: the one beside the index, or with Write false a
+// temporary one, which begins as a copy of that.
+func (ix *Index) openToChange(ctx context.Context) error {
+	asked, was := ix.options.Settings, ix.lastSettings()
+	isCopy := ix.file != nil && (asked == nil || was != nil && was.equal(*asked)) // else nothing of it is of use
+	file, name, err := ix.openNew(ctx, isCopy)
 	if errors.Is(err, ErrDamaged) {
 		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)
 		return ix.openEmpty(ctx)
 	}
-	return err
-}
-
-// reopen opens the file once more, and closes the one that is open: to write or to read.
-// After an error that one stays, unless another process wrote it meanwhile.
-func (ix *Index) reopen(ctx context.Context, write bool) error {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	before := ix.file
-	if before != nil && before.Unlock() != nil { // its lock would be in the way of ours
-		if err := ix.closeFile(); err != nil {
-			return err
-		}
-		before = nil
-	}
-	next, err := storage.OpenDerived(ctx, ix.path, storage.DerivedOptions{Write: write, PageSize: pageSize})
-	if err == nil {
-		err = ix.closeFile()
-		ix.file = next
+	if err != nil {
 		return err
 	}
-	if before != nil {
-		if lost := before.Relock(context.WithoutCancel(ctx)); lost != nil {
-			err = errors.Join(err, lost, ix.closeFile())
-		}
-	}
-	return damage(err)
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	err = ix.closeFile()
+	ix.file, ix.temporary = file, name
+	return err
 }
 
 // openEmpty has a new file open for writing, in the place of the one that is there.
@@ -69,17 +66,66 @@ func (ix *Index) openEmpty(ctx context.Context) error {
 	if err := ix.closeFile(); err != nil {
 		return err
 	}
-	// Two processes may do so at once. Both files are complete in the end, and the one
-	// that is there then stays.
-	if err := files.Remove(ix.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if ix.options.Write {
+		// Two processes may do so at once. Both files are complete in the end, and the one
+		// that is there then stays.
+		if err := files.Remove(ix.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	ix.cache.Lock()
 	ix.damaged = false
 	ix.cache.Unlock()
 	var err error
-	ix.file, err = storage.OpenDerived(ctx, ix.path, storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize})
-	return damage(err)
+	ix.file, ix.temporary, err = ix.openNew(ctx, false)
+	return err
+}
+
+// openNew opens a file for writing that is made if it is not there: the one beside the index, or
+// with Write false a temporary one of some name, which may be a copy of it.
+func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
+	o := storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize}
+	if ix.options.Write {
+		file, err = storage.OpenDerived(ctx, ix.path, o)
+		return file, "", damage(err)
+	}
+	f, err := os.CreateTemp("", "plaid-keywords-")
+	if err != nil {
+		return nil, "", ix.noRoom(err)
+	}
+	name = f.Name()
+	defer os.Remove(name) // it goes when it is closed; where the system keeps it until then, closeFile removes it
+	if isCopy {
+		err = copyTo(ctx, f, ix.path)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		file, err = storage.OpenDerived(ctx, name, o)
+	}
+	if err != nil {
+		return nil, "", ix.noRoom(damage(err))
+	}
+	return file, name, nil
+}
+
+// copyTo copies a file that this process has locked, unless another has taken its place: what that
+// gives is checked as any file is.
+func copyTo(ctx context.Context, dst io.Writer, path string) error {
+	src, err := files.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	_, err = io.Copy(dst, files.UntilDone(ctx, src))
+	return err
+}
+
+// noRoom adds to the error of a temporary file how to do without.
+func (ix *Index) noRoom(err error) error {
+	if err == nil || ix.options.Write || errors.Is(err, ErrDamaged) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%s does not show the index as it is, and keywords for reading alone are made in %s: %w; plaid keywords makes the file",
+		ix.path, os.TempDir(), err)
 }
 
 // closeFile is for who holds ix.mu.
@@ -90,9 +136,13 @@ func (ix *Index) closeFile() error {
 	if ix.file == nil {
 		return nil
 	}
-	file := ix.file
-	ix.file = nil
-	return file.Close()
+	file, name := ix.file, ix.temporary
+	ix.file, ix.temporary = nil, ""
+	err := file.Close()
+	if name != "" {
+		_ = os.Remove(name)
+	}
+	return err
 }
 
 // damage is ErrDamaged where storage found the file corrupt: the index is not.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
@@ -98,7 +98,7 @@ func TestSettings(t *testing.T) {
 	path := filepath.Join(dir, "x.plaid")
 	ix := build(t, path, texts(`{"title": "running", "text": "cells"}`)...)
 	find := func(kw *Index, text string) int { return len(search1(t, kw, Query{Text: text})) }
-	kw := open(t, Path(path), &Options{Settings: &Settings{Stemmer: English, Fields: []string{"title"}}})
+	kw := open(t, Path(path), &Options{Write: true, Settings: &Settings{Stemmer: English, Fields: []string{"title"}}})
 	syncWith(t, kw, ix)
 	require.Equal(t, []int{1, 0}, []int{find(kw, "runs"), find(kw, "cells")})
 	require.NoError(t, kw.Close())
@@ -118,45 +118,94 @@ func TestSettings(t *testing.T) {
 	require.EqualValues(t, 2, info.Tokens)
 }
 
-// One process at a time writes; any number read.
+// One process at a time writes; any number read, and write nothing beside the index.
 func TestLocks(t *testing.T) {
+	ctx, temporary := t.Context(), t.TempDir()
+	temporaryDir(t, temporary)
 	path := filepath.Join(ramDir(t), "x.plaid")
 	ix := build(t, path, texts("red fox")...)
 	owner := open(t, Path(path), &Options{Write: true})
 	syncWith(t, owner, ix)
-	_, err := Open(context.Background(), Path(path), nil)
+	_, err := Open(ctx, Path(path), nil)
 	require.ErrorIs(t, err, storage.ErrLocked)
-	ctx, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = Open(ctx, Path(path), &Options{LockTimeout: 1e12})
+	_, err = Open(ended, Path(path), &Options{LockTimeout: 1e12})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, owner.Close())
+	before, err := os.ReadFile(Path(path))
+	require.NoError(t, err)
 	a, b := open(t, Path(path), nil), open(t, Path(path), nil)
-	syncWith(t, a, ix)
-	syncWith(t, b, ix)
-	require.Len(t, search1(t, a, Query{Text: "fox"}), 1)
-	_, err = Open(context.Background(), Path(path), &Options{Write: true})
+	for _, kw := range []*Index{a, b} {
+		syncWith(t, kw, ix)
+		require.Len(t, search1(t, kw, Query{Text: "fox"}), 1)
+		require.False(t, kw.Temporary())
+	}
+	_, err = Open(ctx, Path(path), &Options{Write: true})
 	require.ErrorIs(t, err, storage.ErrLocked)
 
-	_, err = ix.Add(context.Background(), documents(t, 1, texts("grey fox")...), nil)
+	_, err = ix.Add(ctx, documents(t, 1, texts("grey fox")...), nil)
 	require.NoError(t, err)
 	s := snapshot(t, ix)
 	defer s.Close()
-	a.options.LockTimeout = 60 * time.Millisecond // long enough for a second try
-	require.ErrorIs(t, a.Sync(context.Background(), s), storage.ErrLocked, "b reads")
+	require.ErrorIs(t, a.Sync(ended, s), context.Canceled)
 	require.Len(t, search1(t, a, Query{Text: "fox"}), 1, "as before")
-	require.Len(t, search1(t, b, Query{Text: "fox"}), 1, "as before")
-	ctx, cancel = context.WithCancel(context.Background())
-	cancel()
-	require.ErrorIs(t, a.Sync(ctx, s), context.Canceled)
-	require.Len(t, search1(t, a, Query{Text: "fox"}), 1, "as before")
-	_, err = Open(context.Background(), Path(path), &Options{Write: true})
-	require.ErrorIs(t, err, storage.ErrLocked, "by both")
-	require.NoError(t, b.Close())
-	_, err = Open(context.Background(), Path(path), &Options{Write: true})
-	require.ErrorIs(t, err, storage.ErrLocked, "by a, still")
-	require.NoError(t, a.Sync(context.Background(), s))
+	syncWith(t, a, ix)
+	require.True(t, a.Temporary())
 	require.Len(t, search1(t, a, Query{Text: "fox"}), 2)
+	require.Len(t, search1(t, b, Query{Text: "fox"}), 1, "as before")
+	_, err = Open(ctx, Path(path), &Options{Write: true})
+	require.ErrorIs(t, err, storage.ErrLocked, "by b")
+	require.NoError(t, b.Rest())
+	owner = open(t, Path(path), &Options{Write: true})
+	_, err = b.Search(ctx, Query{Text: "fox", K: 1})
+	require.ErrorIs(t, err, ErrNotSynced, "it rests")
+	require.ErrorIs(t, b.Sync(ctx, s), storage.ErrLocked)
+	after, err := os.ReadFile(Path(path))
+	require.NoError(t, err)
+	require.Equal(t, before, after, "nothing was written")
+	syncWith(t, owner, ix)
+	require.NoError(t, owner.Close())
+	syncWith(t, b, ix)
+	require.False(t, b.Temporary())
+	require.Len(t, search1(t, b, Query{Text: "fox"}), 2)
+
+	// A temporary file stays while it rests, and follows the index.
+	require.NoError(t, a.Rest())
+	require.Len(t, search1(t, a, Query{Text: "fox"}), 2)
+	_, err = ix.Add(ctx, documents(t, 2, texts("blue fox")...), nil)
+	require.NoError(t, err)
+	syncWith(t, a, ix)
+	require.Len(t, search1(t, a, Query{Text: "fox"}), 3)
+	require.NoError(t, a.Close())
+	left, err := os.ReadDir(temporary)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// temporaryDir has temporary files be made in a folder.
+func temporaryDir(t *testing.T, dir string) {
+	t.Setenv("TMPDIR", dir)
+	t.Setenv("TMP", dir) // of Windows
+}
+
+// Where no temporary file can be made, the error says how to do without.
+func TestNoTemporaryFile(t *testing.T) {
+	temporaryDir(t, filepath.Join(t.TempDir(), "nowhere"))
+	path := filepath.Join(ramDir(t), "x.plaid")
+	ix := build(t, path, texts("red fox")...)
+	kw := open(t, Path(path), nil)
+	s := snapshot(t, ix)
+	defer s.Close()
+	err := kw.Sync(t.Context(), s)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, Path(path)+" does not show the index as it is")
+	require.ErrorContains(t, err, "plaid keywords makes the file")
+	owner := open(t, Path(path), &Options{Write: true})
+	syncWith(t, owner, ix)
+	require.NoError(t, owner.Close())
+	syncWith(t, kw, ix)
+	require.Len(t, search1(t, kw, Query{Text: "fox"}), 1)
 }
 
 // Of a file that was cut, or overwritten in part, searches say so or are right, and the next
@@ -169,7 +218,7 @@ func TestDamage(t *testing.T) {
 		payloads = append(payloads, fmt.Appendf(nil, "common w%d w%d w%d", i%7, i%50, rng.IntN(300)))
 	}
 	ix := build(t, path, payloads...)
-	kw := open(t, Path(path), nil)
+	kw := open(t, Path(path), &Options{Write: true})
 	syncWith(t, kw, ix)
 	queries := []Query{{Text: "common"}, {Text: "w1 w2 w3"}, {Text: `"common w3" w1*`, Mode: Expression}}
 	want, good := shut(t, kw, queries)
@@ -210,7 +259,7 @@ func TestDamagedList(t *testing.T) {
 	}
 	ix := build(t, path, payloads...)
 	for _, write := range []bool{true, false} {
-		kw := open(t, Path(path), &Options{Write: write, Settings: &Settings{Stemmer: English}})
+		kw := open(t, Path(path), &Options{Write: true, Settings: &Settings{Stemmer: English}})
 		syncWith(t, kw, ix)
 		require.NoError(t, kw.Close())
 		db, err := bolt.Open(Path(path), 0o666, nil)
@@ -376,7 +425,7 @@ func TestEveryBit(t *testing.T) {
 		payloads = append(payloads, fmt.Appendf(nil, "common w%d w%d w%d", i%2, i%5, i))
 	}
 	ix := build(t, path, payloads...)
-	kw := open(t, Path(path), &Options{Memory: 1000})
+	kw := open(t, Path(path), &Options{Write: true, Memory: 1000})
 	syncWith(t, kw, ix)
 	_, _, err := ix.Delete(context.Background(), []string{"d3"})
 	require.NoError(t, err)

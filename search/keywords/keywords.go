@@ -7,6 +7,7 @@
 // It is derived data: a file beside the index, made from the payloads and never the
 // source of anything. It is made by the first [Index.Sync], which also makes it anew
 // where it is missing, damaged, or of other settings; it may be deleted at any time.
+// Whoever only reads the index leaves the file as it is ([Options.Write]).
 //
 // The file knows which state of which index it shows ([storage.Stamp]). A snapshot of
 // another state is compared with it document by document, by the checksums of the
@@ -33,7 +34,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -114,8 +114,9 @@ type Options struct {
 	// Sync makes a file of other settings anew.
 	Settings *Settings
 	// Write keeps the file locked for Sync, as for a program that owns the index.
-	// Without it Sync takes the lock when there is something to write; meanwhile any
-	// number of processes may read.
+	// Without it nothing is written beside the index, and any number of processes may read:
+	// where the file is not there, or shows another state of the index, Sync works in a
+	// temporary file ([os.TempDir]), which goes with Close.
 	Write bool
 	// LockTimeout is how long to wait for another process; 0: not at all.
 	LockTimeout time.Duration
@@ -140,9 +141,10 @@ type Index struct {
 
 	syncing chan struct{} // holds one while Sync works
 
-	mu     sync.RWMutex         // held for reading while the file is used, for writing to replace it
-	file   *storage.DerivedFile // nil: there is none that can be used
-	closed bool
+	mu        sync.RWMutex         // held for reading while the file is used, for writing to replace it
+	file      *storage.DerivedFile // nil: there is none that can be used
+	temporary string               // its name if it is a temporary one
+	closed    bool
 
 	cache    sync.Mutex
 	last     *picture
@@ -153,7 +155,7 @@ type Index struct {
 }
 
 // Open opens the file at path, which need not be there: see [Path]. One that is
-// damaged, or of other settings than asked for, is left for Sync to replace.
+// damaged, or of other settings than asked for, is left for Sync to replace, with Write.
 func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	ix := &Index{path: path, syncing: make(chan struct{}, 1)}
 	if o != nil {
@@ -175,7 +177,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if ix.log = ix.options.Logger; ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}
-	if err := ix.openFirst(ctx); err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
+	if err := ix.reopenFirst(ctx); err != nil {
 		return nil, err
 	}
 	return ix, nil
@@ -192,6 +194,27 @@ func (ix *Index) Close() error {
 	defer ix.mu.Unlock()
 	ix.closed = true
 	return ix.closeFile()
+}
+
+// Rest lets go of the file beside the index until the next Sync, so that others may write it. A
+// temporary file stays.
+func (ix *Index) Rest() error {
+	ix.syncing <- struct{}{}
+	defer func() { <-ix.syncing }()
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.options.Write || ix.temporary != "" {
+		return nil
+	}
+	return ix.closeFile()
+}
+
+// Temporary reports whether the keywords are in a temporary file: the one beside the index did not
+// show the last snapshot, and was not to be written.
+func (ix *Index) Temporary() bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.temporary != ""
 }
 
 // Info describes the file.

@@ -35,7 +35,7 @@ func syncChild() error {
 		return err
 	}
 	begun := false
-	kw, err := Open(ctx, Path(path), &Options{Memory: 20_000, Progress: func(int64, int64) {
+	kw, err := Open(ctx, Path(path), &Options{Write: true, Memory: 20_000, Progress: func(int64, int64) {
 		if !begun {
 			begun = true
 			fmt.Println("begun")

@@ -50,11 +50,18 @@ type world struct {
 	seen    uint32 // ordinals given out
 	docs    map[int]worldDoc
 
-	kw       *Index
-	settings Settings    // of the file, or the usual ones
-	shown    []oracleDoc // by the file; nil: nothing
+	kw *Index
+	showing
+	beside showing // the file beside the index
+	bytes  []byte  // of that file, if it was opened to be read
 	// other is another reader, as another process may have one; nil: there is none.
 	other *Index
+}
+
+// showing is what keywords show.
+type showing struct {
+	settings Settings    // or the usual ones
+	shown    []oracleDoc // nil: nothing
 }
 
 // worldDoc is a document as the index has it.
@@ -122,13 +129,13 @@ func (w *world) openIndex() {
 	require.NoError(w.t, err)
 }
 
-// openKeywords opens them, with other settings at times.
+// openKeywords opens them, to write or to read, with other settings at times.
 func (w *world) openKeywords() {
-	if w.kw != nil {
-		require.NoError(w.t, w.kw.Close())
-	}
-	w.stopOther()
+	w.closeKeywords()
 	o := w.options
+	o.Write = rapid.Bool().Draw(w.t, "write")
+	w.showing = w.beside
+	w.bytes, _ = os.ReadFile(Path(w.path))
 	if rapid.IntRange(0, 3).Draw(w.t, "settings") == 0 {
 		o.Settings = &Settings{Tokenizer: Unicode61}
 		if rapid.Bool().Draw(w.t, "English") {
@@ -141,6 +148,20 @@ func (w *world) openKeywords() {
 	var err error
 	w.kw, err = Open(context.Background(), Path(w.path), &o)
 	require.NoError(w.t, err)
+}
+
+// closeKeywords closes them. Whoever only read has written nothing.
+func (w *world) closeKeywords() {
+	w.stopOther()
+	if w.kw == nil {
+		return
+	}
+	require.NoError(w.t, w.kw.Close())
+	if !w.kw.options.Write {
+		now, _ := os.ReadFile(Path(w.path))
+		require.Equal(w.t, w.bytes, now)
+	}
+	w.kw = nil
 }
 
 func (w *world) stopOther() {
@@ -172,18 +193,19 @@ func (w *world) sync(ctx context.Context) error {
 			w.settings = *asked
 		}
 		w.shown = w.meant()
+		w.wrote()
 	}
 	return err
 }
 
-// syncNow is a Sync that only the lock of another reader may refuse.
-func (w *world) syncNow() {
-	err := w.sync(context.Background())
-	if errors.Is(err, storage.ErrLocked) && w.other != nil && !w.options.Write {
-		return
+// wrote notes what the file beside the index shows.
+func (w *world) wrote() {
+	if w.kw.options.Write {
+		w.beside = w.showing
 	}
-	require.NoError(w.t, err)
 }
+
+func (w *world) syncNow() { require.NoError(w.t, w.sync(context.Background())) }
 
 // check searches what the keywords show; damage, where there may be some, may be found.
 func (w *world) check(damaged bool) {
@@ -227,15 +249,13 @@ func TestRandomChanges(t *testing.T) {
 	met := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		w := &world{t: t, path: filepath.Join(dir, fmt.Sprintf("%d.plaid", n)), settings: Settings{Tokenizer: Unicode61}}
+		w := &world{t: t, path: filepath.Join(dir, fmt.Sprintf("%d.plaid", n)), beside: showing{settings: Settings{Tokenizer: Unicode61}}}
 		w.options.Memory = int64(rapid.SampledFrom([]int{1, 3000, defaultMemory}).Draw(t, "memory"))
-		w.options.Write = rapid.Bool().Draw(t, "write")
 		w.build()
 		w.openKeywords()
 		defer func() {
 			beforeCommit = nil
-			require.NoError(t, w.kw.Close())
-			w.stopOther()
+			w.closeKeywords()
 			require.NoError(t, w.ix.Close())
 			for _, f := range []string{w.path, Path(w.path)} {
 				require.NoError(t, os.RemoveAll(f))
@@ -302,17 +322,16 @@ func (w *world) steps(met map[string]int) map[string]func(*rapid.T) {
 		"another index":       func(*rapid.T) { w.build() },
 		"reopen the keywords": func(*rapid.T) { w.openKeywords() },
 		"no file": func(t *rapid.T) {
-			require.NoError(t, w.kw.Close())
-			w.stopOther()
+			w.closeKeywords()
 			require.NoError(t, os.RemoveAll(Path(w.path)))
-			w.settings, w.shown = Settings{Tokenizer: Unicode61}, nil
+			w.beside = showing{settings: Settings{Tokenizer: Unicode61}}
 			w.openKeywords()
 		},
 		"sync":        func(*rapid.T) { w.syncNow() },
 		"sync, again": func(*rapid.T) { w.syncNow() },
 		"sync that ends": func(t *rapid.T) {
 			err := w.sync(countdown.New(rapid.IntRange(0, 60).Draw(t, "looks")))
-			if errors.Is(err, context.Canceled) || errors.Is(err, storage.ErrLocked) && w.other != nil {
+			if errors.Is(err, context.Canceled) {
 				met["that ended"]++
 				return
 			}
@@ -329,7 +348,7 @@ func (w *world) steps(met map[string]int) map[string]func(*rapid.T) {
 			}
 			err := w.sync(context.Background())
 			beforeCommit = nil
-			if errors.Is(err, failed) || errors.Is(err, storage.ErrLocked) && w.other != nil {
+			if errors.Is(err, failed) {
 				met["that failed"]++
 				return
 			}
@@ -342,15 +361,14 @@ func (w *world) steps(met map[string]int) map[string]func(*rapid.T) {
 			}
 			var err error
 			w.other, err = Open(context.Background(), Path(w.path), nil)
-			if w.options.Write && errors.Is(err, storage.ErrLocked) {
+			if w.kw.options.Write && errors.Is(err, storage.ErrLocked) {
 				met["locked out"]++
 				return
 			}
 			require.NoError(t, err)
 		},
 		"a flipped bit": func(t *rapid.T) {
-			require.NoError(t, w.kw.Close())
-			w.stopOther()
+			w.closeKeywords()
 			at := rapid.IntRange(0, 1<<30).Draw(t, "at")
 			flipped := flip(t, Path(w.path), at)
 			w.openKeywords()
@@ -358,6 +376,11 @@ func (w *world) steps(met map[string]int) map[string]func(*rapid.T) {
 				return
 			}
 			w.mend()
+			if !w.kw.options.Write { // the file is as it was
+				w.closeKeywords()
+				flip(t, Path(w.path), at)
+				w.openKeywords()
+			}
 		},
 	}
 }
@@ -371,6 +394,7 @@ func (w *world) mend() {
 		require.Equal(w.t, Settings{Tokenizer: Unicode61}, info.Settings)
 		w.settings = info.Settings
 		w.shown = w.meant()
+		w.wrote()
 	}
 	w.check(true)
 	for i := 0; ; i++ {
@@ -395,4 +419,29 @@ func flip(t require.TestingT, path string, bit int) bool {
 	b[bit/8] ^= 1 << (bit % 8)
 	require.NoError(t, os.WriteFile(path, b, 0o666))
 	return true
+}
+
+// Scores are above 0, and the best document comes first, also by statistics of a moment at which
+// the index had fewer documents, or of none.
+func TestStatisticsOfAnotherMoment(t *testing.T) {
+	ctx := t.Context()
+	kw, ix := made(t, Settings{}, texts("owl")...)
+	q := Query{Text: "owl fish", K: 10}
+	before, err := kw.Statistics(ctx, q)
+	require.NoError(t, err)
+	_, err = ix.Add(ctx, documents(t, 1, texts("owl", "owl", "owl", "owl fish")...), nil)
+	require.NoError(t, err)
+	syncWith(t, kw, ix)
+	now, err := kw.Statistics(ctx, q)
+	require.NoError(t, err)
+	more := Statistics{Docs: 2, Tokens: 2, Found: []int{7, 9}} // than there were documents
+	for _, st := range []*Statistics{&before, &now, &more, {Found: make([]int, 2)}, {Docs: -9, Found: []int{-5, -1}}} {
+		hits, err := kw.Search(ctx, Query{Text: q.Text, K: q.K, Statistics: st})
+		require.NoError(t, err)
+		require.Len(t, hits, 5)
+		require.EqualValues(t, 4, hits[0].Ordinal, "%+v", st)
+		for _, h := range hits {
+			require.Positive(t, h.Score, "%+v", st)
+		}
+	}
 }

@@ -149,6 +149,7 @@ type search struct {
 	found      [][]matches // by unit and segment
 	kept       int         // bytes of these
 	idf        []float64   // of units, with their weights
+	slope      float64     // what a token of a document adds to the denominator
 
 	best []topk.Scored
 }
@@ -206,10 +207,17 @@ func (s *search) run() ([]Hit, error) {
 	if len(s.statistics.Found) != len(s.units) {
 		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
 	}
+	// Statistics of a moment before count no fewer documents than this index has now, and none
+	// more with a term than there are: else a score could be below 0.
+	docs, tokens := s.statistics.Docs, s.statistics.Tokens
+	if docs < s.docs {
+		docs, tokens = s.docs, s.tokens
+	}
+	s.slope = s.bm25.K1 * s.bm25.B * float64(docs) / float64(max(tokens, 1))
 	s.idf = make([]float64, len(s.units))
 	for u, n := range s.statistics.Found {
-		df := float64(max(n, found[u])) // where others are of a moment before
-		s.idf[u] = s.units[u].weight * math.Log1p((float64(max(s.statistics.Docs, n))-df+.5)/(df+.5))
+		df := max(n, found[u])
+		s.idf[u] = s.units[u].weight * math.Log1p((float64(max(docs, df)-df)+.5)/(float64(df)+.5))
 	}
 	for i := range s.segments {
 		if err := s.scoreSegment(i); err != nil {
@@ -363,8 +371,7 @@ func (s *search) scoreSegment(i int) error {
 	acc := *pooled
 	clear(acc)
 	var touched []uint32
-	k1, flat := s.bm25.K1, s.bm25.K1*(1-s.bm25.B)
-	slope := s.bm25.K1 * s.bm25.B * float64(s.statistics.Docs) / float64(max(s.statistics.Tokens, 1))
+	k1, flat, slope := s.bm25.K1, s.bm25.K1*(1-s.bm25.B), s.slope
 	for u := range s.units {
 		if s.units[u].occur == mustNot {
 			continue

@@ -27,7 +27,8 @@ type base struct {
 	stamp   storage.Stamp
 }
 
-// Sync brings the file up to a snapshot. It reads what has changed since the last
+// Sync brings the keywords up to a snapshot: the file, or without [Options.Write] a temporary one,
+// unless the file shows the snapshot already. It reads what has changed since the last
 // time, or all that there is, and does nothing where nothing has. All becomes visible
 // at once; after an error, or a kill at any moment, the file shows what it did before,
 // and the next Sync goes on from there.
@@ -51,6 +52,11 @@ func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
+	if ix.file == nil && !ix.options.Write { // it may be there by now
+		if err := ix.reopenFirst(ctx); err != nil {
+			return err
+		}
+	}
 	if current, err := ix.shows(stamp); err != nil || current {
 		if current {
 			ix.base = base{snap.Lineage(), stamp}
@@ -58,19 +64,9 @@ func (ix *Index) Sync(ctx context.Context, snap *index.Snapshot) (err error) {
 		return err
 	}
 	if ix.file == nil || !ix.file.Writes() {
-		if err = ix.openToWrite(ctx); err != nil {
+		if err = ix.openToChange(ctx); err != nil {
 			return err
 		}
-	}
-	if !ix.options.Write {
-		defer func() {
-			if ix.file == nil {
-				return
-			}
-			if lost := ix.reopen(context.WithoutCancel(ctx), false); ix.file == nil {
-				err = errors.Join(err, lost)
-			}
-		}()
 	}
 	for again := false; ; again = true {
 		err = ix.update(ctx, snap, stamp)
@@ -333,12 +329,12 @@ func (w *writer) write(snap *index.Snapshot) error {
 var beforeCommit func() error
 
 func (w *writer) update(fn func(*bolt.Tx) error) error {
-	return damage(w.ix.file.Update(func(tx *bolt.Tx) error {
+	return w.ix.noRoom(damage(w.ix.file.Update(func(tx *bolt.Tx) error {
 		if err := fn(tx); err != nil || beforeCommit == nil {
 			return err
 		}
 		return beforeCommit()
-	}))
+	})))
 }
 
 // dropUnnamed removes the segments that the state does not name.

@@ -35,6 +35,7 @@ import (
 func message(t *testing.T, url, body string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
 	require.NoError(t, err)
+	r.Host = "localhost"
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	return r

@@ -67,7 +67,7 @@ func TestTokens(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := newService(t, false, &server.Options{Hosts: []string{"localhost"}})
 	ask := func(change func(r *http.Request), body string) int {
-		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
+		r := httptest.NewRequest("POST", "http://localhost/mcp", strings.NewReader(body))
 		r.Host = "localhost"
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")

@@ -76,7 +76,7 @@ func post(t *testing.T, h http.Handler, path string, body any, status int) {
 	t.Helper()
 	text, err := json.Marshal(body)
 	require.NoError(t, err)
-	r := httptest.NewRequest("POST", path, bytes.NewReader(text))
+	r := httptest.NewRequest("POST", "http://localhost"+path, bytes.NewReader(text))
 	r.Header.Set("Content-Type", "application/json")
 	r.Host = "localhost"
 	w := httptest.NewRecorder()

@@ -32,7 +32,7 @@ export const queueOf = (st) => st.queue.requests
   : "Nothing waits to be written";
 
 // store reads files and adds their documents to an index, which is made if it is not there.
-// report gets {done, of, documents, passed, empty, note} as it goes on.
+// report gets {done, of, documents, passed, empty, cut, note} as it goes on.
 async function store(index, files, model, isNew, report, signal) {
   if (isNew) {
     try {
@@ -43,7 +43,7 @@ async function store(index, files, model, isNew, report, signal) {
   }
   // A passage has about as many characters as the model has tokens for.
   const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
-  const state = { done: 0, of: files.length, documents: 0, passed: 0, empty: 0, note: "" };
+  const state = { done: 0, of: files.length, documents: 0, passed: 0, empty: 0, cut: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
     if (!readable(path) || file.size > mostFile) {
@@ -67,8 +67,9 @@ async function store(index, files, model, isNew, report, signal) {
     for (const batch of batches(groups)) {
       state.note = path;
       report(state);
-      await api.addTexts(index, { documents: batch.map((d) => d.text), metadata: batch.map((d) => d.metadata) }, signal);
+      const stored = await api.addTexts(index, { documents: batch.map((d) => d.text), metadata: batch.map((d) => d.metadata) }, signal);
       state.documents += batch.length;
+      state.cut += stored.truncated;
       report(state);
     }
     state.done++;
@@ -83,6 +84,7 @@ const counted = (n, what) => figure(n) + " " + what + (n === 1 ? "" : "s");
 const summaryOf = (end, index) => [
   counted(end.documents, "document") + (end.documents === 1 ? " is" : " are") + " stored in " + index,
   end.empty && counted(end.empty, "row") + " without a text passed over", end.passed && counted(end.passed, "file") + " passed over",
+  end.cut && counted(end.cut, "passage") + " cut: the model does not read all of " + (end.cut === 1 ? "it" : "them"),
 ].filter((x) => x).join("; ") + ".";
 
 // addView is what Add shows. about: {index, names, model, loading, may(permission, index),

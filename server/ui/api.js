@@ -24,8 +24,8 @@ export const token = {
 };
 
 // send sends a request and returns the response, whatever its status.
-async function send(method, path, body, signal, media = "application/json") {
-  const headers = { Accept: "application/json" };
+async function send(method, path, body, signal, media = "application/json", more = {}) {
+  const headers = { Accept: "application/json", ...more };
   if (token.get()) headers.Authorization = "Bearer " + token.get();
   if (body !== undefined) headers["Content-Type"] = media;
   try {
@@ -71,7 +71,11 @@ export const explain = (index, body, signal) => call("POST", of(index) + "/expla
 export const facets = (index, body, signal) => call("POST", of(index) + "/facets", body, signal);
 export const numbersOf = (index, body, signal) => call("POST", of(index) + "/metadata/query", body, signal);
 export const metadata = (index, body, signal) => call("POST", of(index) + "/metadata/get", body, signal);
-export const addTexts = (index, body, signal) => call("POST", of(index) + "/update_with_encoding", body, signal);
+
+// addTexts returns the answer as an object, which says how many texts were cut.
+export const addTexts = async (index, body, signal) => read(await send("POST", of(index) + "/update_with_encoding", JSON.stringify(body), signal,
+  undefined, { Prefer: "return=representation" }));
+
 export const verify = (index) => call("POST", of(index) + "/verify");
 export const retrain = (index) => call("POST", of(index) + "/retrain");
 

@@ -117,8 +117,8 @@ function tokensOf({ needed, own, tokens }) {
   if (!needed) return [make("p", {}, "None is needed: everybody who reaches this address may do everything.")];
   const rows = (tokens || [own]).map((t) => make("tr", {}, cell(t.name + (own && t.name === own.name ? " (yours)" : "")), cell(t.permission),
     cell((t.grants || []).map((g) => g.permission + ": " + g.pattern).join(", ")),
-    cell([t.documents && figure(t.documents) + " documents", t.bytes && bytes(t.bytes), t.rate && figure(t.rate) + " a second"].filter((x) => x).join(", "))));
-  return [scrolling("Tokens", table("Tokens", ["Name", "All indexes", "Some indexes", "Quota"], rows)),
+    cell([t.indexes && figure(t.indexes) + (t.indexes === 1 ? " index" : " indexes"), t.rate && figure(t.rate) + " a second"].filter((x) => x).join(", "))));
+  return [scrolling("Tokens", table("Tokens", ["Name", "All indexes", "Some indexes", "Limits"], rows)),
     make("p", { class: "quiet" }, "Tokens are made in the file that --tokens-file names. Secrets are never shown.")];
 }
 

@@ -2,7 +2,6 @@ package wreck
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -47,6 +46,25 @@ func (w *Reader) findPayloadDocs() {
 		w.noteFault("bitmap of the documents with payload: %v", err)
 	}
 }
+
+// findPassages finds out which documents are passages.
+func (w *Reader) findPassages() {
+	if w.state != nil && w.state.Passages == 0 {
+		w.passages = roaring.New()
+		return
+	}
+	want := int64(-1)
+	if w.state != nil {
+		want = int64(w.state.Passages)
+	}
+	var err error
+	if w.passages, err = w.bitmap(layout.KeyPassages, want); err != nil {
+		w.noteFault("bitmap of the passages: %v", err)
+	}
+}
+
+// Passages are the ordinals that are passages; nil if that is lost, and only their payloads tell.
+func (w *Reader) Passages() *roaring.Bitmap { return w.passages }
 
 // bitmap reads a set of so many documents, where want is not negative; nil after an error.
 func (w *Reader) bitmap(key []byte, want int64) (found *roaring.Bitmap, err error) {
@@ -219,16 +237,18 @@ func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32
 			visit("", 0, err)
 		}
 		for _, e := range elements {
-			if e.bucket || e.value.size != 4+layout.ChecksumSize {
+			if e.bucket || e.value.size != 4+layout.ChecksumSize && e.value.size != 8+layout.ChecksumSize {
 				visit("", 0, layout.ErrChecksum)
 				continue
 			}
 			b, err := w.openValue(e.key, e.value)
-			if err != nil {
-				visit("", 0, err)
+			if err != nil || !layout.ValidID(b) {
+				visit("", 0, cmp.Or(err, layout.ErrChecksum))
 				continue
 			}
-			visit(string(e.key), binary.LittleEndian.Uint32(b), nil)
+			if ordinal, run := layout.SplitID(b); run == 0 { // not that of a document stored as passages
+				visit(string(e.key), ordinal, nil)
+			}
 		}
 	}
 }

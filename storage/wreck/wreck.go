@@ -55,6 +55,7 @@ type Reader struct {
 	deletedDocs    *roaring.Bitmap
 	// payloadDocs are the documents with payload; nil: it is not known which have one.
 	payloadDocs *roaring.Bitmap
+	passages    *roaring.Bitmap // nil if it is lost
 	payload     []payloadAt
 	misplaced   []payloadAt // payloads among the strays; nil until looked for
 }

@@ -52,7 +52,7 @@ func writeTestIndex(t *testing.T) string {
 		require.NoError(t, g.PutPostings(0, 0, block))
 		state := storage.State{Docs: docs, Live: docs, Tokens: 3, LiveTokens: 3, NextChunk: 1, NextSegment: 1,
 			Segments: []storage.Segment{{Docs: docs, Tokens: 3, Chunks: []uint32{0}, Blocks: 1}}}
-		require.NoError(t, g.PutDocSets(&state, storage.DocSets{Deleted: roaring.New(), Payload: payload}))
+		require.NoError(t, g.PutDocSets(&state, storage.DocSets{Deleted: roaring.New(), Payload: payload, Passages: roaring.New()}))
 		require.NoError(t, g.PutState(state))
 		return tx.MakeCurrent(n)
 	}))

@@ -95,22 +95,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if snap.Header().Model == nil {
 			a.warn("nobody knows what made the vectors of %s: scores mean something only if it was %v", snap.Path(), m)
 		}
-		unused := func(t encode.Text) error {
-			ids := []string{t.ID}
-			if of, n := vectors.SplitPassageID(t.ID); n == 0 {
-				ids = append(ids, of)
-			}
-			for _, id := range ids {
-				at, _, err := x.set.Find(id)
-				if err != nil {
-					return err
-				}
-				if at >= 0 && !o.Replace && id != "" {
-					return fmt.Errorf("%w: %s is in %s", index.ErrDuplicateID, out.Quoted(id), x.parts[at].Path())
-				}
-			}
-			return nil
-		}
+		unused := func(t encode.Text) error { return unusedID(ctx, x, &t, o.Replace) }
 		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
 			if streamed, report, err = s.collect(ctx, unused); err == nil {
 				report.added = true
@@ -134,6 +119,25 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	return err
 }
 
+// unusedID refuses a text that the index cannot take before texts are encoded: the index itself
+// decides when they are stored.
+func unusedID(ctx context.Context, x *searched, t *encode.Text, replace bool) error {
+	row := index.Arrival{ID: t.ID}
+	p, err := vectors.PassageOf(t.ID, t.Payload)
+	if err != nil || t.ID == "" {
+		return err
+	}
+	if p != nil {
+		row.Parent = p.Of
+	}
+	_, err = index.NewAdmission(x.parts...).Admit(ctx, []index.Arrival{row}, replace)
+	var refused *index.ArrivalError
+	if errors.As(err, &refused) {
+		err = refused.Err
+	}
+	return err
+}
+
 // canChange opens what is to be changed later for writing, and closes it: what keeps it from
 // that is said before texts are read.
 func (a *app) canChange(ctx context.Context, names *indexes, path string) error {
@@ -151,31 +155,28 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 		return a.report(struct {
 			Path          string       `json:"path"`
 			Docs          int          `json:"docs"`
+			Passages      int          `json:"passages"`
 			EmptyDocs     int          `json:"empty_docs"`
 			Replaced      int          `json:"replaced"`
 			KeptPayloads  int          `json:"kept_metadata"`
-			Deleted       int          `json:"deleted"` // passages that were left over
 			Tokens        int64        `json:"tokens"`
 			ZeroTokens    int64        `json:"zero_tokens"`
 			ClampedTokens int          `json:"clamped_tokens"`
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Empty, r.Replaced, r.Kept, r.Deleted, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts}, func(b *bytes.Buffer) {
+		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts}, func(b *bytes.Buffer) {
 			if texts != nil {
 				texts.line(b)
 			}
 			fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
-				out.Plural(r.Docs, "document"), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
+				index.Affected{Documents: r.Docs, Passages: r.Passages}, r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
 			if r.BuildRMSE > 0 {
 				fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
 			}
 			b.WriteByte('\n')
 			if r.Kept > 0 {
 				fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
-			}
-			if r.Deleted > 0 {
-				fmt.Fprintf(b, "deleted %s that were left over\n", out.Plural(r.Deleted, "passage"))
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
@@ -75,10 +76,11 @@ id loses it.`,
 			}
 			missing = distinct(missing)
 			err = a.report(struct {
-				Path    string   `json:"path"`
-				Deleted int      `json:"deleted"`
-				Missing []string `json:"missing"`
-			}{path, n, missing}, func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", out.Plural(n, "document")) })
+				Path     string   `json:"path"`
+				Deleted  int      `json:"deleted"`
+				Passages int      `json:"passages"`
+				Missing  []string `json:"missing"`
+			}{path, n.Documents, n.Passages, missing}, func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", n) })
 			if err != nil {
 				return err
 			}
@@ -94,7 +96,7 @@ type deletion struct {
 	ids   []string
 }
 
-func (d *deletion) do(ctx context.Context, ix changeable) (deleted int, missing []string, err error) {
+func (d *deletion) do(ctx context.Context, ix changeable) (deleted index.Affected, missing []string, err error) {
 	if d.where != nil {
 		deleted, err = ix.DeleteWhere(ctx, d.where)
 		return deleted, nil, err
@@ -102,24 +104,31 @@ func (d *deletion) do(ctx context.Context, ix changeable) (deleted int, missing 
 	return ix.Delete(ctx, d.ids)
 }
 
-// count is how many documents would go, of how many, and which ids name none.
-func (d *deletion) count(ctx context.Context, x *searched) (n, all int, missing []string, err error) {
+// count counts what would go, of how many documents, and lists the ids that name none.
+func (d *deletion) count(ctx context.Context, x *searched) (n index.Affected, all int, missing []string, err error) {
 	for _, s := range x.parts {
-		all += s.Len()
+		all += s.Documents()
+	}
+	add := func(s *index.Snapshot, docs *roaring.Bitmap) error {
+		more, err := s.CountDeleted(ctx, docs)
+		n.Add(more)
+		return err
 	}
 	if d.where != nil {
 		docs, err := index.SelectAll(ctx, x.parts, d.where)
-		for _, s := range docs {
-			n += int(s.GetCardinality())
+		for i := range docs {
+			err = errors.Join(err, add(x.parts[i], docs[i]))
 		}
 		return n, all, nil, err
 	}
 	for _, s := range x.parts {
 		docs, none, err := s.Named(ctx, d.ids)
-		if err != nil {
-			return 0, 0, nil, err
+		if err == nil {
+			err = add(s, docs)
 		}
-		n += int(docs.GetCardinality())
+		if err != nil {
+			return n, 0, nil, err
+		}
 		if missing == nil {
 			missing = append([]string{}, none...)
 		} else { // what no index has
@@ -138,12 +147,13 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 		}
 		missing = distinct(missing)
 		err = a.report(struct {
-			Path    string   `json:"path"`
-			Would   int      `json:"would_delete"`
-			Docs    int      `json:"docs"`
-			Missing []string `json:"missing"`
-		}{path, n, all, missing}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "%s of %s would be deleted\n", out.Count(n), out.Plural(all, "document"))
+			Path     string   `json:"path"`
+			Would    int      `json:"would_delete"`
+			Passages int      `json:"passages"`
+			Docs     int      `json:"docs"`
+			Missing  []string `json:"missing"`
+		}{path, n.Documents, n.Passages, all, missing}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(all, "document"), n)
 		})
 		if err != nil {
 			return err
@@ -154,12 +164,13 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 
 // askBeforeAll asks whether all documents may go, if they would.
 func (a *app) askBeforeAll(ctx context.Context, names *indexes, path string, d *deletion) error {
-	var n, all int
+	var n index.Affected
+	var all int
 	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
 		n, all, _, err = d.count(ctx, x)
 		return err
 	})
-	if err != nil || n < all || n == 0 {
+	if err != nil || n.Documents < all || all == 0 {
 		return err
 	}
 	fmt.Fprintf(a.console, "This deletes all %s of %s. Go on? [y/N] ", out.Plural(all, "document"), out.Printable(path, 200))
@@ -199,12 +210,12 @@ func distinct(ids []string) []string {
 }
 
 // missingError names the ids that were not there, the first of them at least.
-func missingError(deleted int, missing []string) error {
+func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
 	kind := errPartial
-	if deleted == 0 {
+	if deleted == (index.Affected{}) {
 		kind = errNotFound
 	}
 	const most = 10
@@ -221,9 +232,10 @@ func missingError(deleted int, missing []string) error {
 
 // changeable is an index, or several that are changed as one.
 type changeable interface {
-	Delete(ctx context.Context, ids []string) (deleted int, missing []string, err error)
-	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted int, err error)
-	UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated int, err error)
+	Delete(ctx context.Context, ids []string) (deleted index.Affected, missing []string, err error)
+	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted index.Affected, err error)
+	UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated index.Affected, err error)
+	UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated index.Affected, missing []string, err error)
 }
 
 // change opens one index, or several, for writing.

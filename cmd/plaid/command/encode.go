@@ -63,7 +63,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 --spool names a file; then only their ids are compared with it.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --as-questions --model answerai-colbert-small-v1 -o vectors
-  plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30 -o vectors
+  plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 240 --overlap 40 -o vectors
   plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
 		Args: takes("TEXTS", "…"),
 	}

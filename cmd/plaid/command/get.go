@@ -100,7 +100,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		return err
 	}
 	if !ok {
-		passages, err := snap.PassagesInOrder(ctx, id)
+		passages, err := snap.Parts(id)
 		switch {
 		case err != nil:
 			return err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,9 +22,9 @@ func (a *app) keywordsCommand() *cobra.Command {
 		Short: "Make the metadata of an index searchable by words",
 		Long: `
 Make INDEX.keywords, with which plaid search --hybrid and --keywords find
-documents by the words of their metadata, or bring it up to the index. Searches do
-that by themselves; this command decides how text becomes words, or does the work
-before the first search.
+documents by the words of their metadata, or bring it up to the index. A search that
+finds no such file, or one that is not up to date, does the work in a temporary file,
+for itself alone. This command also decides how text becomes words.
 
 The file is derived from the index and may be deleted at any time. Settings that
 are not given stay as they are; others rebuild the file.
@@ -45,7 +44,7 @@ the whole text.`,
 			return err
 		}
 		return a.openSnapshot(ctx, args[0], func(snap *index.Snapshot) error {
-			return a.withKeywords(ctx, snap, s, func(kw *keywords.Index) error {
+			return a.withKeywords(ctx, snap, s, true, func(kw *keywords.Index) error {
 				info, err := kw.Info()
 				if err != nil {
 					return err
@@ -81,11 +80,11 @@ func describe(s keywords.Settings) string {
 }
 
 // withKeywords opens the keywords of an index, brings them up to a snapshot and hands
-// them to use. If they turn out to be damaged they are made anew, and use is called
-// again.
-func (op *opener) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, use func(*keywords.Index) error) (err error) {
-	o := &keywords.Options{Settings: s, LockTimeout: op.lockTimeout, Logger: op.logger()}
-	if show := op.progress(); show != nil {
+// them to use: with write the file beside the index, else a temporary one unless that file is up
+// to date. If they turn out to be damaged they are made anew, and use is called again.
+func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool, use func(*keywords.Index) error) (err error) {
+	o := &keywords.Options{Settings: s, Write: write, LockTimeout: a.lockTimeout, Logger: a.logger()}
+	if show := a.progress(); show != nil {
 		o.Progress = func(done, total int64) {
 			show(index.Progress{Stage: "keywords", Done: done, Total: total, Unit: "documents"})
 		}
@@ -97,10 +96,10 @@ func (op *opener) withKeywords(ctx context.Context, snap *index.Snapshot, s *key
 	defer func() { err = errors.Join(err, kw.Close()) }()
 	for again := false; ; again = true {
 		if err := kw.Sync(ctx, snap); err != nil {
-			if errors.Is(err, fs.ErrPermission) {
-				err = fmt.Errorf("%w; searches by words keep a file beside the index: plaid keywords %s makes it, as somebody who may write there", err, snap.Path())
-			}
 			return err
+		}
+		if !again && kw.Temporary() {
+			a.warn("%s is not there or not up to date: the words were read for this search alone; plaid keywords %s keeps them", kw.Path(), snap.Path())
 		}
 		err := use(kw)
 		if !errors.Is(err, keywords.ErrDamaged) || again {

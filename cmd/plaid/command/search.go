@@ -130,9 +130,6 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		a.warnWithoutCandidates(s, answers.queries)
-		if o.Feedback != nil && x.snap.Header().Centroids == 1 {
-			a.warn("feedback changes nothing in an index of one centroid, which says nothing of documents")
-		}
 		if answers.highlight {
 			answers.queries.high = a.newHighlighter(answers.queries, x)
 		}

@@ -43,7 +43,7 @@ func askHTTP(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequest(args[1], "http://plaid"+args[2], body)
+	r, err := http.NewRequest(args[1], "http://localhost"+args[2], body)
 	ts.Check(err)
 	r.Header.Set("Content-Type", "application/json")
 	if len(args) > 4 {

@@ -30,6 +30,7 @@ type textsReport struct {
 	// Of those that were encoded now.
 	Empty     int     `json:"empty"`
 	Truncated int     `json:"truncated"`
+	Dropped   int64   `json:"dropped_tokens"` // that were cut off
 	Tokens    int64   `json:"tokens"`
 	Seconds   float64 `json:"seconds"`
 	// Streamed: they were encoded while the index took them; Seconds is what reading them
@@ -81,7 +82,9 @@ type spooling struct {
 // survey goes through the texts before the first one is encoded, if they can be
 // gone through again, and lets check look at each.
 func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
-	s.prepare()
+	if err := s.prepare(); err != nil {
+		return err
+	}
 	defer func() { s.texts.PassedOver = nil }() // they are told of once
 	if s.texts.Again() {
 		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
@@ -90,14 +93,16 @@ func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (e
 }
 
 // prepare lets the texts be read for the encoder, and what is not read be counted.
-func (s *spooling) prepare() {
-	s.texts.Tokenizer = s.encoder.Config().Tokenizer
+func (s *spooling) prepare() error {
+	model := s.encoder.Config()
+	s.texts.Model = &model
 	s.texts.PassedOver = func(name string) {
 		if s.passed == nil {
 			s.passed = map[string]int{}
 		}
 		s.passed[strings.ToLower(filepath.Ext(name))]++
 	}
+	return s.texts.CheckModel()
 }
 
 func checked(texts iter.Seq2[encode.Text, error], check func(encode.Text) error) iter.Seq2[encode.Text, error] {
@@ -145,7 +150,7 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	s.warn(r)
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
-		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
+		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
 	})
 	// Closed before it is removed, which not every system allows otherwise.
 	err = errors.Join(err, spool.Close())
@@ -164,8 +169,8 @@ func (s *spooling) warn(r *encode.Report) {
 	s.lost.warn(s.app, r.Texts+r.Resumed)
 	s.warnOfPassed()
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut at %s (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
-			out.Plural(s.encoder.Config().Document.Length, "token"))
+		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
+			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
 	}
 }
 
@@ -299,7 +304,9 @@ func (s *spooling) streams(pool int) bool {
 // collect goes through the texts, lets check look at each, and makes a source of vectors of them.
 func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (*encode.Collection, *textsReport, error) {
 	begin := s.app.now()
-	s.prepare()
+	if err := s.prepare(); err != nil {
+		return nil, nil, err
+	}
 	defer func() { s.texts.PassedOver = nil }() // they are told of once
 	first := true
 	c, err := encode.NewCollection(ctx, s.encoder, func(ctx context.Context) iter.Seq2[encode.Text, error] {
@@ -322,7 +329,7 @@ func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (
 	r := c.Report()
 	s.warn(&r)
 	return c, &textsReport{
-		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
+		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
 	}, nil
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 func (a *app) updateCommand() *cobra.Command {
@@ -58,40 +58,28 @@ condition need only be in one of them.`,
 			return flags.Usagef("--set is missing")
 		}
 		fields, err := parseFields(set)
-		if err == nil && c == nil {
-			c, err = named(args[1:])
-		}
 		if err != nil {
 			return err
 		}
 		return a.change(ctx, &names, args[0], func(ix changeable) error {
-			n, err := ix.UpdatePayload(ctx, c, fields)
+			var n index.Affected
+			var err error
+			if c != nil {
+				n, err = ix.UpdatePayload(ctx, c, fields)
+			} else {
+				n, _, err = ix.UpdateNamed(ctx, args[1:], fields)
+			}
 			if err != nil {
 				return err
 			}
 			return a.report(struct {
-				Path    string `json:"path"`
-				Updated int    `json:"updated"`
-			}{args[0], n}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "updated %s\n", out.Plural(n, "document"))
-			})
+				Path     string `json:"path"`
+				Updated  int    `json:"updated"`
+				Passages int    `json:"passages"`
+			}{args[0], n.Documents, n.Passages}, func(b *bytes.Buffer) { fmt.Fprintf(b, "updated %s\n", n) })
 		})
 	})
 	return cmd
-}
-
-// named is true of the documents of ids, and of their passages.
-func named(ids []string) (*condition.Condition, error) {
-	list := " IN (" + strings.Repeat("?, ", len(ids)-1) + "?)"
-	e, err := condition.Parse("_id" + list + " OR " + vectors.PassageField + ".of" + list)
-	if err != nil {
-		return nil, err
-	}
-	params := make([]any, 2*len(ids))
-	for i, id := range ids {
-		params[i], params[len(ids)+i] = id, id
-	}
-	return e.Bind(params...)
 }
 
 // cutField cuts FIELD=JSON. A field in double quotes is any text, as in conditions; another

@@ -14,7 +14,6 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
-	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -39,11 +38,10 @@ Text, Markdown and source code of usual kinds are taken, by the ends of their na
 names that begin with a dot are not, nor what git ignores, nor files beyond --max-file
 or with bytes that are no UTF-8. Links are not followed.
 
-A file is a document, named by its path, and is cut into passages. With --window-by
-tokens, the default, they are made of what suits the file: sections of Markdown,
-functions and other blocks of source code, sentences of other texts. Another unit is
-that of all files. A passage knows its line: plaid search INDEX QUESTION --format grep
-prints path:line: text.
+A file is a document, named by its path, and is cut into passages. They keep whole
+what suits the file: sections of Markdown, functions and other blocks of source code,
+sentences of other texts. A unit of --window-by is that of all files. A passage knows
+its line: plaid search INDEX QUESTION --format grep prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
 
@@ -58,7 +56,7 @@ meanwhile. While another process has it open the changes wait.`,
 	encoder.RegisterDocuments(f)
 	work.Register(f)
 	device.Register(f)
-	window.Register(f, encode.ByTokens, "as many tokens as the model takes")
+	window.Register(f, "what suits the file", "as many as the model reads")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
@@ -80,21 +78,8 @@ meanwhile. While another process has it open the changes wait.`,
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
 		c := s.encoder.Config()
-		inTokens := window.By == encode.ByTokens
-		switch {
-		case inTokens && c.Tokenizer == nil:
-			return flags.Usagef("--encoder %s: passages need the tokenizer of a model in a folder; --window-by words with --window needs none", c.Dir)
-		case inTokens && window.Size == 0:
-			window.Size = max(c.Document.Length-titleTokens, 1)
-		case window.Size == 0:
-			return flags.Usagef("--window-by %s goes with --window: how many words a passage has", window.By)
-		}
-		if err := window.Check(); err != nil {
+		if s.parting, err = window.Parting(&c, 0); err != nil {
 			return err
-		}
-		s.parting = encode.Parting{By: window.By, Window: window.Size, Overlap: window.Overlap, Tokenizer: c.Tokenizer, InTokens: inTokens}
-		if inTokens {
-			s.parting.By = "" // of each file
 		}
 		if once {
 			r, err := s.look(ctx, nil)
@@ -126,9 +111,6 @@ func (a *app) reportFolder(r *folderReport) error {
 		fmt.Fprintf(b, "%s passed over; %s of %s in %s\n", out.Count(r.Passed), out.Plural(r.Passages, "passage"), out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
 	})
 }
-
-// titleTokens is the room that is left for path and headings before a passage.
-const titleTokens = 60
 
 // lockPatience is how long a change waits for who searches the index just now, if nothing else
 // is said.

@@ -27,7 +27,8 @@ func newSync(t *testing.T) *folderSync {
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	var out bytes.Buffer
 	s := &folderSync{app: newApp(streams{out: &out, err: &out}, nil), path: filepath.Join(t.TempDir(), "x.plaid"), root: t.TempDir(), encoder: e}
-	s.parting = encode.Parting{Tokenizer: e.Config().Tokenizer, InTokens: true, Window: 100}
+	c := e.Config()
+	s.parting = encode.Parting{Model: &c, Window: 100}
 	return s
 }
 

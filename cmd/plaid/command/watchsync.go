@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/folder"
 	"github.com/plaid-ir/plaid/index"
@@ -296,6 +297,10 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Passages, r.Tokens, r.Truncated = spool.Len(), encoded.Tokens, encoded.Truncated
+	if r.Truncated > 0 {
+		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads", out.Count(r.Truncated),
+			out.Plural(r.Passages, "passage was", "passages were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
+	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)

@@ -181,7 +181,7 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 	}
 	m.engine = engine
 	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "", false // that is told of what both have brought
-	return a.withKeywords(ctx, snap, nil, func(kw *keywords.Index) error {
+	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
 			return m.both(ctx, kw, batch, results)
 		})
@@ -214,7 +214,7 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 // nil if these are not needed.
 func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are rebuilt
-	return m.app.withKeywords(ctx, m.snap, nil, func(kw *keywords.Index) error {
+	return m.app.withKeywords(ctx, m.snap, nil, false, func(kw *keywords.Index) error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
 			batch, err := &querySet{}, error(nil)

@@ -40,7 +40,6 @@ type Config struct {
 	Threads      int
 
 	TokensFile      string
-	Quotas          []string
 	TLSCert, TLSKey string
 	CORSOrigins     []string
 	Hosts           []string
@@ -50,6 +49,8 @@ type Config struct {
 	MaxBody, MaxMemory        int64
 	WorkTimeout, DrainTimeout time.Duration
 	Rate                      float64
+	IndexRates                []string
+	MaxIndexes                int
 
 	LogFormat, LogLevel string
 
@@ -118,7 +119,8 @@ func NewConfig() *Config {
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 
-	text("images", &c.Images, "", "`DIR` of the pictures that documents name in the field image, as paths below it; who may read an index may see those that it names")
+	text("images", &c.Images, "", "`DIR` of pictures, with a folder for each index, of its name: "+
+		"documents name their pictures in the field image, as paths below that")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
@@ -132,12 +134,12 @@ func NewConfig() *Config {
 	size("device-memory", &c.DeviceMemory, 0, "how much of the device's memory to use, for the model first (0: what is free)")
 	count("threads", &c.Threads, "goroutines of one search, and texts that are encoded at once (0: one a processor)")
 
-	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and quotas (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
-	add("quotas", listValue(&c.Quotas, checkQuota), true, "quotas of indexes, each a name or a pattern and what holds for each index of such a name: PATTERN documents=N bytes=SIZE rate=N")
+	text("tokens-file", &c.TokensFile, "", "`FILE` with a bearer token a line: NAME read|write|admin SECRET, or with permissions by index and limits (docs/service.md); read again when it changes. "+envTokens+" may have such lines too")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
-	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by; others are refused then, but for localhost and addresses (default: any name, and without tokens on 127.0.0.1 none)")
+	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by, or *; "+
+		"others are refused, but for localhost and addresses (default: none, and with tokens any name)")
 	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
@@ -148,6 +150,10 @@ func NewConfig() *Config {
 	span("work-timeout", &c.WorkTimeout, 300*time.Second, "how long a request may take, and a tenth of it one that only looks (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
 	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: no limit)")
+	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true,
+		"requests a second of indexes, each as PATTERN=N: for each index of such a name")
+	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
+		"how many indexes there may be; requests make no more. The limit of a token may be lower (0: no limit)")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")

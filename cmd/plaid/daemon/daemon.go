@@ -73,11 +73,6 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
-	o.Hosts = c.Hosts
-	if len(o.Hosts) == 0 && o.Tokens == nil && isLoopback(l) {
-		// A page in a browser of this machine is all that stands between it and the world.
-		o.Hosts = []string{"localhost"}
-	}
 	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
 	s, err := server.New(collections, nil, o)
 	if err != nil {
@@ -134,7 +129,10 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	o := &server.Options{Version: index.Version(), Logger: logger, EncoderLater: c.encodes(), Origins: c.CORSOrigins, Limits: c.limits()}
+	o := &server.Options{
+		Version: index.Version(), Logger: logger, EncoderLater: c.encodes(),
+		Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits(),
+	}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
 		closing.add(func() error { return tracing.Shutdown(context.Background()) })
@@ -143,12 +141,12 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	if o.TrustedProxies, err = c.proxies(); err != nil {
 		return nil, err
 	}
-	for _, text := range c.Quotas {
-		u, err := server.ParseIndexQuota(text)
+	for _, text := range c.IndexRates {
+		r, err := server.ParseIndexRate(text)
 		if err != nil {
 			return nil, err
 		}
-		o.Quotas = append(o.Quotas, u)
+		o.IndexRates = append(o.IndexRates, r)
 	}
 	if c.Images != "" {
 		if o.Images, err = os.OpenRoot(c.Images); err != nil {
@@ -267,12 +265,12 @@ func (c *closers) close() error {
 func (c *Config) limits() server.Limits {
 	return server.Limits{
 		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxMemory / 2), Answers: unlimited(c.MaxMemory / 2),
-		Work: unlimited(c.WorkTimeout), Rate: c.Rate,
+		Work: unlimited(c.WorkTimeout), Rate: c.Rate, Indexes: unlimited(c.MaxIndexes),
 	}
 }
 
 // unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].
-func unlimited[T int64 | time.Duration](n T) T {
+func unlimited[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1
 	}

@@ -265,9 +265,9 @@ func values(s string) string {
 	return b.String()
 }
 
-// Quotas of indexes are a setting: what is none ends the start.
-func TestQuotas(t *testing.T) {
-	address, _, _ := run(t, nil, "--quotas", "p* documents=1, q bytes=1GiB rate=5")
+// Limits of indexes are settings: what is none ends the start.
+func TestLimitsOfIndexes(t *testing.T) {
+	address, _, _ := run(t, nil, "--index-rates", "p*=0.001, q=5", "--max-indexes", "2")
 	send := func(method, path, body string) int {
 		r, err := http.NewRequest(method, "http://"+address+path, strings.NewReader(body))
 		require.NoError(t, err)
@@ -277,12 +277,15 @@ func TestQuotas(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		return answer.StatusCode
 	}
-	require.Equal(t, 200, send("POST", "/indices", `{"name": "pets"}`))
+	for _, name := range []string{"pets", "q"} {
+		require.Equal(t, 200, send("POST", "/indices", `{"name": "`+name+`"}`))
+	}
+	require.Equal(t, 403, send("POST", "/indices", `{"name": "more"}`))
 	require.Equal(t, 202, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
-	require.Equal(t, 403, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
+	require.Equal(t, 429, send("POST", "/indices/pets/update", `{"documents": [{"embeddings": [[1, 0]]}]}`))
 
-	for _, bad := range []string{"p*", "p* documents=0", "p* size=1", "a/b documents=1", "[ documents=1"} {
-		_, err := config(t, nil, "--quotas", bad)
+	for _, bad := range []string{"p*", "p*=0", "p* rate=1", "a/b=1", "[=1", "p=x"} {
+		_, err := config(t, nil, "--index-rates", bad)
 		require.Error(t, err, bad)
 	}
 }

@@ -41,9 +41,9 @@ const maxReady = 1 << 10
 // requests: the error says why it does not.
 func Ready(ctx context.Context, c *Config) error {
 	dial := new(net.Dialer)
-	var network, address, host string
+	var network, address string
 	if path, ok := strings.CutPrefix(c.Listen, unixPrefix); ok {
-		network, address, host = "unix", path, "localhost"
+		network, address = "unix", path
 	} else {
 		network = "tcp"
 		ip, port, err := net.SplitHostPort(c.Listen)
@@ -54,7 +54,6 @@ func Ready(ctx context.Context, c *Config) error {
 			ip = "localhost" // it listens on all addresses
 		}
 		address = net.JoinHostPort(ip, port)
-		host = address
 	}
 	scheme := "http"
 	if c.TLSCert != "" {
@@ -68,7 +67,7 @@ func Ready(ctx context.Context, c *Config) error {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	defer client.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+c.BasePath+"/readyz", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost"+c.BasePath+"/readyz", nil)
 	if err != nil {
 		return err
 	}

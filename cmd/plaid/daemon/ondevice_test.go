@@ -53,11 +53,11 @@ func TestLimits(t *testing.T) {
 		return c.limits()
 	}
 	const mib = 1 << 20
-	require.Equal(t, server.Limits{Body: 100 * mib, Bodies: 1024 * mib, Answers: 1024 * mib, Work: 5 * time.Minute}, limits())
-	require.Equal(t, server.Limits{Body: 800 * mib, Bodies: 32 * mib, Answers: 32 * mib, Work: time.Second, Rate: 2.5},
-		limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5"))
-	require.Equal(t, server.Limits{Body: -1, Bodies: -1, Answers: -1, Work: -1},
-		limits("--max-body", "0", "--max-memory", "0", "--work-timeout", "0s"))
+	require.Equal(t, server.Limits{Body: 100 * mib, Bodies: 1024 * mib, Answers: 1024 * mib, Work: 5 * time.Minute, Indexes: 1000}, limits())
+	require.Equal(t, server.Limits{Body: 800 * mib, Bodies: 32 * mib, Answers: 32 * mib, Work: time.Second, Rate: 2.5, Indexes: 7},
+		limits("--max-body", "800MiB", "--max-memory", "64MiB", "--work-timeout", "1s", "--rate", "2.5", "--max-indexes", "7"))
+	require.Equal(t, server.Limits{Body: -1, Bodies: -1, Answers: -1, Work: -1, Indexes: -1},
+		limits("--max-body", "0", "--max-memory", "0", "--work-timeout", "0s", "--max-indexes", "0"))
 	_, err := configOf(t, "--max-memory", "1MiB")
 	require.ErrorIs(t, err, ErrConfig)
 }

@@ -54,11 +54,18 @@ func TestEmptyTokens(t *testing.T) {
 
 // Whoever only reaches this machine by a name that points to it may not use a service
 // without tokens.
-func TestHostsOfLoopback(t *testing.T) {
-	address, _, _ := run(t, nil)
-	require.Equal(t, 403, statusOf(t, "http://"+address+"/indices", "Host: evil.example"))
-	require.Equal(t, 200, statusOf(t, "http://"+address+"/indices", "Host: localhost:8080"))
-	require.Equal(t, 200, statusOf(t, "http://"+address+"/indices"))
+func TestHostsWithoutTokens(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:0", "0.0.0.0:0"} { // the second as in a container
+		address, _, _ := run(t, nil, "--listen", listen)
+		_, port, err := net.SplitHostPort(address)
+		require.NoError(t, err)
+		at := "http://127.0.0.1:" + port
+		for path, status := range map[string]int{"/indices": 200, "/metrics": 200, "/ui": 200, "/livez": 200, "/mcp": 405} {
+			require.Equal(t, 403, statusOf(t, at+path, "Host: evil.example"), "%s at %s", path, listen)
+			require.Equal(t, status, statusOf(t, at+path, "Host: localhost:8080"), "%s at %s", path, listen)
+			require.Equal(t, status, statusOf(t, at+path), "%s at %s", path, listen)
+		}
+	}
 	named, _, _ := run(t, nil, "--hosts", "plaid.example,*.plaid.example")
 	require.Equal(t, 200, statusOf(t, "http://"+named+"/indices", "Host: plaid.example"))
 	require.Equal(t, 403, statusOf(t, "http://"+named+"/indices", "Host: evil.example"))

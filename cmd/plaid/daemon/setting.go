@@ -251,14 +251,17 @@ func parsePrefix(s string) (netip.Prefix, error) {
 }
 
 func checkHost(s string) error {
+	if s == "*" {
+		return nil
+	}
 	if s == "" || strings.ContainsAny(s, "/: ") || strings.Contains(strings.TrimPrefix(s, "*."), "*") {
-		return fmt.Errorf("%q is no name such as search.example.org or *.example.org", s)
+		return fmt.Errorf("%q is no name such as search.example.org or *.example.org, and not *", s)
 	}
 	return nil
 }
 
-func checkQuota(s string) error {
-	_, err := server.ParseIndexQuota(s)
+func checkIndexRate(s string) error {
+	_, err := server.ParseIndexRate(s)
 	return err
 }
 

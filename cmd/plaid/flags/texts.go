@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -27,8 +26,8 @@ type Texts struct {
 	// Drop keeps titles and texts out of the payload.
 	Drop bool
 
-	// Tokenizer is the model's, for passages by its tokens.
-	Tokenizer *tokenizer.Tokenizer
+	// Model is what encodes the texts: it counts the tokens of passages.
+	Model *encode.Config
 
 	// PassedOver, where set, is told of files of folders that are not read.
 	PassedOver func(name string)
@@ -43,31 +42,32 @@ type Texts struct {
 // Window are the flags that say how texts are cut into passages.
 type Window struct {
 	Size, Overlap int
-	By            encode.Unit
+	by            string
+	set           *pflag.FlagSet
 }
 
-// Register adds the flags. by is what passages are made of where no flag says it, and none says
-// what a size of 0 means.
-func (w *Window) Register(f *pflag.FlagSet, by encode.Unit, none string) {
-	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many words, or tokens with --window-by tokens, with ids like doc#0 (0: "+none+")")
-	f.Var(Int(&w.Overlap, 0, 0), "overlap", "words, or tokens with --window-by tokens, that a passage repeats of the one before")
+// Register adds the flags. by says what is kept whole where no flag does, and none what a size of
+// 0 means.
+func (w *Window) Register(f *pflag.FlagSet, by, none string) {
+	w.set = f
+	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
+		"with ids like doc#0 (words, with --encoder; 0: "+none+")")
+	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, that a passage repeats of the one before")
 	var units []string
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice((*string)(&w.By), string(by), units...), "window-by", "`UNIT` of passages: words, sentences, headings (sections of Markdown) or blocks (of source code), "+
-		"all counted in words; or tokens of the model")
+	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole where it is no longer than a passage: "+
+		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+by+")")
 }
 
-// Check finds flags that do not go together.
-func (w *Window) Check() error {
-	switch {
-	case w.Size == 0 && (w.Overlap > 0 || w.By != "" && w.By != encode.ByWords):
-		return Usagef("--overlap and --window-by go with --window")
-	case w.Size > 0 && w.Overlap >= w.Size:
-		return Usagef("--overlap %d: passages of %d can repeat fewer", w.Overlap, w.Size)
+// Parting is what the flags say; a model counts tokens. An error is found before texts are read.
+func (w *Window) Parting(model *encode.Config, threads int) (encode.Parting, error) {
+	p := encode.Parting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
+	if err := p.Check(); err != nil {
+		return p, Usagef("--window: %w", err)
 	}
-	return nil
+	return p, nil
 }
 
 // Register adds the flags; those of a command that takes the paths as arguments
@@ -85,7 +85,7 @@ func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
 	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
 	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
-	t.window.Register(f, encode.ByWords, "do not")
+	t.window.Register(f, string(encode.ByWords), "do not")
 }
 
 // RegisterDrop adds the flag for what is kept of texts.
@@ -117,7 +117,22 @@ func (t *Texts) Check() error {
 	if stdin > 1 {
 		return Usagef("stdin (-) can be read once")
 	}
-	return t.window.Check()
+	switch w := &t.window; {
+	case w.Size == 0 && firstChanged(w.set, "overlap", "window-by") != "":
+		return Usagef("--overlap and --window-by go with --window")
+	case w.Size > 0 && w.Overlap >= w.Size:
+		return Usagef("--overlap %d: passages of %d can repeat fewer", w.Overlap, w.Size)
+	}
+	return nil
+}
+
+// CheckModel finds windows that are longer than the model reads, before texts are read.
+func (t *Texts) CheckModel() error {
+	if t.window.Size == 0 {
+		return nil
+	}
+	_, err := t.window.Parting(t.Model, 0)
+	return err
 }
 
 // Again says whether the texts can be gone through more than once: they are files
@@ -144,7 +159,11 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 	if t.window.Size == 0 {
 		return t.all(ctx, stdin, each)
 	}
-	texts := encode.Passages(numbered(t.all(ctx, stdin, nil)), encode.Parting{By: t.window.By, Window: t.window.Size, Overlap: t.window.Overlap, Tokenizer: t.Tokenizer})
+	how, err := t.window.Parting(t.Model, parallel.Processors())
+	if err != nil {
+		return func(yield func(encode.Text, error) bool) { yield(encode.Text{}, err) }
+	}
+	texts := encode.Passages(ctx, numbered(t.all(ctx, stdin, nil)), how)
 	if each == nil {
 		return texts
 	}

@@ -210,7 +210,7 @@ func goesOn(path string, want *state) error {
 	if len(got.docs) != len(want.docs)+1 {
 		return fmt.Errorf("after a further addition: %v, want one more than %v", got, want)
 	}
-	if n, missing, err := ix.Delete(ctx, []string{more.ID}); err != nil || n != 1 {
+	if n, missing, err := ix.Delete(ctx, []string{more.ID}); err != nil || n.Documents != 1 {
 		return fmt.Errorf("a further deletion: %d, %v missing: %w", n, missing, err)
 	}
 	if err := expect("a further deletion", want); err != nil {

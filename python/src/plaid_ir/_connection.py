@@ -175,10 +175,33 @@ class Connection:
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | Body | None = None) -> Any:
         """Sends a request that changes something."""
-        if self.read_only:
-            self._check_open()
-            raise PermissionError(f"index {self.index_name!r} is open with read_only=True, and cannot be changed")
+        self._check_writable()
         return self.request(method, path, body, prefer=_PREFER)
+
+    def fill(self, route: str, body: Body, is_stored: Callable[[], bool]) -> None:
+        """Uploads an index. The service takes one only as long as the index has no documents. It refuses one that is
+        repeated because the answer was lost: then ``is_stored`` reports whether the index holds it."""
+        self._check_writable()
+        lost = False
+
+        def upload() -> None:
+            nonlocal lost
+            self.client.close()  # on an idle connection that has ended the client would repeat it unseen
+            try:
+                self.client.request("PUT", f"{self.path}/{route}", body, {"Prefer": _PREFER})
+            except Unreachable:
+                lost = True
+                raise
+
+        try:
+            self.repeat(upload)
+        except PlaidError as e:
+            if not lost or e.code != "INDEX_ALREADY_EXISTS":
+                raise
+            if not is_stored():
+                e.args = (f"{e.args[0]}; the answer to the first attempt was lost: these may be the documents of it",)
+                raise
+        self.declared = True
 
     def request(
         self,
@@ -213,6 +236,11 @@ class Connection:
                     raise ServiceError(f"{self.service.exit_reason()} ({e})") from e
                 self.service.revive()
                 self.client = Client(self.service.url, self.service.token, self._timeout)
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            self._check_open()
+            raise PermissionError(f"index {self.index_name!r} is open with read_only=True, and cannot be changed")
 
     def _check_open(self) -> None:
         if self.closed:

@@ -48,6 +48,28 @@ def text_batches(texts: Iterable[str], batch_size: int) -> Iterator[list[str]]:
         yield batch
 
 
+class Cut:
+    """Counts texts that are longer than the model reads, for one warning about all of them."""
+
+    def __init__(self) -> None:
+        self._texts = self._tokens = 0
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Takes what an answer of the service says."""
+        self._texts += answer.get("truncated", 0)
+        self._tokens += answer.get("dropped_tokens", 0)
+
+    def warn(self, advice: str, *, stacklevel: int) -> None:
+        """Warns the caller at ``stacklevel``, if there were any."""
+        if self._texts:
+            warnings.warn(
+                f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
+                f"have no vectors{advice}",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
 def send_vectors(
     connection: Connection, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]], start: int
 ) -> None:
@@ -61,29 +83,33 @@ def send_texts(
     connection: Connection,
     texts: Sequence[str],
     fields: Sequence[Mapping[str, Any]],
-    pool_factor: int | None,
+    options: Mapping[str, Any],
     start: int,
+    cut: Cut,
 ) -> None:
-    """Stores one batch of texts, which the service encodes."""
+    """Stores one batch of texts, which the service encodes; ``options`` are further fields of the request."""
     connection.declare()
-    body: dict[str, Any] = {"documents": texts, "metadata": fields}
-    if pool_factor is not None:
-        body["pool_factor"] = pool_factor
-    _send(connection, "/update_with_encoding", body, start)
+    body: dict[str, Any] = {"documents": texts, "metadata": fields, **options}
+    cut.add(_send(connection, "/update_with_encoding", body, start))
 
 
-def _send(connection: Connection, path: str, body: Any, start: int) -> None:
+def _send(connection: Connection, path: str, body: Any, start: int) -> Any:
     try:
-        connection.change("POST", connection.path + path, body)
+        return connection.change("POST", connection.path + path, body)
     except PlaidError as e:
         add_to_position(e, "document", start, f" (those before number {start} are stored)")
         raise
 
 
 def encode(
-    connection: Connection, texts: Sequence[str], is_query: bool, pool_factor: int | None = None, start: int = 0
+    connection: Connection,
+    texts: Sequence[str],
+    is_query: bool,
+    cut: Cut,
+    pool_factor: int | None = None,
+    start: int = 0,
 ) -> list[Vectors]:
-    """The vectors of texts by the model of the service."""
+    """The vectors of texts by the model of the service. ``cut`` counts documents that are cut."""
     if isinstance(texts, str):
         raise TypeError("texts is one text; want a list of texts")
     vectors: list[Vectors] = []
@@ -96,6 +122,7 @@ def encode(
         except PlaidError as e:
             add_to_position(e, "query" if is_query else "document", start + part.start)
             raise
+        cut.add(answer)
         vectors += [vectors_of(*one) for one in zip(answer["embeddings_b64"], answer["shapes"])]
     return vectors
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import subprocess
 import tarfile
 import tempfile
-from typing import IO, Sequence
+from typing import IO, Callable, Sequence
 
 from ._arrays import Body
 from ._connection import Connection
@@ -43,7 +45,7 @@ def load(
         if documents_ids is not None:
             raise ValueError("an index file has ids: documents_ids is for the folder of another engine")
         with open(path, "rb") as given:
-            _upload(connection, "backup", given, "application/octet-stream")
+            _upload(connection, "backup", given, "application/octet-stream", lambda: _holds(connection, path))
         return
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
@@ -53,13 +55,24 @@ def load(
                 member = tarfile.TarInfo("index/ids.txt")
                 member.size = len(text)
                 archive.addfile(member, io.BytesIO(text))
-        _upload(connection, "import", file, "application/x-tar")
+        _upload(connection, "import", file, "application/x-tar", lambda: False)
 
 
-def _upload(connection: Connection, route: str, file: IO[bytes], media_type: str) -> None:
+def _upload(
+    connection: Connection, route: str, file: IO[bytes], media_type: str, is_stored: Callable[[], bool]
+) -> None:
     size = file.seek(0, os.SEEK_END)
-    connection.change("PUT", f"{connection.path}/{route}", Body(FilePieces(file), size, media_type))
-    connection.declared = True
+    connection.fill(route, Body(FilePieces(file), size, media_type), is_stored)
+
+
+def _holds(connection: Connection, path: str | os.PathLike[str]) -> bool:
+    """Reports whether the index has as many tokens as a file, which the program counts."""
+    assert connection.service is not None
+    command = [connection.service.binary, "info", os.fspath(path), "--json"]
+    told = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if told.returncode != 0:
+        return False
+    return bool(json.loads(told.stdout)["tokens"] == connection.stats()["tokens"])
 
 
 def _add_folder(archive: tarfile.TarFile, path: str, name: str, excluded: str | None) -> None:

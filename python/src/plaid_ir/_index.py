@@ -348,6 +348,9 @@ class Index(IndexReader):
         *,
         text_field: str = "text",
         pool_factor: int | None = None,
+        window: int | None = None,
+        overlap: int = 0,
+        window_by: str = "words",
         keep_metadata: bool | None = None,
         batch_size: int = MAX_TEXTS,
         progress: Progress = None,
@@ -359,7 +362,8 @@ class Index(IndexReader):
         Parameters
         ----------
         texts
-            The documents. A text that is too long for the model is cut off.
+            The documents. A text that is longer than the model reads is cut off, and a warning counts such texts,
+            unless ``window`` is given.
         ids
             An id for each; without them texts are numbered from 0, if the index is empty.
         metadata
@@ -369,6 +373,14 @@ class Index(IndexReader):
             explanations can show it.
         pool_factor
             Join similar vectors of a document, this many into one.
+        window
+            Split texts into passages of at most this many tokens of the model, with ids like ``"doc#0"``. A search with
+            ``group`` finds documents. Texts that fit stay whole.
+        overlap
+            How many tokens a passage repeats of the one before.
+        window_by
+            What is kept whole where it is no longer than a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
+            Markdown) or ``"blocks"`` (of source code).
         keep_metadata, progress
             As for `add_documents`.
         batch_size
@@ -376,8 +388,25 @@ class Index(IndexReader):
         wait
             False stores each batch before the next one is asked for.
         """
+        parting = None
+        if window is not None:
+            parting = {"window": window, "overlap": overlap, "window_by": window_by, "text_field": text_field}
+        if window is None and (overlap or window_by != "words"):
+            raise ValueError("overlap and window_by go with window")
+        if window is not None and not text_field:
+            raise ValueError("passages keep their texts: text_field is empty")
         _ingest.add_texts(
-            self._connection, texts, ids, metadata, text_field, pool_factor, keep_metadata, batch_size, progress, wait
+            self._connection,
+            texts,
+            ids,
+            metadata,
+            text_field,
+            pool_factor,
+            parting,
+            keep_metadata,
+            batch_size,
+            progress,
+            wait,
         )
         return self
 

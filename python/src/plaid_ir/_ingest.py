@@ -18,6 +18,7 @@ from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
     MAX_VECTOR_BYTES,
+    Cut,
     encode,
     send_texts,
     send_vectors,
@@ -113,6 +114,7 @@ def add_texts(
     metadata: Iterable[Mapping[str, Any]] | None,
     text_field: str,
     pool_factor: int | None,
+    window: Mapping[str, Any] | None,
     keep_metadata: bool | None,
     batch_size: int,
     progress: Progress,
@@ -133,10 +135,13 @@ def add_texts(
     for what, other in (("ids", ids), ("metadata", metadata)):
         if total is not None and isinstance(other, Sequence) and len(other) != total:
             raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
-    hold = hold and (not isinstance(texts, Sequence) or _may_be_many(texts, pool_factor))
+    # The service parts texts: what is built here has none of that.
+    hold = hold and window is None and (not isinstance(texts, Sequence) or _may_be_many(texts, pool_factor))
+    options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
+    cut = Cut()
     all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
     start = 0
-    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold) as first:
+    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, cut) as first:
         for batch in text_batches(texts, batch_size):
             some: list[Any] = list(itertools.islice(all_ids, len(batch)))
             if len(some) < len(batch):
@@ -151,9 +156,10 @@ def add_texts(
             if not first.hold_texts(batch, fields, pool_factor):
                 if all_metadata is None:
                     fields = with_stored_metadata(connection, fields, keep_metadata, None, text_field, stacklevel=4)
-                send_texts(connection, batch, fields, pool_factor, start)
+                send_texts(connection, batch, fields, options, start, cut)
                 meter.add(len(batch))
             start += len(batch)
+    cut.warn("; window=N splits long texts into passages" if window is None else "", stacklevel=3)
     endless = isinstance(all_ids, itertools.count)
     for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
         for _ in rest:
@@ -167,8 +173,8 @@ class FirstDocuments:
     `hold_vectors` and `hold_texts` report whether the documents are held; the caller stores those that are not.
     """
 
-    def __init__(self, connection: Connection, meter: Meter, hold: bool) -> None:
-        self._connection, self._meter = connection, meter
+    def __init__(self, connection: Connection, meter: Meter, hold: bool, cut: Cut | None = None) -> None:
+        self._connection, self._meter, self._cut = connection, meter, cut or Cut()
         self._stack = contextlib.ExitStack()
         self._spool: _build.Spool | None = None
         #: Texts that are not many yet: the position of the first, the texts and their ids and metadata.
@@ -205,7 +211,7 @@ class FirstDocuments:
         if self._characters >= _min_characters(pool_factor):
             while self._texts:
                 start, some, rows = self._texts[0]
-                matrices = encode(self._connection, some, False, pool_factor, start)
+                matrices = encode(self._connection, some, False, self._cut, pool_factor, start)
                 if self._model is None:
                     model = self._connection.request("GET", "/health")["model"]
                     keys = {"name": "path", "fingerprint": "fingerprint", "precision": "precision"}
@@ -240,7 +246,8 @@ class FirstDocuments:
             if spool is not None and spool.ids:
                 self._store_spool(spool)
         for start, some, rows in texts:
-            send_texts(self._connection, some, rows, self._pool_factor, start)
+            options = {} if self._pool_factor is None else {"pool_factor": self._pool_factor}
+            send_texts(self._connection, some, rows, options, start, self._cut)
             self._meter.add(len(some))
 
     def _store_spool(self, spool: _build.Spool) -> None:

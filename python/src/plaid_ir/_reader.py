@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _files, _search
 from ._arrays import Embeddings, Matrix, Vectors, matrix_of, to_matrices
 from ._connection import Connection
-from ._documents import encode, fetch_documents, fetch_metadata
+from ._documents import Cut, encode, fetch_documents, fetch_metadata
 from ._errors import EmptyIndexError
 from ._metadata import Where, condition, own_fields
 from ._results import Explanation, Hits, Results
@@ -360,7 +360,10 @@ class IndexReader:
         list of numpy.ndarray
             A matrix [tokens, dim] of float32 for each.
         """
-        return encode(self._connection, texts, is_query)
+        cut = Cut()
+        vectors = encode(self._connection, texts, is_query, cut)
+        cut.warn("", stacklevel=2)
+        return vectors
 
     @overload
     def get_documents_embeddings(self, documents_ids: IdList) -> list[Vectors]: ...

@@ -85,7 +85,10 @@ class Service:
     """
 
     _by_folder: dict[tuple[str, bool], Service] = {}
-    _lock = threading.RLock()  # garbage collection may release one service while another is acquired
+    #: Services that are being stopped, with an event for the end of that.
+    _stopping: dict[Service, threading.Event] = {}
+    #: Guards the two, and is held for moments only. Garbage collection may release a service while another is acquired.
+    _lock = threading.RLock()
 
     def __init__(
         self, folder: str, binary: str, options: Mapping[str, str], timeout: float, temporary: bool, read_only: bool
@@ -96,6 +99,9 @@ class Service:
         self.options = dict(options)
         self.temporary, self.read_only = temporary, read_only
         self.index_count = 0
+        #: Held while the program is started. Other folders need not wait for that.
+        self._starting = threading.RLock()
+        self._started = self._ended = False
         self.pid = os.getpid()
         self.url = ""
         self.token: str | None = None
@@ -103,13 +109,6 @@ class Service:
         self._share: SharedLock | None = None
         self._program = _StartedProgram()
         self._stop = weakref.finalize(self, self._program.stop, self.pid)
-        try:
-            self._open()
-        except BaseException:
-            self._stop()
-            if self._share is not None:
-                self._share.close()
-            raise
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -233,6 +232,7 @@ class Service:
             directory, listen, self.url, self.token = run_folder, "127.0.0.1:0", "", secrets.token_hex(24)
             environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
         command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen]
+        command += ["--max-indexes", "0"]  # its clients are this user's
         command += ["--log-format", "json", "--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK_TIMEOUT]
         command += [f"--{name}={value}" for name, value in options.items()]
         try:
@@ -309,7 +309,7 @@ class Service:
 
     def revive(self) -> None:
         """Finds or starts the service after it was killed, or after the process that had started it ended."""
-        with Service._lock:
+        with self._starting:
             if self._is_alive():  # another thread has done it
                 return
             if self.pid != os.getpid():  # a forked child: the program that it starts is its own
@@ -322,6 +322,9 @@ class Service:
                 self._open(restart=True)
             except _Killed:
                 self._open(restart=True)
+            finally:
+                if self._ended:  # the last index was closed meanwhile
+                    self._program.stop(self.pid)
 
     def _add_options(self, options: Mapping[str, str]) -> None:
         """Takes the options of a further index of this process. If the service lacks some it is restarted with them,
@@ -365,18 +368,44 @@ class Service:
             raise FileNotFoundError(f"there is no folder {os.fspath(folder)} to read")
         folder = os.path.realpath(folder)
         found = find_binary(binary)
-        with cls._lock:
-            service = cls._by_folder.get((folder, read_only)) or cls._by_folder.get((folder, False))
+        while True:
+            with cls._lock:
+                stopping = next((event for service, event in cls._stopping.items() if service.folder == folder), None)
+                service = cls._by_folder.get((folder, read_only)) or cls._by_folder.get((folder, False))
+                if service is None and stopping is None:
+                    service = cls(folder, found, options, timeout, temporary, read_only)
+                    cls._by_folder[folder, read_only] = service
+                if service is not None:
+                    service.index_count += 1
             if service is None:
-                service = cls._by_folder[folder, read_only] = cls(folder, found, options, timeout, temporary, read_only)
-            elif binary is not None and service.binary != found:
-                raise ValueError(f"{folder} is open with another binary: {service.binary}, not {found}")
-            else:
-                if service.process is not None and service.process.poll() is not None:
-                    service.revive()
-                service._add_options(options)
-            service.index_count += 1
-            return service
+                assert stopping is not None
+                stopping.wait()
+                continue
+            with service._starting:
+                if service._ended:  # another thread could not start it, or has closed the last index
+                    continue
+                try:
+                    service._join(options, None if binary is None else found)
+                except BaseException:
+                    service.release()
+                    raise
+                return service
+
+    def _join(self, options: Mapping[str, str], binary: str | None) -> None:
+        """Starts the service for the first index of this process, or gives it the options of a further one."""
+        if not self._started:
+            try:
+                self._open()
+            except BaseException:
+                self._end()  # threads that wait for it have options of their own
+                raise
+            self._started = True
+        elif binary is not None and self.binary != binary:
+            raise ValueError(f"{self.folder} is open with another binary: {self.binary}, not {binary}")
+        else:
+            if self.process is not None and self.process.poll() is not None:
+                self.revive()
+            self._add_options(options)
 
     def release(self) -> None:
         """Stops the service unless another index of this process uses it."""
@@ -386,11 +415,24 @@ class Service:
             self.index_count -= 1
             if self.index_count > 0:
                 return
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
             for key in [key for key, service in self._by_folder.items() if service is self]:
                 del self._by_folder[key]
+            stopped = Service._stopping[self] = threading.Event()
+        try:
             self._stop()
             if self._share is not None:
                 self._share.close()
+        finally:
+            with self._lock:
+                Service._stopping.pop(self, None)
+            stopped.set()
 
 
 def _read_options(run_folder: str) -> dict[str, str] | None:
@@ -403,9 +445,11 @@ def _read_options(run_folder: str) -> dict[str, str] | None:
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have had the lock, and the services are the parent's.
+    # Another thread of the parent may have had a lock, and the services are the parent's.
     Service._lock = threading.RLock()
-    Service._by_folder = {}
+    for service in Service._by_folder.values():
+        service._starting = threading.RLock()
+    Service._by_folder, Service._stopping = {}, {}
 
 
 if sys.platform != "win32":

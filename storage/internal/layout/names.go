@@ -28,6 +28,7 @@ var (
 	KeyState       = []byte("state")
 	KeyTombstones  = []byte("tombstones")
 	KeyPayloadDocs = []byte("payload-docs")
+	KeyPassages    = []byte("passages")
 
 	BucketCodec        = []byte("codec")
 	KeyCentroids       = []byte("centroids")
@@ -44,7 +45,7 @@ var (
 	BucketPostings     = []byte("postings")
 	BucketFields       = []byte("fields")
 	GenerationBuckets  = [][]byte{BucketCodec, BucketChunks, BucketIDs, BucketPayload, BucketPostings, BucketFields}
-	GenerationKeys     = [][]byte{KeyHeader, KeyState, KeyTombstones, KeyPayloadDocs}
+	GenerationKeys     = [][]byte{KeyHeader, KeyState, KeyTombstones, KeyPayloadDocs, KeyPassages}
 	CodecKeys          = [][]byte{KeyCentroids, KeyCutoffs, KeyDimScale, KeyCentroidScale}
 	generationPrefix   = []byte("g")
 	Magic              = []byte("plaidix\n")

@@ -177,3 +177,26 @@ func NumberKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
 // NumberOfKey is the inverse of NumberKey.
 func NumberOfKey(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
+
+// ValidID reports whether a value of the tree of ids has one of its two lengths.
+func ValidID(b []byte) bool {
+	return len(b) == 4 || len(b) == 8 && binary.LittleEndian.Uint32(b[4:]) > 0
+}
+
+// AppendID appends the value of an id: its ordinal, or the first one of the passages of the
+// document that is called so, and over how many ordinals n they extend.
+func AppendID(b []byte, ordinal, n uint32) []byte {
+	b = binary.LittleEndian.AppendUint32(b, ordinal)
+	if n > 0 {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// SplitID takes apart a value that is valid ([ValidID]); n is 0 for an ordinal.
+func SplitID(b []byte) (ordinal, n uint32) {
+	if len(b) == 8 {
+		n = binary.LittleEndian.Uint32(b[4:])
+	}
+	return binary.LittleEndian.Uint32(b), n
+}

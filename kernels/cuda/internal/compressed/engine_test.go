@@ -135,8 +135,8 @@ func compareEngines(t *testing.T, d kernels.Device, seed uint64, steps int) {
 			}
 			n, _, err := ix.Delete(ctx, gone)
 			require.NoError(t, err)
-			require.Len(t, gone, n)
-			ids = ids[n:]
+			require.Len(t, gone, n.Documents)
+			ids = ids[n.Documents:]
 		case 3:
 			require.NoError(t, ix.Compact(ctx, nil))
 		case 4:

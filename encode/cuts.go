@@ -1,0 +1,180 @@
+package encode
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A cut takes a text apart: it returns the ends of the pieces, the last of which is that of the
+// text.
+type cut func(text string) (ends []int)
+
+// trimmed is a part of a text without the white space around it.
+func trimmed(text string, start, end int) (int, int) {
+	part := strings.TrimLeftFunc(text[start:end], unicode.IsSpace)
+	start = end - len(part)
+	return start, start + len(strings.TrimRightFunc(part, unicode.IsSpace))
+}
+
+// words ends pieces where white space begins.
+func words(text string) (ends []int) {
+	space := true
+	for i, r := range text {
+		is := unicode.IsSpace(r)
+		if is && !space {
+			ends = append(ends, i)
+		}
+		space = is
+	}
+	return append(ends, len(text))
+}
+
+// runes ends pieces behind each character of Unicode.
+func runes(text string) (ends []int) {
+	for i := range text {
+		if i > 0 {
+			ends = append(ends, i)
+		}
+	}
+	return append(ends, len(text))
+}
+
+// characters is runes, but keeps together what a reader takes for one character: a letter and its
+// combining marks, a syllable of Hangul, a flag, and emoji that are joined.
+func characters(text string) (ends []int) {
+	const joiner = 0x200d
+	joined, flag := true, false // the first one begins a character
+	for i, r := range text {
+		letter := r >= 0x1f1e6 && r <= 0x1f1ff // two of these are a flag
+		if !joined && !extends(r) && !(flag && letter) {
+			ends = append(ends, i)
+			flag = false
+		}
+		flag = letter && !flag
+		joined = r == joiner
+	}
+	return append(ends, len(text))
+}
+
+// extends reports whether a rune belongs to the character before it.
+func extends(r rune) bool {
+	switch {
+	case r < 0x300:
+		return false
+	case r >= 0x1160 && r <= 0x11ff, r >= 0xd7b0 && r <= 0xd7fb: // vowels and finals of Hangul
+		return true
+	case r == 0xe33, r == 0xeb3: // vowels of Thai and Lao that stand behind their letter
+		return true
+	case r == 0x200c, r == 0x200d, r == 0xff9e, r == 0xff9f, r >= 0x1f3fb && r <= 0x1f3ff, r >= 0xe0020 && r <= 0xe007f:
+		return true
+	}
+	return unicode.Is(unicode.M, r)
+}
+
+// longWord is how many characters of a run without blanks count as a word.
+const longWord = 32
+
+// countWords calls end with the end of each word, as [Parting.Window] counts them.
+func countWords(text string, end func(int)) {
+	n := 0 // characters of a word that has not ended
+	for i, size := 0, 0; i < len(text); i += size {
+		var r rune
+		r, size = utf8.DecodeRuneInString(text[i:])
+		space, alone := unicode.IsSpace(r), blankless(r)
+		switch {
+		case extends(r):
+			continue
+		case !space && !alone:
+			if n++; n == longWord {
+				end(i + size)
+				n = 0
+			}
+			continue
+		case n > 0:
+			end(i)
+			n = 0
+		}
+		if alone {
+			end(i + size)
+		}
+	}
+	if n > 0 {
+		end(len(text))
+	}
+}
+
+// blankless reports whether a letter, or a mark of punctuation, is of a script without blanks
+// between words.
+func blankless(r rune) bool {
+	switch {
+	case r < 0xe00:
+		return false
+	case r >= 0x3000 && r <= 0x30ff, r >= 0xff00 && r <= 0xffef: // with punctuation
+		return true
+	}
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Bopomofo, unicode.Yi, unicode.Thai,
+		unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese)
+}
+
+// sentences ends pieces where sentences do.
+func sentences(text string) (ends []int) {
+	for i := 0; i < len(text); {
+		n, is := sentenceEnd(text[i:])
+		if i += n; is && i < len(text) {
+			ends = append(ends, i)
+		}
+	}
+	return append(ends, len(text))
+}
+
+// lines ends pieces behind line feeds.
+func lines(text string) (ends []int) {
+	at := 0
+	for line := range strings.Lines(text) {
+		at += len(line)
+		ends = append(ends, at)
+	}
+	return ends
+}
+
+// codeBlocks are those of source code: what stands between empty lines and begins without
+// indentation. So a function is one, with the comment above it.
+func codeBlocks(text string) (ends []int) {
+	at, empty := 0, false
+	for line := range strings.Lines(text) {
+		bare := strings.TrimRight(line, " \t\r\n")
+		if bare != "" && empty && !strings.ContainsRune(" \t)}]", rune(bare[0])) {
+			ends = append(ends, at)
+		}
+		empty = bare == ""
+		at += len(line)
+	}
+	return append(ends, at)
+}
+
+// sentenceEnd reads a character of a text, or all marks that stand together, and tells
+// whether a sentence ends behind them. It ends at an empty line, at a full stop of Chinese or
+// Japanese, and at one of ours, with closing quotes and brackets behind it, that white space
+// follows and then no small letter.
+func sentenceEnd(s string) (n int, ends bool) {
+	first, n := utf8.DecodeRuneInString(s)
+	switch {
+	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):
+		return 2, true
+	case !strings.ContainsRune(".!?…。！？", first):
+		return n, false
+	}
+	wide := strings.ContainsRune("。！？", first)
+	for n < len(s) {
+		r, size := utf8.DecodeRuneInString(s[n:])
+		if !strings.ContainsRune(".!?…。！？\"')]}”’»」』）", r) {
+			break
+		}
+		wide = wide || strings.ContainsRune("。！？", r)
+		n += size
+	}
+	rest := strings.TrimLeftFunc(s[n:], unicode.IsSpace)
+	next, _ := utf8.DecodeRuneInString(rest)
+	return n, wide || rest == "" || len(rest) < len(s)-n && !unicode.IsLower(next)
+}

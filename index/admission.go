@@ -1,0 +1,260 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Arrival is an ordinal that is to be stored.
+type Arrival struct {
+	ID     string
+	Parent string // id of the document that it is a passage of; "": it is a document
+}
+
+// document is the id of the document that it belongs to.
+func (a *Arrival) document() string {
+	if a.Parent != "" {
+		return a.Parent
+	}
+	return a.ID
+}
+
+// Admission decides which documents one change may store in an index, and which ordinals give
+// way to them. It is for a writer that has its turn: the snapshot is the newest. It is not safe
+// for concurrent use.
+type Admission struct {
+	snaps   []*Snapshot     // one, or those of a set
+	claimed map[string]bool // ids of the documents and passages that are admitted
+
+	removed  []*roaring.Bitmap // of each snapshot, the ordinals that give way to what is admitted
+	docs     int               // documents admitted
+	replaced int               // documents that give way to others
+}
+
+// NewAdmission begins the admission to what snapshots show: that of an index, those of the files
+// of a set, or none, which stands for an index without documents.
+func NewAdmission(snaps ...*Snapshot) *Admission {
+	a := &Admission{snaps: snaps, claimed: map[string]bool{}}
+	for range snaps {
+		a.removed = append(a.removed, roaring.New())
+	}
+	return a
+}
+
+// ArrivalError is an [Arrival] that is not admitted.
+type ArrivalError struct {
+	Row int // among those of the call
+	ID  string
+	Err error
+}
+
+func (e *ArrivalError) Error() string {
+	return fmt.Sprintf("document %d, %.100q: %v", e.Row, e.ID, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ArrivalError) Unwrap() error { return e.Err }
+
+// Admit admits documents, all of them or none. Passages of a document have to be in a row, with
+// ascending numbers. A document takes the place of the one with its id, with all of its passages,
+// if replace is set, and is refused otherwise. overlap reports that nothing was admitted since an
+// id of the call is claimed by an earlier one: these are to be stored first.
+//
+// Errors: [*ArrivalError] with [ErrDuplicateID] or [ErrPassages], and those of the snapshot.
+func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (overlap bool, err error) {
+	for i := range rows {
+		if a.claimed[rows[i].ID] || a.claimed[rows[i].Parent] {
+			return true, nil
+		}
+	}
+	// Claim the ids of documents and passages, each once.
+	claims, rowOf, err := claimIDs(rows)
+	if err != nil {
+		return false, err
+	}
+	// Find the ordinals that give way.
+	removed, docs, replaced := make([]*roaring.Bitmap, len(a.snaps)), 0, 0
+	for i := range removed {
+		removed[i] = a.removed[i].Clone()
+	}
+	for _, id := range claims {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		row := rowOf[id]
+		if rows[row].document() != id {
+			continue
+		}
+		docs++
+		found := false
+		for i, snap := range a.snaps {
+			parts, err := snap.Parts(id)
+			parts = slices.DeleteFunc(parts, removed[i].Contains) // of those that are deleted anyway
+			switch {
+			case err != nil:
+				return false, err
+			case len(parts) == 0:
+				continue
+			case !replace:
+				return false, refuse(rows, row, "%w: %s has %.100q", ErrDuplicateID, snap.Path(), snap.ID(parts[0]))
+			}
+			removed[i].AddMany(parts)
+			found = true
+		}
+		if found {
+			replaced++
+		}
+	}
+	// All else stays, and keeps its ids.
+	for _, id := range claims {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if err := a.checkFree(rows, rowOf[id], id, removed); err != nil {
+			return false, err
+		}
+	}
+	for _, id := range claims {
+		a.claimed[id] = true
+	}
+	a.removed = removed
+	a.docs += docs
+	a.replaced += replaced
+	return false, nil
+}
+
+// refuse makes the error of a row.
+func refuse(rows []Arrival, row int, format string, args ...any) error {
+	return &ArrivalError{row, rows[row].ID, fmt.Errorf(format, args...)}
+}
+
+// claimIDs lists the ids of documents and of their passages in order, with the row that each came
+// with first.
+func claimIDs(rows []Arrival) (claims []string, rowOf map[string]int, err error) {
+	rowOf = make(map[string]int, len(rows))
+	for i := range rows {
+		ids := []string{rows[i].ID}
+		if parent := rows[i].Parent; parent != "" {
+			if i == 0 || rows[i-1].Parent != parent {
+				ids = append(ids, parent)
+			} else if err := checkOrder(rows[i-1].ID, rows[i].ID); err != nil {
+				return nil, nil, &ArrivalError{i, rows[i].ID, err}
+			}
+		}
+		for _, id := range ids {
+			first, twice := rowOf[id]
+			switch {
+			case !twice:
+				rowOf[id] = i
+				claims = append(claims, id)
+			case rows[first].Parent == id && rows[i].Parent == id:
+				return nil, nil, refuse(rows, i, "%w: document %d is a passage of %.100q, and others are in between", ErrPassages, first, id)
+			default:
+				return nil, nil, refuse(rows, i, "%w: %.100q twice in the input, and in document %d, %.100q", ErrDuplicateID, id, first, rows[first].ID)
+			}
+		}
+	}
+	return claims, rowOf, nil
+}
+
+// checkOrder checks that a passage has a higher number than the one before it.
+func checkOrder(before, id string) error {
+	parent, number := vectors.SplitPassageID(id)
+	if _, last := vectors.SplitPassageID(before); number < last {
+		return fmt.Errorf("%w: passage %d of %.100q follows passage %d", ErrPassages, number, parent, last)
+	}
+	return nil
+}
+
+// checkFree refuses a row whose id, or that of its document, is taken by what is not removed.
+func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roaring.Bitmap) error {
+	for i, snap := range a.snaps {
+		taken, err := snap.named(id)
+		if err != nil {
+			return err
+		}
+		for _, ordinal := range taken {
+			if removed[i].Contains(ordinal) {
+				continue
+			}
+			if doc := snap.DocumentOf(ordinal); doc != id {
+				return refuse(rows, row, "%w: %.100q is a passage of %.100q", ErrDuplicateID, id, doc)
+			}
+			return refuse(rows, row, "%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, id)
+		}
+	}
+	return nil
+}
+
+// Free returns an id for a document that has none: the one given, or that with a hyphen and a
+// number. It has to be admitted to be claimed.
+func (a *Admission) Free(plain string) (id string, err error) {
+	id = plain
+	for n := 1; ; n++ {
+		taken := a.claimed[id]
+		for _, snap := range a.snaps {
+			ordinals, err := snap.named(id)
+			if err != nil {
+				return "", err
+			}
+			taken = taken || len(ordinals) > 0
+		}
+		if !taken {
+			return id, nil
+		}
+		id = plain + "-" + strconv.Itoa(n)
+	}
+}
+
+// remove lets go the documents and passages of ids, but for the documents among rows that come.
+func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	comes := make(map[string]bool, len(rows))
+	for i := range rows {
+		comes[rows[i].document()] = true
+	}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return comes[id] })
+	for i, snap := range a.snaps {
+		named, _, err := snap.Named(ctx, ids)
+		if err != nil {
+			return err
+		}
+		a.removed[i].Or(named)
+	}
+	return nil
+}
+
+// evict lets go the oldest documents of the one snapshot that are more than most, whole. It
+// returns how many they are, and how many more would have to go, which are among those that are
+// admitted. gone is the number of documents that give way without that.
+func (a *Admission) evict(ctx context.Context, most uint64, gone int) (evicted, more int, err error) {
+	snap := a.snaps[0]
+	over := int64(snap.Documents()-gone+a.docs) - int64(min(most, storage.MaxDocs))
+	if over <= 0 {
+		return 0, 0, nil
+	}
+	dead := roaring.Or(snap.Tombstones(), a.removed[0])
+	for next := dead.NextAbsentValue(0); over > 0 && next < int64(snap.State().Docs); next = dead.NextAbsentValue(uint32(next)) {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		parts, err := snap.Parts(snap.DocumentOf(uint32(next)))
+		if err != nil {
+			return 0, 0, err
+		}
+		dead.AddMany(parts)
+		a.removed[0].AddMany(parts)
+		evicted++
+		over--
+	}
+	return evicted, int(max(over, 0)), nil
+}

@@ -1,0 +1,144 @@
+package index
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// A document is stored under one ordinal, or as passages, each under an ordinal of its own. A
+// passage comes with a payload that says so ([vectors.PassageField]). What holds of an index:
+//
+//  1. The tree of ids has the id of each live ordinal, and the id of each document of passages.
+//     It has a key once: these ids are all different.
+//  2. The id of a passage is that of its document, "#" and the number of the passage.
+//  3. Passages of a document are next to each other: between the first and the last of them
+//     there are only ordinals that are deleted. Their numbers ascend.
+//  4. A document comes and is replaced as a whole, with all of its passages. Conditions and ids
+//     of passages may delete some of them; it is gone with the last.
+//
+// [Admission] is the one place that decides what may come.
+
+// passageOf is the field with the id of a passage's document, passageNumber that with its
+// number. Conditions may name them where there are no passages, too.
+var (
+	passageOf     = condition.MakeField(vectors.PassageField, "of")
+	passageNumber = condition.MakeField(vectors.PassageField, "n")
+)
+
+// Passages are the live ordinals that are passages. The bitmap is not to be changed.
+func (s *Snapshot) Passages() *roaring.Bitmap { return s.view.Passages() }
+
+// Documents is the number of live documents; all passages of one count as one.
+func (s *Snapshot) Documents() int {
+	state := s.State()
+	return int(state.Live - state.Passages + state.PassageParents)
+}
+
+// PassageOf returns the id of the document that a passage belongs to, and the number of the
+// passage, given its ordinal, which is one of [Snapshot.Passages].
+func (s *Snapshot) PassageOf(ordinal uint32) (id string, number int) {
+	return vectors.SplitPassageID(s.ID(ordinal))
+}
+
+// DocumentOf returns the id of the document that a live ordinal belongs to: that of the ordinal
+// itself unless it is a passage.
+func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
+	if id = s.ID(ordinal); s.Passages().Contains(ordinal) {
+		id, _ = vectors.SplitPassageID(id)
+	}
+	return id
+}
+
+// Parts returns the ordinals of a document by its id: those of its passages in the order of
+// their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
+// passage ([Snapshot.Ordinal]).
+func (s *Snapshot) Parts(id string) (ordinals []uint32, err error) {
+	first, n, isRun, err := s.view.Run(id)
+	if err != nil {
+		return nil, err
+	}
+	if isRun {
+		it := s.Passages().Iterator()
+		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < n; {
+			ordinals = append(ordinals, it.Next())
+		}
+		return ordinals, nil
+	}
+	ordinal, ok, err := s.Ordinal(id)
+	if err != nil || !ok || s.Passages().Contains(ordinal) {
+		return nil, err
+	}
+	return []uint32{ordinal}, nil
+}
+
+// Named returns the live ordinals that ids stand for: an id of a document stands for all of its
+// parts ([Snapshot.Parts]), an id of a passage for that passage. Ids that stand for none are
+// missing, in order.
+func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
+	docs = roaring.New()
+	for i, id := range ids {
+		if i%1024 == 1023 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		parts, err := s.named(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if docs.AddMany(parts); len(parts) == 0 {
+			missing = append(missing, id)
+		}
+	}
+	return docs, missing, nil
+}
+
+// named returns the live ordinals that an id stands for.
+func (s *Snapshot) named(id string) ([]uint32, error) {
+	parts, err := s.Parts(id)
+	if err != nil || len(parts) > 0 {
+		return parts, err
+	}
+	if ordinal, ok, err := s.Ordinal(id); err != nil || ok {
+		return []uint32{ordinal}, err
+	}
+	return nil, nil
+}
+
+// parentOf returns the id of the document that payload makes an ordinal of this id a passage
+// of, "" for none.
+func parentOf(i int, id string, payload []byte) (string, error) {
+	p, err := vectors.PassageOf(id, payload)
+	switch {
+	case err != nil:
+		return "", ofDocument(i, id, err)
+	case p == nil:
+		return "", nil
+	}
+	return p.Of, nil
+}
+
+// keepPassage is a payload that replaces that of a document, with what says that the
+// document is a passage, if it is one. A payload makes none of another document.
+func (s *Snapshot) keepPassage(ordinal uint32, payload []byte) ([]byte, error) {
+	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
+	own, err := vectors.PassageOf(id, payload)
+	if err == nil && own != nil && !isPassage {
+		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document", ErrOption, vectors.PassageField, own.Of)
+	}
+	if err != nil || own != nil || !isPassage {
+		return payload, err
+	}
+	was, err := s.Payload(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	own, err = vectors.PassageOf(id, was)
+	if err != nil || own == nil {
+		return payload, err
+	}
+	return own.Payload(payload)
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// IndexRate bounds the requests a second of each index whose name matches a pattern, as in
+// [Grant]; twice as many may come at once.
+type IndexRate struct {
+	Pattern string
+	Rate    float64
+}
+
+// ParseIndexRate reads PATTERN=N.
+func ParseIndexRate(text string) (r IndexRate, err error) {
+	pattern, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20", text)
+	}
+	if err := checkPattern(pattern); err != nil {
+		return r, err
+	}
+	n, ok := parseRate(value)
+	if !ok {
+		return r, fmt.Errorf("%q: %q is no number of requests a second above 0", text, value)
+	}
+	return IndexRate{pattern, n}, nil
+}
+
+func parseRate(text string) (perSecond float64, ok bool) {
+	perSecond, err := strconv.ParseFloat(text, 64)
+	return perSecond, err == nil && perSecond > 0 && perSecond <= 1e9
+}
+
+// burstOf is how many requests may come at once.
+func burstOf(perSecond float64) int { return max(1, int(2*perSecond)) }
+
+// limit reads a limit of a token. Errors do not repeat the text: it may be a part of a secret.
+func (t *Token) limit(text string) error {
+	name, value, _ := strings.Cut(text, "=")
+	ok := false
+	switch name {
+	case "indexes":
+		n, err := strconv.ParseUint(value, 10, 31)
+		t.Indexes, ok = int(n), err == nil && n > 0
+	case "rate":
+		t.Rate, ok = parseRate(value)
+	}
+	if !ok {
+		return errors.New("want indexes=N or rate=N, above 0")
+	}
+	return nil
+}
+
+// limitIndex counts a request of an index that may get only so many a second.
+func (q *request) limitIndex() *Problem {
+	if q.index() == "" { // a pattern may match that
+		return nil
+	}
+	for _, r := range q.s.o.IndexRates {
+		if !matchesName(r.Pattern, q.index()) {
+			continue
+		}
+		if p := q.s.rate.take("index "+q.index()+" "+r.Pattern, r.Rate, burstOf(r.Rate), "rate of the index"); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// making has the names of the indexes that requests are making, and how many requests make
+// each.
+type making struct {
+	mu    sync.Mutex
+	names map[string]int
+}
+
+// room makes sure that the service, and the token of the request, may have an index of this
+// name, and keeps the place until done is called: when the index is there, or will not be. An
+// index that is there has a place. Names are all that is counted, so that it costs little.
+func (q *request) room(name string) (done func(), err error) {
+	m := &q.s.making
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := q.s.collections.Names()
+	if !slices.Contains(names, name) {
+		names = slices.AppendSeq(slices.Clip(names), maps.Keys(m.names))
+		slices.Sort(names)
+		others := slices.DeleteFunc(slices.Compact(names), func(other string) bool { return other == name })
+		if p := q.full(others); p != nil {
+			return nil, p
+		}
+	}
+	m.names[name]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.names[name]--; m.names[name] == 0 {
+			delete(m.names, name)
+		}
+	}, nil
+}
+
+// full is why there may be no index more than those of these names; nil if there may be one.
+func (q *request) full(names []string) *Problem {
+	if most := q.s.o.Limits.Indexes; len(names) >= most {
+		return problem(CodeTooManyIndexes,
+			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised", most)
+	}
+	t := q.token
+	if t == nil || t.Indexes == 0 {
+		return nil
+	}
+	own := 0
+	for _, name := range names {
+		if t.On(name) >= Admin {
+			own++
+		}
+	}
+	if own < t.Indexes {
+		return nil
+	}
+	return problem(CodeTooManyIndexes,
+		"token %s has as many indexes as it may have, %d (indexes): delete one, or have the limit raised", t.Name, t.Indexes)
+}
