@@ -113,10 +113,7 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 		if !ok {
 			continue
 		}
-		name, number := snap.PassageOf(ordinal)
-		if number < 0 {
-			name = d.ID
-		}
+		name := snap.DocumentOf(ordinal)
 		if name != e.Path { // a copy of a passage, under another name
 			continue
 		}
