@@ -189,12 +189,12 @@ func TestDocumentsOfPassages(t *testing.T) {
 
 	// A document that is sent again replaces all its passages, and goes with them.
 	s.addParts(t, map[string][]string{"cat": {"cats purr"}})
-	var n struct{ Count int }
+	var n struct{ Count, Passages int }
 	s.ok(t, 200, "GET", "/indices/parts/metadata/count", nil, &n)
-	require.Equal(t, 4, n.Count)
+	require.Equal(t, []int{3, 4}, []int{n.Count, n.Passages})
 	var said string
 	s.ok(t, 202, "DELETE", "/indices/parts/documents", object{"ids": list{"dog"}}, &said)
-	require.Contains(t, said, "2 documents")
+	require.Equal(t, "1 document in 2 passages deleted from index parts", said)
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
 		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "a#1", "_passage": object{"of": "b", "n": 1}}},
 	})
@@ -338,9 +338,9 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	require.Equal(t, []string{"cat#2", "cat#0", "cat#1", "cat#2", "dog#0"}, get("id=cat%232&id=cat&id=dog"))
 	require.Equal(t, []string{"cat#0", "cat#1", "cat#2", "cat#1", "cat#1"}, get("id=cat&id=cat%231&id=cat%231"))
 	s.refused(t, 404, server.CodeDocumentNotFound, "GET", "/indices/parts/documents?id=cat&id=nobody", nil)
-	var updated struct{ Updated int }
+	var updated struct{ Updated, Passages int }
 	s.ok(t, 200, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat", "nobody"}, "updates": object{"seen": true}}, &updated)
-	require.Equal(t, 3, updated.Updated)
+	require.Equal(t, []int{1, 3}, []int{updated.Updated, updated.Passages})
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat"}, "condition": "kind = 'cat'", "updates": object{"seen": true}})
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"updates": object{"seen": true}})
 	var x struct{ ID string }

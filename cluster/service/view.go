@@ -155,6 +155,9 @@ func (v *view) Documents(ctx context.Context, s collection.Selection, o collecti
 	return func(yield func(collection.Stored, error) bool) {
 		for d, err := range v.c.Documents(ctx, s, o) {
 			out := collection.Stored{Number: d.Number(), ID: d.ID, Metadata: d.Payload, Vectors: d.Vectors}
+			if of, n := vectors.SplitPassageID(d.ID); n >= 0 { // nodes do not say what is a passage
+				out.Of, out.Passage = of, n
+			}
 			if !yield(out, answered(err)) || err != nil {
 				return
 			}
@@ -168,13 +171,25 @@ func named(docs []collection.Document, dim int) (src vectors.Source, r collectio
 	r = collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs))}
 	at := make(map[string]int, len(docs))
 	all := make([]vectors.Document, len(docs))
+	parents := map[string]bool{}
 	for i, d := range docs {
 		if d.ID == "" {
 			d.ID = wire.NewID().String()
 		}
 		r.IDs[i], at[d.ID] = d.ID, i
+		passage, err := vectors.PassageOf(d.ID, d.Metadata)
+		if err != nil {
+			return nil, r, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
+		}
+		if passage != nil {
+			r.Stored.Passages++
+			parents[passage.Of] = true
+		} else {
+			r.Stored.Documents++
+		}
 		all[i] = vectors.Document{ID: d.ID, Tokens: d.Vectors, Payload: d.Metadata}
 	}
+	r.Stored.Documents += len(parents)
 	src, err = vectors.FromDocuments(dim, all)
 	return src, r, func(id string, shard int, ordinal uint32) {
 		r.Numbers[at[id]] = client.Place{Shard: shard, Ordinal: ordinal}.Number()

@@ -195,6 +195,12 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 			rows[i].Parent = passage.Of
 		}
 		receipt.Numbers[i], receipt.IDs[i] = ordinal, rows[i].ID
+		if rows[i].Parent != "" {
+			receipt.Stored.Passages++
+		}
+		if rows[i].Parent == "" || i == 0 || rows[i].Parent != rows[i-1].Parent { // its passages are in a row
+			receipt.Stored.Documents++
+		}
 	}
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
