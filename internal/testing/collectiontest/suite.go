@@ -362,7 +362,7 @@ func (s *suite) passages() {
 	require.Equal(s, 1, s.having("o3"))
 	n, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
 	require.NoError(s, err)
-	require.Equal(s, index.Affected{Documents: 9}, n)
+	require.Equal(s, index.Affected{Documents: 9, Passages: 8}, n)
 	_, err = s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 }
