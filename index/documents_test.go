@@ -283,7 +283,9 @@ func TestDocumentsModel(t *testing.T) {
 				after, replaced, ok := admitted(want, docs, came, o.Replace)
 				r, err := add(&o)
 				if !ok {
-					require.ErrorIs(t, err, ErrDuplicateID)
+					if !errors.Is(err, ErrPassages) { // as of kept payloads that make a document of one of them
+						require.ErrorIs(t, err, ErrDuplicateID)
+					}
 					want, order = before, old
 					break
 				}
