@@ -116,6 +116,7 @@ type batch struct {
 	dim       int
 	docs      []vectors.Document
 	requests  []*request
+	fresh     bool           // the collection has no index yet
 	first     uint32         // ordinal
 	model     *storage.Model // of the collection; nil: nobody has said
 	admission *index.Admission
@@ -129,7 +130,7 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		group[0].err = err
 		return 1
 	}
-	b := &batch{admission: index.NewAdmission()}
+	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
 	if snap != nil {
 		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
 		b.admission = index.NewAdmission(snap)
@@ -210,7 +211,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	if overlap || err != nil {
 		return overlap, err
 	}
-	if b.first == 0 && b.model == nil {
+	if b.fresh && b.model == nil {
 		b.model = r.model
 	}
 	r.receipt = receipt
