@@ -94,8 +94,8 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 // A search by words reads the payloads of hits alone, also where one document has nearly all of the
 // passages that have them.
 func TestMemoryOfGroupsByWords(t *testing.T) {
-	const n = 400
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 2}, Growth: growth}
+	const n = 2000
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
 	require.NoError(t, err)
 	defer c.Close()

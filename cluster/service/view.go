@@ -43,7 +43,7 @@ func (v *view) Most() int { return int(min(v.d.Docs, math.MaxInt32/2)) + 1<<16 }
 func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	st, err := v.c.Stats(ctx)
 	d := v.d
-	d.Docs, d.Passages, d.Tokens, d.Centroids = int64(st.Documents), int64(st.Passages), st.Tokens, st.Centroids
+	d.Docs, d.Tokens, d.Centroids = int64(st.Documents), st.Tokens, st.Centroids
 	return d, err
 }
 
@@ -195,22 +195,21 @@ func named(docs []collection.Document, dim int) (src vectors.Source, r collectio
 		r.IDs[i], at[d.ID] = d.ID, i
 		all[i] = vectors.Document{ID: d.ID, Tokens: d.Vectors, Payload: d.Metadata}
 		passage, err := vectors.PassageOf(d.ID, d.Metadata)
-		if passage != nil {
-			r.Stored.Passages++
-		}
 		switch {
 		case err != nil:
 			return nil, r, nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 		case passage == nil:
 			before = ""
 		case passage.Of == before:
+			r.Stored.Passages++
 			continue
 		default:
+			r.Stored.Passages++
 			before = passage.Of
 		}
+		r.Stored.Documents++
 		firsts = append(firsts, i)
 	}
-	r.Stored.Documents = len(firsts)
 	src, err = vectors.FromDocuments(dim, all)
 	return src, r, firsts, func(id string, shard int, ordinal uint32) {
 		r.Numbers[at[id]] = client.Place{Shard: shard, Ordinal: ordinal}.Number()
