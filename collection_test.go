@@ -141,7 +141,7 @@ func TestModel(t *testing.T) {
 				}
 				n, err := c.Delete(ctx, plaid.Selection{IDs: ids})
 				require.NoError(t, err)
-				require.Equal(t, there, n)
+				require.Equal(t, index.Affected{Documents: there}, n)
 			case "where":
 				limit, gone := rng.IntN(3), 0
 				maps.DeleteFunc(want, func(_ string, d modelDoc) bool {
@@ -156,7 +156,7 @@ func TestModel(t *testing.T) {
 					break
 				}
 				require.NoError(t, err)
-				require.Equal(t, gone, n)
+				require.Equal(t, index.Affected{Documents: gone}, n)
 			case "payload":
 				n, err := c.UpdatePayload(ctx, plaid.Selection{IDs: slices.Collect(maps.Keys(want))}, map[string]any{"n": 4})
 				if len(want) == 0 { // no ids say nothing
@@ -164,7 +164,7 @@ func TestModel(t *testing.T) {
 					break
 				}
 				require.NoError(t, err)
-				require.Equal(t, len(want), n)
+				require.Equal(t, index.Affected{Documents: len(want)}, n)
 				for id, d := range want {
 					d.n = 4
 					want[id] = d
@@ -278,7 +278,7 @@ func TestPassages(t *testing.T) {
 	require.Equal(t, []string{"a#1", "short"}, ids)
 	n, err := c.Len(ctx)
 	require.NoError(t, err)
-	require.Greater(t, n, 3)
+	require.Equal(t, 2, n)
 	got, err := c.Get(ctx, "a#1")
 	require.NoError(t, err)
 	require.Equal(t, doc, got)

@@ -146,9 +146,9 @@ func ExampleCollection_Update() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(n, deleted, owl.Text, string(owl.Payload))
+	fmt.Printf("%s updated, %s deleted: %s %s\n", n, deleted, owl.Text, string(owl.Payload))
 	// Output:
-	// 1 1 Owls see well in the dark. {"year":2025}
+	// 1 document updated, 1 document deleted: Owls see well in the dark. {"year":2025}
 }
 
 // The HTTP service over a collection that the program goes on using.

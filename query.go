@@ -222,14 +222,7 @@ func (r *reading) find() ([]search.RankedHit, error) {
 
 // words are what the words of the question find, with a group documents of passages.
 func (r *reading) words(k int) ([]search.Hit, error) {
-	ranked := func(k int) ([]search.Hit, error) {
-		return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}})
-	}
-	if r.q.Group == "" {
-		return ranked(k)
-	}
-	payload := func(h *search.Hit) ([]byte, error) { return r.v.MetadataOf(h) }
-	return search.RankGroups(r.ctx, k, r.q.Passages, r.v.Most(), payload, ranked)
+	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}, Passages: r.q.Passages})
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,6 +88,36 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 		}
 		_, err := c.Delete(t.Context(), plaid.Selection{IDs: []string{"owl", "bee", "cat", "pike"}})
 		require.NoError(t, err)
+	}
+}
+
+// A search by words reads the payloads of hits alone, also where one document has nearly all of the
+// passages that have them.
+func TestMemoryOfGroupsByWords(t *testing.T) {
+	const n = 400
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 2}, Growth: growth}
+	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Add(t.Context(), plaid.Document{
+		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 25_000)),
+	})
+	require.NoError(t, err)
+	allocated := func(q plaid.Query) uint64 {
+		var before, after runtime.MemStats
+		for range 2 { // the first makes the keywords
+			runtime.ReadMemStats(&before)
+			hits, err := c.Search(t.Context(), q)
+			require.NoError(t, err)
+			require.NotEmpty(t, hits)
+			runtime.ReadMemStats(&after)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for _, q := range []plaid.Query{{Keywords: true}, {Hybrid: true}} {
+		q.Text, q.K = "owl", 10
+		q.Group = search.GroupBest
+		require.Less(t, allocated(q), uint64(4<<20), "for one hit: all payloads are 10 MiB, each time that they are read")
 	}
 }
 

@@ -125,6 +125,8 @@ type KeywordQuery struct {
 	Filters []*search.Filter
 	// Payload says that metadata of the hits is wanted.
 	Payload bool
+	// Passages, above 0, has hits be documents, each with up to so many of its best passages.
+	Passages int
 }
 
 // Measured is a [View] whose searches can be held against exhaustive ones.

@@ -114,7 +114,11 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		RMSE: rmse(done.SumSq, done.Tokens), BuildRMSE: h.Build.RMSE,
 	}
 	if a.over > 0 {
-		r.Evicted += a.evictMore(ctx)
+		more, err := a.evictMore(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Evicted += more
 	}
 	return r, nil
 }
@@ -191,7 +195,7 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 
 // admit decides whether the documents may be stored, and what goes for them.
 func (a *addition) admit(ctx context.Context) error {
-	if err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
+	if _, err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
 		return err
 	}
 	if _, err := a.admission.Admit(ctx, a.rows, a.options.Replace); err != nil {
@@ -214,14 +218,17 @@ func (a *addition) admit(ctx context.Context) error {
 
 // evictMore deletes the first of the documents that were added, where these are more than may stay.
 // They are stored by then, so that a failure is worth no more than a line in the log: the next
-// addition tries again.
-func (a *addition) evictMore(ctx context.Context) int {
+// addition tries again. The error is one after which the file has to be opened again.
+func (a *addition) evictMore(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	removed, err := a.deleteNext(ctx, beyond(ctx, *a.options.MaxDocuments))
 	if err != nil {
 		a.ix.log.Error("the oldest documents were not deleted", "index", a.ix.Path(), "documents", a.over, "error", err)
 	}
-	return removed.Documents
+	if !errors.Is(err, storage.ErrOutcomeUnknown) {
+		err = nil
+	}
+	return removed.Documents, err
 }
 
 // keptPayload is the payload of the document that one with this id replaces.

@@ -156,8 +156,14 @@ func claimIDs(rows []Arrival) (claims []string, rowOf map[string]int, err error)
 				claims = append(claims, id)
 			case rows[first].Parent == id && rows[i].Parent == id:
 				return nil, nil, refuse(rows, i, "%w: document %d is a passage of %.100q, and others are in between", ErrPassages, first, id)
+			case rows[first].Parent == rows[i].Parent:
+				return nil, nil, refuse(rows, i, "%w: document %d has the same", ErrDuplicateID, first)
+			case rows[first].Parent != "" && rows[first].ID == id:
+				return nil, nil, refuse(rows, i, "%w: %.100q is a passage of %.100q", ErrDuplicateID, id, rows[first].Parent)
+			case rows[i].Parent != "" && rows[i].ID == id:
+				return nil, nil, refuse(rows, i, "%w: one of its passages would be called %.100q as another document is", ErrDuplicateID, id)
 			default:
-				return nil, nil, refuse(rows, i, "%w: %.100q twice in the input, and in document %d, %.100q", ErrDuplicateID, id, first, rows[first].ID)
+				return nil, nil, refuse(rows, i, "%w: %.100q comes as a document and as passages", ErrDuplicateID, id)
 			}
 		}
 	}
@@ -194,43 +200,44 @@ func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roa
 }
 
 // Free returns an id for a document that has none: the one given, or that with a hyphen and a
-// number. It has to be admitted to be claimed.
-func (a *Admission) Free(plain string) (id string, err error) {
+// number, but none that is taken. It has to be admitted to be claimed.
+func (a *Admission) Free(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
-		taken := a.claimed[id]
+		used := a.claimed[id] || taken[id]
 		for _, snap := range a.snaps {
 			ordinals, err := snap.named(id)
 			if err != nil {
 				return "", err
 			}
-			taken = taken || len(ordinals) > 0
+			used = used || len(ordinals) > 0
 		}
-		if !taken {
+		if !used {
 			return id, nil
 		}
 		id = plain + "-" + strconv.Itoa(n)
 	}
 }
 
-// remove lets go the documents and passages of ids, but for the documents among rows that come.
-func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) error {
+// remove lets go the documents and passages of ids, but for the documents among rows that come. It
+// returns the ids without these.
+func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (removed []string, err error) {
 	if len(ids) == 0 {
-		return nil
+		return nil, nil
 	}
 	comes := make(map[string]bool, len(rows))
 	for i := range rows {
 		comes[rows[i].document()] = true
 	}
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return comes[id] })
+	removed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return comes[id] })
 	for i, snap := range a.snaps {
-		named, _, err := snap.Named(ctx, ids)
+		named, _, err := snap.Named(ctx, removed)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		a.removed[i].Or(named)
 	}
-	return nil
+	return removed, nil
 }
 
 // evict lets go the oldest documents of the one snapshot that are more than most, whole. It

@@ -218,38 +218,47 @@ type going struct {
 // going counts what is deleted with live ordinals.
 func (s *Snapshot) going(ctx context.Context, victims *roaring.Bitmap) (*going, error) {
 	gone := &going{snap: s, victims: victims}
-	last := ""
-	for it := victims.Iterator(); it.HasNext(); {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		ordinal := it.Next()
-		if !s.Passages().Contains(ordinal) {
-			gone.Documents++
-			continue
-		}
-		gone.Passages++
-		parent, _ := s.PassageOf(ordinal)
-		if parent == last {
-			continue // its passages are in a row
-		}
-		last = parent
-		parts, err := s.Parts(parent)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(parts, func(o uint32) bool { return !victims.Contains(o) }) {
-			gone.Documents++
-			gone.parents = append(gone.parents, parent)
-		}
+	if err := gone.count(ctx, victims); err != nil {
+		return nil, err
 	}
 	return gone, nil
 }
 
-// CountDeleted counts what is left no more if some live ordinals are deleted.
-func (s *Snapshot) CountDeleted(ctx context.Context, docs *roaring.Bitmap) (Affected, error) {
-	gone, err := s.going(ctx, docs)
-	if err != nil {
+// count counts some of the victims: a document counts if nothing is left of it.
+func (d *going) count(ctx context.Context, some *roaring.Bitmap) error {
+	last := ""
+	for it := some.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ordinal := it.Next()
+		if !d.snap.Passages().Contains(ordinal) {
+			d.Documents++
+			continue
+		}
+		d.Passages++
+		parent, _ := d.snap.PassageOf(ordinal)
+		if parent == last {
+			continue // its passages are in a row
+		}
+		last = parent
+		parts, err := d.snap.Parts(parent)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(parts, func(o uint32) bool { return !d.victims.Contains(o) }) {
+			d.Documents++
+			d.parents = append(d.parents, parent)
+		}
+	}
+	return nil
+}
+
+// CountDeleted counts what is left no more if live ordinals are deleted, by some of them: a
+// document counts if one of its parts is among these, and all are deleted.
+func (s *Snapshot) CountDeleted(ctx context.Context, some, all *roaring.Bitmap) (Affected, error) {
+	gone := &going{snap: s, victims: all}
+	if err := gone.count(ctx, some); err != nil {
 		return Affected{}, err
 	}
 	return gone.Affected, nil

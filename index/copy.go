@@ -194,6 +194,7 @@ func (c *copying) copyFrom(ctx context.Context, stage *stager, from *CopyFrom) (
 		}
 		tell(c.options.Progress, Progress{"copy", c.done, c.total, "documents"})
 	}
+	stage.endRun() // another index may begin with a document of the same id
 	return nil
 }
 

@@ -579,3 +579,90 @@ func TestPassagesInARow(t *testing.T) {
 		require.False(t, has)
 	}
 }
+
+// A limit of documents counts a document of passages as one, and lets it go as a whole.
+func TestMaxDocuments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3, "b": 0})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix := writing(t, path)
+	most := uint64(2)
+	for _, step := range []struct {
+		add     map[string]int
+		want    []string
+		evicted int
+	}{
+		{map[string]int{"b": 4}, []string{"a", "b"}, 0},
+		{map[string]int{"c": 2}, []string{"b", "c"}, 1},
+		{map[string]int{"b": 0, "d": 3}, []string{"b", "d"}, 1},
+		{map[string]int{"e": 2, "f": 0, "g": 4, "h": 3}, []string{"g", "h"}, 4}, // more than may stay
+		{map[string]int{"g": 2, "i": 2, "j": 2}, []string{"i", "j"}, 2},         // one of which replaces another
+	} {
+		r, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 0, step.add)), &AddOptions{Replace: true, MaxDocuments: &most})
+		require.NoError(t, err)
+		require.Equal(t, step.evicted, r.Evicted, "%v", step.add)
+		snap := taken(t, ix)
+		require.NoError(t, snap.Verify(t.Context()))
+		var names []string
+		for it := liveDocs(snap.view).Iterator(); it.HasNext(); {
+			names = append(names, snap.DocumentOf(it.Next()))
+		}
+		require.Equal(t, step.want, slices.Compact(names), "%v", step.add)
+		require.Equal(t, len(step.want), snap.Documents())
+		for _, name := range step.want {
+			parts, err := snap.Parts(name)
+			require.NoError(t, err)
+			n, comes := step.add[name]
+			require.True(t, !comes || len(parts) == max(n, 1), "%s is whole", name)
+		}
+		require.NoError(t, snap.Close())
+	}
+	n, err := ix.Evict(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, Affected{Documents: 1, Passages: 2}, n)
+}
+
+// Of several deletions at a time, the one that takes the last passage counts the document.
+func TestCountDeleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	build(t, path, 4, longer(t, 0, map[string]int{"a": 3, "b": 0}), &BuildOptions{Centroids: 1})
+	reading(t, path, func(s *Snapshot) {
+		first, rest := roaring.BitmapOf(1), roaring.BitmapOf(0, 2, 3)
+		n, err := s.CountDeleted(t.Context(), first, first)
+		require.NoError(t, err)
+		require.Equal(t, Affected{Passages: 1}, n)
+		n, err = s.CountDeleted(t.Context(), rest, roaring.Or(first, rest))
+		require.NoError(t, err)
+		require.Equal(t, Affected{Documents: 2, Passages: 2}, n)
+	})
+}
+
+// Two indexes with a document of one id are not merged, also where passages of the one would go on
+// with those of the other.
+func TestCopyOfOneDocumentTwice(t *testing.T) {
+	dir := t.TempDir()
+	docs := longer(t, 0, map[string]int{"a": 0, "b": 4})
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	build(t, first, 4, docs[:3], &BuildOptions{Centroids: 1})
+	reading(t, first, func(one *Snapshot) {
+		build(t, second, 4, docs[3:], &BuildOptions{Like: one})
+		reading(t, second, func(two *Snapshot) {
+			_, err := Copy(t.Context(), filepath.Join(dir, "both"), []CopyFrom{{Snapshot: one}, {Snapshot: two}}, nil)
+			require.ErrorIs(t, err, ErrDuplicateID)
+			require.ErrorContains(t, err, `"b"`)
+		})
+	})
+}
+
+// A passage that is deleted by its id comes again with its document, in one file as in several.
+func TestDeleteOfWhatComes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.plaid")
+	build(t, path, 4, longer(t, 0, map[string]int{"a": 1, "b": 0}), &BuildOptions{Centroids: 1})
+	set, err := OpenSet(t.Context(), []string{path}, &Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 2})), &AddOptions{Delete: []string{"a#0"}})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 0, 1}, []int{r.Docs, r.Replaced, r.Deleted})
+}

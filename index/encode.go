@@ -133,6 +133,7 @@ type encoder struct {
 	payload  func(id string) ([]byte, error)
 	progress func(Progress)
 	total    int64 // tokens, for progress
+	holes    bool  // documents without an id are the places of those that are gone
 	// arrive, if it is not nil, is told of each document that is staged.
 	arrive func(Arrival)
 	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
@@ -251,7 +252,7 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 		e.arrive(Arrival{id, parent})
 	}
 	return e.stage.stage(ctx, encoded{
-		id: id, parent: parent, payload: payload, again: id == "", // a hole
+		id: id, parent: parent, payload: payload, again: e.holes && id == "",
 		tokens: tokensOfBlock(&b.block, first, end, e.codec),
 	})
 }

@@ -138,11 +138,11 @@ func ExampleIndex_Delete() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(deleted, "deleted, missing:", missing)
+	fmt.Printf("deleted %s, missing: %v\n", deleted, missing)
 	if err := ix.Compact(ctx, nil); err != nil { // gives the space back
 		log.Fatal(err)
 	}
-	// Output: 1 deleted, missing: [south]
+	// Output: deleted 1 document, missing: [south]
 }
 
 // opened is the index of newIndex, to be changed.

@@ -59,7 +59,7 @@ func TestFirstPayloadsWriteNoChunks(t *testing.T) {
 		}
 		n, _, err := ix.SetPayload(ctx, payloads)
 		require.NoError(t, err)
-		require.Equal(t, 8, n)
+		require.Equal(t, Affected{Documents: 8}, n)
 		after, err := os.ReadFile(path)
 		require.NoError(t, err)
 		return pagesWritten(before, after)
@@ -81,7 +81,7 @@ func firstPayloads(tb testing.TB, ix *Index, docs int, payload []byte) {
 	}
 	n, _, err := ix.SetPayload(context.Background(), payloads)
 	require.NoError(tb, err)
-	require.Equal(tb, docs, n)
+	require.Equal(tb, Affected{Documents: docs}, n)
 }
 
 func oneTokenDocuments(tb testing.TB, dir string, docs int) *Index {

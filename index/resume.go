@@ -124,7 +124,11 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		}
 		beyond := c.State
 		beyond.NextSegment = c.Segment.ID // whose lists have yet to be written
-		if err := g.Keep(beyond); err != nil {
+		open := c.State.Docs
+		if c.Run.ID != "" {
+			open = c.Run.First
+		}
+		if err := g.Keep(beyond, open); err != nil {
 			return err
 		}
 		s.sets.Payload = g.StagedPayloads()

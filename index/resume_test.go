@@ -238,3 +238,60 @@ func TestResumeKilled(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, resumed, (rounds+1)/2)
 }
+
+// Wherever a build is interrupted, also within the passages of a document and behind the last of them.
+func TestResumePassages(t *testing.T) {
+	tiny(t)
+	ctx, dir := t.Context(), testenv.RAMDir(t)
+	var docs []vectors.Document
+	tokens := corpus(90, 6, 8, 5)
+	for n := 0; len(docs) < 90; n++ {
+		id := fmt.Sprint("document-", n)
+		if n%3 == 0 {
+			docs = append(docs, vectors.Document{ID: id, Payload: []byte(`{"n":1}`)})
+		}
+		for i := range 3 * (n % 3) {
+			p := vectors.Passage{Of: id, Number: i, Start: i, End: i + 1}
+			payload, err := p.Payload(fmt.Appendf(nil, `{"t":%q}`, strings.Repeat("x", 40*(len(docs)%5))))
+			require.NoError(t, err)
+			docs = append(docs, vectors.Document{ID: p.ID(), Payload: payload})
+		}
+	}
+	for i := range docs {
+		docs[i].Tokens = tokens[i%len(tokens)].Tokens
+	}
+	src := fromDocs(t, 8, docs)
+	path := func(name any) string { return filepath.Join(dir, fmt.Sprint(name)) }
+	_, err := Train(ctx, path("codec"), src, &BuildOptions{Seed: 3, Memory: 32 << 20, Threads: 1})
+	require.NoError(t, err)
+	o := BuildOptions{Like: snapshotOf(t, path("codec")), Memory: 32 << 20, Threads: 1}
+	build(t, path("whole"), 8, docs, &o)
+	want := digestOf(t, path("whole"))
+	whole := snapshotOf(t, path("whole"))
+	o.Input, o.Resume = "docs", true
+	broken := errors.New("broken")
+	within, behind := 0, 0
+	for at := 1; at < len(docs); at += effort.Cases(2, 1) {
+		_, err := Build(ctx, path(at), &failing{src, at, broken}, &o)
+		require.ErrorIs(t, err, broken)
+		if on := (*ResumableError)(nil); errors.As(err, &on) {
+			before, _ := vectors.SplitPassageID(docs[on.Docs-1].ID)
+			switch next, _ := vectors.SplitPassageID(docs[on.Docs].ID); {
+			case next == before:
+				within++
+			case before != docs[on.Docs-1].ID:
+				behind++
+			}
+		}
+		_, err = Build(ctx, path(at), src, &o)
+		require.NoError(t, err, "interrupted at %d", at)
+		require.Equal(t, want, digestOf(t, path(at)), "interrupted at %d", at)
+		s := snapshotOf(t, path(at))
+		require.NoError(t, s.Verify(ctx))
+		require.Equal(t, whole.State(), s.State())
+		require.True(t, whole.Passages().Equals(s.Passages()))
+		require.NoError(t, os.Remove(path(at)))
+	}
+	require.Positive(t, within)
+	require.Positive(t, behind)
+}

@@ -273,7 +273,7 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 // encoder returns what encodes for the new file; documents without an id become holes.
 func (r *retraining) encoder(stage *stager) *encoder {
 	return &encoder{
-		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage,
+		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage, holes: true,
 	}
 }
 

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -307,4 +309,65 @@ func swapped(docs []vectors.Document, dim int) []vectors.Document {
 		}
 	}
 	return out
+}
+
+// Documents of passages come, go, and are replaced while an index is trained.
+func TestRetrainFollowsPassages(t *testing.T) {
+	ctx, path := t.Context(), newPath(t)
+	docs := longer(t, 0, map[string]int{"a": 4, "b": 3, "c": 2, "e": 0, "f": 3, "g": 2, "h": 5})
+	_, err := Build(ctx, path, fromDocs(t, 4, docs), &BuildOptions{Centroids: 2})
+	require.NoError(t, err)
+	ix := writing(t, path)
+	var want *Snapshot
+	_, err = ix.Retrain(ctx, &RetrainOptions{Centroids: 2, Progress: func(p Progress) {
+		if p.Stage != "encode" || want != nil {
+			return
+		}
+		round := 0
+		replace := func(passages map[string]int) {
+			round++
+			_, err := ix.Add(ctx, fromDocs(t, 4, longer(t, round, passages)), &AddOptions{Replace: true})
+			require.NoError(t, err)
+		}
+		drop := func(gone Affected, ids ...string) {
+			n, missing, err := ix.Delete(ctx, ids)
+			require.NoError(t, err)
+			require.Empty(t, missing)
+			require.Equal(t, gone, n)
+		}
+		replace(map[string]int{"a": 2, "e": 3, "f": 0})
+		drop(Affected{Documents: 1, Passages: 3}, "b#1", "c")
+		replace(map[string]int{"d": 4, "i": 5})
+		drop(Affected{Passages: 4}, "d#0", "d#2", "e#2", "i#3")
+		replace(map[string]int{"g": 3})
+		_, _, err := ix.UpdateNamed(ctx, []string{"h", "d"}, condition.Fields{"round": json.RawMessage("7")})
+		require.NoError(t, err)
+		replace(map[string]int{"a": 3, "c": 0, "e": 0})
+		drop(Affected{Documents: 1, Passages: 2}, "d")
+		drop(Affected{Documents: 1, Passages: 2}, "b#0", "b#2")
+		drop(Affected{Passages: 1}, "h#4")
+		want = taken(t, ix)
+	}})
+	require.NoError(t, err)
+	require.NotNil(t, want)
+	got := taken(t, ix)
+	require.NoError(t, got.Verify(ctx))
+	require.True(t, got.Tombstones().Equals(want.Tombstones()))
+	require.True(t, got.Passages().Equals(want.Passages()))
+	require.Equal(t, want.Documents(), got.Documents())
+	require.Equal(t, want.Len(), got.Len())
+	for it := liveDocs(want.view).Iterator(); it.HasNext(); {
+		o := it.Next()
+		require.Equal(t, want.ID(o), got.ID(o))
+		require.Equal(t, string(mustPayload(t, want, o)), string(mustPayload(t, got, o)))
+	}
+	for id, n := range map[string]int{"a": 3, "b": 0, "c": 1, "d": 0, "e": 1, "f": 1, "g": 3, "h": 4, "i": 4} {
+		old, err := want.Parts(id)
+		require.NoError(t, err)
+		parts, err := got.Parts(id)
+		require.NoError(t, err)
+		require.Equal(t, old, parts, id)
+		require.Len(t, parts, n, id)
+	}
+	require.NoError(t, errors.Join(want.Close(), got.Close()))
 }

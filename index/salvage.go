@@ -138,8 +138,9 @@ type salvage struct {
 	last map[string]uint32 // the ordinal that counts, of ids that are there twice
 	// from has, by each id of a document or passage, the first ordinal of the newest document that
 	// uses it; nil: it is known what was deleted, so that none is used twice.
-	from map[string]uint32
-	docs int
+	from    map[string]uint32
+	passage string // id of the document that was copied last, if that is a passage
+	docs    int
 }
 
 // survey finds out which documents are lost.
@@ -287,16 +288,20 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 // resolveDocuments decides which of the documents that use one id count, where deleted ones may be
 // among them: the newest, with its passages.
 func (s *salvage) resolveDocuments(ctx context.Context) error {
-	from, document, first := map[string]uint32{}, "", uint32(0)
+	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
 	err := s.eachGood(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
 			if last, twice := s.last[id]; !s.wanted(ordinal, id) || twice && last != ordinal {
 				continue
 			}
-			payload, _ := s.damaged.Payload(ordinal) // a lost one is reported when it is copied
-			if name := cmp.Or(s.parentOf(ordinal, id, payload), id); name != document {
-				document, first = name, ordinal
+			payload, err := s.damaged.Payload(ordinal) // a lost one is reported when it is copied
+			parent := s.parentOf(ordinal, id, payload, err, passage)
+			if parent == "" || parent != document || !follows(passage, id) {
+				document, first = cmp.Or(parent, id), ordinal
+			}
+			if passage = ""; parent != "" {
+				passage = id
 			}
 			from[document], from[id] = first, first
 		}
@@ -382,7 +387,7 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if cut := ctx.Err(); cut != nil {
 		return cut
 	}
-	parent := s.parentOf(ordinal, id, payload)
+	parent := s.parentOf(ordinal, id, payload, err, s.passage)
 	if s.from[id] > ordinal || s.from[parent] > ordinal {
 		s.docs--
 		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: "a newer document has its id, or that of its document"})
@@ -397,21 +402,42 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if s.damaged.Standing(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
+	if s.passage = ""; parent != "" {
+		s.passage = id
+	}
+	if parent != "" && payload == nil { // of a passage, it has to say so
+		p := vectors.Passage{Of: parent}
+		_, p.Number = vectors.SplitPassageID(id)
+		if payload, err = p.Payload(nil); err != nil {
+			return err
+		}
+	}
 	return stage.stage(ctx, encoded{id: id, parent: parent, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
 }
 
 // parentOf returns the id of the document that an ordinal is a passage of, "" for none. Where the
-// bitmap of passages is lost, payloads tell.
-func (s *salvage) parentOf(ordinal uint32, id string, payload []byte) string {
-	passages := s.damaged.Passages()
-	if passages == nil {
-		if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
-			return p.Of
+// bitmap of passages is lost, payloads tell; where a payload is lost too, its id tells whether it
+// goes on with the document of the passage before it, which is "" if there is none.
+func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error, before string) string {
+	parent, n := vectors.SplitPassageID(id)
+	if passages := s.damaged.Passages(); passages != nil {
+		if n >= 0 && passages.Contains(ordinal) {
+			return parent
 		}
 		return ""
 	}
-	if parent, n := vectors.SplitPassageID(id); n >= 0 && passages.Contains(ordinal) {
+	if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
+		return p.Of
+	}
+	if (lost != nil || payload == nil && !s.damaged.PayloadsKnown()) && follows(before, id) {
 		return parent
 	}
 	return ""
+}
+
+// follows reports whether an id is that of a passage which comes behind another one in a document.
+func follows(before, id string) bool {
+	of, last := vectors.SplitPassageID(before)
+	parent, n := vectors.SplitPassageID(id)
+	return last >= 0 && of == parent && n > last
 }

@@ -158,7 +158,7 @@ func (m *model) setPayload(t *rapid.T) {
 	n, miss, err := m.ix.SetPayload(context.Background(), payloads)
 	require.NoError(t, err)
 	require.Equal(t, missing, miss)
-	require.Equal(t, len(payloads)-len(missing), n)
+	require.Equal(t, Affected{Documents: len(payloads) - len(missing)}, n)
 	m.docs = docs
 }
 
@@ -184,7 +184,7 @@ func (m *model) updateWhere(t *rapid.T) {
 		require.ErrorIs(t, err, condition.ErrNoObject)
 	default:
 		require.NoError(t, err)
-		require.Equal(t, len(ids), n)
+		require.Equal(t, Affected{Documents: len(ids)}, n)
 		m.docs = docs
 	}
 }
@@ -201,7 +201,7 @@ func (m *model) deleteWhere(t *rapid.T) {
 		return
 	}
 	require.NoError(t, err)
-	require.Equal(t, len(ids), n)
+	require.Equal(t, Affected{Documents: len(ids)}, n)
 	for _, id := range ids {
 		m.remove(id)
 	}

@@ -191,10 +191,10 @@ func TestSetPayloads(t *testing.T) {
 
 	n, err := set.UpdatePayload(ctx, where(t, "part1 = 1 OR n < 2"), checked)
 	require.NoError(t, err)
-	require.Equal(t, 21, n) // d33 has no fields
+	require.Equal(t, Affected{Documents: 21}, n) // d33 has no fields
 	n, missing, err := set.SetPayload(ctx, map[string][]byte{"d2": []byte(`{"checked":1}`), "nobody": nil, "d33": nil})
 	require.NoError(t, err)
-	require.Equal(t, []any{2, []string{"nobody"}}, []any{n, missing})
+	require.Equal(t, []any{Affected{Documents: 2}, []string{"nobody"}}, []any{n, missing})
 	for i, ix := range set.Files() {
 		snap := taken(t, ix)
 		require.NoError(t, snap.Verify(ctx))

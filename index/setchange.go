@@ -187,7 +187,8 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	}
 	// Ask for all files at once whether the documents may be stored.
 	admission := NewAdmission(parts...)
-	if err := admission.remove(ctx, o.Delete, rows); err != nil {
+	removed, err := admission.remove(ctx, o.Delete, rows)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := admission.Admit(ctx, rows, o.Replace); err != nil {
@@ -220,8 +221,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 		}
 		r.rows[home] = append(r.rows[home], i)
 	}
-	comes := func(id string) bool { return admission.claimed[id] }
-	for _, id := range slices.DeleteFunc(slices.Clone(o.Delete), comes) {
+	for _, id := range removed {
 		for j, p := range parts {
 			if there, err := p.named(id); err != nil {
 				return nil, err

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
@@ -157,6 +159,15 @@ func (a *allowance) countOf(g group) int {
 		n += a.parts[g[i].at].count
 	}
 	return n
+}
+
+// without is what is left where some ordinals of each part are taken away.
+func (a *allowance) without(ordinals []*roaring.Bitmap) *allowance {
+	rest := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing}
+	for i, s := range a.parts {
+		rest.parts[i] = s.without(ordinals[i])
+	}
+	return rest.counted()
 }
 
 // docs appends the allowed documents of a group by their numbers, in ascending order.

@@ -85,7 +85,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
 	q.vectors, _ = d.pool.Get().(*[]float32)
-	wait, err := c.turn.inTurn(ctx, func() error { return q.prepare(ctx, c) })
+	wait, err := c.turn.inTurn(ctx, 0, func() error { return q.prepare(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	if int64(4*cap(*q.vectors)) <= c.turn.s.keep() {
 		d.pool.Put(q.vectors)
 	}
-	more, err := c.turn.inTurn(ctx, func() error { return q.finish(ctx, c, answers) })
+	more, err := c.turn.inTurn(ctx, 0, func() error { return q.finish(ctx, c, answers) })
 	// Queries of a call are answered together: each has its share of the time.
 	n := time.Duration(max(len(q.results), 1))
 	wait += more
@@ -279,7 +279,7 @@ func deviceProbes(k int) int {
 func (d *onDevice) follow(ctx context.Context, c *call, t *trace) error {
 	var how Plan
 	p := plan{how: PlanExact, k: c.request.k, of: c.request.of, share: c.request.share}
-	_, err := c.turn.inTurn(ctx, func() error {
+	_, err := c.turn.inTurn(ctx, 0, func() error {
 		allowed, err := c.allowed(0)
 		if err != nil {
 			return err

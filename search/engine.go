@@ -291,7 +291,11 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 		return results, err
 	}
 	for i := range results {
-		results[i].Hits = groupRanked(results[i].Hits, 1)
+		for j := range results[i].Hits {
+			h := &results[i].Hits[j]
+			h.Passages = []Hit{*h}
+			h.Matches, h.Tokens = nil, 0
+		}
 	}
 	return results, nil
 }

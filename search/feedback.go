@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -23,7 +24,8 @@ import (
 // query tokens, each the mean of its tokens in these documents. It costs one search more.
 // A document of passages is one, however many of its passages are taken. Where an index has too few
 // centroids to tell documents apart, as before it is trained, a token of these documents stands for
-// those that are near it, and is looked for in all documents.
+// those that are near it, and is looked for in all documents. Of a query that has no room for all of
+// these tokens ([ErrQuery]) the lightest are left out ([Stats].FeedbackCut).
 //
 // In JSON it is {"docs": 3, "like": ["a"], "unlike": ["b"]}, without what is not there.
 type Feedback struct {
@@ -124,11 +126,14 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 // withFeedback answers queries that feedback has added to.
 func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
-	liked, err := namedDocs(ctx, all, "like", f.Like)
-	if err != nil {
-		return nil, err
-	}
-	unliked, err := namedDocs(ctx, all, "unlike", f.Unlike)
+	var liked, unliked []Place
+	turn := turn{s: c.scheduler, end: c.end} // what is read of the index is read in turn, as searches are
+	waited, err := turn.inTurn(ctx, f.bytes(all, 0), func() (err error) {
+		if liked, err = namedDocs(ctx, all, "like", f.Like); err == nil {
+			unliked, err = namedDocs(ctx, all, "unlike", f.Unlike)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -139,18 +144,24 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 			return nil, err
 		}
 	}
-	more := make([]Query, len(qs))
+	more, cut := make([]Query, len(qs)), make([]int, len(qs))
 	for i := range qs {
 		if _, err := qs[i].size(all); err != nil {
 			return nil, &QueryError{i, err}
 		}
-		good, err := f.Good(liked, unliked, before[i].Hits)
+		wait, err := turn.inTurn(ctx, f.bytes(all, len(liked)+len(unliked)), func() error {
+			good, err := f.Good(liked, unliked, before[i].Hits)
+			if err != nil {
+				return err
+			}
+			more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), all.evidence(good, unliked))
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		if more[i], err = f.Expand(ctx, &qs[i], all.first().Dim(), all.evidence(good, unliked)); err != nil {
-			return nil, err
-		}
+		cut[i] = fit(&more[i], all.first().Dim(), len(qs[i].Vectors), mostTokens(all))
+		waited += wait
 	}
 	rest := *o
 	rest.Feedback = nil
@@ -159,6 +170,9 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		return nil, err
 	}
 	for i := range results {
+		st := &results[i].Stats
+		st.FeedbackCut = cut[i]
+		st.Times.Wait += waited / time.Duration(len(results))
 		total := before[i].Stats
 		total.Add(results[i].Stats)
 		total.Queries = results[i].Stats.Queries
@@ -167,6 +181,43 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		}
 	}
 	return results, nil
+}
+
+// bytes is about the memory that reading the evidence of a query takes, where so many documents
+// and passages are named: what is known of each centroid that it has, and what it adds.
+func (f *Feedback) bytes(c *collection, named int) int64 {
+	const ofCentroid, ofDocument, ofTerm = 192, 96, 64
+	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
+	centroids := min(int64(c.codec().Centroids.K), 2*maxFeedbackTokens)
+	return centroids*ofCentroid + int64(named+f.Docs+len(f.Unlike))*ofDocument + terms*(4*int64(c.first().Dim())+ofTerm)
+}
+
+// fit leaves of the tokens that were added to a query, after so many values, the heaviest that it
+// has room for, and returns how many go.
+func fit(q *Query, dim, own, most int) (cut int) {
+	n := len(q.Vectors) / dim
+	own /= dim
+	if cut = n - most; cut <= 0 {
+		return 0
+	}
+	added := make([]int, 0, n-own)
+	for t := own; t < n; t++ {
+		added = append(added, t)
+	}
+	weight := func(t int) float64 { return math.Abs(float64(q.Weights[t])) }
+	slices.SortStableFunc(added, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
+	added = added[:len(added)-cut]
+	slices.Sort(added)
+	for i, t := range added {
+		to := own + i
+		copy(q.Vectors[to*dim:(to+1)*dim], q.Vectors[t*dim:(t+1)*dim])
+		q.Weights[to] = q.Weights[t]
+	}
+	q.Vectors, q.Weights = q.Vectors[:most*dim], q.Weights[:most]
+	if q.Mask != nil {
+		q.Mask = q.Mask[:most] // all that is added takes part
+	}
+	return cut
 }
 
 // namedDocs are the documents of ids, with their passages.
@@ -372,19 +423,18 @@ func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, mos
 // Counts adds to docs, for each centroid, how many of some documents have a token with it among
 // their first ones, and tells how many documents they are: passages of one are one.
 func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
-	passages := snap.Passages()
-	var whole []wholeKey
-	parts := map[wholeKey][]uint32{}
+	var whole []string // documents
+	parts := map[string][]uint32{}
 	for _, ordinal := range ordinals {
-		key := wholeOf(snap, passages, ordinal)
-		if parts[key] == nil {
-			whole = append(whole, key)
+		id := snap.DocumentOf(ordinal)
+		if parts[id] == nil {
+			whole = append(whole, id)
 		}
-		parts[key] = append(parts[key], ordinal)
+		parts[id] = append(parts[id], ordinal)
 	}
 	last := map[uint32]int{} // document with the centroid, + 1
-	for i, key := range whole {
-		err := eachToken(ctx, snap, parts[key], tokens, func(ch *kernels.Chunk, token int) {
+	for i, id := range whole {
+		err := eachToken(ctx, snap, parts[id], tokens, func(ch *kernels.Chunk, token int) {
 			if code := ch.Code(token); last[code] != i+1 {
 				last[code] = i + 1
 				docs[code]++

@@ -2,6 +2,7 @@ package search
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -342,4 +344,112 @@ func TestFeedbackModel(t *testing.T) {
 		}
 		require.InDeltaMapValues(t, scores(want.Hits), scores(res.Hits), 1e-4)
 	})
+}
+
+// What feedback reads of the index it reads in turn, and its bytes are counted.
+func TestFeedbackInTurn(t *testing.T) {
+	m := newMaker(12, 16, 12)
+	ix := searchtest.Build(t, 16, m.Docs("d", 2000, 12), &index.BuildOptions{Centroids: 256})
+	s := NewScheduler(1, 0)
+	e, err := New(t.Context(), ix, &EngineOptions{Threads: 1, Scheduler: s})
+	require.NoError(t, err)
+	defer e.Close()
+	all := collectionOf(searchtest.Snapshot(t, ix))
+	f := &Feedback{Like: []string{"d1", "d2"}, Unlike: []string{"d3"}}
+	other := turn{s: s, end: e.end}
+	_, err = other.acquire(t.Context(), 0)
+	require.NoError(t, err)
+	released := false
+	defer func() {
+		if !released {
+			other.release(0)
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := e.Search(ctx, m.query(3), Options{Feedback: &Feedback{Like: []string{"nobody"}}})
+		failed <- err
+	}()
+	waits := func() (bytes int64) {
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.turns) == 0 {
+				return false
+			}
+			bytes = s.turns[0].waiting[0].bytes
+			return true
+		}, time.Minute, time.Millisecond, "names are looked up in turn")
+		return bytes
+	}
+	require.Equal(t, f.bytes(all, 0), waits()+int64(len(f.Unlike))*96)
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+
+	// Between its turns for names and for evidence, another query has its own.
+	type answer struct {
+		res *Result
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		res, err := e.Search(t.Context(), m.query(3), Options{Feedback: f})
+		answered <- answer{res, err}
+	}()
+	names := waits()
+	next := make(chan error, 1)
+	mine := turn{s: s, end: e.end}
+	go func() {
+		_, err := mine.acquire(t.Context(), 1)
+		next <- err
+	}()
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.turns) == 2 }, time.Minute, time.Millisecond)
+	other.release(0)
+	released = true
+	require.NoError(t, <-next)
+	require.Greater(t, waits(), names, "of what is named")
+	mine.release(1)
+	got := <-answered
+	require.NoError(t, got.err)
+	require.Len(t, got.res.Hits, 10)
+	require.Positive(t, got.res.Stats.Times.Wait)
+	requireIdle(t, s)
+
+	q := m.query(3)
+	took := allocated(func() {
+		liked, err := namedDocs(t.Context(), all, "like", f.Like)
+		require.NoError(t, err)
+		_, err = f.Expand(t.Context(), &q, 16, newEvidence(all, liked, nil))
+		require.NoError(t, err)
+	})
+	require.Less(t, took, f.bytes(all, 3)+1<<14)
+}
+
+// A query that is as long as one may be stays one with feedback: what it has no room for is left
+// out, the lightest first, and said.
+func TestFeedbackOfLongQuery(t *testing.T) {
+	m := newMaker(13, 16, 12)
+	ix := searchtest.Build(t, 16, m.Docs("d", 200, 12), &index.BuildOptions{Centroids: 64})
+	e := on(t, ix, 1)
+	defer func(n int) { maxScoreBytes = n }(maxScoreBytes)
+	maxScoreBytes = 4 * 64 * 20 // 20 tokens
+	o := Options{K: 5, Mode: Exhaustive, Feedback: &Feedback{Like: []string{"d1"}, Unlike: []string{"d2"}, Terms: 4}}
+	for tokens, want := range map[int]int{3: 0, 15: 3, 20: 8} {
+		q := m.query(tokens)
+		q.Mask = slices.Repeat([]bool{true}, tokens)
+		res := search(t, e, q, o)
+		require.Equal(t, want, res.Stats.FeedbackCut, "of a query of %d tokens", tokens)
+		require.Equal(t, min(tokens+8, 20), res.Stats.QueryTokens)
+		if tokens == 20 {
+			require.Equal(t, search(t, e, q, with(o, func(o *Options) { o.Feedback = nil })).Hits, res.Hits)
+		}
+	}
+	_, err := e.Search(t.Context(), m.query(21), o)
+	require.ErrorIs(t, err, ErrQuery)
+	require.ErrorContains(t, err, "21 tokens")
+
+	q := Query{Vectors: []float32{1, 2, 3, 4, 5}, Weights: []float32{1, .5, -.25, .125, -.75}, Mask: slices.Repeat([]bool{true}, 5)}
+	require.Equal(t, 2, fit(&q, 1, 1, 3))
+	require.Equal(t, Query{Vectors: []float32{1, 2, 5}, Weights: []float32{1, .5, -.75}, Mask: slices.Repeat([]bool{true}, 3)}, q)
 }

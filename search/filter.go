@@ -201,6 +201,31 @@ func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
 	return both
 }
 
+// without is what is left where some ordinals are taken away.
+func (s *selection) without(ordinals *roaring.Bitmap) *selection {
+	if ordinals.IsEmpty() {
+		return s
+	}
+	rest := &selection{}
+	if s.set == nil {
+		for _, d := range s.list {
+			if !ordinals.Contains(d) {
+				rest.list = append(rest.list, d)
+			}
+		}
+		rest.count = len(rest.list)
+		return rest
+	}
+	rest.set = slices.Clone(s.set)
+	for it := ordinals.Iterator(); it.HasNext(); {
+		if d := it.Next(); int(d/64) < len(rest.set) {
+			rest.set[d/64] &^= 1 << (d % 64)
+		}
+	}
+	rest.count = population(rest.set)
+	return rest
+}
+
 // selecting returns a function that finds what the i-th query may return. What the
 // queries have in common is found once, for the first that asks.
 func (o *Options) selecting(ctx context.Context, c *collection, qs []Query) func(i int) (*allowance, error) {

@@ -2,15 +2,14 @@ package search
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -31,72 +30,136 @@ const (
 // Groupings are all that there are.
 func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim} }
 
-// Documents are found by their passages. The best passages are searched, twice as many as
-// documents are wanted and twice as many again until those that they are of suffice. By
-// GroupBest the first K documents among them are the best K. A document that scores more
-// than its best passage may have no passage among them. How much more is known of those
-// that have: as in [run.rerank], a document is left out if what its best passage may score,
-// plus the mean of that, plus some standard deviations, is below the K-th best.
+// Documents are found by their passages: those of the best passages, each round among the passages
+// of documents that no round before has found, until they suffice. By GroupBest the first K
+// documents are the best K. A document that scores more than its best passage may have no passage
+// among them. How much more is known of those that have: as in [run.rerank], a document is left out
+// if what its best passage may score, plus the mean of that, plus some standard deviations, is below
+// the K-th best. A search that scores all passages anyway goes through them document by document.
 
 // whole is a document with the passages that may answer the query.
 type whole struct {
-	part     *part
-	id       string
-	score    float32
-	best     float32   // passage
-	passages []located // best first; before it is scored, the one that it was found by
-	scored   bool      // by all of them
+	part       *part
+	id         string
+	ofPassages bool
+	scored     bool // by all of its passages
+	score      float32
+	best       float32   // passage
+	passages   []located // best first, as many as are shown; before it is scored, the one that it was found by
+}
+
+// wholeOf is a document that was found by a passage.
+func wholeOf(l located, id string, ofPassages bool) *whole {
+	return &whole{part: l.part, id: id, ofPassages: ofPassages, score: l.score, best: l.score, passages: []located{l}}
 }
 
 // wholeHits are the K best documents with their best passages, where there are passages.
 func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, error) {
-	k := r.request.k
-	if r.request.mode == Pruned && allowed.count > 0 {
-		first := 2 * min(k, allowed.count)
-		if r.request.group != GroupBest {
-			first = max(first, leading(k, 1))
-		}
-		r.request.k = min(first, allowed.count)
-	} else {
-		r.request.k = max(allowed.count, 1) // what scores all of them tells all
+	find := r.foundWholes
+	if r.request.every(allowed.count) {
+		find = r.everyWhole
 	}
+	docs, err := find(vectors, weights, allowed)
+	if err != nil {
+		return nil, err
+	}
+	r.stats.Queries = 1
+	return r.hitsOfWholes(docs, vectors, weights)
+}
+
+// first is how many passages are searched to find the documents of n, and at most how many of them
+// later rounds search.
+func (q *request) first(n int) (first, most int) {
+	k := min(q.k, n)
+	if first = 2 * k; q.group != GroupBest {
+		first = max(first, leading(k, 1))
+	}
+	return first, 4 * first
+}
+
+// every reports whether all of n passages are scored, because that is wanted, or about what finding
+// the documents would come to.
+func (q *request) every(n int) bool {
+	first, _ := q.first(n)
+	return q.group != GroupBest && (q.mode != Pruned || first >= n/4)
+}
+
+// Bytes of a document while it is found, with what looks its passages up; of a document or passage
+// where all are scored, with its name, which is read and forgotten; and of one where documents are
+// found: a place in the lists of passages, and what the set that is left takes.
+const foundBytes, everyBytes, restBytes = 384, 64, 8
+
+// groupBytes is about the memory that finding documents takes in an index of so many documents and
+// passages, beside that of searching as many.
+func (q *request) groupBytes(docs int) int64 {
+	if q.group == "" {
+		return 0
+	}
+	_, most := q.first(docs)
+	n := int64(min(docs, most+mostExact(min(q.k, docs), 1)))*foundBytes + int64(docs)*restBytes
+	if q.every(docs) {
+		n += int64(docs) * everyBytes
+	}
+	return n
+}
+
+// foundWholes are the K best documents of the best passages.
+func (r *run) foundWholes(vectors, weights []float32, allowed *allowance) ([]*whole, error) {
+	k, best, all := r.request.k, r.request.group == GroupBest, allowed
+	depth, most := r.request.first(allowed.count)
 	defer func() { r.request.k = k }()
-	found := map[wholeKey]*whole{}
-	var docs []*whole
-	for {
+	f := finder{found: map[DocumentKey]bool{}}
+	for seen := 0; ; depth = min(2*depth, most) {
+		r.request.k = min(max(depth, 1), max(allowed.count, 1))
 		top, err := r.best(vectors, weights, allowed, nil)
 		if err != nil {
 			return nil, err
 		}
-		if docs, err = r.wholes(top, found, docs); err != nil {
+		fresh := f.add(top)
+		seen += len(top)
+		last := len(top) < r.request.k || r.request.k >= allowed.count
+		if best && (last || len(f.docs) >= k) {
+			break
+		}
+		members, err := r.passagesOf(fresh)
+		if err != nil {
 			return nil, err
 		}
-		every := len(top) < r.request.k || r.request.k >= allowed.count
-		if r.request.group == GroupBest {
-			if every || len(docs) >= k {
-				docs = docs[:min(len(docs), k)]
-				break
-			}
-		} else {
-			if err := r.scoreWholes(docs, allowed); err != nil {
+		if !best {
+			if err := r.scoreWholes(fresh, members, allowed); err != nil {
 				return nil, err
 			}
-			if every || sureOf(docs, k, float64(top[len(top)-1].score), r.request.k >= mostExact(k, 1)) {
+			floor := math.Inf(-1)
+			if len(top) > 0 {
+				floor = float64(top[len(top)-1].score)
+			}
+			if last || sureOf(f.docs, k, floor, seen >= mostExact(k, 1)) {
 				break
 			}
 		}
-		r.request.k = min(2*r.request.k, allowed.count)
-	}
-	if r.request.group == GroupBest && r.request.passages > 1 {
-		if err := r.scoreWholes(docs, allowed); err != nil {
-			return nil, err
+		for _, l := range top {
+			members[l.part.at].Add(l.ordinal)
 		}
+		allowed = allowed.without(members)
 	}
+	docs := bestWholes(f.docs, k)
+	if !best || r.request.passages == 1 {
+		return docs, nil
+	}
+	members, err := r.passagesOf(docs)
+	if err != nil {
+		return nil, err
+	}
+	return docs, r.scoreWholes(docs, members, all)
+}
+
+// bestWholes are the k best documents in order.
+func bestWholes(docs []*whole, k int) []*whole {
 	slices.SortStableFunc(docs, func(a, b *whole) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at), cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.part.at, b.part.at),
+			cmp.Compare(a.passages[0].ordinal, b.passages[0].ordinal))
 	})
-	r.stats.Queries = 1
-	return r.hitsOfWholes(docs[:min(len(docs), k)], vectors, weights)
+	return docs[:min(k, len(docs))]
 }
 
 // sureOf tells whether a document of which no passage scores more than a floor is not
@@ -121,146 +184,174 @@ func sureOf(docs []*whole, k int, floor float64, many bool) bool {
 	return many || scores[len(scores)-k] >= floor+mean+float64(confidence(k, 1)*deviation)
 }
 
-// wholeKey names a document: by its id if it has passages, or else by its ordinal.
-type wholeKey struct {
-	part    int
-	id      string
-	ordinal uint32
+// finder collects documents by their passages.
+type finder struct {
+	docs  []*whole
+	found map[DocumentKey]bool
 }
 
-// wholeOf is the key of the document that an ordinal of a part is of, without the part.
-func wholeOf(snap *index.Snapshot, passages *roaring.Bitmap, ordinal uint32) wholeKey {
-	if !passages.Contains(ordinal) {
-		return wholeKey{ordinal: ordinal}
-	}
-	id, _ := snap.PassageOf(ordinal)
-	return wholeKey{id: id}
-}
-
-// wholes adds the documents of ranked passages that are not among docs yet, by their best
-// passages.
-func (r *run) wholes(top []located, found map[wholeKey]*whole, docs []*whole) ([]*whole, error) {
+// add adds the documents of ranked passages that are not found yet, by their best passages.
+func (f *finder) add(top []located) (fresh []*whole) {
+	from := len(f.docs)
 	for _, l := range top {
-		passages := l.part.snap.Passages()
-		key := wholeOf(l.part.snap, passages, l.ordinal)
-		key.part = l.part.at
-		if found[key] == nil {
-			id := key.id
-			if !passages.Contains(l.ordinal) {
-				id = l.part.snap.ID(l.ordinal)
-			}
-			d := &whole{part: l.part, id: id, score: l.score, best: l.score, passages: []located{l}}
-			found[key] = d
-			docs = append(docs, d)
+		snap := l.part.snap
+		key := DocumentKey{l.part.at, snap.DocumentOf(l.ordinal)}
+		if !f.found[key] {
+			f.found[key] = true
+			f.docs = append(f.docs, wholeOf(l, key.ID, snap.Passages().Contains(l.ordinal)))
 		}
 	}
-	return docs, nil
+	return f.docs[from:len(f.docs):len(f.docs)]
 }
 
-// scoreWholes gives those documents that have but the passage that they were found by all
-// of theirs, with exact scores.
-func (r *run) scoreWholes(docs []*whole, allowed *allowance) error {
+// passagesOf are the live passages of documents, by part.
+func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
+	parts := r.call.coll.parts
+	ids := make([][]string, len(parts))
+	for _, d := range docs {
+		if d.ofPassages {
+			ids[d.part.at] = append(ids[d.part.at], d.id)
+		}
+	}
+	members = make([]*roaring.Bitmap, len(parts))
+	for at, of := range ids {
+		members[at] = roaring.New()
+		if len(of) > 0 {
+			if members[at], _, err = parts[at].snap.Named(r.ctx, of); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return members, nil
+}
+
+// scoreWholes gives documents of passages all of theirs, with exact scores.
+func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *allowance) error {
 	defer timed(&r.stats.Times.Exact)()
 	var fresh []*whole
-	ids := make([][]string, len(r.call.coll.parts))
+	at := map[DocumentKey]int{}
+	var lists [][]uint32
 	for _, d := range docs {
-		if !d.scored {
-			d.scored = true
-			if d.part.snap.Passages().Contains(d.passages[0].ordinal) {
-				ids[d.part.at] = append(ids[d.part.at], d.id)
-				fresh = append(fresh, d)
-			}
+		if d.ofPassages && !d.scored {
+			at[DocumentKey{d.part.at, d.id}] = len(fresh)
+			fresh = append(fresh, d)
+			// In any case: another program may have stored what is not true.
+			lists = append(lists, []uint32{d.passages[0].ordinal})
 		}
 	}
-	members := map[wholeKey][]uint32{}
-	for _, d := range fresh { // in any case: another program may have stored what is not true
-		members[wholeKey{part: d.part.at, id: d.id}] = []uint32{d.passages[0].ordinal}
-	}
-	for at, of := range ids {
-		if len(of) == 0 {
-			continue
-		}
-		p := &r.call.coll.parts[at]
-		all, _, err := p.snap.Named(r.ctx, of)
-		if err != nil {
-			return err
-		}
+	for i := range members {
+		p := &r.call.coll.parts[i]
 		live, _ := p.snap.LiveSet()
-		for it := all.Iterator(); it.HasNext(); {
+		for it := members[i].Iterator(); it.HasNext(); {
 			ordinal := it.Next()
-			if !inSet(live, ordinal) || !allowed.parts[at].has(ordinal) {
+			if !inSet(live, ordinal) || !allowed.parts[i].has(ordinal) {
 				continue
 			}
 			id, _ := p.snap.PassageOf(ordinal)
-			key := wholeKey{part: at, id: id}
-			if m := members[key]; len(m) == 0 || m[0] != ordinal {
-				members[key] = append(m, ordinal)
+			if d, ok := at[DocumentKey{i, id}]; ok && lists[d][0] != ordinal {
+				lists[d] = append(lists[d], ordinal)
 			}
 		}
 	}
-	of := func(d *whole) []uint32 { return members[wholeKey{part: d.part.at, id: d.id}] }
 	// Passages that the search has not scored may need rows of S that are not there.
-	err := r.fillRows(len(fresh), func(i int) error {
-		return r.eachPassage(fresh[i], of(fresh[i]), func(_ uint32, ch *kernels.Chunk, lo, hi int) { r.query.RequireTokens(ch, lo, hi) })
-	})
+	err := r.fillRows(len(fresh), func(i int) error { return r.requireWhole(fresh[i].part, lists[i]) })
 	if err != nil {
 		return err
 	}
-	err = r.forEach(len(fresh), func(i int) error { return r.scoreWhole(fresh[i], of(fresh[i])) })
-	for _, d := range fresh {
-		r.stats.ExactDocs += int64(len(d.passages))
+	err = r.forEach(len(fresh), func(i int) error {
+		d, s := fresh[i], r.wholeScorer()
+		var err error
+		if d.score, err = s.score(d.part, lists[i]); err == nil {
+			d.scored, d.best, d.passages = true, s.best[0].score, slices.Clone(s.best)
+		}
+		return err
+	})
+	for i := range fresh {
+		r.stats.ExactDocs += int64(len(lists[i]))
 	}
 	return err
 }
 
-// eachPassage calls fn with the tokens of the passages of a document.
-func (r *run) eachPassage(d *whole, ordinals []uint32, fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
-	defer d.part.guard(r.call, &err)()
+// eachPassage calls fn with the tokens of passages.
+func (r *run) eachPassage(p *part, ordinals []uint32,
+	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
+	defer p.guard(r.call, &err)()
+	var ch *kernels.Chunk
+	at := -1
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		ch, doc, err := chunkOf(d.part.snap, o)
-		if err != nil {
-			return err
+		chunk, doc, _ := p.snap.Locate(o)
+		if chunk != at {
+			if ch, err = p.snap.Chunk(chunk, storage.All); err != nil {
+				return err
+			}
+			at = chunk
 		}
 		fn(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
 	}
 	return nil
 }
 
-// scoreWhole scores all passages of a document, and the document by them.
-func (r *run) scoreWhole(d *whole, ordinals []uint32) error {
+// requireWhole asks for the rows of S that the passages of a document need.
+func (r *run) requireWhole(p *part, ordinals []uint32) error {
+	return r.eachPassage(p, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) { r.query.RequireTokens(ch, lo, hi) })
+}
+
+// wholeScorer scores documents by all of their passages, one after the other.
+type wholeScorer struct {
+	run      *run
+	own, all []float64 // maxima
+	best     []located // passages of the last document, the best first
+}
+
+func (r *run) wholeScorer() *wholeScorer {
 	n := r.query.Len()
-	own, all := make([]float64, n), make([]float64, n)
-	d.passages = d.passages[:0]
-	err := r.eachPassage(d, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
-		r.query.Maxima(own, ch, lo, hi, kernels.Fine)
-		if len(d.passages) == 0 {
-			copy(all, own)
+	return &wholeScorer{run: r, own: make([]float64, n), all: make([]float64, n)}
+}
+
+// score is that of a document of some passages.
+func (s *wholeScorer) score(p *part, ordinals []uint32) (float32, error) {
+	r := s.run
+	s.best = s.best[:0]
+	first := true
+	err := r.eachPassage(p, ordinals, func(o uint32, ch *kernels.Chunk, lo, hi int) {
+		r.query.Maxima(s.own, ch, lo, hi, kernels.Fine)
+		if first {
+			copy(s.all, s.own)
 		} else {
-			kernels.MergeMaxima(all, own)
+			kernels.MergeMaxima(s.all, s.own)
 		}
-		d.passages = append(d.passages, located{d.part, o, r.query.Total(own, kernels.Fine)})
+		first = false
+		s.best = append(s.best, located{p, o, r.query.Total(s.own, kernels.Fine)})
+		if n := len(s.best); n >= 64 && n/2 >= r.request.passages {
+			s.settle()
+		}
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	slices.SortFunc(d.passages, func(a, b located) int {
-		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})
-	})
-	d.best, d.score = d.passages[0].score, d.passages[0].score
+	s.settle()
 	switch r.request.group {
 	case GroupSum:
 		sum := 0.0
-		for _, p := range d.passages[:min(len(d.passages), r.request.passages)] {
+		for _, p := range s.best {
 			sum += float64(p.score)
 		}
-		d.score = float32(sum)
+		return float32(sum), nil
 	case GroupMaxSim:
-		d.score = r.query.Total(all, kernels.Fine)
+		return r.query.Total(s.all, kernels.Fine), nil
 	}
-	return nil
+	return s.best[0].score, nil
+}
+
+// settle leaves the best passages, as many as count and are shown.
+func (s *wholeScorer) settle() {
+	slices.SortFunc(s.best, func(a, b located) int {
+		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})
+	})
+	s.best = s.best[:min(len(s.best), s.run.request.passages)]
 }
 
 // hitsOfWholes makes hits of documents. The payload of one that has passages is what its
@@ -271,7 +362,7 @@ func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, erro
 		if r.stats.Parts != nil {
 			r.stats.Parts[d.part.at].Hits++
 		}
-		best := d.passages[:min(len(d.passages), r.request.passages)]
+		best := d.passages
 		h := &hits[i]
 		h.ID, h.Part, h.Ordinal, h.Score = d.id, d.part.at, best[0].ordinal, d.score
 		var err error
@@ -300,76 +391,4 @@ func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, erro
 		}
 	}
 	return hits, nil
-}
-
-// groupRanked returns the documents of a ranking of passages, best first. A document has the
-// score of its best passage, and its best ranked passages, at most the number given. The payload
-// of a hit names the document of a passage; a hit without one is a document.
-func groupRanked(ranked []Hit, passages int) []Hit {
-	type key struct {
-		part int
-		of   string
-		is   bool // of passages
-	}
-	at := map[key]int{}
-	docs := []Hit{}
-	for _, h := range ranked {
-		p, err := vectors.PassageOf(h.ID, h.Payload)
-		if err != nil {
-			p = nil // another program has stored it
-		}
-		k := key{h.Part, h.ID, false}
-		if p != nil {
-			h.Passage, k = p, key{h.Part, p.Of, true}
-		}
-		i, there := at[k]
-		if !there {
-			i = len(docs)
-			at[k] = i
-			d := Hit{ID: k.of, Part: h.Part, Ordinal: h.Ordinal, Score: h.Score, Payload: h.Payload}
-			if p != nil {
-				d.Payload = vectors.WholePayload(h.Payload)
-			}
-			docs = append(docs, d)
-		}
-		if len(docs[i].Passages) < max(passages, 1) {
-			docs[i].Passages = append(docs[i].Passages, h)
-		}
-	}
-	return docs
-}
-
-// DefaultPassages is the number of passages of a document where a user gives none.
-const DefaultPassages = 3
-
-// RankGroups returns the k best documents of a ranking of passages that did not come from an
-// [Engine], such as one by words. A document has the score of its best passage, and its best
-// ranked passages, at most the number given. RankGroups asks rank for the best passages, twice
-// as many each time, until they belong to k documents or there are no more; most is the number
-// of all passages. payload returns the stored payload of a hit, which names its document.
-func RankGroups(ctx context.Context, k, passages, most int, payload func(*Hit) ([]byte, error),
-	rank func(k int) ([]Hit, error)) ([]Hit, error) {
-	most = max(most, 1)
-	depth, each := most, min(max(passages, 1), most)+1
-	if k < most/each {
-		depth = each * k
-	}
-	for ; ; depth = min(2*depth, most) {
-		ranked, err := rank(depth)
-		if err != nil {
-			return nil, err
-		}
-		for i := range ranked {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			if ranked[i].Payload, err = payload(&ranked[i]); err != nil {
-				return nil, err
-			}
-		}
-		docs := groupRanked(ranked, passages)
-		if len(docs) >= k || len(ranked) < depth || depth == most {
-			return docs[:min(len(docs), k)], nil
-		}
-	}
 }

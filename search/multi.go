@@ -33,7 +33,8 @@ type MultiOptions struct {
 //
 // Hits say which index they are of. Among documents of equal score the one whose index
 // comes first in the set comes first. An id may be in several indexes, if these were
-// not filled through an [index.Set]; then each of them is a document of its own.
+// not filled through an [index.Set]; then each of them is a document of its own, also where hits
+// are grouped.
 // A filter with a set of ordinals is an error ([ErrOption]). So is ([index.ErrCodec]) a file
 // that is followed and was replaced by one with another codec.
 type Multi struct{ searcher }

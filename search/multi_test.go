@@ -372,7 +372,7 @@ func TestMultiSeesWholeChanges(t *testing.T) {
 		if round%2 == 0 {
 			n, _, err := set.Delete(ctx, names)
 			require.NoError(t, err)
-			require.Equal(t, size, n)
+			require.Equal(t, index.Affected{Documents: size}, n)
 		}
 	}
 	close(done)

@@ -57,17 +57,16 @@ func (e *ownTerms) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	slices.SortFunc(places, func(a, b named) int { return cmp.Compare(a.id, b.id) })
 	type has struct {
 		code uint32
-		of   wholeKey
+		of   DocumentKey
 	}
 	docs = map[uint32]int{}
-	wholes, seen := map[wholeKey]bool{}, map[has]bool{}
+	wholes, seen := map[DocumentKey]bool{}, map[has]bool{}
 	dim := e.c.first().Dim()
 	row, unit := make([]float32, dim), make([]float32, dim)
 	most := max(maxOwnTokens/max(len(places), 1), 1)
 	for _, p := range places {
 		snap := e.c.parts[p.Part].snap
-		key := wholeOf(snap, snap.Passages(), p.Ordinal)
-		key.part = p.Part
+		key := DocumentKey{p.Part, snap.DocumentOf(p.Ordinal)}
 		wholes[key] = true
 		err = eachToken(ctx, snap, []uint32{p.Ordinal}, most, func(ch *kernels.Chunk, token int) {
 			snap.Quantizer().DecodeTokens(row, ch, token, token+1)

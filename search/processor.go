@@ -85,12 +85,17 @@ func (p *processor) takeRun(s kernels.Scorer) *run {
 func runBytes(c *collection, n int, q *request) int64 {
 	docs, _ := c.live()
 	perDoc := int64(8) // candidates with what probing knows of them
-	if q.mode != Pruned || int64(q.k) > docs/16 || int64(q.approx) > docs/4 {
+	k := int64(q.k)
+	if q.group != "" {
+		_, most := q.first(int(docs))
+		k = int64(most)
+	}
+	if q.mode != Pruned || k > docs/16 || int64(q.approx) > docs/4 {
 		perDoc = 24 // ordinal, score, and both twice, where few are pruned
 	}
 	// S has 4 bytes an entry, what kernels derive of it another 4, in groups of 32.
 	table := int64(c.codec().Centroids.K) * int64((n+31)&^31) * 8
-	return table + docs*perDoc + reachBlock*8
+	return table + docs*perDoc + reachBlock*8 + q.groupBytes(int(docs))
 }
 
 // workers spread pieces of work over goroutines.

@@ -155,9 +155,14 @@ func (o *Options) Check() error {
 	return errors.Join(append(errs, o.Feedback.Check())...)
 }
 
+// maxScoreBytes bounds the table of centroid scores of one query. A variable, so that tests reach
+// it.
+var maxScoreBytes = 1 << 30
+
+// mostTokens is how many tokens a query may have.
+func mostTokens(c *collection) int { return maxScoreBytes / 4 / c.codec().Centroids.K }
+
 const (
-	// maxScoreBytes bounds the table of centroid scores of one query.
-	maxScoreBytes = 1 << 30
 	// maxMagnitude bounds the length of a query vector, and a weight, so that no
 	// product or sum leaves the range of float32.
 	maxMagnitude = 1e12
@@ -189,7 +194,7 @@ func (q *Query) size(c *collection) (n int, err error) {
 	if q.Mask != nil && len(q.Mask) != n || q.Weights != nil && len(q.Weights) != n {
 		return 0, fmt.Errorf("%w: %d tokens with a mask of %d and %d weights", ErrQuery, n, len(q.Mask), len(q.Weights))
 	}
-	if limit := maxScoreBytes / 4 / lists; n > limit {
+	if limit := mostTokens(c); n > limit {
 		return 0, fmt.Errorf("%w: %d tokens; with the %d centroids of this index at most %d are possible", ErrQuery, n, lists, limit)
 	}
 	return n, nil

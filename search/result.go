@@ -97,6 +97,9 @@ type Stats struct {
 	// probable one.
 	Worst int64 `json:"worst_bound_queries"`
 
+	// FeedbackCut is how many tokens feedback would have added to queries that had no room for them.
+	FeedbackCut int `json:"feedback_cut,omitempty"`
+
 	// Parts has an entry for each index, where several are searched as one.
 	Parts []PartStats `json:"shards,omitempty"`
 
@@ -148,6 +151,7 @@ func (s *Stats) Add(o Stats) {
 	s.RefinedDocs += o.RefinedDocs
 	s.BoundShare = max(s.BoundShare, o.BoundShare)
 	s.Worst += o.Worst
+	s.FeedbackCut += o.FeedbackCut
 	s.Times.Wait += o.Times.Wait
 	s.Times.Centroids += o.Times.Centroids
 	s.Times.Probe += o.Times.Probe

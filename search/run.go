@@ -199,18 +199,7 @@ func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error)
 // search takes the parts of a group through the stages of the plan: vectors →
 // centroid scores → candidates → approximate scores → exact scores → the K best.
 func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Scored, error) {
-	docs, tokens := (&collection{r.group}).live()
-	n, lists := allowed.countOf(r.group), r.call.coll.codec().Centroids.K
-	if r.fixed != nil {
-		r.plan = *r.fixed
-	} else {
-		r.plan = r.request.plan(n, int(docs), int64(tokens), r.stats.QueryTokens, lists)
-	}
-	if r.stats.Plans == nil {
-		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
-	}
-	want := r.plan.wanted(float64(n)*float64(tokens)/float64(max(docs, 1)), lists)
-	if err := r.prepare(vectors, weights, want); err != nil {
+	if err := r.ready(r.group, allowed.countOf(r.group), vectors, weights); err != nil {
 		return nil, err
 	}
 	found, err := r.candidates(weights, allowed)
@@ -229,6 +218,21 @@ func (r *run) search(vectors, weights []float32, allowed *allowance) ([]topk.Sco
 		return nil, err
 	}
 	return r.rerank(approx)
+}
+
+// ready plans the search of n documents of some parts, and prepares the query for it.
+func (r *run) ready(parts group, n int, vectors, weights []float32) error {
+	docs, tokens := (&collection{parts}).live()
+	lists := r.call.coll.codec().Centroids.K
+	if r.fixed != nil {
+		r.plan = *r.fixed
+	} else {
+		r.plan = r.request.plan(n, int(docs), int64(tokens), r.stats.QueryTokens, lists)
+	}
+	if r.stats.Plans == nil {
+		r.stats.Plans = map[string]int{r.plan.how.String(): 1}
+	}
+	return r.prepare(vectors, weights, r.plan.wanted(float64(n)*float64(tokens)/float64(max(docs, 1)), lists))
 }
 
 // tally counts documents by part, where there are several.

@@ -108,12 +108,12 @@ func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, 
 	return time.Since(start), err
 }
 
-// inTurn runs what takes a worker and little memory.
-func (t *turn) inTurn(ctx context.Context, fn func() error) (waited time.Duration, err error) {
-	if waited, err = t.acquire(ctx, 0); err != nil {
+// inTurn runs what takes a worker and so many bytes.
+func (t *turn) inTurn(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
+	if waited, err = t.acquire(ctx, bytes); err != nil {
 		return waited, err
 	}
-	defer t.release(0)
+	defer t.release(bytes)
 	return waited, fn()
 }
 

@@ -360,7 +360,7 @@ func TestSearchBesideWriter(t *testing.T) {
 			}
 			n, _, err := ix.Delete(ctx, gone)
 			require.NoError(t, err)
-			require.Equal(t, batch, n)
+			require.Equal(t, index.Affected{Documents: batch}, n)
 		}
 		if r == rounds/2 {
 			require.NoError(t, ix.Compact(ctx, nil))

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -27,7 +26,11 @@ func (q *request) takeWords(v collection.View, in *common) (takes int64, err err
 	memory := &q.body.memory
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
-		takes = max(takes, memory.possible(query.Bytes(v.Most())))
+		bytes := query.Bytes(v.Most())
+		if in.Group != "" {
+			bytes += search.RankGroupsBytes(fuse.Depth(in.Params.top(v.Most())), in.passages(), v.Most())
+		}
+		takes = max(takes, memory.possible(bytes))
 	}
 	return takes, memory.take(q.ctx, takes)
 }
@@ -39,16 +42,9 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	if !ok {
 		return nil, collection.Unsupported("text_query")
 	}
-	find := by.SearchKeywords
+	passages := 0
 	if in.Group != "" {
-		find = func(ctx context.Context, query collection.KeywordQuery) ([]search.Hit, error) {
-			payload := func(h *search.Hit) ([]byte, error) { return v.MetadataOf(h) }
-			query.Payload = true
-			return search.RankGroups(ctx, query.K, in.passages(), v.Most(), payload, func(k int) ([]search.Hit, error) {
-				query.K = k
-				return by.SearchKeywords(ctx, query)
-			})
-		}
+		passages = in.passages()
 	}
 	out := make([]ranking, len(in.TextQuery))
 	if k == 0 {
@@ -56,8 +52,9 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 	}
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := find(ctx, collection.KeywordQuery{
+		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
 			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
+			Passages: passages,
 		})
 		if errors.Is(err, storage.ErrLocked) {
 			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second).because(err)

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search/keywords"
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 var birds = object{"text_query": list{"birds"}}
@@ -94,6 +97,35 @@ func damage(t *testing.T, file, text string) {
 		require.NoError(t, err)
 	}
 	require.NotZero(t, found)
+}
+
+// Texts that words rank are found without the metadata of their passages.
+func TestMemoryOfGroupsByText(t *testing.T) {
+	st := openStore(t, nil)
+	s := startAt(t, st, words{}, nil)
+	c, err := st.Declare(t.Context(), "pets", collection.Config{})
+	require.NoError(t, err)
+	docs := make([]collection.Document, 2000)
+	for i := range docs {
+		p := vectors.Passage{Of: "long", Number: i, Start: i, End: i + 1}
+		payload, err := p.Payload(fmt.Appendf(nil, `{"text":"birds","f":%q}`, strings.Repeat("x", 5000)))
+		require.NoError(t, err)
+		docs[i] = collection.Document{ID: p.ID(), Vectors: flat("birds"), Dim: wordDim, Metadata: payload}
+	}
+	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	for _, body := range []object{{"text_query": list{"birds"}}, {"text_query": list{"birds"}, "queries": list{query("birds")}}} {
+		body["group"], body["passages"], body["params"] = "best", 2, object{"top_k": 10}
+		var before, after runtime.MemStats
+		for range 2 { // the first makes the keywords
+			runtime.ReadMemStats(&before)
+			f := s.search(t, "", body)
+			require.Len(t, f.Results[0].Documents, 1)
+			require.Equal(t, "long", f.Results[0].Metadata[0]["_id"])
+			runtime.ReadMemStats(&after)
+		}
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "all payloads are 10 MiB, each time that they are read")
+	}
 }
 
 func TestKeywords(t *testing.T) {

@@ -41,7 +41,7 @@ func (f *File) sweep() error {
 		if err != nil {
 			return err
 		}
-		if err := g.Keep(s); err != nil {
+		if err := g.Keep(s, s.Docs); err != nil {
 			return err
 		}
 		return tx.finish(n)
@@ -50,8 +50,9 @@ func (f *File) sweep() error {
 
 // Keep removes what is beyond the counters of a state; the rest stays as it is, staged or
 // not. Nothing is removed whose key is damaged: it may be of something that is not beyond
-// them.
-func (g *Generation) Keep(s State) error {
+// them. open is the first ordinal of a document whose passages may go on behind the state, so
+// that its own id is beyond it; State.Docs stands for none.
+func (g *Generation) Keep(s State, open uint32) error {
 	buckets := []struct {
 		*bolt.Bucket
 		from uint32
@@ -67,7 +68,7 @@ func (g *Generation) Keep(s State) error {
 		if !ok || !layout.ValidID(v) {
 			return corrupt(g.tx.path, layout.ErrChecksum, "id %q", id)
 		}
-		if ordinal, n := layout.SplitID(v); ordinal >= s.Docs || n > s.Docs-ordinal {
+		if ordinal, n := layout.SplitID(v); ordinal >= s.Docs || n > s.Docs-ordinal || n > 0 && ordinal == open {
 			ids = append(ids, bytes.Clone(id))
 		}
 		return nil

@@ -163,7 +163,8 @@ func (w *writing) take(s int, b *wire.Batch, a *node.Ack) error {
 	w.report.Replaced += a.Replaced
 	w.report.Deleted += a.Deleted
 	w.report.Updated += a.Updated
-	if w.o.Placed != nil && a.Added == len(b.Documents) {
+	w.report.Passages += a.Passages
+	if w.o.Placed != nil && a.Added > 0 {
 		for i := range b.Documents {
 			w.o.Placed(b.Documents[i].ID, s, a.First+uint32(i))
 		}

@@ -82,13 +82,13 @@ func (f *Client) Documents(ctx context.Context, s collection.Selection, o collec
 }
 
 // Oldest are the documents of a shard with the lowest ordinals, without what is stored
-// beside them.
+// beside them. Passages of one are one, which has its id.
 func (f *Client) Oldest(ctx context.Context, shard, most int) (all []Document, err error) {
 	m, err := f.collection()
 	if err != nil {
 		return nil, err
 	}
-	for l := (&wire.Look{All: true, Limit: most}); len(all) < most; {
+	for l := (&wire.Look{All: true, Whole: true, Limit: most}); len(all) < most; {
 		page, err := f.look(ctx, m, shard, l)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,8 +39,8 @@ func passages(t testing.TB, maker *searchtest.Maker, id string, n int) (docs []v
 	return docs
 }
 
-// Random changes of documents with passages, in batches so small that those of one document come
-// in several: what a cluster has and finds then is what one index has and finds.
+// Random changes of documents with passages, in batches so small that most documents have one of
+// their own: what a cluster has and finds then is what one index has and finds.
 func TestPassages(t *testing.T) {
 	client.SmallFeedback(t)
 	maker := searchtest.New(7, dim, 12)
@@ -83,7 +84,7 @@ func TestPassages(t *testing.T) {
 			require.NoError(t, err)
 			r, err := f.Delete(c.Ctx, ids, nil)
 			require.NoError(t, err)
-			require.Equal(t, want, r.Deleted, ids)
+			require.Equal(t, want, index.Affected{Documents: r.Deleted, Passages: r.Passages}, ids)
 			slices.Sort(missing)
 			slices.Sort(r.Missing)
 			require.Equal(t, slices.Compact(missing), slices.Compact(r.Missing))
@@ -197,7 +198,7 @@ func TestPassagesByID(t *testing.T) {
 	}
 	r, err := f.SetPayload(c.Ctx, []string{"a", "b", "c#1"}, condition.Fields{"seen": []byte("true")}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, 5, r.Updated)
+	assert.Equal(t, []int{3, 4}, []int{r.Updated, r.Passages})
 	facet, err := f.Facet(c.Ctx, "seen", collection.Selection{IDs: []string{"a", "a#1", "c"}}, index.FacetOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, facet.Docs)
@@ -210,6 +211,28 @@ func TestPassagesByID(t *testing.T) {
 	require.ErrorIs(t, err, search.ErrUnknownID)
 	_, err = f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Effort: 2})
 	require.ErrorIs(t, err, search.ErrOption, "rather than a search without it")
+
+	// A document comes with all of its passages, and an id is that of one thing.
+	fresh := passages(t, maker, "new", 3)
+	plain := func(id string) vectors.Document { return vectors.Document{ID: id, Tokens: maker.Tokens(2)} }
+	for name, wrong := range map[string][]vectors.Document{
+		"others in between":                {fresh[0], fresh[1], plain("other"), fresh[2]},
+		"out of order":                     {fresh[1], fresh[0]},
+		"beside the document as a whole":   {fresh[0], plain("new")},
+		"the name of a passage that stays": {plain("a#1")},
+	} {
+		_, err = f.Add(c.Ctx, searchtest.Source(t, dim, wrong), &client.WriteOptions{Replace: true})
+		require.ErrorIs(t, err, client.ErrRefused, name)
+	}
+	long := passages(t, maker, "long", 9)
+	for i := range long {
+		p := vectors.Passage{Of: "long", Number: i, End: 9}
+		long[i].Payload, err = p.Payload(fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 1<<20)))
+		require.NoError(t, err)
+	}
+	_, err = f.Add(c.Ctx, searchtest.Source(t, dim, long), nil)
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.ErrorContains(t, err, "with all of its passages")
 
 	m, err := f.Map()
 	require.NoError(t, err)

@@ -27,8 +27,8 @@ type WriteOptions struct {
 	Replace bool
 	// Model, where set, is what made the vectors.
 	Model *storage.Model
-	// Placed, where set, is told of each document that was added, by its id, the shard and the
-	// ordinal in it. It is called by one goroutine at a time.
+	// Placed, where set, is told of each document or passage that was added, by its id, the shard
+	// and the ordinal in it. It is called by one goroutine at a time.
 	Placed func(id string, shard int, ordinal uint32)
 	// If, where set, has for shards the last entry of their logs: a shard that has been
 	// changed since refuses the change ([ErrConflict]). Shards that are not named have no
@@ -43,6 +43,8 @@ type WriteReport struct {
 	Replaced int `json:"replaced"` // documents whose place was taken
 	Deleted  int `json:"deleted"`  // documents
 	Updated  int `json:"updated"`  // documents the payload of which was changed
+	// Passages are those that were deleted or changed, of these documents and of others.
+	Passages int `json:"passages"`
 	// Missing are ids that were to be deleted and name nothing.
 	Missing []string `json:"missing,omitempty"`
 	// Applied has the last entry of each shard's log that was part of it: [WriteOptions.If]
@@ -63,10 +65,10 @@ func (e *WriteError) Error() string { return fmt.Sprintf("shard %d: %v", e.Shard
 func (e *WriteError) Unwrap() error { return e.Err }
 
 // Add adds documents. Those of one shard are added in their order, in batches of which
-// each is atomic.
+// each is atomic. A document is added with all of its passages, which come in a row.
 //
 // Errors: [ErrQuorum], [ErrRefused] (with [index.ErrDuplicateID] for an id that is there
-// already), [ErrConflict], [ErrUnacknowledged], [ErrEmpty], [topology.ErrNoCollection],
+// already, or twice in src), [ErrConflict], [ErrUnacknowledged], [ErrEmpty], [topology.ErrNoCollection],
 // and those of src.
 func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (*WriteReport, error) {
 	if o == nil {
@@ -77,9 +79,9 @@ func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (
 		return nil, err
 	}
 	defer done()
-	op := wire.AddWhole
+	op := wire.Add
 	if o.Replace {
-		op = wire.PutWhole
+		op = wire.Put
 	}
 	if d := src.Dim(); d != 0 && d != w.m.Current.Dim {
 		return nil, fmt.Errorf("%w: documents have %d, the collection has %d", index.ErrDimension, d, w.m.Current.Dim)
@@ -89,19 +91,64 @@ func (f *Client) Add(ctx context.Context, src vectors.Source, o *WriteOptions) (
 			return nil, err
 		}
 	}
+	var whole document
+	add := func() error {
+		if len(whole.rows) == 0 {
+			return nil
+		}
+		defer func() { whole = document{} }()
+		switch overlap, err := w.admission.Admit(w.ctx, whole.rows, false); {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		case overlap:
+			return fmt.Errorf("document %q: %w: %w: a part of it came before, and others in between",
+				whole.rows[0].ID, ErrRefused, index.ErrDuplicateID)
+		}
+		return w.add(op, src.Dim(), whole.parts)
+	}
 	for doc, err := range src.Docs(w.ctx, 0, src.Len()) {
+		of := ""
 		if err == nil {
-			err = w.add(op, src.Dim(), doc)
+			of, err = parentOf(&doc)
+		}
+		if err == nil && (of == "" || of != whole.of) {
+			err = add()
 		}
 		if err != nil {
 			return w.end(err)
 		}
+		whole.of = of
+		whole.rows = append(whole.rows, index.Arrival{ID: doc.ID, Parent: of})
+		doc.Tokens = slices.Clone(doc.Tokens)
+		whole.parts = append(whole.parts, doc)
+	}
+	if err := add(); err != nil {
+		return w.end(err)
 	}
 	return w.end(w.flush())
 }
 
-// Delete removes documents, with their passages where these lie with them. Errors are those of
-// Add.
+// document is a document that is to be added, with all of its passages.
+type document struct {
+	of    string // its id, if it has passages
+	rows  []index.Arrival
+	parts []vectors.Document
+}
+
+// parentOf is the id of the document that one is a passage of, "" for none.
+func parentOf(d *vectors.Document) (string, error) {
+	p, err := vectors.PassageOf(d.ID, d.Payload)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("document %q: %w: %w", d.ID, ErrRefused, err)
+	case p == nil:
+		return "", nil
+	}
+	return p.Of, nil
+}
+
+// Delete removes documents with their passages, and passages by their own ids. Errors are those
+// of Add.
 func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*WriteReport, error) {
 	if o == nil {
 		o = &WriteOptions{}
@@ -112,7 +159,7 @@ func (f *Client) Delete(ctx context.Context, ids []string, o *WriteOptions) (*Wr
 	}
 	defer done()
 	for _, id := range unique(ids) {
-		if err := w.add(wire.DeleteWhole, 0, vectors.Document{ID: id}); err != nil {
+		if err := w.add(wire.Delete, 0, []vectors.Document{{ID: id}}); err != nil {
 			return w.end(err)
 		}
 	}
@@ -186,9 +233,8 @@ type writing struct {
 	model   []byte
 	batches map[int]*wire.Batch
 	bytes   map[int]int
-	// begun are the documents of which some passages were sent: others come beside them, and do
-	// not take their place.
-	begun map[string]bool
+	// admission refuses what a source has twice, of which a later batch would replace the first.
+	admission *index.Admission
 
 	mu     sync.Mutex
 	report WriteReport
@@ -204,7 +250,7 @@ func (f *Client) writing(ctx context.Context, o *WriteOptions) (*writing, func()
 		done()
 		return nil, nil, err
 	}
-	w := &writing{f: f, ctx: within, caller: ctx, m: m, o: o, batches: map[int]*wire.Batch{}, bytes: map[int]int{}, begun: map[string]bool{}}
+	w := &writing{f: f, ctx: within, caller: ctx, m: m, o: o, batches: map[int]*wire.Batch{}, bytes: map[int]int{}, admission: index.NewAdmission()}
 	w.report.Applied = map[int]uint64{}
 	return w, done, nil
 }
@@ -216,50 +262,35 @@ func (w *writing) end(err error) (*WriteReport, error) {
 	return &w.report, err
 }
 
-// add puts a document into the batch of its shard, and sends that if it is large enough.
-func (w *writing) add(op wire.Op, dim int, doc vectors.Document) error {
-	if err := vectors.CheckID(doc.ID); err != nil {
-		return err
+// add puts a document with its passages into the batch of its shard, which is sent before if
+// there is no room.
+func (w *writing) add(op wire.Op, dim int, parts []vectors.Document) error {
+	size := 0
+	for i := range parts {
+		d := &parts[i]
+		if err := vectors.CheckID(d.ID); err != nil {
+			return err
+		}
+		size += len(d.ID) + len(d.Payload) + 4*len(d.Tokens) + 16
 	}
-	s := w.m.ShardOf(doc.ID)
-	size := len(doc.ID) + len(doc.Payload) + 4*len(doc.Tokens) + 16
-	if int64(size) > w.f.bus.Conn.MaxPayload()-1024-int64(len(w.model)) {
-		return fmt.Errorf("document %q: %w: it has %d bytes, a message %d at most", doc.ID, ErrRefused, size, w.f.bus.Conn.MaxPayload())
+	if most := w.f.bus.Conn.MaxPayload() - 1024 - int64(len(w.model)); int64(size) > most {
+		return fmt.Errorf("document %q: %w: it has %d bytes with all of its passages, a message %d at most",
+			parts[0].ID, ErrRefused, size, most)
 	}
-	if w.begun[topology.Whole(doc.ID)] {
-		op = op.Alone()
-	}
-	if b := w.batches[s]; b != nil && (b.Op != op || w.bytes[s]+size > w.f.c.BatchBytes) {
+	s := w.m.ShardOf(parts[0].ID)
+	if w.batches[s] != nil && w.bytes[s]+size > w.f.c.BatchBytes {
 		if err := w.send(s); err != nil {
 			return err
 		}
-		op = w.beside(op, b, doc.ID)
 	}
 	b := w.batches[s]
 	if b == nil {
 		b = &wire.Batch{ID: wire.NewID(), Op: op, Shard: s, Dim: dim, Model: w.model}
 		w.batches[s] = b
 	}
-	b.Documents = append(b.Documents, vectors.Document{ID: doc.ID, Tokens: append([]float32(nil), doc.Tokens...), Payload: doc.Payload})
+	b.Documents = append(b.Documents, parts...)
 	w.bytes[s] += size
 	return nil
-}
-
-// beside takes down the documents of a batch that was sent, and is the operation on a passage
-// that comes after it.
-func (w *writing) beside(op wire.Op, sent *wire.Batch, id string) wire.Op {
-	if !op.Whole() || op == wire.DeleteWhole {
-		return op
-	}
-	for i := range sent.Documents {
-		if d := &sent.Documents[i]; topology.Whole(d.ID) != d.ID {
-			w.begun[topology.Whole(d.ID)] = true
-		}
-	}
-	if w.begun[topology.Whole(id)] {
-		return op.Alone()
-	}
-	return op
 }
 
 // flush sends what there is, to all shards at a time.

@@ -145,7 +145,7 @@ func (c *Cluster) Lose(name, collection, id string) {
 	require.NoError(c.T, err)
 	n, _, err := ix.Delete(c.Ctx, []string{id})
 	require.NoError(c.T, err)
-	require.Equal(c.T, 1, n)
+	require.Equal(c.T, 1, n.Documents)
 	require.NoError(c.T, ix.Close())
 	c.Start(name)
 	c.Ready(name)

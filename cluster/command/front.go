@@ -162,7 +162,7 @@ func (x *cli) change(ctx context.Context, r *front, name string, do func(context
 		for _, w := range []struct {
 			n    int
 			what string
-		}{{report.Added, "added"}, {report.Replaced, "replaced"}, {report.Deleted, "deleted"}, {len(report.Missing), "not there"}} {
+		}{{report.Added, "added"}, {report.Replaced, "replaced"}, {report.Deleted, "deleted"}, {report.Passages, "passages deleted"}, {len(report.Missing), "not there"}} {
 			if w.n > 0 {
 				said = append(said, fmt.Sprintf("%d %s", w.n, w.what))
 			}
@@ -185,7 +185,7 @@ func missing(report *client.WriteReport) error {
 		return nil
 	}
 	kind := errSomeMissing
-	if report.Deleted == 0 {
+	if report.Deleted == 0 && report.Passages == 0 {
 		kind = errAllMissing
 	}
 	const most = 10

@@ -31,14 +31,15 @@ type Ack struct {
 	// Refused says why the batch was not carried out, which all replicas find alike; "": it was.
 	Refused string `json:"refused,omitempty"`
 	Kind    string `json:"kind,omitempty"` // of a refusal: "duplicate" or "bad"
-	// First is the ordinal of the first of the documents that were added; the others follow.
+	// First is the ordinal of the first of the rows of the batch that were added; the others follow.
 	First uint32 `json:"first,omitempty"`
-	// Added, Replaced, Deleted and Updated count documents; Missing are ids that were to be
-	// deleted.
+	// Added, Replaced, Deleted and Updated count documents, Passages those that were deleted or
+	// updated ([index.Affected]); Missing are ids that were to be deleted.
 	Added    int      `json:"added,omitempty"`
 	Updated  int      `json:"updated,omitempty"`
 	Replaced int      `json:"replaced,omitempty"`
 	Deleted  int      `json:"deleted,omitempty"`
+	Passages int      `json:"passages,omitempty"`
 	Missing  []string `json:"missing,omitempty"`
 }
 
@@ -240,18 +241,16 @@ func (r *replica) carryOut(ix *index.Index, change index.Entry, parts []*part) e
 	if err := disjoint(parts); err != nil {
 		return err
 	}
-	snap, err := ix.Snapshot()
+	snap, err := ix.Snapshot() // which stays the newest: the log alone changes the file of a replica
 	if err != nil {
 		return err
 	}
-	c := changes{dim: snap.Dim()}
+	defer snap.Close()
+	c := changes{snap: snap, admission: index.NewAdmission(snap)}
 	for _, p := range parts {
-		if err = p.refuse(c.take(r.ctx, snap, p)); err != nil {
-			break
+		if err := p.refuse(c.take(r.ctx, p)); err != nil {
+			return err
 		}
-	}
-	if err = errors.Join(err, snap.Close()); err != nil {
-		return err
 	}
 	switch {
 	case len(c.docs) > 0:
@@ -267,16 +266,13 @@ func (r *replica) carryOut(ix *index.Index, change index.Entry, parts []*part) e
 // disjoint is an error if two batches name one document, or one is of the whole shard: those
 // have an entry of their own, so that the order in an entry makes no difference.
 func disjoint(parts []*part) error {
-	seen := map[string]int{}
+	seen := map[string]int{} // whole documents, as in a run
 	for i, p := range parts {
 		if p.Choice != nil {
 			return fmt.Errorf("%w: %v in a group", wire.ErrMessage, p.Op)
 		}
 		for _, d := range p.Documents {
-			id := d.ID
-			if p.Op.Whole() {
-				id = topology.Whole(id)
-			}
+			id := topology.Whole(d.ID)
 			if first, there := seen[id]; there && first != i {
 				return fmt.Errorf("%w: two batches of a group with document %q", wire.ErrMessage, id)
 			}
@@ -288,17 +284,18 @@ func disjoint(parts []*part) error {
 
 // changes are those of batches that are not refused.
 type changes struct {
-	dim    int
-	docs   []vectors.Document
-	remove []string
-	adding []*part // whose documents docs are, in this order
+	snap      *index.Snapshot
+	admission *index.Admission
+	docs      []vectors.Document
+	remove    []string
+	adding    []*part // whose documents docs are, in this order
 }
 
-// take looks whether a batch can be carried out on what a snapshot shows, and says what will
+// take looks whether a batch can be carried out on what the snapshot shows, and says what will
 // become of it.
-func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error {
-	if p.Op.Alone() == wire.Delete {
-		return c.takeDeletion(ctx, snap, p)
+func (c *changes) take(ctx context.Context, p *part) error {
+	if p.Op == wire.Delete {
+		return c.takeDeletion(ctx, p)
 	}
 	var model *storage.Model
 	if p.Model != nil {
@@ -307,46 +304,50 @@ func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error
 			return fmt.Errorf("%w: model: %w", wire.ErrMessage, err)
 		}
 	}
-	if err := snap.Header().Model.Check(model); err != nil {
-		return fmt.Errorf("%s: %w", snap.Path(), err)
+	if err := c.snap.Header().Model.Check(model); err != nil {
+		return fmt.Errorf("%s: %w", c.snap.Path(), err)
 	}
-	if p.Dim != 0 && p.Dim != c.dim {
-		return fmt.Errorf("%w: documents have %d, %s has %d", index.ErrDimension, p.Dim, snap.Path(), c.dim)
+	dim := c.snap.Dim()
+	if p.Dim != 0 && p.Dim != dim {
+		return fmt.Errorf("%w: documents have %d, %s has %d", index.ErrDimension, p.Dim, c.snap.Path(), dim)
 	}
-	src, err := vectors.FromDocuments(c.dim, p.Documents)
+	src, err := vectors.FromDocuments(dim, p.Documents)
 	if err != nil {
 		return err
 	}
-	replaced, i := 0, 0
+	var rows []index.Arrival
+	added, replaced, before := 0, 0, ""
 	for doc, err := range src.Docs(ctx, 0, src.Len()) { // which checks their values
+		var passage *vectors.Passage
 		if err == nil {
-			_, err = vectors.PassageOf(doc.ID, doc.Payload)
+			passage, err = vectors.PassageOf(doc.ID, doc.Payload)
 		}
 		if err != nil {
-			return fmt.Errorf("document %d: %w", i, err)
+			return fmt.Errorf("document %d: %w", len(rows), err)
 		}
-		switch _, there, err := snap.Ordinal(doc.ID); {
+		row, of := index.Arrival{ID: doc.ID}, doc.ID
+		if passage != nil {
+			row.Parent, of = passage.Of, passage.Of
+		}
+		if rows = append(rows, row); of == before {
+			continue
+		}
+		before = of
+		added++
+		switch parts, err := c.snap.Parts(of); {
 		case err != nil:
 			return err
-		case there && p.Op.Alone() == wire.Add:
-			return fmt.Errorf("document %d: %w: %q", i, index.ErrDuplicateID, doc.ID)
-		case there:
+		case len(parts) > 0:
 			replaced++
 		}
-		i++
 	}
-	if p.Op.Whole() {
-		others, err := replacedBy(ctx, snap, p.Documents)
-		if err != nil {
-			return err
-		}
-		if len(others) > 0 && p.Op == wire.AddWhole {
-			return fmt.Errorf("%w: there is %q", index.ErrDuplicateID, others[0])
-		}
-		c.remove = append(c.remove, others...)
-		p.ack.Deleted = len(others)
+	switch overlap, err := c.admission.Admit(ctx, rows, p.Op == wire.Put); {
+	case err != nil:
+		return err
+	case overlap:
+		return fmt.Errorf("%w: two batches of a group with a document", wire.ErrMessage)
 	}
-	p.ack.Added, p.ack.Replaced = len(p.Documents), replaced
+	p.ack.Added, p.ack.Replaced = added, replaced
 	if len(p.Documents) > 0 {
 		c.docs = append(c.docs, p.Documents...)
 		c.adding = append(c.adding, p)
@@ -354,81 +355,31 @@ func (c *changes) take(ctx context.Context, snap *index.Snapshot, p *part) error
 	return nil
 }
 
-// replacedBy are the ids of what a snapshot has of the documents that come, in the order of
-// ordinals, without those that come again: their passages, and the documents that passages are of.
-func replacedBy(ctx context.Context, snap *index.Snapshot, docs []vectors.Document) (others []string, err error) {
-	again, seen := map[string]bool{}, map[string]bool{}
-	var whole []string
-	for _, d := range docs {
-		again[d.ID] = true
-		id := d.ID
-		if p, err := vectors.PassageOf(d.ID, d.Payload); err != nil {
-			return nil, err
-		} else if p != nil {
-			id = p.Of
-		}
-		if !seen[id] {
-			seen[id] = true
-			whole = append(whole, id)
-		}
-	}
-	named, _, err := snap.Named(ctx, whole)
-	if err != nil {
-		return nil, err
-	}
-	for it := named.Iterator(); it.HasNext(); {
-		if id := snap.ID(it.Next()); !again[id] {
-			others = append(others, id)
-		}
-	}
-	return others, nil
-}
-
-func (c *changes) takeDeletion(ctx context.Context, snap *index.Snapshot, p *part) error {
-	if p.Op.Whole() {
-		return c.takeWholes(ctx, snap, p)
-	}
-	found := map[string]bool{}
-	var missing []string
-	for _, d := range p.Documents {
-		switch _, there, err := snap.Ordinal(d.ID); {
-		case err != nil:
-			return err
-		case there:
-			found[d.ID] = true
-			c.remove = append(c.remove, d.ID)
-		default:
-			missing = append(missing, d.ID)
-		}
-	}
-	p.ack.Deleted, p.ack.Missing = len(found), missing
-	return nil
-}
-
-// takeWholes is takeDeletion of documents with their passages.
-func (c *changes) takeWholes(ctx context.Context, snap *index.Snapshot, p *part) error {
+func (c *changes) takeDeletion(ctx context.Context, p *part) error {
 	ids := make([]string, len(p.Documents))
 	for i, d := range p.Documents {
 		ids[i] = d.ID
 	}
-	named, missing, err := snap.Named(ctx, ids)
+	named, missing, err := c.snap.Named(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for it := named.Iterator(); it.HasNext(); {
-		c.remove = append(c.remove, snap.ID(it.Next()))
+	gone, err := c.snap.CountDeleted(ctx, named)
+	if err != nil {
+		return err
 	}
-	p.ack.Deleted, p.ack.Missing = int(named.GetCardinality()), missing
+	c.remove = append(c.remove, ids...)
+	p.ack.Deleted, p.ack.Passages, p.ack.Missing = gone.Documents, gone.Passages, missing
 	return nil
 }
 
 // add adds the documents, and tells their batches where.
 func (c *changes) add(ctx context.Context, change index.Entry, threads int) error {
-	src, err := vectors.FromDocuments(c.dim, c.docs)
+	src, err := vectors.FromDocuments(c.snap.Dim(), c.docs)
 	if err != nil {
 		return err
 	}
-	report, err := change.Add(ctx, src, &index.AddOptions{Replace: true, Apart: true, Delete: c.remove, Threads: threads})
+	report, err := change.Add(ctx, src, &index.AddOptions{Replace: true, Delete: c.remove, Threads: threads})
 	if err != nil {
 		return err
 	}
@@ -451,16 +402,20 @@ func (r *replica) carryOutChoice(entry index.Entry, b *wire.Batch, ack *Ack) err
 	if err != nil {
 		return err
 	}
+	var affected index.Affected
 	if b.Op == wire.DeleteWhere {
-		ack.Deleted, err = entry.DeleteWhere(r.ctx, where.Lenient())
+		affected, err = entry.DeleteWhere(r.ctx, where.Lenient())
+		ack.Deleted = affected.Documents
 	} else {
 		set := condition.Fields{}
 		maps.Copy(set, choice.Set)
 		for _, key := range choice.Remove {
 			set[key] = nil
 		}
-		ack.Updated, err = entry.UpdatePayload(r.ctx, where.Lenient(), set)
+		affected, err = entry.UpdatePayload(r.ctx, where.Lenient(), set)
+		ack.Updated = affected.Documents
 	}
+	ack.Passages = affected.Passages
 	return err
 }
 
@@ -471,7 +426,7 @@ func refusal(err error) string {
 		return "duplicate"
 	}
 	for _, bad := range []error{
-		index.ErrDimension, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, vectors.ErrFormat,
+		index.ErrDimension, index.ErrPassages, index.ErrTooMany, index.ErrOption, storage.ErrModel, vectors.ErrID, vectors.ErrShape, vectors.ErrValue, vectors.ErrFormat,
 		wire.ErrMessage, wire.ErrVersion, condition.ErrNoObject,
 	} {
 		if errors.Is(err, bad) {

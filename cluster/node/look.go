@@ -239,9 +239,16 @@ func gather(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Fou
 	default:
 		return nil
 	}
-	it := among.Iterator()
+	it, before := among.Iterator(), ""
 	for it.AdvanceIfNeeded(l.From); it.HasNext(); {
 		ordinal := it.Next()
+		if l.Whole {
+			id := snap.DocumentOf(ordinal)
+			if id == before {
+				continue // its passages are in a row
+			}
+			before = id
+		}
 		if goOn, err := take(ordinal, ordinal); err != nil || !goOn {
 			return err
 		}
@@ -250,7 +257,9 @@ func gather(ctx context.Context, snap *index.Snapshot, l *wire.Look, f *wire.Fou
 }
 
 func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundDocument, err error) {
-	d.Ordinal, d.ID = ordinal, snap.ID(ordinal)
+	if d.Ordinal, d.ID = ordinal, snap.ID(ordinal); l.Whole {
+		d.ID = snap.DocumentOf(ordinal)
+	}
 	if l.Payload {
 		if d.Payload, err = snap.Payload(ordinal); err != nil {
 			return d, err
@@ -271,25 +280,13 @@ func document(snap *index.Snapshot, ordinal uint32, l *wire.Look) (d wire.FoundD
 // stats describes a shard.
 func (r *replica) stats(snap *index.Snapshot) *wire.ShardStats {
 	s, h := snap.State(), snap.Header()
-	st := &wire.ShardStats{Documents: uint64(s.Live), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens, Nbits: h.Nbits, Centroids: h.Centroids, Normalize: h.Normalize}
+	st := &wire.ShardStats{
+		Documents: uint64(snap.Documents()), Passages: uint64(s.Passages), Deleted: uint64(s.Docs - s.Live), Tokens: s.LiveTokens,
+		Payloads: snap.Payloads(), Nbits: h.Nbits, Centroids: h.Centroids, Normalize: h.Normalize,
+	}
 	st.Source, st.Trained, st.TrainRMSE, st.Added, st.AddedErrors = h.Build.Source, h.Build.Tokens, h.Build.RMSE, s.AddedTokens, s.AddedSumSq
 	if info, err := os.Stat(r.n.path(r.key)); err == nil {
 		st.FileBytes = info.Size()
 	}
-	r.mu.Lock()
-	known := r.payloads
-	r.mu.Unlock()
-	if known.version != snap.Version() || known.version == 0 {
-		known = payloads{version: snap.Version()}
-		for o := range s.Docs {
-			if snap.HasPayload(o) {
-				known.docs++
-			}
-		}
-		r.mu.Lock()
-		r.payloads = known
-		r.mu.Unlock()
-	}
-	st.Payloads = known.docs
 	return st
 }

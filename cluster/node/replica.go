@@ -46,7 +46,6 @@ type replica struct {
 	lost      bool
 	applied   uint64
 	documents uint64
-	payloads  payloads
 	recent    map[uint64][16]byte // marks of entries that were carried out lately
 	moments   []*moment           // entries that are waited for
 	derived   derived
@@ -78,9 +77,6 @@ func (r *replica) retire(retired bool) (last uint64) {
 	r.retired = retired
 	return r.last
 }
-
-// payloads is how many documents of a version of the file have a payload.
-type payloads struct{ version, docs uint64 }
 
 func newReplica(n *Node, k key) *replica {
 	r := &replica{n: n, key: k, done: make(chan struct{}), hints: make(chan struct{}, 1)}

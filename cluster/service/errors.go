@@ -81,7 +81,7 @@ func cause(err error) string {
 // changed is the error of a change. One that was made in some shards and not in others is
 // one of unknown outcome: what is answered with any other changes nothing.
 func changed(r *client.WriteReport, err error) error {
-	if err == nil || r == nil || errors.Is(err, topology.ErrRemoved) || r.Added+r.Deleted+r.Updated == 0 {
+	if err == nil || r == nil || errors.Is(err, topology.ErrRemoved) || r.Added == 0 && affected(r) == (index.Affected{}) {
 		return answered(err)
 	}
 	return server.NewProblem(server.CodeOutcomeUnknown, "the change was made in some shards and not in others: "+cause(err), 0, err)

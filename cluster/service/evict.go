@@ -38,7 +38,8 @@ func (c *shards) SetMaxDocuments(ctx context.Context, most *uint64) (cfg collect
 	return cfg, answered(err)
 }
 
-// evict deletes the oldest documents beyond the limit, and returns how many. Which are older
+// evict deletes the oldest documents beyond the limit, whole, and returns how many. added are
+// those that have just come, by the document id of the first passage. Which are older
 // is known in a shard alone. A hash has shared them among the shards, so each gives the same
 // part of those that it has, but for the ones that have just come: these go last. That
 // documents stay is no fault of the change that they came with: the next one deletes them.

@@ -19,6 +19,7 @@ import (
 
 type statistics struct {
 	Documents  uint64 `json:"documents"`
+	Passages   uint64 `json:"passages"`
 	Deleted    uint64 `json:"deleted_documents"`
 	Tokens     uint64 `json:"tokens"`
 	Nbits      int    `json:"nbits"`

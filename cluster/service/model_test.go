@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/service"
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -105,20 +106,24 @@ func (m *model) step() string {
 		}
 		m.delete(object{"document_ids": numbers}, chosen)
 		return "delete by number"
+	case n < 82 && len(m.where(func(d *stored) bool { return d.metadata["n"] != nil })) == 0:
+		m.update(3) // the field is not known
+		return "update"
 	case n < 67:
 		v := m.r.IntN(7)
 		m.delete(object{"condition": "n = ? AND n < 9", "parameters": list{v}}, m.where(func(d *stored) bool { return d.metadata["n"] == float64(v) }))
 		return "delete where"
 	case n < 82:
 		v := m.r.IntN(7)
-		var out struct{ Updated int }
+		var out struct{ Updated, Passages int }
 		chosen := m.where(func(d *stored) bool { n, there := d.metadata["n"]; return there && n.(float64) >= float64(v) })
 		set := object{"word": m.word(), "n": float64(m.r.IntN(7))}
 		if m.r.IntN(4) == 0 {
 			set["lang"] = nil
 		}
 		m.f.do(200, "POST", modelAt+"/metadata/update", object{"condition": "n >= ?", "parameters": list{v}, "updates": set}, &out)
-		require.Equal(m, len(chosen), out.Updated)
+		require.Equal(m, len(wholes(chosen)), out.Updated)
+		require.Equal(m, passagesOf(chosen), out.Passages)
 		for _, id := range chosen {
 			for k, x := range set {
 				if m.docs[id].metadata[k] = x; x == nil {
@@ -238,12 +243,36 @@ func (m *model) passages(of string, n int) {
 
 func (m *model) delete(body object, gone []string) {
 	m.Helper()
-	var out struct{ Deleted int }
+	var out struct{ Deleted, Passages int }
 	m.f.do(200, "DELETE", modelAt+"/documents", body, &out)
-	require.Equal(m, len(gone), out.Deleted, "%v", body)
+	before := len(m.wholes())
 	for _, id := range gone {
 		delete(m.docs, id)
 	}
+	want := index.Affected{Documents: before - len(m.wholes()), Passages: passagesOf(gone)}
+	require.Equal(m, want, index.Affected{Documents: out.Deleted, Passages: out.Passages}, "%v", body)
+}
+
+// wholes are the ids of documents that documents and passages belong to; passagesOf counts the
+// passages.
+func wholes(ids []string) map[string]bool {
+	all := map[string]bool{}
+	for _, id := range ids {
+		whole, _ := vectors.SplitPassageID(id)
+		all[whole] = true
+	}
+	return all
+}
+
+func (m *model) wholes() map[string]bool { return wholes(slices.Collect(maps.Keys(m.docs))) }
+
+func passagesOf(ids []string) (n int) {
+	for _, id := range ids {
+		if whole, _ := vectors.SplitPassageID(id); whole != id {
+			n++
+		}
+	}
+	return n
 }
 
 // replace goes on with a collection that is made of a backup, sometimes of other numbers.
@@ -258,19 +287,27 @@ func (m *model) replace() {
 	}
 }
 
-// limit lets fewer documents stay, and looks which.
+// limit lets fewer documents stay, and looks which: all passages of a document, or none.
 func (m *model) limit() {
-	most := len(m.docs) - m.r.IntN(3)
+	most := max(len(m.wholes())-m.r.IntN(3), 1)
 	m.f.do(200, "PUT", modelAt+"/config", object{"max_documents": most}, nil)
 	before := maps.Clone(m.docs)
-	m.update(1)
+	if m.r.IntN(2) == 0 {
+		m.update(1)
+	} else {
+		m.passages(m.whole(), 3)
+	}
 	there := m.contents()
-	require.Len(m, there, min(most, len(m.docs)))
+	left := wholes(slices.Collect(maps.Keys(there)))
+	require.Len(m, left, min(most, len(m.wholes())))
 	for id, d := range m.docs {
 		if before[id] != d {
 			require.Contains(m, there, id, "the newest stays")
 		}
-		if _, ok := there[id]; !ok {
+		whole, _ := vectors.SplitPassageID(id)
+		_, ok := there[id]
+		require.Equal(m, left[whole], ok, "half of %s is left", whole)
+		if !ok {
 			delete(m.docs, id)
 		}
 	}
@@ -302,7 +339,8 @@ func (m *model) check() {
 	}
 	var st statistics
 	m.f.do(200, "GET", modelAt+"/stats", nil, &st)
-	require.EqualValues(m, len(m.docs), st.Documents)
+	require.EqualValues(m, len(m.wholes()), st.Documents)
+	require.EqualValues(m, passagesOf(slices.Collect(maps.Keys(m.docs))), st.Passages)
 	require.Empty(m, st.Growth.Failed)
 	m.search()
 	m.facets()

@@ -26,6 +26,7 @@ import (
 	"github.com/plaid-ir/plaid/cluster/operate"
 	"github.com/plaid-ir/plaid/cluster/topology"
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
@@ -259,6 +260,7 @@ func (c *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	st.Dim, st.Generation, st.Model = d.Dim, d.Generation, d.Model
 	for _, s := range shards {
 		st.Documents += s.Documents
+		st.Passages += s.Passages
 		st.Deleted += s.Deleted
 		st.Tokens += s.Tokens
 		st.Metadata += s.Payloads
@@ -295,7 +297,7 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	if docs, err = collection.CheckDocuments(docs, d.Dim); err != nil {
 		return collection.Receipt{}, err
 	}
-	src, r, place, err := named(docs, d.Dim)
+	src, r, firsts, place, err := named(docs, d.Dim)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
@@ -306,14 +308,18 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 		return r, err
 	}
 	c.grow()
-	r.Evicted = c.evict(ctx, r.Numbers)
+	added := make([]uint64, len(firsts))
+	for i, first := range firsts {
+		added[i] = r.Numbers[first]
+	}
+	r.Evicted = c.evict(ctx, added)
 	return r, nil
 }
 
 // Delete deletes documents by name, by document id, or by a condition.
-func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, error) {
+func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (index.Affected, error) {
 	if err := chosen.CheckOne(); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	var report *client.WriteReport
 	var err error
@@ -321,22 +327,28 @@ func (c *shards) Delete(ctx context.Context, chosen collection.Selection) (int, 
 	case chosen.Numbers != nil:
 		return c.byNumber(ctx, chosen.Numbers, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
 			return c.Client.Delete(ctx, ids, o)
-		}, func(r *client.WriteReport) *int { return &r.Deleted })
+		})
 	case chosen.Where != nil:
 		report, err = c.DeleteWhere(ctx, chosen.Where, nil)
 	default:
 		report, err = c.Client.Delete(ctx, chosen.IDs, nil)
 	}
 	if err := changed(report, err); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	return report.Deleted, nil
+	return affected(report), nil
+}
+
+// affected counts what a deletion or an update was made to.
+func affected(r *client.WriteReport) index.Affected {
+	return index.Affected{Documents: r.Deleted + r.Updated, Passages: r.Passages}
 }
 
 // byNumber changes documents by document id. The logs have names: a shard that was changed
 // since its names were read refuses them, as they may be those of later documents, and they
 // are read again.
-func (c *shards) byNumber(ctx context.Context, documents []uint64, change func(ids []string, o *client.WriteOptions) (*client.WriteReport, error), count func(*client.WriteReport) *int) (done int, err error) {
+func (c *shards) byNumber(ctx context.Context, documents []uint64,
+	change func(ids []string, o *client.WriteOptions) (*client.WriteReport, error)) (done index.Affected, err error) {
 	const tries = 20
 	for i := 0; ; i++ {
 		ids, applied, err := c.names(ctx, documents)
@@ -345,9 +357,8 @@ func (c *shards) byNumber(ctx context.Context, documents []uint64, change func(i
 		}
 		report, err := change(ids, &client.WriteOptions{If: applied})
 		if report != nil {
-			n := count(report)
-			done += *n
-			*n = done
+			done.Add(affected(report))
+			report.Deleted, report.Updated, report.Passages = done.Documents, 0, done.Passages
 		}
 		if !errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrUnacknowledged) || i == tries {
 			return done, changed(report, err)
@@ -377,12 +388,13 @@ func (c *shards) names(ctx context.Context, documents []uint64) ([]string, map[i
 }
 
 // UpdateMetadata sets fields of the documents of a selection, and removes those that are null.
-func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (int, error) {
+func (c *shards) UpdateMetadata(
+	ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	if err := chosen.CheckOne(); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
 	fields := condition.Fields(set).NullRemoves()
 	var report *client.WriteReport
@@ -396,21 +408,20 @@ func (c *shards) UpdateMetadata(ctx context.Context, chosen collection.Selection
 		report, err = c.SetPayload(ctx, chosen.IDs, fields, nil)
 	}
 	if err := changed(report, err); err != nil {
-		return 0, err
+		return index.Affected{}, err
 	}
-	return report.Updated, nil
+	return affected(report), nil
 }
 
 // setByNumber sets fields of documents by document id. What was made before a conflict is
 // made again, and counts once: the documents that there were in the end.
-func (c *shards) setByNumber(ctx context.Context, documents []uint64, fields condition.Fields) (int, error) {
-	made := 0
-	_, err := c.byNumber(ctx, documents, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
+func (c *shards) setByNumber(ctx context.Context, documents []uint64, fields condition.Fields) (made index.Affected, err error) {
+	_, err = c.byNumber(ctx, documents, func(ids []string, o *client.WriteOptions) (*client.WriteReport, error) {
 		report, err := c.SetPayload(ctx, ids, fields, o)
 		if err == nil {
-			made = report.Updated
+			made = affected(report)
 		}
 		return report, err
-	}, func(r *client.WriteReport) *int { return &r.Updated })
+	})
 	return made, err
 }

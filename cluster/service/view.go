@@ -139,7 +139,23 @@ func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) 
 // SearchKeywords implements [collection.Keywords].
 func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	c := v.c.Config()
-	hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+	if q.Passages == 0 {
+		hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
+		return hits, answered(err)
+	}
+	q.Payload = true // which says what a passage is of
+	rank := func(k int) ([]search.Hit, error) {
+		q := q
+		q.K = k
+		return v.c.SearchWords(ctx, q, *c.Keywords())
+	}
+	of := func(h *search.Hit) (search.DocumentKey, bool) {
+		if h.Passage, _ = vectors.PassageOf(h.ID, h.Payload); h.Passage != nil {
+			return search.DocumentKey{Part: h.Part, ID: h.Passage.Of}, true
+		}
+		return search.DocumentKey{Part: h.Part, ID: h.ID}, true
+	}
+	hits, err := search.RankGroups(ctx, q.K, q.Passages, v.Most(), rank, of, func(h *search.Hit) (search.Hit, error) { return *h, nil })
 	return hits, answered(err)
 }
 
@@ -162,21 +178,34 @@ func (v *view) Documents(ctx context.Context, s collection.Selection, o collecti
 	}
 }
 
-// named gives names to documents that have none. What it returns is a source, and the
-// receipt, which place fills in.
-func named(docs []collection.Document, dim int) (src vectors.Source, r collection.Receipt, place func(id string, shard int, ordinal uint32), err error) {
+// named gives names to documents that have none. What it returns is a source, the receipt,
+// which place fills in, and which rows are documents or the first passages of documents.
+func named(docs []collection.Document, dim int) (src vectors.Source, r collection.Receipt, firsts []int, place func(id string, shard int, ordinal uint32), err error) {
 	r = collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs))}
 	at := make(map[string]int, len(docs))
 	all := make([]vectors.Document, len(docs))
+	before := ""
 	for i, d := range docs {
 		if d.ID == "" {
 			d.ID = wire.NewID().String()
 		}
 		r.IDs[i], at[d.ID] = d.ID, i
 		all[i] = vectors.Document{ID: d.ID, Tokens: d.Vectors, Payload: d.Metadata}
+		passage, err := vectors.PassageOf(d.ID, d.Metadata)
+		switch {
+		case err != nil:
+			return nil, r, nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
+		case passage == nil:
+			before = ""
+		case passage.Of == before:
+			continue
+		default:
+			before = passage.Of
+		}
+		firsts = append(firsts, i)
 	}
 	src, err = vectors.FromDocuments(dim, all)
-	return src, r, func(id string, shard int, ordinal uint32) {
+	return src, r, firsts, func(id string, shard int, ordinal uint32) {
 		r.Numbers[at[id]] = client.Place{Shard: shard, Ordinal: ordinal}.Number()
 	}, err
 }

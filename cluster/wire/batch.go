@@ -12,40 +12,21 @@ import (
 type Op uint8
 
 // The operations. All documents of a batch are of one shard, and a batch is carried
-// out as a whole, in one transaction of each replica, or not at all.
+// out as a whole, in one transaction of each replica, or not at all. It has all passages
+// of a document ([vectors.Passage]), in a row.
 const (
 	// Add refuses the batch if a document is there already.
 	Add Op = iota + 1
 	// Put adds documents, in the place of those with the same ids.
 	Put
-	// Delete removes documents; those that are not there are no fault.
+	// Delete removes documents with their passages, and passages by their own ids; those
+	// that are not there are no fault.
 	Delete
 	// DeleteWhere removes the documents that a condition is true of when its turn comes.
 	DeleteWhere
 	// Set sets fields in the payloads of such documents.
 	Set
-	// AddWhole, PutWhole and DeleteWhole are Add, Put and Delete of documents with their
-	// passages ([vectors.Passage]), which are in the same shard: those that come take the place
-	// of all that are there, and an id stands for all passages of its document. The others mean
-	// ids alone.
-	AddWhole
-	PutWhole
-	DeleteWhole
 )
-
-// deletes tells a deletion of documents that are named.
-func (o Op) deletes() bool { return o == Delete || o == DeleteWhole }
-
-// Whole tells an operation on documents with their passages; Alone is the same on ids alone.
-func (o Op) Whole() bool { return o >= AddWhole }
-
-// Alone is Add, Put or Delete.
-func (o Op) Alone() Op {
-	if o.Whole() {
-		return o - AddWhole + Add
-	}
-	return o
-}
 
 // wide tells an operation on the whole shard, which names no documents.
 func (o Op) wide() bool { return o == DeleteWhere || o == Set }
@@ -62,12 +43,6 @@ func (o Op) String() string {
 		return "delete where"
 	case Set:
 		return "set"
-	case AddWhole:
-		return "add with passages"
-	case PutWhole:
-		return "put with passages"
-	case DeleteWhole:
-		return "delete with passages"
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
@@ -105,7 +80,7 @@ func (b *Batch) Encode() ([]byte, error) {
 	bad := func(format string, args ...any) ([]byte, error) {
 		return nil, fmt.Errorf("batch: %w: %s", ErrMessage, fmt.Sprintf(format, args...))
 	}
-	if b.Op < Add || b.Op > DeleteWhole || b.Shard < 0 || b.Shard > MaxShards || b.Dim < 0 || b.Dim > MaxDim || len(b.Reply) > math.MaxUint16 {
+	if b.Op < Add || b.Op > Set || b.Shard < 0 || b.Shard > MaxShards || b.Dim < 0 || b.Dim > MaxDim || len(b.Reply) > math.MaxUint16 {
 		return bad("%v of dimension %d for shard %d", b.Op, b.Dim, b.Shard)
 	}
 	extra := b.Model
@@ -121,7 +96,7 @@ func (b *Batch) Encode() ([]byte, error) {
 		switch {
 		case len(d.ID) > math.MaxUint16 || int64(len(d.Payload)) >= noPayload:
 			return bad("document %q does not fit", d.ID)
-		case b.Op.deletes() && (d.Tokens != nil || d.Payload != nil):
+		case b.Op == Delete && (d.Tokens != nil || d.Payload != nil):
 			return bad("document %q is to be deleted and has content", d.ID)
 		case len(d.Tokens) > 0 && (b.Dim == 0 || len(d.Tokens)%b.Dim != 0):
 			return bad("document %q has %d values of dimension %d", d.ID, len(d.Tokens), b.Dim)
@@ -141,7 +116,7 @@ func (b *Batch) Encode() ([]byte, error) {
 	for _, d := range b.Documents {
 		w.u16(uint16(len(d.ID)))
 		w.text(d.ID)
-		if b.Op.deletes() {
+		if b.Op == Delete {
 			continue
 		}
 		tokens := 0
@@ -167,7 +142,7 @@ func DecodeBatch(msg []byte) (*Batch, error) {
 	reply, extra, docs := r.u16(), r.u32(), r.u32()
 	switch {
 	case r.err != nil:
-	case b.Op < Add || b.Op > DeleteWhole:
+	case b.Op < Add || b.Op > Set:
 		r.fail("unknown %v", b.Op)
 	case b.Op.wide() && (docs > 0 || extra == 0):
 		r.fail("%v with %d documents, and a choice of %d bytes", b.Op, docs, extra)
@@ -180,7 +155,7 @@ func DecodeBatch(msg []byte) (*Batch, error) {
 		b.Model = r.take(uint64(extra))
 	}
 	least := uint64(10)
-	if b.Op.deletes() {
+	if b.Op == Delete {
 		least = 2
 	}
 	if !b.Op.wide() {
@@ -189,7 +164,7 @@ func DecodeBatch(msg []byte) (*Batch, error) {
 	for i := range b.Documents {
 		d := &b.Documents[i]
 		d.ID = string(r.take(uint64(r.u16())))
-		if b.Op.deletes() {
+		if b.Op == Delete {
 			continue
 		}
 		payload, tokens := r.u32(), r.u32()

@@ -29,6 +29,8 @@ type Look struct {
 	Ordinals []uint32        `json:"ordinals,omitempty"`
 	Filter   json.RawMessage `json:"filter,omitempty"`
 	All      bool            `json:"all,omitempty"`
+	// Whole, of All, has passages of one document count as one, which has the id of that.
+	Whole bool `json:"whole,omitempty"`
 	// From is where to begin: a place in the list, or an ordinal.
 	From uint32 `json:"from,omitempty"`
 	// Limit is how many documents the answer has at most, Bytes about how large it is.
@@ -169,6 +171,7 @@ type FoundDocument struct {
 // ShardStats describes a shard.
 type ShardStats struct {
 	Documents uint64 `json:"documents"`  // live
+	Passages  uint64 `json:"passages"`   // in which some of them are stored
 	Deleted   uint64 `json:"deleted"`    // whose ordinals are not used again
 	Tokens    uint64 `json:"tokens"`     // of live documents
 	Payloads  uint64 `json:"payloads"`   // documents that have one

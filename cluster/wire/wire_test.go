@@ -136,7 +136,7 @@ func TestAnswerAndBatch(t *testing.T) {
 			t.Errorf("%v: %v\n%+v\n%+v", whole.Op, err, b, whole)
 		}
 	}
-	for _, bad := range []*Batch{{Op: Set}, {Op: Add, Choice: []byte(`{}`)}, {Op: DeleteWhere, Choice: []byte(`{}`), Documents: []vectors.Document{{ID: "x"}}}, {Op: DeleteWhole + 1}, {Op: DeleteWhole, Documents: []vectors.Document{{ID: "x", Payload: []byte("{}")}}}} {
+	for _, bad := range []*Batch{{Op: Set}, {Op: Add, Choice: []byte(`{}`)}, {Op: DeleteWhere, Choice: []byte(`{}`), Documents: []vectors.Document{{ID: "x"}}}, {Op: Set + 1, Choice: []byte(`{}`)}} {
 		if _, err := bad.Encode(); !errors.Is(err, ErrMessage) {
 			t.Errorf("%+v is written: %v", bad, err)
 		}

@@ -294,7 +294,13 @@ func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collec
 			among = roaring.And(among, f.Docs)
 		}
 	}
-	found, err := ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: q.K, Filter: among})
+	rank := func(k int) ([]keywords.Hit, error) {
+		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among})
+	}
+	if q.Passages > 0 {
+		return search.RankWords(ctx, v.snap, q.K, q.Passages, false, rank)
+	}
+	found, err := rank(q.K)
 	if err != nil {
 		return nil, err
 	}

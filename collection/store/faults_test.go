@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,7 +143,7 @@ func TestNullRemovesAField(t *testing.T) {
 	require.NoError(t, update(c, collection.UpdateOptions{}, a, b, plain)().err)
 	n, err := c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"a", "b", "plain"}}, map[string]json.RawMessage{"old": []byte(" null "), "new": []byte("1")})
 	require.NoError(t, err)
-	require.Equal(t, 3, n)
+	require.Equal(t, index.Affected{Documents: 3}, n)
 	v := view(t, c)
 	for i, want := range []string{`{"year":2019,"t":"x","new":1}`, `{"new":1}`, `{"new":1}`} {
 		got, err := v.snap.Payload(uint32(i))
@@ -151,7 +152,7 @@ func TestNullRemovesAField(t *testing.T) {
 	}
 	n, err = c.UpdateMetadata(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "new = ?", 1)}, map[string]json.RawMessage{"NEW": []byte("null")})
 	require.NoError(t, err)
-	require.Equal(t, 3, n)
+	require.Equal(t, index.Affected{Documents: 3}, n)
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, st.Metadata) // that of a; the others have none any more
@@ -232,23 +233,26 @@ func TestFirstBuildIsBeside(t *testing.T) {
 	}
 }
 
-// What replaces a document of passages, or is replaced by them, makes room by that: no other
-// document goes for it.
-func TestEvictionCountsPassagesThatGo(t *testing.T) {
-	s := openStore(t, t.TempDir(), nil)
-	most := uint64(5)
-	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
-	passages := func(of string, n int) (docs []collection.Document) {
-		for i := range n {
-			p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
-			d := randomDoc(p.ID(), 1)
-			var err error
-			d.Metadata, err = p.Payload(nil)
-			require.NoError(t, err)
-			docs = append(docs, d)
-		}
-		return docs
+// passagesOf are passages of a document.
+func passagesOf(t *testing.T, of string, n int) (docs []collection.Document) {
+	t.Helper()
+	for i := range n {
+		p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+		d := randomDoc(p.ID(), 1)
+		var err error
+		d.Metadata, err = p.Payload([]byte(`{"word":"owl"}`))
+		require.NoError(t, err)
+		docs = append(docs, d)
 	}
+	return docs
+}
+
+// A limit counts documents: passages of one are one, and go together. What replaces a document makes
+// room by that, and no other one goes for it.
+func TestEvictionCountsDocuments(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	most := uint64(2)
+	c := declare(t, s, "docs", collection.Config{MaxDocuments: &most})
 	put := func(evicted int, want string, docs ...collection.Document) {
 		t.Helper()
 		r := update(c, collection.UpdateOptions{Replace: true}, docs...)()
@@ -264,11 +268,57 @@ func TestEvictionCountsPassagesThatGo(t *testing.T) {
 		require.Equal(t, evicted, r.receipt.Evicted)
 	}
 	put(0, "z", randomDoc("z", 1))
-	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
+	put(0, "z a#0 a#1 a#2 a#3", passagesOf(t, "a", 4)...)
 	put(0, "z a", randomDoc("a", 1))
-	put(0, "z a#0 a#1 a#2 a#3", passages("a", 4)...)
-	put(0, "z a#0 a#1", passages("a", 2)...)
-	put(2, "a#1 b#0 b#1 b#2 b#3", passages("b", 4)...)
+	put(0, "z a#0 a#1 a#2 a#3", passagesOf(t, "a", 4)...)
+	put(0, "z a#0 a#1", passagesOf(t, "a", 2)...)
+	put(1, "a#0 a#1 b#0 b#1 b#2 b#3", passagesOf(t, "b", 4)...)
+	put(1, "b#0 b#1 b#2 b#3 c", randomDoc("c", 1))
+	put(2+2, "f#0 f#1 g", slices.Concat(passagesOf(t, "d", 3), passagesOf(t, "e", 3), passagesOf(t, "f", 2), []collection.Document{randomDoc("g", 1)})...)
+
+	// More at first than may stay.
+	fresh := declare(t, s, "fresh", collection.Config{MaxDocuments: &most})
+	r := update(fresh, collection.UpdateOptions{}, slices.Concat(passagesOf(t, "a", 2), passagesOf(t, "b", 3), passagesOf(t, "c", 2))...)()
+	require.NoError(t, r.err)
+	require.Equal(t, 1, r.receipt.Evicted)
+	st, err := fresh.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []uint64{2, 5}, []uint64{st.Documents, st.Passages})
+}
+
+// A condition deletes that of which it is true, and nothing that is called alike.
+func TestDeletionOfOnePassage(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	c := declare(t, s, "docs", collection.Config{})
+	require.NoError(t, update(c, collection.UpdateOptions{}, passagesOf(t, "notes", 4)...)().err)
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("notes#2#0", 1))().err)
+	for _, replace := range []bool{false, true} { // a document called as a passage is
+		o := collection.UpdateOptions{Replace: replace}
+		require.ErrorIs(t, update(c, o, passagesOf(t, "notes#2", 2)...)().err, index.ErrDuplicateID)
+		require.ErrorIs(t, update(c, o, randomDoc("notes#2", 1))().err, index.ErrDuplicateID)
+	}
+	left := func() (ids []string) {
+		v := view(t, c)
+		for _, ordinal := range all(t, v) {
+			ids = append(ids, v.snap.ID(ordinal))
+		}
+		return ids
+	}
+	n, err := c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "_passage.n = 2")})
+	require.NoError(t, err)
+	require.Equal(t, index.Affected{Passages: 1}, n)
+	require.Equal(t, []string{"notes#0", "notes#1", "notes#3", "notes#2#0"}, left())
+
+	// Now the name is free: what is called so is a document, and goes alone.
+	require.NoError(t, update(c, collection.UpdateOptions{}, passagesOf(t, "other", 2)...)().err)
+	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("notes#2", 2))().err)
+	n, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "version = 2")})
+	require.NoError(t, err)
+	require.Equal(t, index.Affected{Documents: 1}, n)
+	n, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "word = 'owl'")})
+	require.NoError(t, err)
+	require.Equal(t, index.Affected{Documents: 2, Passages: 5}, n)
+	require.Equal(t, []string{"notes#2#0"}, left())
 }
 
 // An index in which a name is damaged is damaged. It was taken for one that was never

@@ -178,24 +178,42 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	}
 	receipt := collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
 	rows := make([]index.Arrival, len(r.docs))
+	own := map[string]bool{} // ids of the request
+	name := func(i int, id string) error {
+		passage, err := vectors.PassageOf(id, r.docs[i].Metadata)
+		if err != nil {
+			return fault(i, err)
+		}
+		if own[id] = true; passage != nil {
+			rows[i].Parent = passage.Of
+			own[passage.Of] = true
+		}
+		rows[i].ID, receipt.IDs[i] = id, id
+		return nil
+	}
 	for i, d := range r.docs {
-		ordinal := uint64(b.first) + uint64(len(b.docs)+i)
 		if b.dim != 0 && d.Dim != b.dim {
 			return false, fault(i, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
 		}
-		rows[i].ID = d.ID
 		if d.ID == "" {
-			if rows[i].ID, err = b.admission.Free(strconv.FormatUint(ordinal, 10)); err != nil {
-				return false, err
-			}
+			continue
 		}
-		passage, err := vectors.PassageOf(rows[i].ID, d.Metadata)
+		if err := name(i, d.ID); err != nil {
+			return false, err
+		}
+	}
+	for i, d := range r.docs {
+		receipt.Numbers[i] = uint64(b.first) + uint64(len(b.docs)+i)
+		if d.ID != "" {
+			continue
+		}
+		id, err := b.admission.Free(strconv.FormatUint(receipt.Numbers[i], 10), own)
+		if err == nil {
+			err = name(i, id)
+		}
 		if err != nil {
-			return false, fault(i, err)
-		} else if passage != nil {
-			rows[i].Parent = passage.Of
+			return false, err
 		}
-		receipt.Numbers[i], receipt.IDs[i] = ordinal, rows[i].ID
 	}
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
@@ -293,19 +311,17 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 	}
 	first := uint32(0) // of what is deleted
 	_, err = o.ix.DeleteChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
-		all, counted := roaring.New(), index.Affected{}
+		all := roaring.New()
 		for _, r := range group {
 			var chosen *roaring.Bitmap
 			if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
 				continue
 			}
+			more := roaring.AndNot(chosen, all)
 			all.Or(chosen)
-			now, err := snap.CountDeleted(ctx, all)
-			if err != nil {
-				return nil, err
+			if r.affected, r.err = snap.CountDeleted(ctx, more, all); r.err != nil {
+				return nil, r.err
 			}
-			r.affected = index.Affected{Documents: now.Documents - counted.Documents, Passages: now.Passages - counted.Passages}
-			counted = now
 		}
 		if !all.IsEmpty() {
 			first = all.Minimum()

@@ -26,7 +26,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -49,8 +48,9 @@ type Content struct {
 	Text string
 	// Digest of the file, in hexadecimal digits.
 	Digest string
-	// Root is what payloads are to say of the folder; "": nothing.
-	Root string
+	// Root and Device are what payloads are to say of the folder, and of the file system that the
+	// file is on ([Device]); "": nothing.
+	Root, Device string
 }
 
 // Passed says how many files were not taken, and why.
@@ -373,10 +373,11 @@ func readFile(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// Texts are the passages of a file, each with the path of the file and what it is below as
+// Texts are the passages of a file, each with the path of the file and the headings above it as
 // its title. The payload has the path of the file, the line in which the passage begins,
-// from 1, the digest of the file, the title, the text and the root. A file without a word has
-// one that is empty, so that it is known.
+// from 1, the digest of the file, the title, the text, root and device, how the file was cut,
+// the number of its passages and a checksum ([ReadEntry]). A file without a word has
+// one passage that is empty, so that it is known.
 //
 // how says how long passages are; without a unit they are made of that of the file's kind.
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
@@ -384,13 +385,18 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 		whole := func(yield func(encode.Text, error) bool) {
 			yield(encode.Text{ID: c.Path, Title: c.Path, Text: c.Text}, nil)
 		}
-		line, at := 1, 0
+		cut := Cut(how)
 		how.By = cmp.Or(how.By, c.kind)
+		var parts []encode.Text
 		for t, err := range encode.Passages(context.Background(), whole, how) {
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
+			parts = append(parts, t)
+		}
+		line, at := 1, 0
+		for _, t := range parts {
 			own, err := vectors.PassageOf(t.ID, t.Payload)
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
@@ -406,7 +412,7 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 				line += strings.Count(c.Text[at:start], "\n")
 			}
 			at = start
-			if t.Payload, err = c.payload(&t, line, own); err != nil {
+			if t.Payload, err = c.payload(&t, cut, len(parts), line, own); err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
@@ -415,19 +421,4 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 			}
 		}
 	}
-}
-
-func (c *Content) payload(t *encode.Text, line int, own *vectors.Passage) ([]byte, error) {
-	text, err := jsontext.Plain(struct {
-		Path   string `json:"path"`
-		Line   int    `json:"line"`
-		Digest string `json:"digest"`
-		Title  string `json:"title"`
-		Text   string `json:"text"`
-		Root   string `json:"root,omitempty"`
-	}{c.Path, line, c.Digest, t.Title, t.Text, c.Root})
-	if err != nil || own == nil {
-		return text, err
-	}
-	return own.Payload(text)
 }

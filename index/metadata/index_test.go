@@ -82,12 +82,12 @@ func TestFieldsBeyondTheLimitSurviveMerges(t *testing.T) {
 		require.NoError(t, ix.Verify(ctx))
 		n, err := ix.UpdatePayload(ctx, bind(t, "owner = 'ann'"), condition.Fields{"seen": json.RawMessage("true")})
 		require.NoError(t, err)
-		require.Equal(t, 1, n)
+		require.Equal(t, index.Affected{Documents: 1}, n)
 		require.Equal(t, []string{"old"}, found(t, ix, "seen = TRUE"))
 	}
 	n, err := ix.DeleteWhere(ctx, bind(t, "owner IS NULL"))
 	require.NoError(t, err)
-	require.Equal(t, 2, n)
+	require.Equal(t, index.Affected{Documents: 2}, n)
 	require.Equal(t, []string{"new", "old"}, found(t, ix, "1=1"))
 	require.NoError(t, ix.Verify(ctx))
 }

@@ -126,7 +126,7 @@ func (m *model) updateWhere() {
 		require.ErrorIs(m.t, err, condition.ErrNoObject)
 	default:
 		require.NoError(m.t, err)
-		require.Equal(m.t, len(ids), n)
+		require.Equal(m.t, index.Affected{Documents: len(ids)}, n)
 		maps.Copy(m.docs, updated)
 	}
 }
@@ -154,7 +154,7 @@ func (m *model) deleteWhere() {
 		return
 	}
 	require.NoError(m.t, err)
-	require.Equal(m.t, len(ids), n)
+	require.Equal(m.t, index.Affected{Documents: len(ids)}, n)
 	for _, id := range ids {
 		delete(m.docs, id)
 	}

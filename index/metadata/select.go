@@ -174,23 +174,6 @@ func (s *Selector) document(e *condition.Evaluation, ordinal uint32) (*condition
 	return e.Document(payload, s.view.ID(ordinal), ordinal), err
 }
 
-// Having are the documents that have a field, be it null.
-func (s *Selector) Having(ctx context.Context, f condition.Field) (*roaring.Bitmap, error) {
-	all, look := roaring.New(), roaring.New()
-	for _, r := range s.runs {
-		docs, open, err := r.present(f)
-		if err != nil {
-			return nil, damaged(s.view, r.id, err)
-		}
-		all.Or(roaring.And(docs, r.counts))
-		look.Or(roaring.And(open, r.counts))
-	}
-	look.AndNot(all)
-	found, err := s.scan(ctx, look, func(_ *condition.Evaluation, d *condition.Document) (bool, error) { return d.Has(f), nil })
-	all.Or(found)
-	return all, err
-}
-
 // fieldsLooked bounds the fields of a run that Fields looks at.
 const fieldsLooked = 1000
 

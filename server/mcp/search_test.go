@@ -211,7 +211,7 @@ func TestListDamaged(t *testing.T) {
 	require.Contains(t, list.Indexes[0].Error, "damaged")
 	require.Equal(t, "empty", list.Indexes[1].Name)
 	require.Empty(t, list.Indexes[1].Error)
-	require.Equal(t, 2, list.Indexes[2].Documents)
+	require.Equal(t, 1, list.Indexes[2].Documents, "of two passages")
 	require.Contains(t, list.Indexes[2].Fields, "shelf")
 	require.EqualValues(t, 2+3, asked.Load(), "one request an index, and two")
 }

@@ -110,7 +110,7 @@ func (d *deletion) count(ctx context.Context, x *searched) (n index.Affected, al
 		all += s.Documents()
 	}
 	add := func(s *index.Snapshot, docs *roaring.Bitmap) error {
-		more, err := s.CountDeleted(ctx, docs)
+		more, err := s.CountDeleted(ctx, docs, docs)
 		n.Add(more)
 		return err
 	}

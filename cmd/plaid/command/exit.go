@@ -37,7 +37,7 @@ var exitTable = []struct {
 	{exitOK, "done", "done"},
 	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
 	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or device that this machine does not have"},
-	{exitPartial, "partial", "done in part: some of the documents to delete are not there, or not all could be salvaged"},
+	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be salvaged, or documents whose files have vanished were kept"},
 	{exitNotFound, "not_found", "not found: a file, a document or a query"},
 	{exitCorrupt, "corrupt", "the index is corrupt"},
 	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},

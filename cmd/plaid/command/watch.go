@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode/folder"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -45,6 +46,13 @@ its line: plaid search INDEX QUESTION --format grep prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
 
+Documents stay while the file system that their files were on is not mounted, and where all
+files have vanished, or more than half of more than 20: such a run ends with exit code 3. If
+these files were deleted, say so once with --allow-empty.
+
+Files are cut again where --window or another setting of passages differs from that
+which the index was made with. What other commands delete or change in the index is put right.
+
 The index is open only while it is changed: other commands and plaid mcp search it
 meanwhile. While another process has it open the changes wait.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
@@ -60,6 +68,7 @@ meanwhile. While another process has it open the changes wait.`,
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
+	f.BoolVar(&s.allowEmpty, "allow-empty", false, "delete the documents of all files that have vanished, however many; of the first look")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
@@ -67,7 +76,7 @@ meanwhile. While another process has it open the changes wait.`,
 		if !f.Changed("lock-timeout") {
 			a.lockTimeout = lockPatience
 		}
-		s.app, s.path, s.root = a, args[0], args[1]
+		s.app, s.path, s.root, s.device = a, args[0], args[1], folder.Device
 		s.build.Threads, s.build.Memory, s.build.Logger = work.Threads, work.Memory, a.logger()
 		made, err := a.modelOf(ctx, s.path)
 		if err != nil {
@@ -82,11 +91,14 @@ meanwhile. While another process has it open the changes wait.`,
 			return err
 		}
 		if once {
-			r, err := s.look(ctx, nil)
+			r, err := s.lookUntilStill(ctx)
 			if err != nil {
 				return err
 			}
-			return a.reportFolder(r)
+			if err := a.reportFolder(r); err != nil || r.why == "" {
+				return err
+			}
+			return fmt.Errorf("%w: %s", errPartial, r.why)
 		}
 		return a.watch(ctx, &s)
 	})
@@ -108,6 +120,9 @@ func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err e
 func (a *app) reportFolder(r *folderReport) error {
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"), out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))
+		if r.Kept > 0 {
+			fmt.Fprintf(b, "%s gone but kept, ", out.Count(r.Kept))
+		}
 		fmt.Fprintf(b, "%s passed over; %s of %s in %s\n", out.Count(r.Passed), out.Plural(r.Passages, "passage"), out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
 	})
 }
@@ -125,6 +140,8 @@ const (
 	retryAfter = 2 * time.Second
 	// pollEvery is how often a folder is looked at that tells nothing of its changes.
 	pollEvery = time.Second
+	// glanceEvery is how often the index and mounts are glanced at, which tell nothing of theirs.
+	glanceEvery = 2 * time.Second
 )
 
 // watch looks at the folder each time that something happens there.
@@ -136,7 +153,7 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 	} else {
 		events = &fsnotify.Watcher{}
 	}
-	first, again, told := true, time.Duration(0), ""
+	first, again, told, kept := true, time.Duration(0), "", ""
 	for {
 		r, err := s.look(ctx, func(dir string) {
 			if !poll {
@@ -153,7 +170,9 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 				a.hint("%v", err)
 			}
 			again = 0
-		case errors.Is(err, errOtherFolder), err != nil && first && !errors.Is(err, storage.ErrLocked):
+		case errors.Is(err, errMounted):
+			again = settled
+		case errors.Is(err, errOtherFolder), errors.Is(err, errOtherCut), err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
 			if said := err.Error(); said != told { // and not each time, all night
@@ -163,11 +182,15 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 			again = retryAfter
 		default:
 			told = ""
-			if first || r.Added+r.Changed+r.Deleted > 0 {
+			if first || r.Added+r.Changed+r.Deleted > 0 || r.why != kept {
 				if err := a.reportFolder(r); err != nil {
 					return err
 				}
 			}
+			if r.why != kept && r.why != "" {
+				a.warn("%s", r.why)
+			}
+			kept = r.why
 			if again = 0; r.again {
 				again = settled
 			}
@@ -179,16 +202,18 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 		if poll && (again == 0 || again > pollEvery) {
 			again = pollEvery
 		}
-		if !waitForChange(ctx, events, again) {
+		if !waitForChange(ctx, events, again, s.disturbed) {
 			return nil
 		}
 	}
 }
 
-// waitForChange waits until something has happened and nothing more does, or until again,
-// if that is not 0. It returns false if ctx has ended.
-func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration) bool {
+// waitForChange waits until something has happened and nothing more does, until again,
+// if that is not 0, or until disturbed. It returns false if ctx has ended.
+func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration, disturbed func() bool) bool {
 	var due, end <-chan time.Time
+	glance := time.NewTicker(glanceEvery)
+	defer glance.Stop()
 	if again > 0 {
 		due = time.After(again)
 	}
@@ -200,6 +225,10 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Dur
 			return true
 		case <-end:
 			return true
+		case <-glance.C:
+			if again == 0 && disturbed() {
+				return true
+			}
 		case <-events.Errors: // events were lost: the whole folder is looked at anyway
 			return true
 		case <-events.Events: // also of a change of who may read a file

@@ -26,7 +26,10 @@ func newSync(t *testing.T) *folderSync {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	var out bytes.Buffer
-	s := &folderSync{app: newApp(streams{out: &out, err: &out}, nil), path: filepath.Join(t.TempDir(), "x.plaid"), root: t.TempDir(), encoder: e}
+	s := &folderSync{
+		app: newApp(streams{out: &out, err: &out}, nil), path: filepath.Join(t.TempDir(), "x.plaid"), root: t.TempDir(),
+		encoder: e, device: folder.Device,
+	}
 	c := e.Config()
 	s.parting = encode.Parting{Model: &c, Window: 100}
 	return s
@@ -50,7 +53,8 @@ func TestWatchMakesIndexAgain(t *testing.T) {
 	r, err = s.look(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Added)
-	require.NoError(t, s.readIndex(t.Context()))
+	s.known = nil
+	require.NoError(t, s.followIndex(t.Context()))
 	require.Len(t, s.known, 3)
 }
 
@@ -65,9 +69,8 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	defer ix.Close()
 	files, _, err := folder.Scan(t.Context(), s.root, s.largest, nil)
 	require.NoError(t, err)
-	changed := []*folder.File{&files[0]}
 	var r folderReport
-	err = s.change(t.Context(), changed, nil, map[string]fileState{}, &r)
+	err = s.change(t.Context(), &pending{files: []*folder.File{&files[0]}}, map[string]fileState{}, &r)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.Zero(t, r.Passages)
 }
@@ -103,7 +106,7 @@ func TestWatchSeesPermissions(t *testing.T) {
 	events.Events <- fsnotify.Event{Name: "a.md", Op: fsnotify.Chmod}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	require.True(t, waitForChange(ctx, events, 0))
+	require.True(t, waitForChange(ctx, events, 0, func() bool { return false }))
 
 	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
 		t.Skip("everything may be read")

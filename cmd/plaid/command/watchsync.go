@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,18 +33,28 @@ type folderSync struct {
 	model      *storage.Model
 	build      index.BuildOptions
 
-	moved  bool // the folder was elsewhere before
-	rooted bool // the index says where the folder is now
+	moved      bool // the folder was elsewhere before
+	rooted     bool // the index says where the folder is now
+	allowEmpty bool // documents go however many files have vanished, at the next look
+
+	device func(path string) (string, error) // folder.Device, but for tests
+	mounts map[string]string                 // folders that begin a file system, and their devices
+
+	sinceRead func() // for tests: what happens between reading and writing
 
 	warned []string // paths of .gitignore files that cannot be used
 
-	home  string               // the folder, as payloads name it
-	known map[string]fileState // by path; nil: not read yet
+	home     string               // the folder, as payloads name it
+	known    map[string]fileState // by path; nil: not read yet
+	indexed  indexState           // of which known is
+	otherCut int                  // how often another process had cut files otherwise
 }
 
 // fileState is what the index has of a file.
 type fileState struct {
-	digest string
+	digest string // "": the index does not have all of it
+	device string // "": not known
+	cut    string
 	size   int64
 	time   time.Time // zero: the file is to be read again
 	mode   fs.FileMode
@@ -58,38 +69,79 @@ type folderReport struct {
 	Path      string  `json:"path"`
 	Files     int     `json:"files"`
 	Added     int     `json:"added"`
-	Changed   int     `json:"changed"`
+	Changed   int     `json:"changed"` // encoded again
 	Deleted   int     `json:"deleted"`
 	Passages  int     `json:"passages"` // that were encoded
 	Tokens    int64   `json:"tokens"`
 	Truncated int     `json:"truncated"`
 	Passed    int     `json:"passed_over"` // files that are no text, or too large
+	Kept      int     `json:"kept"`        // files that have vanished and whose documents stay
 	Seconds   float64 `json:"seconds"`
+	why       string  // Kept
 	again     bool    // a file may have changed while it was read
+	meanwhile bool    // another process has changed the index during the look
 }
 
 // settled is how old a file must be for its time to tell that it has not changed since.
 const settled = 2 * time.Second
 
+// errMounted: a file system came or went during a look, so that it is not known on which one
+// files are.
+var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
+
+// looks is how often a folder is looked at that has changed during the look.
+const looks = 3
+
+// lookUntilStill looks again where others have changed the index, or mounts have changed,
+// during the look. The report is that of all looks.
+func (s *folderSync) lookUntilStill(ctx context.Context) (*folderReport, error) {
+	var all folderReport
+	for n := 1; ; n++ {
+		r, err := s.look(ctx, nil)
+		if errors.Is(err, errMounted) && n < looks {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		r.add(&all)
+		if all = *r; !r.meanwhile || n == looks {
+			return r, nil
+		}
+	}
+}
+
+// add takes in the changes of an earlier look.
+func (r *folderReport) add(earlier *folderReport) {
+	r.Added += earlier.Added
+	r.Changed += earlier.Changed
+	r.Deleted += earlier.Deleted
+	r.Passages += earlier.Passages
+	r.Tokens += earlier.Tokens
+	r.Truncated += earlier.Truncated
+	r.Seconds += earlier.Seconds
+}
+
 // look compares the folder with the index, and changes the index.
 func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
-	files, passed, err := folder.Scan(ctx, s.root, s.largest, dirs)
-	if err != nil {
-		return nil, err
-	}
 	if err := s.findHome(); err != nil {
 		return nil, err
 	}
-	if len(s.known) > 0 {
-		if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) { // somebody has removed it: all is new
-			s.known = nil
+	on := s.newDevices()
+	files, passed, err := folder.Scan(ctx, s.home, s.largest, func(dir string) {
+		if dirs != nil {
+			dirs(dir)
 		}
+		on.note(dir)
+	})
+	if err == nil {
+		err = on.err
 	}
-	if s.known == nil {
-		if err := s.readIndex(ctx); err != nil {
-			return nil, err
-		}
+	if err == nil {
+		err = s.followIndex(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, path := range passed.Rules {
 		if !slices.Contains(s.warned, path) {
@@ -98,72 +150,145 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 		}
 	}
 	r := &folderReport{Path: s.path}
-	next := make(map[string]fileState, len(files))
-	var changed []*folder.File
+	c := comparison{
+		sync: s, begin: begin, cut: folder.Cut(s.parting), on: on, passed: &passed, report: r,
+		next: make(map[string]fileState, len(files)), arrived: map[string]int{},
+	}
 	for i := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		f := &files[i]
-		state, there := s.known[f.Path]
-		if !there || !state.same(f) {
-			c, err := f.Read(s.largest)
-			if errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) || errors.Is(err, fs.ErrNotExist) {
-				r.Passed++
-				continue
-			} else if errors.Is(err, fs.ErrPermission) {
-				passed.Closed = append(passed.Closed, f.Path)
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-			if there && state.digest != c.Digest {
-				r.Changed++
-			} else if !there {
-				r.Added++
-			}
-			if !there || state.digest != c.Digest {
-				changed = append(changed, f)
-			}
-			state = fileState{c.Digest, f.Size, f.Time, f.Mode}
-			if begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
-				state.time, r.again = time.Time{}, true
-			}
-		}
-		next[f.Path] = state
-	}
-	var gone []string
-	for path, state := range s.known {
-		if _, stays := next[path]; stays {
-			continue
-		} else if passed.Hides(path) { // it may be as it was; it is read once it may be
-			next[path] = fileState{digest: state.digest}
-			continue
-		}
-		gone = append(gone, path)
-	}
-	if len(gone) > 0 {
-		if _, err := os.Stat(s.root); err != nil { // the whole folder has gone meanwhile, and not its files
+		if err := c.file(&files[i]); err != nil {
 			return nil, err
 		}
 	}
-	slices.Sort(gone)
-	r.Files, r.Deleted = len(next), len(gone)
+	if err := on.still(); err != nil {
+		return nil, err
+	}
+	m, err := c.missing()
+	if err != nil {
+		return nil, err
+	}
+	r.Files, r.Deleted, r.Kept, r.why = len(c.next), len(c.todo.gone), len(m.kept), m.why()
 	r.Passed += passed.All()
+	if s.sinceRead != nil {
+		s.sinceRead()
+	}
 	switch {
-	case len(changed)+len(gone) > 0:
-		err = s.change(ctx, changed, gone, next, r)
+	case !c.todo.empty():
+		err = s.change(ctx, &c.todo, c.next, r)
 	case s.moved && !s.rooted && len(s.known) > 0:
 		err = s.write(ctx, func(*index.Index) error { return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.rooted = true
-	s.known = next
+	s.rooted, s.allowEmpty = true, false
+	s.known, s.mounts = c.next, on.begins(m)
+	r.meanwhile = s.indexed.others
+	r.again = r.again || r.meanwhile
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
 }
+
+// comparison of the files of a folder with those that the index has.
+type comparison struct {
+	sync    *folderSync
+	begin   time.Time
+	cut     string
+	on      *devices
+	passed  *folder.Passed
+	report  *folderReport
+	next    map[string]fileState // what the index is to have
+	arrived map[string]int       // new files by their digests
+	todo    pending
+}
+
+// file compares a file that is there.
+func (c *comparison) file(f *folder.File) error {
+	state, known := c.sync.known[f.Path]
+	device := cmp.Or(c.on.of(f.Path), state.device)
+	if known && state.same(f) && state.cut == c.cut {
+		if state.device != device {
+			c.todo.device(device, f.Path)
+			state.device = device
+		}
+		c.next[f.Path] = state
+		return nil
+	}
+	content, err := f.Read(c.sync.largest)
+	switch {
+	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
+		c.report.Passed++
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		c.passed.Closed = append(c.passed.Closed, f.Path)
+		return nil
+	case err != nil:
+		return err
+	case !known:
+		c.report.Added++
+		c.arrived[content.Digest]++
+		c.todo.files = append(c.todo.files, f)
+	case state.digest != content.Digest || state.cut != c.cut:
+		c.report.Changed++
+		c.todo.files = append(c.todo.files, f)
+	case state.device != device:
+		c.todo.device(device, f.Path)
+	}
+	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
+	if c.begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
+		state.time, c.report.again = time.Time{}, true
+	}
+	c.next[f.Path] = state
+	return nil
+}
+
+// missing finds out what has become of the files that are not there.
+func (c *comparison) missing() (*missing, error) {
+	s := c.sync
+	m := &missing{sync: s, arrived: c.arrived, seen: len(s.known), allow: s.allowEmpty}
+	for path, state := range s.known {
+		if _, stays := c.next[path]; stays {
+			continue
+		} else if c.passed.Hides(path) { // it may be as it was; it is read once it may be
+			c.next[path] = state.unread()
+			m.seen--
+			continue
+		}
+		m.paths = append(m.paths, path)
+	}
+	var err error
+	if c.todo.gone, err = m.sort(); err != nil {
+		return nil, err
+	}
+	for _, path := range m.kept {
+		c.next[path] = s.known[path].unread()
+	}
+	return m, nil
+}
+
+// unread is the state of a file that cannot be seen: it is read once it is there again.
+func (f fileState) unread() fileState {
+	f.time = time.Time{}
+	return f
+}
+
+// pending is what a look found that is to be done.
+type pending struct {
+	files   []*folder.File
+	gone    []string            // names of documents
+	devices map[string][]string // paths of files that are the same on another device, by it
+}
+
+func (p *pending) device(device, path string) {
+	if p.devices == nil {
+		p.devices = map[string][]string{}
+	}
+	p.devices[device] = append(p.devices[device], path)
+}
+
+func (p *pending) empty() bool { return len(p.files)+len(p.gone)+len(p.devices) == 0 }
 
 // findHome finds the whole path of the folder, without links. Where a link leads to another one
 // by now, that is another folder.
@@ -219,69 +344,20 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	}
 	var fields struct{ Root string }
 	_ = json.Unmarshal(d.Payload, &fields) // it has been selected by it
-	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s", errOtherFolder, s.path, fields.Root, s.home)
-}
-
-// write opens the index to change it, if it is of this folder.
-func (s *folderSync) write(ctx context.Context, change func(*index.Index) error) error {
-	return s.app.open(ctx, s.path, true, func(ix *index.Index) (err error) {
-		snap, err := ix.Snapshot()
-		if err != nil {
-			return err
-		}
-		err = s.checkFolder(ctx, ix, snap)
-		if err = errors.Join(err, snap.Close()); err != nil {
-			return err
-		}
-		return change(ix)
-	})
-}
-
-// readIndex finds the files that the index has.
-func (s *folderSync) readIndex(ctx context.Context) error {
-	s.known = map[string]fileState{}
-	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	known := map[string]fileState{}
-	err := s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
-		if err := s.checkFolder(ctx, nil, snap); err != nil {
-			return err
-		}
-		for ordinal := range snap.State().Docs {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if !snap.Live(ordinal) {
-				continue
-			}
-			d, err := snap.At(ordinal)
-			if err != nil {
-				return err
-			}
-			var fields struct{ Path, Digest string }
-			if json.Unmarshal(d.Payload, &fields) == nil && fields.Digest != "" {
-				if of, _ := snap.PassageOf(ordinal); of == fields.Path || d.ID == fields.Path {
-					known[fields.Path] = fileState{digest: fields.Digest}
-				}
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		s.known = known
-	} else {
-		s.known = nil
-	}
-	return err
+	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s",
+		errOtherFolder, s.path, fields.Root, s.home)
 }
 
 // change encodes what has changed, and stores it with what is gone in one step.
-func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []string, next map[string]fileState, r *folderReport) (err error) {
-	if len(changed) == 0 {
+func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState, r *folderReport) (err error) {
+	if len(todo.files) == 0 {
 		return s.write(ctx, func(ix *index.Index) error {
-			_, _, err := ix.Delete(ctx, gone)
-			return err
+			if len(todo.gone) > 0 {
+				if _, _, err := ix.Delete(ctx, todo.gone); err != nil {
+					return err
+				}
+			}
+			return s.putDevices(ctx, ix, todo)
 		})
 	}
 	// What is encoded is lost if the index cannot be written: where another process has it,
@@ -291,7 +367,7 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 			return err
 		}
 	}
-	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, changed, next), "", nil)
+	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, todo.files, next), "", nil)
 	if err != nil {
 		return err
 	}
@@ -308,11 +384,17 @@ func (s *folderSync) change(ctx context.Context, changed []*folder.File, gone []
 		o := s.build
 		o.LockTimeout, o.Model = s.app.lockTimeout, s.model
 		_, err := index.Build(ctx, s.path, spool, &o)
+		s.indexed = indexState{} // whether it has been changed since is not known
 		return err
 	}
 	return s.write(ctx, func(ix *index.Index) error {
-		_, err := ix.Add(ctx, spool, &index.AddOptions{Replace: true, Delete: gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory})
-		return err
+		_, err := ix.Add(ctx, spool, &index.AddOptions{
+			Replace: true, Delete: todo.gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
+		})
+		if err != nil {
+			return err
+		}
+		return s.putDevices(ctx, ix, todo)
 	})
 }
 
@@ -331,16 +413,16 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[s
 			c, err := f.Read(s.largest)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
 				// It is another one by now: the next look deletes what the index has of it.
-				next[f.Path] = fileState{}
+				next[f.Path] = fileState{device: next[f.Path].device}
 				continue
 			} else if err != nil {
 				yield(encode.Text{}, err)
 				return
 			}
-			c.Root = s.home
 			state := next[f.Path]
 			state.digest = c.Digest
 			next[f.Path] = state
+			c.Root, c.Device = s.home, state.device
 			for t, err := range c.Texts(s.parting) {
 				if !yield(t, err) || err != nil {
 					return

@@ -112,29 +112,28 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 
 // words searches for a text: documents, or with a group documents of passages.
 func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
-	if m.wanted.Group == "" {
-		return m.ranked(ctx, kw, text, k)
+	rank := func(k int) ([]keywords.Hit, error) {
+		q := m.flags.Query(k)
+		q.Text, q.Filter = text, m.filter
+		return kw.Search(ctx, q)
 	}
-	payload := func(h *search.Hit) ([]byte, error) { return m.snap.Payload(h.Ordinal) }
-	return search.RankGroups(ctx, k, m.wanted.Passages, m.snap.Len(), payload, func(k int) ([]search.Hit, error) {
-		return m.ranked(ctx, kw, text, k)
-	})
-}
-
-// ranked are documents by the words of a text.
-func (m *mixer) ranked(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
-	q := m.flags.Query(k)
-	q.Text, q.Filter = text, m.filter
-	found, err := kw.Search(ctx, q)
+	var hits []search.Hit
+	var err error
+	if m.wanted.Group != "" {
+		hits, err = search.RankWords(ctx, m.snap, k, m.wanted.Passages, m.wanted.Payload, rank)
+	} else {
+		var found []keywords.Hit
+		found, err = rank(k)
+		hits = make([]search.Hit, len(found))
+		for i, h := range found {
+			hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
+		}
+	}
 	switch {
 	case errors.Is(err, keywords.ErrSyntax):
 		err = flags.UsageError{Err: fmt.Errorf("%q: %w", text, err)}
 	case errors.Is(err, keywords.ErrTooLong):
 		err = flags.UsageError{Err: err}
-	}
-	hits := make([]search.Hit, len(found))
-	for i, h := range found {
-		hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
 	}
 	return hits, err
 }
@@ -180,7 +179,7 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 		}
 	}
 	m.engine = engine
-	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "", false // that is told of what both have brought
+	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "" && o.Payload, false // that is told of what both have brought
 	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
 			return m.both(ctx, kw, batch, results)

@@ -272,7 +272,7 @@ func (s *suite) change() {
 	require.ErrorIs(s, err, collection.ErrMetadata)
 	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
-	require.Equal(s, 2, n)
+	require.Equal(s, index.Affected{Documents: 2}, n)
 	s.view(func(v collection.View) {
 		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
 	})
@@ -286,7 +286,7 @@ func (s *suite) change() {
 	} {
 		n, err := s.c.UpdateMetadata(s.Context(), c.chosen, map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
 		require.NoError(s, err)
-		require.Equal(s, c.want, n)
+		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
 	s.view(func(v collection.View) {
 		require.ElementsMatch(s, []string{"b", "c", "d"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
@@ -302,7 +302,7 @@ func (s *suite) change() {
 	} {
 		n, err := s.c.Delete(s.Context(), c.chosen)
 		require.NoError(s, err)
-		require.Equal(s, c.want, n)
+		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
 	s.view(func(v collection.View) {
 		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
@@ -362,7 +362,7 @@ func (s *suite) passages() {
 	require.Equal(s, 1, s.having("o3"))
 	n, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
 	require.NoError(s, err)
-	require.Equal(s, 9, n)
+	require.Equal(s, index.Affected{Documents: 9, Passages: 8}, n)
 	_, err = s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 }

@@ -40,7 +40,7 @@ async def use(read, write):
         wrong = await call("search", index="none", query="x")
         assert wrong.is_error and "INDEX_NOT_FOUND" in wrong.content[0].text, wrong
         templates = (await session.list_resource_templates()).resource_templates
-        assert [x.uri_template for x in templates] == ["plaid://{index}/{id}"], templates
+        assert [x.uri_template for x in templates] == ["plaid://{index}/{id}{?passage,start}"], templates
         dog = await session.read_resource("plaid://notes/dog")
         assert json.loads(dog.contents[0].text)["title"] == "Dogs", dog
 

@@ -1,0 +1,236 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/encode/folder"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// indexState tells the index that a look has left, or read, from one that others have changed
+// since, or put in its place.
+type indexState struct {
+	stamp  storage.Stamp
+	file   fs.FileInfo // nil: only the stamp tells
+	young  bool        // the file may have changed once more within the same tick of its clock
+	others bool        // others have changed it between the last look's reading and writing
+}
+
+// is reports whether a file is the one that was seen, as far as its size and time tell.
+func (i *indexState) is(info fs.FileInfo) bool {
+	return i.file != nil && os.SameFile(info, i.file) &&
+		info.Size() == i.file.Size() && info.ModTime().Equal(i.file.ModTime())
+}
+
+// stateOf is the state of an index that is open; before is what its path named before it was
+// opened.
+func (s *folderSync) stateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
+	if i.stamp, err = snap.Stamp(); err != nil {
+		return i, err
+	}
+	info, err := os.Stat(s.path)
+	if err == nil && before != nil && os.SameFile(before, info) && info.ModTime().UnixNano() == i.stamp.Modified {
+		i.file, i.young = info, s.app.now().Sub(info.ModTime()).Abs() < settled
+	}
+	return i, nil // where another file is in its place already, the next look reads that
+}
+
+// followIndex reads the index again if it is not what the last look has left.
+func (s *folderSync) followIndex(ctx context.Context) error {
+	s.indexed.others = false
+	info, err := os.Stat(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // or removed since: all files are new
+		s.known, s.indexed = map[string]fileState{}, indexState{}
+		return nil
+	case err != nil:
+		return err
+	case s.known != nil && s.indexed.is(info) && !s.indexed.young:
+		return nil
+	}
+	return s.readIndex(ctx, info)
+}
+
+// readIndex finds the files that the index has.
+func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
+	return s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
+		is, err := s.stateOf(snap, before)
+		if err != nil {
+			return err
+		}
+		if s.known != nil && is.stamp == s.indexed.stamp {
+			s.indexed = is
+			return nil
+		}
+		if err := s.checkFolder(ctx, nil, snap); err != nil {
+			return err
+		}
+		known, err := filesOf(ctx, snap)
+		if err != nil {
+			return err
+		}
+		if err := s.checkCut(known); err != nil {
+			return err
+		}
+		for path, state := range known { // so that only files are read that may differ
+			if was := s.known[path]; state.digest != "" && was.digest == state.digest {
+				state.size, state.time, state.mode = was.size, was.time, was.mode
+				known[path] = state
+			}
+		}
+		s.known, s.indexed = known, is
+		return nil
+	})
+}
+
+// filesOf are the files that an index has. A file that has lost passages, or whose passages no
+// longer say what they did when they were made, has no digest.
+func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
+	known := map[string]fileState{}
+	missing := map[string]int{} // passages that have not been found yet
+	for ordinal := range snap.State().Docs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !snap.Live(ordinal) {
+			continue
+		}
+		d, err := snap.At(ordinal)
+		if err != nil {
+			return nil, err
+		}
+		e, ok := folder.ReadEntry(d.Payload)
+		if !ok {
+			continue
+		}
+		name := snap.DocumentOf(ordinal)
+		if name != e.Path { // a copy of a passage, under another name
+			continue
+		}
+		state, more := known[name]
+		if !more {
+			state = fileState{digest: e.Digest, device: e.Device, cut: e.Cut}
+			missing[name] = e.Parts
+		}
+		missing[name]--
+		if !e.Intact || e.Root == "" || e.Digest != state.digest || e.Cut != state.cut {
+			state.digest = ""
+		}
+		known[name] = state
+	}
+	for name, n := range missing {
+		if n != 0 {
+			state := known[name]
+			state.digest = ""
+			known[name] = state
+		}
+	}
+	return known, nil
+}
+
+// errOtherCut: two processes keep an index, and each cuts files again that the other has cut.
+var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files otherwise")
+
+// cutsOfOthers is how often files are cut again that another process has cut otherwise, while
+// this one keeps the index.
+const cutsOfOthers = 2
+
+// checkCut ends what two processes would do without end.
+func (s *folderSync) checkCut(known map[string]fileState) error {
+	cut := folder.Cut(s.parting)
+	if s.known == nil {
+		return nil // at first, the files are cut as this process was told to
+	}
+	for _, state := range known {
+		if state.digest != "" && state.cut != cut {
+			if s.otherCut++; s.otherCut > cutsOfOthers {
+				return flags.Usagef("%s: %w: by %s, and this one by %s; end one of them", s.path, errOtherCut,
+					state.cut, cut)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// write opens the index to change it, if it is of this folder.
+func (s *folderSync) write(ctx context.Context, change func(*index.Index) error) error {
+	before, err := os.Stat(s.path)
+	if err != nil {
+		return err
+	}
+	return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
+		was, err := s.withSnapshot(ix, before, func(snap *index.Snapshot) error { return s.checkFolder(ctx, ix, snap) })
+		if err != nil {
+			return err
+		}
+		others := was.stamp != s.indexed.stamp
+		if err := change(ix); err != nil {
+			return err
+		}
+		if s.indexed, err = s.withSnapshot(ix, before, nil); err != nil {
+			return err
+		}
+		if others { // what they have done is not in known
+			s.indexed = indexState{others: true}
+		}
+		return nil
+	})
+}
+
+// withSnapshot hands a snapshot of an index that is open to use, and says what state it shows.
+func (s *folderSync) withSnapshot(
+	ix *index.Index, before fs.FileInfo, use func(*index.Snapshot) error,
+) (is indexState, err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return is, err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	if is, err = s.stateOf(snap, before); err == nil && use != nil {
+		err = use(snap)
+	}
+	return is, err
+}
+
+// devicesAtOnce is how many files one transaction has.
+const devicesAtOnce = 1000
+
+// putDevices stores on which devices files are that have not changed: after a restart of the
+// system, the same file system may have another one.
+func (s *folderSync) putDevices(ctx context.Context, ix *index.Index, todo *pending) error {
+	for _, device := range slices.Sorted(maps.Keys(todo.devices)) {
+		value, err := json.Marshal(device)
+		if err != nil {
+			return err
+		}
+		for paths := range slices.Chunk(todo.devices[device], devicesAtOnce) {
+			where, err := condition.Parse("root = ? AND path IN (?" + strings.Repeat(", ?", len(paths)-1) + ")")
+			if err != nil {
+				return err
+			}
+			params := []any{s.home}
+			for _, path := range paths {
+				params = append(params, path)
+			}
+			bound, err := where.Bind(params...)
+			if err != nil {
+				return err
+			}
+			if _, err := ix.UpdatePayload(ctx, bound, condition.Fields{"device": value}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+)
+
+// devices are those of the folders that a look goes through.
+type devices struct {
+	sync *folderSync
+	dirs map[string]string // by whole path
+	err  error             // that of the first folder that has none
+}
+
+func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
+
+// at is the whole path of a folder, from one with slashes in the folder that is watched.
+func (s *folderSync) at(dir string) string { return filepath.Join(s.home, filepath.FromSlash(dir)) }
+
+// note remembers the device of a folder that is about to be read.
+func (d *devices) note(dir string) {
+	device, err := d.sync.device(dir)
+	switch {
+	case err == nil:
+		d.dirs[dir] = device
+	case !absent(err) && d.err == nil:
+		d.err = err
+	}
+}
+
+// of is the device that a file was found on.
+func (d *devices) of(file string) string { return d.dirs[d.sync.at(path.Dir(file))] }
+
+// still returns [errMounted] if a folder has another device than when it was about to be read.
+func (d *devices) still() error {
+	for dir, was := range d.dirs {
+		is, err := d.sync.device(dir)
+		if err != nil && !absent(err) {
+			return err
+		} else if err == nil && is != was {
+			return fmt.Errorf("%s: %w", dir, errMounted)
+		}
+	}
+	return nil
+}
+
+// begins are the folders at which a file system begins, and those where one is away, with their
+// devices.
+func (d *devices) begins(m *missing) map[string]string {
+	all := map[string]string{}
+	for dir, device := range d.dirs {
+		if dir == d.sync.home || d.dirs[filepath.Dir(dir)] != device {
+			all[dir] = device
+		}
+	}
+	for dir := range m.away {
+		all[d.sync.at(dir)], _ = d.sync.device(d.sync.at(dir))
+	}
+	return all
+}
+
+// absent reports whether an error says that there is nothing at a path.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a folder of the path is a file by now
+}
+
+// missing are the files that the index has and a look has not found. Not all of them have been
+// deleted:
+//
+//   - A file stays whose folder is on another file system than the file was: its own is away, be
+//     it for a minute or a year. Nothing but --allow-empty takes such a file for deleted, since a
+//     later look sees no more than this one.
+//   - All stay where all known files have vanished, or more than half of more than fewFiles: the
+//     file system may be away without a sign, as where the system has no numbers for devices.
+//
+// Files that are still there and are no longer taken, or have another name by now, have not
+// vanished.
+type missing struct {
+	sync    *folderSync
+	paths   []string
+	arrived map[string]int // digests of new files
+	seen    int            // known files of which the look tells whether they are there
+	allow   bool
+
+	kept     []string
+	away     map[string]int // of kept, by the folder whose file system is away
+	vanished int            // of kept, the others
+	nearest  map[string]place
+}
+
+// place is where a folder is, or was.
+type place struct {
+	dir    string // the folder, or the first of its path that is not there
+	there  bool
+	device string // of the nearest folder of the path that is there
+	err    error
+}
+
+// unlike reports whether a folder is known to be on another device than one that is known.
+func (p *place) unlike(device string) bool {
+	return device != "" && p.device != "" && p.device != device
+}
+
+// fewFiles may all vanish but one.
+const fewFiles = 20
+
+// sort returns the paths of the files that have been deleted.
+func (m *missing) sort() (gone []string, err error) {
+	if len(m.paths) == 0 {
+		return nil, nil
+	}
+	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder has gone meanwhile, and not its files
+		return nil, err
+	}
+	slices.Sort(m.paths)
+	if m.allow {
+		return m.paths, nil
+	}
+	m.away, m.nearest = map[string]int{}, map[string]place{}
+	var vanished []string
+	for _, file := range m.paths {
+		state := m.sync.known[file]
+		where := m.placeOf(path.Dir(file))
+		_, err := os.Lstat(m.sync.at(file))
+		switch {
+		case where.err != nil, err != nil && !absent(err), where.unlike(state.device):
+			m.away[where.dir]++
+			m.kept = append(m.kept, file)
+		case err == nil:
+			gone = append(gone, file)
+		case state.digest != "" && m.arrived[state.digest] > 0:
+			m.arrived[state.digest]--
+			gone = append(gone, file)
+		default:
+			vanished = append(vanished, file)
+		}
+	}
+	m.seen -= len(m.kept)
+	if n := len(vanished); n > 0 && (n == m.seen || m.seen > fewFiles && 2*n > m.seen) {
+		m.kept = append(m.kept, vanished...)
+		m.vanished = n
+		return gone, nil
+	}
+	gone = append(gone, vanished...)
+	slices.Sort(gone)
+	return gone, nil
+}
+
+// placeOf finds where a folder is.
+func (m *missing) placeOf(dir string) place {
+	if p, ok := m.nearest[dir]; ok {
+		return p
+	}
+	p := place{dir: dir}
+	p.device, p.err = m.sync.device(m.sync.at(dir))
+	p.there = p.err == nil
+	if absent(p.err) && dir != "." {
+		above := m.placeOf(path.Dir(dir))
+		p.device, p.err = above.device, above.err
+		if !above.there {
+			p.dir = above.dir
+		}
+	}
+	m.nearest[dir] = p
+	return p
+}
+
+// shownFolders is how many folders a message names.
+const shownFolders = 3
+
+// why says which files are kept, and what to do; "" if none are.
+func (m *missing) why() string {
+	var parts []string
+	for i, dir := range slices.Sorted(maps.Keys(m.away)) {
+		if i == shownFolders {
+			parts = append(parts, "so in "+out.Plural(len(m.away)-i, "more folder"))
+			break
+		}
+		at := filepath.Join(m.sync.root, filepath.FromSlash(dir))
+		parts = append(parts, fmt.Sprintf("%s: %s gone that %s has, together with the file system", at,
+			out.Plural(m.away[dir], "file is", "files are"), m.sync.path))
+	}
+	if m.vanished > 0 {
+		parts = append(parts, fmt.Sprintf("%s: of %s that %s has, %s gone", m.sync.root, out.Plural(m.seen, "file"),
+			m.sync.path, out.Plural(m.vanished, "is", "are")))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, "; ") + ". Is something not mounted? The documents stay: mount it, " +
+		"or say --allow-empty once if the files were deleted"
+}
+
+// disturbed reports whether the index has been changed by others since the last look, or a file
+// system has come or gone, of which no event tells.
+func (s *folderSync) disturbed() bool {
+	info, err := os.Stat(s.path)
+	if err != nil && s.indexed.file != nil || err == nil && !s.indexed.is(info) {
+		return true
+	}
+	for dir, was := range s.mounts {
+		if now, _ := s.device(dir); now != was {
+			return true
+		}
+	}
+	return false
+}

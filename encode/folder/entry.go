@@ -1,0 +1,91 @@
+package folder
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// stored is what the payload of a passage says.
+type stored struct {
+	Path   string `json:"path"`
+	Line   int    `json:"line"`
+	Digest string `json:"digest"`
+	Title  string `json:"title"`
+	Text   string `json:"text"`
+	Root   string `json:"root,omitempty"`
+	Device string `json:"device,omitempty"`
+	Cut    string `json:"cut"`
+	Parts  int    `json:"parts"`
+	Check  string `json:"check"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum is over what changes only with the file or the cut.
+func (s *stored) sum() string {
+	h := crc32.New(castagnoli)
+	for _, part := range []string{s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts)} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+func (c *Content) payload(t *encode.Text, cut string, parts, line int, own *vectors.Passage) ([]byte, error) {
+	s := stored{
+		Path: c.Path, Line: line, Digest: c.Digest, Title: t.Title, Text: t.Text,
+		Root: c.Root, Device: c.Device, Cut: cut, Parts: parts,
+	}
+	s.Check = s.sum()
+	text, err := jsontext.Plain(s)
+	if err != nil || own == nil {
+		return text, err
+	}
+	return own.Payload(text)
+}
+
+// Entry is what the payload of a passage says of its file.
+type Entry struct {
+	// Path and Digest are those of the file, Root and Device those of its [Content].
+	Path, Digest, Root, Device string
+	// Cut is how the file was cut ([Cut]), and Parts the number of its passages.
+	Cut   string
+	Parts int
+	// Intact means that the passage says what it did when it was made. Fields that were added
+	// to it do not count.
+	Intact bool
+}
+
+// ReadEntry reads the payload of a passage. It returns false for that of a document of another
+// source.
+func ReadEntry(payload []byte) (Entry, bool) {
+	var s stored
+	err := json.Unmarshal(payload, &s)
+	var field *json.UnmarshalTypeError // of another type than it had: the others are read nevertheless
+	if err != nil && !errors.As(err, &field) || s.Path == "" || s.Digest == "" {
+		return Entry{}, false
+	}
+	return Entry{
+		Path: s.Path, Digest: s.Digest, Root: s.Root, Device: s.Device,
+		Cut: s.Cut, Parts: s.Parts, Intact: err == nil && s.Check == s.sum(),
+	}, true
+}
+
+// Cut names how files are cut: it differs where the passages may.
+func Cut(how encode.Parting) string {
+	counted, most := "words", 0
+	if how.Model != nil {
+		most = how.Model.Document.Length
+		if how.Model.Tokenizer != nil {
+			counted = "tokens"
+		}
+	}
+	return fmt.Sprintf("%s %d+%d of %d %s", cmp.Or(how.By, "kinds"), how.Window, how.Overlap, most, counted)
+}

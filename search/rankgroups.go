@@ -1,0 +1,161 @@
+package search
+
+import (
+	"context"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/keywords"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// DefaultPassages is the number of passages of a document where a user gives none.
+const DefaultPassages = 3
+
+// DocumentKey names a document: by its index, as in [Hit], and its id.
+type DocumentKey struct {
+	Part int
+	ID   string
+}
+
+// RankGroups returns the k best documents of a ranking of documents and passages that did not come
+// from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
+// most the number given. RankGroups asks rank for the best ones, eight times as many each time,
+// until they belong to k documents or there are no more; most is the number of all documents and
+// passages. of names the document of a ranked one; those that are not ok are passed over. hit reads
+// a passage, of the documents that are returned alone; where it has a payload, so has its document.
+//
+// Documents of two indexes are two, whatever their ids.
+func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
+	of func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
+	most, passages = max(most, 1), max(passages, 1)
+	depth, each := most, min(passages, most)+1
+	if k < most/each {
+		depth = each * k
+	}
+	for {
+		ranked, err := rank(depth)
+		if err != nil {
+			return nil, err
+		}
+		docs, err := gather(ctx, ranked, k, passages, of)
+		if err != nil {
+			return nil, err
+		}
+		if len(docs) >= k || len(ranked) < depth || depth == most {
+			return hitsOfRanked(ctx, ranked, docs, hit)
+		}
+		if depth > most/8 {
+			depth = most
+		} else {
+			depth *= 8
+		}
+	}
+}
+
+// rankedDocument is a document with the places of its passages in a ranking.
+type rankedDocument struct {
+	key    DocumentKey
+	places []int32
+}
+
+// gather are the k best documents of a ranking.
+func gather[R any](ctx context.Context, ranked []R, k, passages int,
+	of func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
+	docs := []rankedDocument{}
+	at := map[DocumentKey]int{}
+	full := 0 // documents that have all passages which are wanted
+	for i := range ranked {
+		if i%1024 == 1023 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if full == k {
+			break
+		}
+		key, ok := of(&ranked[i])
+		if !ok {
+			continue
+		}
+		n, known := at[key]
+		switch {
+		case !known && len(docs) == k, known && len(docs[n].places) == passages:
+			continue
+		case !known:
+			n = len(docs)
+			at[key] = n
+			docs = append(docs, rankedDocument{key: key})
+		}
+		d := &docs[n]
+		if d.places = append(d.places, int32(i)); len(d.places) == passages {
+			full++
+		}
+	}
+	return docs, nil
+}
+
+// hitsOfRanked makes hits of the documents of a ranking.
+func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
+	hit func(*R) (Hit, error)) ([]Hit, error) {
+	hits := make([]Hit, len(docs))
+	for i, d := range docs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h := &hits[i]
+		h.Passages = make([]Hit, len(d.places))
+		for j, place := range d.places {
+			var err error
+			if h.Passages[j], err = hit(&ranked[place]); err != nil {
+				return nil, err
+			}
+		}
+		best := &h.Passages[0]
+		h.ID, h.Part, h.Ordinal, h.Score, h.Payload = d.key.ID, d.key.Part, best.Ordinal, best.Score, best.Payload
+		if best.Passage != nil && h.Payload != nil {
+			h.Payload = vectors.WholePayload(h.Payload)
+		}
+	}
+	return hits, nil
+}
+
+// RankGroupsBytes is about the memory that RankGroups takes beside that of rank: documents that are
+// found, with their hits; and the id of the document of each ranked passage, which is read and
+// forgotten.
+func RankGroupsBytes(k, passages, most int) int64 {
+	const id, hit = 48, 192
+	k = max(min(k, most), 1)
+	return id*int64(most) + hit*int64(k)*int64(1+min(max(passages, 1), most/k+1))
+}
+
+// RankWords is RankGroups of the documents and passages of a snapshot that keywords rank. Which
+// document a passage is of is known without payloads; with payload, hits have theirs.
+func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
+	rank func(k int) ([]keywords.Hit, error)) (hits []Hit, err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	of := func(h *keywords.Hit) (key DocumentKey, ok bool) {
+		if !snap.Live(h.Ordinal) { // the keywords may know of a later change than the snapshot
+			return key, false
+		}
+		return DocumentKey{ID: snap.DocumentOf(h.Ordinal)}, true
+	}
+	return RankGroups(ctx, k, passages, snap.Len(), rank, of, func(found *keywords.Hit) (Hit, error) {
+		h := Hit{ID: snap.ID(found.Ordinal), Ordinal: found.Ordinal, Score: found.Score}
+		passage := snap.Passages().Contains(found.Ordinal)
+		if !passage && !payload {
+			return h, nil
+		}
+		stored, err := snap.Payload(found.Ordinal)
+		if err != nil {
+			return h, err
+		}
+		if passage {
+			if h.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
+				h.Passage = nil // another program has stored it
+			}
+		}
+		if payload {
+			h.Payload = stored
+		}
+		return h, nil
+	})
+}
