@@ -20,6 +20,9 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
+// tinyGrowth trains collections of some dozens of words.
+var tinyGrowth = collection.Growth{Flat: 30, Until: 90, Factor: 1.5}
+
 // goDoor is that of Go programs.
 type goDoor struct {
 	texts
@@ -42,7 +45,7 @@ func tinyModel(t *testing.T, dir string) *encode.Encoder {
 func newGoDoor(t *rapid.T, dir string, model *encode.Encoder) *goDoor {
 	config := model.Config()
 	d := &goDoor{path: filepath.Join(dir, "x.plaid"), how: encode.Parting{Model: &config, Window: 4}}
-	d.o = plaid.Options{Encoder: model, Passages: &d.how, Growth: collection.Growth{Flat: 30, Until: 90, Factor: 1.5}, Bits: 2}
+	d.o = plaid.Options{Encoder: model, Passages: &d.how, Growth: tinyGrowth, Bits: 2}
 	var err error
 	d.c, err = plaid.Create(context.Background(), d.path, &d.o)
 	require.NoError(t, err)
@@ -90,7 +93,7 @@ func (d *goDoor) add(t *rapid.T, replace bool) change {
 	for range rapid.IntRange(1, 3).Draw(t, "documents") {
 		id, n, text := rapid.SampledFrom(names).Draw(t, "id"), rapid.IntRange(1, 10).Draw(t, "n"), d.draw(t)
 		docs = append(docs, plaid.Document{ID: id, Text: text, Payload: fmt.Appendf(nil, `{"n":%d}`, n)})
-		own, err := partTexts(context.Background(), id, n, text, d.how)
+		own, err := partTexts(id, n, text, d.how)
 		require.NoError(t, err)
 		arrivals = append(arrivals, own...)
 	}

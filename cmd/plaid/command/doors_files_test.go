@@ -22,20 +22,22 @@ import (
 type filesDoor struct {
 	texts
 	paths []string
+	names []string // of documents
+	dim   int
 	ix    *index.Index // nil means several
 	set   *index.Set
 }
 
 // newFileDoor makes an index file. "page#1" is no passage of "page" there.
 func newFileDoor(t *rapid.T, dir string, p *documents.Picture) door {
-	d := &filesDoor{paths: []string{filepath.Join(dir, "x.plaid")}}
+	d := &filesDoor{paths: []string{filepath.Join(dir, "x.plaid")}, names: names, dim: tinyDim}
 	var all []documents.Arrival
 	for _, id := range []string{"page", "page#1", "x"} {
 		all = append(all, documents.Arrival{Part: documents.Part{ID: id, N: 1, Text: d.draw(t)}})
 	}
 	_, err := p.Add(all, documents.Addition{})
 	require.NoError(t, err)
-	src, err := sourceOf(all)
+	src, err := sourceOf(all, d.dim)
 	require.NoError(t, err)
 	_, err = index.Build(context.Background(), d.paths[0], src, &index.BuildOptions{Centroids: 2, Nbits: 2})
 	require.NoError(t, err)
@@ -52,7 +54,7 @@ func newFilesDoor(t *rapid.T, dir string, p *documents.Picture) door {
 	parts, err := index.Split(ctx, snap, filepath.Join(dir, "several"), 3, how, nil)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(snap.Close(), one.close()))
-	d := &severalDoor{filesDoor{texts: one.texts}}
+	d := &severalDoor{filesDoor{texts: one.texts, names: one.names, dim: one.dim}}
 	for _, part := range parts {
 		d.paths = append(d.paths, part.Path)
 	}
@@ -80,10 +82,10 @@ func (d *filesDoor) open(ctx context.Context) (err error) {
 }
 
 // sourceOf has vectors and payloads of parts.
-func sourceOf(arrivals []documents.Arrival) (vectors.Source, error) {
+func sourceOf(arrivals []documents.Arrival, dim int) (vectors.Source, error) {
 	docs := make([]vectors.Document, len(arrivals))
 	for i, a := range arrivals {
-		docs[i] = vectors.Document{ID: a.ID, Tokens: vectorsOf(a.Text)}
+		docs[i] = vectors.Document{ID: a.ID, Tokens: vectorsOf(a.Text, dim)}
 		if a.Bare {
 			continue
 		}
@@ -93,7 +95,7 @@ func sourceOf(arrivals []documents.Arrival) (vectors.Source, error) {
 		}
 		docs[i].Payload = payload
 	}
-	return vectors.FromDocuments(tinyDim, docs)
+	return vectors.FromDocuments(dim, docs)
 }
 
 func payloadOfPart(part *documents.Part) ([]byte, error) {
@@ -108,7 +110,7 @@ func payloadOfPart(part *documents.Part) ([]byte, error) {
 
 // drawArrivals draws documents, some in passages whose numbers have gaps. With bare some parts come
 // without a payload.
-func (x *texts) drawArrivals(t *rapid.T, bare bool) (arrivals []documents.Arrival) {
+func (x *texts) drawArrivals(t *rapid.T, names []string, bare bool) (arrivals []documents.Arrival) {
 	for range rapid.IntRange(1, 3).Draw(t, "documents") {
 		whole := documents.Part{ID: rapid.SampledFrom(names).Draw(t, "id"), N: rapid.IntRange(1, 9).Draw(t, "n")}
 		n := rapid.IntRange(0, 3).Draw(t, "passages")
@@ -143,10 +145,10 @@ func (d *filesDoor) changes() map[string]func(*rapid.T, *documents.Picture) chan
 		"add":          func(t *rapid.T, _ *documents.Picture) change { return d.add(t, false, false, 0) },
 		"replace":      func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, false, 0) },
 		"keep":         func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, true, 0) },
-		"delete":       func(t *rapid.T, _ *documents.Picture) change { return d.delete(drawIDs(t, names)) },
-		"delete where": func(t *rapid.T, p *documents.Picture) change { return d.delete(drawWhere(t, p, names)) },
-		"set":          func(t *rapid.T, _ *documents.Picture) change { return d.setN(t, drawIDs(t, names)) },
-		"set where":    func(t *rapid.T, p *documents.Picture) change { return d.setN(t, drawWhere(t, p, names)) },
+		"delete":       func(t *rapid.T, _ *documents.Picture) change { return d.delete(drawIDs(t, d.names)) },
+		"delete where": func(t *rapid.T, p *documents.Picture) change { return d.delete(drawWhere(t, p, d.names)) },
+		"set":          func(t *rapid.T, _ *documents.Picture) change { return d.setN(t, drawIDs(t, d.names)) },
+		"set where":    func(t *rapid.T, p *documents.Picture) change { return d.setN(t, drawWhere(t, p, d.names)) },
 		"open":         nothing(true, func(ctx context.Context) error { return errors.Join(d.close(), d.open(ctx)) }),
 	}
 	if d.ix == nil {
@@ -166,10 +168,10 @@ func (d *filesDoor) changes() map[string]func(*rapid.T, *documents.Picture) chan
 }
 
 func (d *filesDoor) add(t *rapid.T, replace, keep bool, most int) change {
-	arrivals := d.drawArrivals(t, keep)
+	arrivals := d.drawArrivals(t, d.names, keep)
 	o := index.AddOptions{Replace: replace, KeepPayload: keep}
 	if rapid.Bool().Draw(t, "delete") {
-		o.Delete = []string{"x", rapid.SampledFrom(names).Draw(t, "deleted"), "nobody"}
+		o.Delete = []string{"x", rapid.SampledFrom(d.names).Draw(t, "deleted"), "nobody"}
 	}
 	if limit := uint64(most); most > 0 {
 		o.MaxDocuments = &limit
@@ -182,7 +184,7 @@ func (d *filesDoor) add(t *rapid.T, replace, keep bool, most int) change {
 			return outcome{Refused: err != nil, Report: r}
 		},
 		do: func(ctx context.Context) (outcome, error) {
-			src, err := sourceOf(arrivals)
+			src, err := sourceOf(arrivals, d.dim)
 			if err != nil { // an id is twice in it, which a source refuses itself
 				return outcome{Refused: errors.Is(err, vectors.ErrID)}, nil
 			}
@@ -197,7 +199,9 @@ func (d *filesDoor) add(t *rapid.T, replace, keep bool, most int) change {
 			if err != nil {
 				return taken(outcome{}, err)
 			}
-			return outcome{Report: documents.Report{Docs: r.Docs, Replaced: r.Replaced, Passages: r.Passages, Deleted: r.Deleted, Evicted: r.Evicted}}, nil
+			return outcome{Report: documents.Report{
+				Docs: r.Docs, Replaced: r.Replaced, Passages: r.Passages, Deleted: r.Deleted, Evicted: r.Evicted,
+			}}, nil
 		},
 	}
 }
@@ -316,7 +320,7 @@ func (d *filesDoor) grouped(ctx context.Context, how string) (groups []docHit, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return groupsOf(ctx, s, tinyDim, how)
+	return groupsOf(ctx, s, d.dim, how)
 }
 
 // groupsOf are documents that a searcher finds.
