@@ -128,6 +128,7 @@ func (d *serviceDoor) changes() map[string]func(*rapid.T, *documents.Picture) ch
 		"most": func(t *rapid.T, _ *documents.Picture) change {
 			most := rapid.IntRange(1, mostMeets+1).Draw(t, "most")
 			return change{
+				once:  true, // no answer tells which one of two came last
 				apply: func(p *documents.Picture) outcome { p.Most = most; return outcome{} },
 				do: func(ctx context.Context) (outcome, error) {
 					_, err := d.ask(ctx, "PUT", indexPath+"/config", map[string]any{"max_documents": most}, nil)
