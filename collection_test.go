@@ -282,13 +282,23 @@ func TestPassages(t *testing.T) {
 	got, err := c.Get(ctx, "a#1")
 	require.NoError(t, err)
 	require.Equal(t, doc, got)
-	hits, err := c.Search(ctx, plaid.Query{Text: "who makes nests of wood?", Group: "best", Passages: 2, Highlight: true})
+	hits, err := c.Search(ctx, plaid.Query{Text: "who makes nests of wood?", Passages: 2, Highlight: true})
 	require.NoError(t, err)
-	require.Len(t, hits, 2)
+	require.Len(t, hits, 2, "the passages of a document are one hit")
 	require.Equal(t, "a#1", hits[0].ID)
 	require.Len(t, hits[0].Passages, 2)
 	require.NotEmpty(t, hits[0].Passages[0].Spans)
 	require.Equal(t, hits[0].Text, text[hits[0].Passages[0].Passage.Start:hits[0].Passages[0].Passage.End])
+	require.Empty(t, hits[1].Passages, "the other one is stored as one")
+	each, err := c.Search(ctx, plaid.Query{Text: "who makes nests of wood?", Group: plaid.EachPassage})
+	require.NoError(t, err)
+	require.Greater(t, len(each), 2)
+	for _, h := range each {
+		require.Equal(t, h.ID != "short", h.Passage != nil)
+		require.Empty(t, h.Passages)
+	}
+	_, err = c.Search(ctx, plaid.Query{Text: "x", Group: plaid.EachPassage, Passages: 2})
+	require.ErrorIs(t, err, plaid.ErrOption)
 	_, err = c.Add(ctx, plaid.Document{ID: "a#1", Text: "again"})
 	require.ErrorIs(t, err, plaid.ErrDuplicateID)
 	_, err = c.Update(ctx, plaid.Document{ID: "a#1", Text: "again"})
@@ -328,7 +338,8 @@ func TestLongTexts(t *testing.T) {
 	require.Contains(t, hits[0].Passages[0].Text, "spire")
 	n, err := c.Delete(ctx, plaid.Selection{IDs: ids[1:2]})
 	require.NoError(t, err)
-	require.Greater(t, n, 5)
+	require.Equal(t, 1, n.Documents)
+	require.Greater(t, n.Passages, 5)
 }
 
 // An index that another way has made is opened with the model that it names, and one that

@@ -11,10 +11,8 @@
 // served over HTTP by package server ([Collection.Set]).
 //
 // A model reads some hundred tokens of a text. A longer one is parted into passages when it is
-// added, so that all of it is found; [Options.Passages] says how, and [Query.Group] has searches
-// return the texts with their best passages:
-//
-//	hits, err := docs.Search(ctx, plaid.Query{Text: "who hunts?", Group: search.GroupBest})
+// added, so that all of it is found; [Options.Passages] says how. Searches return documents with
+// their best passages; with [EachPassage] they return passages.
 //
 // The packages below do each part by itself:
 //

@@ -12,7 +12,6 @@ import (
 
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/server"
 )
 
@@ -117,7 +116,7 @@ func ExampleOptions_passages() {
 	if _, err := docs.Add(ctx, plaid.Document{ID: "animals", Text: text}); err != nil {
 		log.Fatal(err)
 	}
-	hits, err := docs.Search(ctx, plaid.Query{Text: "who makes honey?", Group: search.GroupBest, Passages: 1})
+	hits, err := docs.Search(ctx, plaid.Query{Text: "who makes honey?"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package plaid
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,8 +38,9 @@ type Query struct {
 	// Keywords searches by the words of Text alone, and needs no model. Scores are those of
 	// BM25.
 	Keywords bool
-	// Group, where set, has hits be documents, with up to Passages of their passages; 0: 3.
-	// Words rank a document by its best passage, whatever Group says.
+	// Group says what a document scores that is stored as passages; "": what its best passage does
+	// ([search.GroupBest]). Words rank a document by its best passage, whatever Group says. Passages
+	// is how many of them a hit has at most; 0: 3. With [EachPassage] hits are passages.
 	Group    search.Grouping
 	Passages int
 	// Highlight finds the words of each hit, or of its passages, that the question has
@@ -51,21 +53,24 @@ type Query struct {
 	Like, Unlike []string
 }
 
-// Hit is a document that was found, or with Query.Group one of its passages.
+// EachPassage, as a Query.Group, asks for passages: a document may have several hits.
+const EachPassage search.Grouping = "passages"
+
+// Hit is a document that was found, or one of its passages.
 type Hit struct {
-	ID    string  // of the document
+	ID    string  // of the document, or of the passage
 	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Keywords BM25
 	// Title, Text and Payload are as in [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is the part of a longer document that the hit is; nil: it is a whole one.
+	// Passage is the part of a longer document that the hit is; nil: it is a document.
 	Passage *vectors.Passage
-	// Passages are the best ones of a document, with Query.Group. The title, text and
+	// Passages are the best ones of a document that is stored as passages. The title, text and
 	// payload of the hit are those of the first.
 	Passages []Hit
-	// Spans are the words that the question has found, with Query.Highlight. NoSpans is why
-	// they cannot be told, as of a document without a text: one of the errors of package
-	// highlight.
+	// Spans are the words that the question has found, with Query.Highlight; of a document that is
+	// stored as passages its passages have them. NoSpans is why they cannot be told, as of a
+	// document without a text: one of the errors of package highlight.
 	Spans   []highlight.Span
 	NoSpans error
 }
@@ -125,10 +130,15 @@ func (q *Query) complete() error {
 		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
-	case q.Passages != 0 && q.Group == "":
-		return fmt.Errorf("%w: Passages goes with Group", ErrOption)
+	case q.Passages != 0 && q.Group == EachPassage:
+		return fmt.Errorf("%w: Passages goes with hits that are documents, and not with Group %q", ErrOption, EachPassage)
 	case q.Highlight && q.Vectors != nil:
 		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
+	}
+	if q.Group == EachPassage {
+		q.Group = ""
+	} else {
+		q.Group, q.Passages = cmp.Or(q.Group, search.GroupBest), cmp.Or(q.Passages, search.DefaultPassages)
 	}
 	o := q.options()
 	if err := o.Check(); err != nil {
@@ -139,9 +149,6 @@ func (q *Query) complete() error {
 	}
 	if q.Alpha == 0 {
 		q.Alpha = fuse.DefaultAlpha
-	}
-	if q.Group != "" && q.Passages == 0 {
-		q.Passages = search.DefaultPassages
 	}
 	return nil
 }
@@ -241,6 +248,11 @@ func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error)
 func (r *reading) hit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
+	}
+	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // it is stored as one
+		whole := h.Passages[0]
+		whole.Score, whole.Passages = h.Score, nil
+		h = &whole
 	}
 	stored, err := r.v.MetadataOf(h)
 	if err != nil {

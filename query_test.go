@@ -58,10 +58,16 @@ func TestHybridOfPassages(t *testing.T) {
 				require.False(t, seen[h.ID], "%s comes twice", h.ID)
 				seen[h.ID] = true
 				require.LessOrEqual(t, len(h.Passages), 2)
-				require.NotEmpty(t, h.Passages)
-				require.Nil(t, h.Spans)
 				require.NoError(t, h.NoSpans)
-				for _, p := range h.Passages {
+				shown := h.Passages
+				if h.ID == "pike" { // its text is short
+					require.Empty(t, h.Passages)
+					shown = []plaid.Hit{h}
+				} else {
+					require.NotEmpty(t, h.Passages)
+					require.Nil(t, h.Spans)
+				}
+				for _, p := range shown {
 					require.NoError(t, p.NoSpans)
 					require.NotEmpty(t, p.Spans, p.Text)
 					for _, s := range p.Spans {
@@ -94,8 +100,8 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 // A search by words reads the payloads of hits alone, also where one document has nearly all of the
 // passages that have them.
 func TestMemoryOfGroupsByWords(t *testing.T) {
-	const n = 400
-	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 2}, Growth: growth}
+	const n = 2000
+	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)
 	require.NoError(t, err)
 	defer c.Close()

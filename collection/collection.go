@@ -77,11 +77,13 @@ type UpdateOptions struct {
 
 // Receipt says what an update did.
 type Receipt struct {
-	// Numbers of the documents, in the order of the request. A number is given out once,
-	// and never moves.
+	// Numbers of the documents and passages, in the order of the request. A number is given
+	// out once, and never moves.
 	Numbers []uint64
-	// IDs of the documents, those that the collection has given included.
+	// IDs of the same, those that the collection has given included.
 	IDs []string
+	// Stored counts the documents, and the passages among what was sent.
+	Stored index.Affected
 	// Generation is that of the index: another number means another codec.
 	Generation uint64
 	// Evicted is how many of the oldest documents were deleted for it, and for those
@@ -168,7 +170,7 @@ func (s *Selection) CheckOne() error {
 type Stats struct {
 	Documents uint64 `json:"documents"`         // live ones
 	Passages  uint64 `json:"passages"`          // in which some of them are stored
-	Deleted   uint64 `json:"deleted_documents"` // whose ordinals are not used again
+	Deleted   uint64 `json:"deleted_documents"` // and passages: their numbers are not used again
 	Tokens    uint64 `json:"tokens"`            // of live documents
 	// Metadata is how many documents have some.
 	Metadata   uint64         `json:"metadata"`

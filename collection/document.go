@@ -31,8 +31,12 @@ type Document struct {
 
 // Stored is a document as it is stored.
 type Stored struct {
-	Number   uint64 // its document id, see [NumberOf]
-	ID       string // its name
+	Number uint64 // its document id, see [NumberOf]
+	ID     string // its name
+	// Of is the name of the document that this is a passage of, and Passage the number of the
+	// passage; "": it is a document.
+	Of       string
+	Passage  int
 	Metadata json.RawMessage
 	Vectors  []float32 // [tokens, dim], row-major
 }

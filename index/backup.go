@@ -61,6 +61,7 @@ type BackupOptions struct {
 // BackupReport says what a backup wrote.
 type BackupReport struct {
 	Docs       int    `json:"docs"`       // live ones in the copy
+	Passages   int    `json:"passages"`   // in which some of them are stored
 	Tokens     uint64 `json:"tokens"`     // of these documents
 	Generation uint64 `json:"generation"` // of the index that was copied
 	// Size is the length of the copy, Written how much of it was written; free
@@ -153,7 +154,9 @@ func (ix *Index) backup(fn func(*Snapshot, *BackupReport) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return fn(s, &BackupReport{Docs: s.Len(), Tokens: s.State().LiveTokens, Generation: s.Generation()})
+	return fn(s, &BackupReport{
+		Docs: s.Documents(), Passages: int(s.State().Passages), Tokens: s.State().LiveTokens, Generation: s.Generation(),
+	})
 }
 
 func (o *BackupOptions) progress() func(done, total int64) {

@@ -102,8 +102,9 @@ const DefaultMemory = 1 << 30
 
 // BuildReport says what a build did.
 type BuildReport struct {
-	// Docs counts documents, Empty those of them without tokens.
-	Docs, Empty int
+	// Docs counts documents, Passages those ordinals that are passages of some of them, Empty
+	// the ordinals without tokens.
+	Docs, Passages, Empty int
 	// Tokens counts token vectors, after pooling.
 	Tokens int64
 	// Zero counts those that are zero vectors, as padding is: they score 0 with every
@@ -385,14 +386,17 @@ func (b *building) begin(ctx context.Context) (e *encoder, err error) {
 // finish commits what the encoder has staged.
 func (b *building) finish(ctx context.Context, e *encoder, documents bool) error {
 	tell(b.Progress, Progress{Stage: "commit"})
+	r := &b.report
 	err := b.stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(e.Clamped)
+		if documents {
+			r.Docs, r.Passages = b.stage.count(s)
+		}
 		return errors.Join(tx.MakeCurrent(b.stage.generation), putBuilt(tx))
 	})
 	if err != nil {
 		return err
 	}
-	r := &b.report
 	r.Empty, r.Clamped, r.Zero, r.RMSE = e.Empty, e.Clamped, e.Zero, rmse(e.SumSq, b.tokens)
 	if !documents {
 		r.RMSE = r.Train.RMSE

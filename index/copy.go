@@ -37,9 +37,10 @@ type CopyOptions struct {
 
 // CopyReport says what was copied.
 type CopyReport struct {
-	Path   string `json:"path"`   // of the new index
-	Docs   int    `json:"docs"`   // in it
-	Tokens uint64 `json:"tokens"` // of these documents
+	Path     string `json:"path"`     // of the new index
+	Docs     int    `json:"docs"`     // in it
+	Passages int    `json:"passages"` // in which some of them are stored
+	Tokens   uint64 `json:"tokens"`   // of these documents
 }
 
 // Copy makes an index file at path of documents of others, in their order, as they are
@@ -142,11 +143,13 @@ func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyF
 		added.add(from[i].State(), stage.state.Tokens-before)
 	}
 	defaults := commonDefaults(from)
+	r := &CopyReport{Tokens: stage.state.Tokens}
 	err = stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens = s.Docs, s.Tokens
 		s.Clamped = min(c.ofMax, c.clamped)
 		c.clamped -= s.Clamped
 		s.AddedTokens, s.AddedSumSq = added.tokens, added.sumSq
+		r.Docs, r.Passages = stage.count(s)
 		if defaults != nil {
 			if err := tx.PutDefaults(gen, defaults); err != nil {
 				return err
@@ -154,7 +157,7 @@ func (c *copying) copyInto(ctx context.Context, file *storage.File, from []CopyF
 		}
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
-	return &CopyReport{Docs: int(stage.state.Docs), Tokens: stage.state.Tokens}, err
+	return r, err
 }
 
 // copyFrom stages the documents of one index.

@@ -81,7 +81,7 @@ func TestSplitAndMerge(t *testing.T) {
 			merged := filepath.Join(dir, fmt.Sprint("merged", by, n))
 			r, err := Copy(ctx, merged, allOf(snaps...), nil)
 			require.NoError(t, err)
-			require.Equal(t, CopyReport{merged, 90, tokens}, *r)
+			require.Equal(t, CopyReport{Path: merged, Docs: 90, Tokens: tokens}, *r)
 			if by == ByRange {
 				require.Equal(t, want, digestOf(t, merged), "%d parts", n)
 			}

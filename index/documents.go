@@ -36,7 +36,7 @@ func (s *Snapshot) Passages() *roaring.Bitmap { return s.view.Passages() }
 // Documents is the number of live documents; all passages of one count as one.
 func (s *Snapshot) Documents() int {
 	state := s.State()
-	return int(state.Live - state.Passages + state.PassageParents)
+	return int(state.Documents())
 }
 
 // PassageOf returns the id of the document that a passage belongs to, and the number of the

@@ -49,8 +49,9 @@ func (o *ExportOptions) documents(ctx context.Context, s *Snapshot) (*roaring.Bi
 
 // ExportReport says what was exported.
 type ExportReport struct {
-	Docs   int   // that were written
-	Tokens int64 // of these documents
+	Docs     int   // that were written
+	Passages int   // in which some of them are stored; each is a row of the export
+	Tokens   int64 // of these documents
 }
 
 // Export writes documents as float32 arrays: decoded vectors, lengths,
@@ -82,11 +83,13 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 	if err := s.exportMetadata(ctx, folder, docs); err != nil {
 		return nil, err
 	}
-	return reportOf(lengths), folder.Commit()
+	return s.exported(docs, lengths), folder.Commit()
 }
 
-func reportOf(lengths []int32) *ExportReport {
-	r := &ExportReport{Docs: len(lengths)}
+// exported counts what is exported.
+func (s *Snapshot) exported(docs *roaring.Bitmap, lengths []int32) *ExportReport {
+	n := s.countDocuments(docs)
+	r := &ExportReport{Docs: n.Documents, Passages: n.Passages}
 	for _, n := range lengths {
 		r.Tokens += int64(n)
 	}
@@ -258,7 +261,7 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	if err := w.WriteFile(exportIDs, lines(ids)); err != nil {
 		return nil, err
 	}
-	return reportOf(lengths), w.Commit(ctx)
+	return s.exported(docs, lengths), w.Commit(ctx)
 }
 
 // engineHeader is that of an index folder with the codec.

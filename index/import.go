@@ -47,7 +47,9 @@ type ImportOptions struct {
 // ImportReport says what an import found and what it had to change.
 type ImportReport struct {
 	Engine        string // the engine, as [interop.Index] names it
-	Docs, Empty   int    // documents, and those of them without tokens
+	Docs          int    // documents
+	Passages      int    // in which some of them are stored
+	Empty         int    // documents, or passages, without tokens
 	Payloads      int    // documents with something beside them
 	Tokens        int64  // of all documents
 	Dim, Nbits, K int    // dimension, bits a component, centroids
@@ -196,6 +198,8 @@ func (im *importer) copy(ctx context.Context, file *storage.File) error {
 	}
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
+		im.report.Docs, im.report.Passages = stage.count(s)
+		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // passages have all one
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }

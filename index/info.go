@@ -23,7 +23,8 @@ type Info struct {
 	CodecDigest    string         `json:"codec_digest"`    // see Snapshot.CodecDigest
 	Header         storage.Header `json:"header"`          // how documents are coded, and how that was trained
 	Docs           uint32         `json:"docs"`            // live
-	Deleted        uint32         `json:"deleted_docs"`    // documents that were deleted or replaced since the first build
+	Passages       uint32         `json:"passages"`        // in which some of them are stored
+	Deleted        uint32         `json:"deleted_docs"`    // ordinals that were deleted or replaced since the first build
 	// Ordinals is how many were given out, of MaxOrdinals that there are. Documents
 	// that were deleted keep theirs for good, and a few bytes each.
 	Ordinals      uint32        `json:"ordinals"`
@@ -63,7 +64,7 @@ func (s *Snapshot) Info(ctx context.Context) (*Info, error) {
 	in := &Info{
 		Path: s.Path(), FormatVersion: format, FeatureVersion: feature,
 		Generation: s.Generation(), Header: s.Header(),
-		Docs: st.Live, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
+		Docs: st.Documents(), Passages: st.Passages, Deleted: st.Docs - st.Live, Ordinals: st.Docs, MaxOrdinals: storage.MaxDocs,
 		Tokens: st.LiveTokens, DeletedTokens: st.Tokens - st.LiveTokens,
 		Clamped: st.Clamped, Drift: s.Drift(), Segments: s.Segments(), Chunks: s.Chunks(),
 	}

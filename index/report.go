@@ -16,6 +16,13 @@ func (l *reportLine) add(n int64, what string) {
 	}
 }
 
+// documents adds documents, and the passages that some of them are stored in.
+func (l *reportLine) documents(docs, passages int) {
+	if l.add(int64(docs), "documents"); passages > 0 && docs > 0 {
+		l.parts[len(l.parts)-1] += fmt.Sprintf(" in %d passages", passages)
+	}
+}
+
 func (l *reportLine) addf(format string, args ...any) {
 	l.parts = append(l.parts, fmt.Sprintf(format, args...))
 }
@@ -25,7 +32,7 @@ func (l *reportLine) String() string { return cmp.Or(strings.Join(l.parts, ", ")
 // String reads like: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
 func (r *BuildReport) String() string {
 	l := &reportLine{}
-	l.add(int64(r.Docs), "documents")
+	l.documents(r.Docs, r.Passages)
 	l.add(int64(r.Empty), "of them empty")
 	l.add(int64(r.Resumed), "of them by an earlier build")
 	l.add(r.Tokens, "tokens")
@@ -38,7 +45,7 @@ func (r *BuildReport) String() string {
 // String reads like: 3 documents, 1 replaced, 512 tokens, RMSE 0.0712.
 func (r *AddReport) String() string {
 	l := &reportLine{}
-	l.add(int64(r.Docs), "documents")
+	l.documents(r.Docs, r.Passages)
 	l.add(int64(r.Empty), "of them empty")
 	l.add(int64(r.Replaced), "replaced")
 	l.add(int64(r.Deleted), "deleted")
@@ -65,14 +72,14 @@ func (a Affected) String() string {
 }
 
 // String reads like: 46 documents, 7010 tokens.
-func (r *CopyReport) String() string { return documentsAndTokens(r.Docs, int64(r.Tokens)) }
+func (r *CopyReport) String() string { return documentsAndTokens(r.Docs, r.Passages, int64(r.Tokens)) }
 
 // String reads like: 46 documents, 7010 tokens.
-func (r *ExportReport) String() string { return documentsAndTokens(r.Docs, r.Tokens) }
+func (r *ExportReport) String() string { return documentsAndTokens(r.Docs, r.Passages, r.Tokens) }
 
-func documentsAndTokens(docs int, tokens int64) string {
+func documentsAndTokens(docs, passages int, tokens int64) string {
 	l := &reportLine{}
-	l.add(int64(docs), "documents")
+	l.documents(docs, passages)
 	l.add(tokens, "tokens")
 	return l.String()
 }
@@ -80,7 +87,7 @@ func documentsAndTokens(docs int, tokens int64) string {
 // String reads like: 46 documents, 7010 tokens, 1048576 bytes written, incremental.
 func (r *BackupReport) String() string {
 	l := &reportLine{}
-	l.add(int64(r.Docs), "documents")
+	l.documents(r.Docs, r.Passages)
 	l.add(int64(r.Tokens), "tokens")
 	l.addf("%d bytes written", r.Written)
 	if r.Incremental {
@@ -92,7 +99,7 @@ func (r *BackupReport) String() string {
 // String reads like: 46 documents, 7010 tokens, 128 → 256 centroids.
 func (r *RetrainReport) String() string {
 	l := &reportLine{}
-	l.add(int64(r.Docs), "documents")
+	l.documents(r.Docs, r.Passages)
 	l.add(r.Tokens, "tokens")
 	l.addf("%d → %d centroids, %d → %d bits", r.Before.Centroids, r.After.Centroids, r.Before.Nbits, r.After.Nbits)
 	return l.String()
@@ -100,13 +107,16 @@ func (r *RetrainReport) String() string {
 
 // String reads like: 46 documents of colbert, 7010 tokens, 128 centroids, 2 bits.
 func (r *ImportReport) String() string {
-	return fmt.Sprintf("%d documents of %s, %d tokens, %d centroids, %d bits", r.Docs, r.Engine, r.Tokens, r.K, r.Nbits)
+	l := &reportLine{}
+	l.addf("%s of %s", Affected{Documents: r.Docs, Passages: r.Passages}, r.Engine)
+	l.addf("%d tokens, %d centroids, %d bits", r.Tokens, r.K, r.Nbits)
+	return l.String()
 }
 
 // String reads like: 45 documents, 6900 tokens, 1 lost.
 func (r *SalvageReport) String() string {
 	l := &reportLine{}
-	l.add(int64(r.Docs), "documents")
+	l.documents(r.Docs, r.Passages)
 	l.add(int64(r.Tokens), "tokens")
 	l.add(r.LostDocs, "lost")
 	l.add(int64(len(r.LostPayloads)), "without their metadata")

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"math"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -178,7 +180,11 @@ func (s *restored) match(ctx context.Context, r *retraining) error {
 		}
 		s.rows[ordinal] = row
 	}
-	r.report.Original = len(s.rows)
+	given := roaring.New()
+	for ordinal := range s.rows {
+		given.Add(ordinal)
+	}
+	r.report.Original = s.snap.countDocuments(given).Documents
 	return nil
 }
 

@@ -40,13 +40,14 @@ type RetrainOptions struct {
 
 // RetrainReport says what Retrain did.
 type RetrainReport struct {
-	Docs   int   `json:"docs"`   // live
-	Tokens int64 `json:"tokens"` // of all documents
-	// Original is how many documents were encoded from RetrainOptions.Vectors, Unused
-	// how many of those are not in the index.
+	Docs     int   `json:"docs"`     // live
+	Passages int   `json:"passages"` // in which some of them are stored
+	Tokens   int64 `json:"tokens"`   // of all documents
+	// Original is how many documents were encoded from RetrainOptions.Vectors, wholly or in
+	// part, Unused how many of those, or passages, are not in the index.
 	Original int `json:"original_docs"`
 	Unused   int `json:"unused_docs"`
-	// Followed is how many documents were added meanwhile.
+	// Followed is how many documents, or passages, were added meanwhile.
 	Followed int `json:"followed_docs"`
 	Clamped  int `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
 	// Before and After describe the codec.
@@ -344,9 +345,9 @@ func (r *retraining) swap(ctx context.Context) error {
 	if err := ix.changed(r.rewrite.Commit()); err != nil {
 		return err
 	}
-	r.report.Docs, r.report.Tokens = int(st.Live), int64(st.LiveTokens)
+	r.report.Docs, r.report.Passages, r.report.Tokens = int(st.Documents()), int(st.Passages), int64(st.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
-	ix.log.Info("the index was trained anew", "index", ix.Path(), "documents", st.Live, "tokens", st.LiveTokens,
+	ix.log.Info("the index was trained anew", "index", ix.Path(), "documents", r.report.Docs, "passages", r.report.Passages, "tokens", st.LiveTokens,
 		"nbits", r.codec.Nbits, "centroids", r.codec.K, "rmse", r.report.After.RMSE, "changes_waited", time.Since(start))
 	return nil
 }

@@ -38,10 +38,11 @@ type SalvageOptions struct {
 type SalvageReport struct {
 	// Transaction is the commit that the file was read as of.
 	Transaction wreck.Transaction `json:"transaction"`
-	// Docs and Tokens of the new index.
-	Docs   uint32 `json:"docs"`
-	Tokens uint64 `json:"tokens"`
-	// LostDocs counts the documents of Lost.
+	// Docs, Passages and Tokens of the new index.
+	Docs     int    `json:"docs"`
+	Passages int    `json:"passages"`
+	Tokens   uint64 `json:"tokens"`
+	// LostDocs counts the documents, or passages, of Lost.
 	LostDocs int64  `json:"lost_docs"`
 	Lost     []Lost `json:"lost"`
 	// LostPayloads are the ids of documents that are in the new index without
@@ -355,7 +356,8 @@ func (s *salvage) copyAll(ctx context.Context, dst *storage.File) error {
 			st.Clamped = min(old.Clamped, st.Tokens)
 			st.AddedTokens, st.AddedSumSq = old.AddedTokens, old.AddedSumSq
 		}
-		s.report.Docs, s.report.Tokens = st.Docs, st.Tokens
+		s.report.Docs, s.report.Passages = stage.count(st)
+		s.report.Tokens = st.Tokens
 		var built Built
 		if s.damaged.Note(noteBuilt, &built) {
 			if err := tx.PutNote(noteBuilt, built); err != nil {

@@ -388,6 +388,12 @@ func (s *stager) endSegment(ctx context.Context) error {
 	return nil
 }
 
+// count is the number of live documents, and of passages, of a state that is being committed.
+func (s *stager) count(state *storage.State) (docs, passages int) {
+	passages = int(s.sets.Passages.GetCardinality())
+	return int(state.Live) - passages + int(state.PassageParents), passages
+}
+
 // commit makes everything visible in one transaction. more adds to that transaction; it may
 // change the state, and the sets of the stager. Late ids are entered after it.
 func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Generation, *storage.State) error) error {

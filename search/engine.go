@@ -387,8 +387,11 @@ func (s *searcher) Describe(ctx context.Context) (d Description, err error) {
 		Dim: h.Dim, Centroids: h.Centroids, Nbits: snap.Codec().Codebook.Nbits, Model: h.Model,
 		Generation: snap.Generation(), Lineage: snap.Lineage(), Backend: snap.Backend(), Threads: s.threads,
 	}
-	d.Docs, d.Tokens = all.live()
 	for i := range all.parts {
+		st := all.parts[i].snap.State()
+		d.Docs += int64(st.Documents())
+		d.Passages += int64(st.Passages)
+		d.Tokens += st.LiveTokens
 		if n := all.parts[i].snap.Header().Build.Pool; n > 1 {
 			d.Pool = max(d.Pool, n)
 		}

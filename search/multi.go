@@ -89,9 +89,10 @@ func newMulti(ctx context.Context, o *MultiOptions, of source) (*Multi, error) {
 
 // PartDescription is one of several indexes that are searched as one.
 type PartDescription struct {
-	Name   string `json:"name"`   // the path of its file
-	Docs   int64  `json:"docs"`   // live
-	Tokens uint64 `json:"tokens"` // of these documents
+	Name     string `json:"name"`     // the path of its file
+	Docs     int64  `json:"docs"`     // live
+	Passages int64  `json:"passages"` // in which some of them are stored
+	Tokens   uint64 `json:"tokens"`   // of these documents
 	// Device and Memory as in [Description].
 	Device string              `json:"device,omitempty"`
 	Memory *kernels.MemoryPlan `json:"device_memory,omitempty"`
@@ -108,7 +109,10 @@ func (c *collection) describeParts(d *Description) {
 		if d.Model == nil {
 			d.Model = s.Header().Model
 		}
-		d.Parts = append(d.Parts, PartDescription{Name: s.Path(), Docs: int64(s.State().Live), Tokens: s.State().LiveTokens})
+		st := s.State()
+		d.Parts = append(d.Parts, PartDescription{
+			Name: s.Path(), Docs: int64(st.Documents()), Passages: int64(st.Passages), Tokens: st.LiveTokens,
+		})
 	}
 	d.Lineage = sum.Sum64()
 }

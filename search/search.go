@@ -59,6 +59,7 @@ type Searcher interface {
 // Description says what a [Searcher] searches.
 type Description struct {
 	Docs      int64  `json:"docs"`      // live
+	Passages  int64  `json:"passages"`  // in which some of them are stored
 	Tokens    uint64 `json:"tokens"`    // of live documents
 	Dim       int    `json:"dim"`       // of every vector
 	Centroids int    `json:"centroids"` // of the codec

@@ -31,6 +31,7 @@ type importedOut struct {
 	Name      string   `json:"name"`
 	Engine    string   `json:"engine" doc:"whose index it was"`
 	Documents int      `json:"num_documents"`
+	Passages  int      `json:"num_passages" doc:"in which some of them are stored"`
 	Tokens    int64    `json:"num_embeddings"`
 	Dimension int      `json:"dimension"`
 	Nbits     int      `json:"nbits"`
@@ -220,7 +221,7 @@ func importIndex(q *request) (err error) {
 	if err != nil {
 		return badImport(err, dir)
 	}
-	out := importedOut{q.index(), r.Engine, r.Docs, r.Tokens, r.Dim, r.Nbits, r.Warnings}
+	out := importedOut{q.index(), r.Engine, r.Docs, r.Passages, r.Tokens, r.Dim, r.Nbits, r.Warnings}
 	if out.Warnings == nil {
 		out.Warnings = []string{}
 	}

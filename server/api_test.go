@@ -371,7 +371,7 @@ func TestPreferRepresentation(t *testing.T) {
 
 	r = s.send(t, "DELETE", "/indices/pets/documents", object{"document_ids": list{3, 4, 99, -1}}, "Prefer: return=representation")
 	require.Equal(t, 200, r.status, r.body)
-	require.JSONEq(t, `{"deleted": 2, "message": "2 documents deleted from index pets"}`, r.body)
+	require.JSONEq(t, `{"deleted": 2, "passages": 0, "message": "2 documents deleted from index pets"}`, r.body)
 	// A field that no document has is the error of a search, and deletes nothing, unless it
 	// is said to be NULL.
 	for _, condition := range []string{"yaer IS NULL", "NOT yaer = 1"} {

@@ -33,8 +33,10 @@ type updateTextIn struct {
 
 // updatedOut says what an update did, for those who prefer return=representation.
 type updatedOut struct {
-	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request; of passages where there is a window"`
-	IDs         []string `json:"ids" doc:"the _id of each"`
+	DocumentIDs []uint64 `json:"document_ids" doc:"of what was stored, in the order of the request: of documents, and with a window of their passages"`
+	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
+	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
+	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
 	cutOut
@@ -120,7 +122,7 @@ func update(q *request, in *updateIn) (change, error) {
 			return change{}, badDocument(i, err)
 		}
 	}
-	return q.update(matrices, in.Metadata, nil)
+	return q.update(matrices, in.Metadata, nil, nil)
 }
 
 func badDocument(i int, err error) *Problem {
@@ -133,8 +135,9 @@ func badDocument(i int, err error) *Problem {
 }
 
 // update stores documents of these vectors with their metadata; by is the model that made the
-// vectors, nil if that is not known.
-func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model) (change, error) {
+// vectors, nil if that is not known. p says which of them are passages of one document of the
+// request, nil: each is one.
+func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted) (change, error) {
 	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
@@ -152,12 +155,14 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 	if err != nil {
 		return change{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(len(docs)))
-	text := fmt.Sprintf("%s stored in index %s%s", plural(len(docs), "document"), c.Name(), evicted(receipt.Evicted))
+	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
+	text := fmt.Sprintf("%s stored in index %s%s", receipt.Stored, c.Name(), evicted(receipt.Evicted))
 	if q.cut.Truncated > 0 {
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
-	out := updatedOut{receipt.Numbers, receipt.IDs, receipt.Generation, receipt.Evicted, q.cut, text}
+	out := updatedOut{
+		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages, receipt.Generation, receipt.Evicted, q.cut, text,
+	}
 	return change{text, out}, nil
 }
 
@@ -228,22 +233,22 @@ func updateText(q *request, in *updateTextIn) (change, error) {
 		if err != nil {
 			return change{}, err
 		}
-		done, err := q.updateTexts(p.texts, p.metadata, in.PoolFactor)
+		done, err := q.updateTexts(p.texts, p.metadata, in.PoolFactor, p)
 		return done, p.placed(err)
 	}
 	metadata, err := keepTexts(in)
 	if err != nil {
 		return change{}, err
 	}
-	return q.updateTexts(in.Documents, metadata, in.PoolFactor)
+	return q.updateTexts(in.Documents, metadata, in.PoolFactor, nil)
 }
 
-func (q *request) updateTexts(texts []string, metadata []json.RawMessage, factor *int) (change, error) {
+func (q *request) updateTexts(texts []string, metadata []json.RawMessage, factor *int, p *parted) (change, error) {
 	matrices, err := q.encode(encode.Document, texts, factor)
 	if err != nil {
 		return change{}, err
 	}
-	return q.update(matrices, metadata, q.s.madeBy())
+	return q.update(matrices, metadata, q.s.madeBy(), p)
 }
 
 // keepTexts puts texts into the metadata where that is asked for.

@@ -189,12 +189,12 @@ func TestDocumentsOfPassages(t *testing.T) {
 
 	// A document that is sent again replaces all its passages, and goes with them.
 	s.addParts(t, map[string][]string{"cat": {"cats purr"}})
-	var n struct{ Count int }
+	var n struct{ Count, Passages int }
 	s.ok(t, 200, "GET", "/indices/parts/metadata/count", nil, &n)
-	require.Equal(t, 4, n.Count)
+	require.Equal(t, []int{3, 4}, []int{n.Count, n.Passages})
 	var said string
 	s.ok(t, 202, "DELETE", "/indices/parts/documents", object{"ids": list{"dog"}}, &said)
-	require.Contains(t, said, "2 documents")
+	require.Equal(t, "1 document in 2 passages deleted from index parts", said)
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
 		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "a#1", "_passage": object{"of": "b", "n": 1}}},
 	})
@@ -324,11 +324,18 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	get := func(query string) (ids []string) {
 		t.Helper()
 		var out struct {
-			Documents []struct{ ID string }
-			Count     int
+			Documents []struct {
+				ID      string
+				Passage struct {
+					Of string
+					N  int
+				}
+			}
+			Count int
 		}
 		s.ok(t, 200, "GET", "/indices/parts/documents?"+query, nil, &out)
 		for _, d := range out.Documents {
+			require.Equal(t, d.ID, fmt.Sprint(d.Passage.Of, "#", d.Passage.N))
 			ids = append(ids, d.ID)
 		}
 		require.Equal(t, len(ids), out.Count)
@@ -338,15 +345,47 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	require.Equal(t, []string{"cat#2", "cat#0", "cat#1", "cat#2", "dog#0"}, get("id=cat%232&id=cat&id=dog"))
 	require.Equal(t, []string{"cat#0", "cat#1", "cat#2", "cat#1", "cat#1"}, get("id=cat&id=cat%231&id=cat%231"))
 	s.refused(t, 404, server.CodeDocumentNotFound, "GET", "/indices/parts/documents?id=cat&id=nobody", nil)
-	var updated struct{ Updated int }
+	var updated struct{ Updated, Passages int }
 	s.ok(t, 200, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat", "nobody"}, "updates": object{"seen": true}}, &updated)
-	require.Equal(t, 3, updated.Updated)
+	require.Equal(t, []int{1, 3}, []int{updated.Updated, updated.Passages})
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"ids": list{"cat"}, "condition": "kind = 'cat'", "updates": object{"seen": true}})
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/metadata/update", object{"updates": object{"seen": true}})
 	var x struct{ ID string }
 	s.ok(t, 200, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "cat"}, &x)
 	require.Equal(t, "cat#1", x.ID)
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "nobody"})
+}
+
+// Every count of documents counts one of passages once, and passages are counted beside it.
+func TestPassagesAreCounted(t *testing.T) {
+	s := startParts(t, nil)
+	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats purr"}})
+	s.ok(t, 202, "POST", "/indices/parts/update", object{"documents": list{object{"embeddings": matrix("C")}}, "metadata": list{object{"_id": "C#7"}}}, nil)
+	type size struct {
+		Documents int     `json:"num_documents"`
+		Passages  int     `json:"num_passages"`
+		Tokens    int     `json:"num_embeddings"`
+		Length    float64 `json:"avg_doclen"`
+	}
+	want := size{2, 3, 8, 4}
+	var info size
+	s.ok(t, 200, "GET", "/indices/parts", nil, &info)
+	require.Equal(t, want, info)
+	var health struct{ Indices []size }
+	s.ok(t, 200, "GET", "/health", nil, &health)
+	require.Equal(t, []size{want}, health.Indices)
+	var stats struct {
+		Documents, Passages, Metadata int
+		Counts                        struct{ Documents int }
+	}
+	s.ok(t, 200, "GET", "/indices/parts/stats", nil, &stats)
+	require.Equal(t, []int{2, 3, 1, 2}, []int{stats.Documents, stats.Passages, stats.Metadata, stats.Counts.Documents})
+	figures := s.send(t, "GET", "/metrics", nil).body
+	require.Contains(t, string(figures), `plaid_index_documents{index="parts"} 2`)
+	require.Contains(t, string(figures), `plaid_index_passages{index="parts"} 3`)
+	var found struct{ Documents []object }
+	s.ok(t, 200, "GET", "/indices/parts/documents?id=C%237", nil, &found)
+	require.NotContains(t, found.Documents[0], "passage", "only its metadata make it one")
 }
 
 // What a search holds beside its hits counts before it is held.

@@ -31,7 +31,8 @@ type healthOut struct {
 
 type summaryOut struct {
 	Name          string  `json:"name"`
-	Documents     int64   `json:"num_documents"`
+	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
+	Passages      int64   `json:"num_passages" doc:"in which some of them are stored"`
 	Embeddings    uint64  `json:"num_embeddings"`
 	Partitions    int     `json:"num_partitions"`
 	Dimension     int     `json:"dimension"`
@@ -150,7 +151,7 @@ func (q *request) health(*nothing) (healthOut, error) {
 		}
 		out.Loaded++
 		sum := summaryOut{
-			Name: name, Documents: int64(st.Documents), Embeddings: st.Tokens, Partitions: st.Centroids, Dimension: st.Dim,
+			Name: name, Documents: int64(st.Documents), Passages: int64(st.Passages), Embeddings: st.Tokens, Partitions: st.Centroids, Dimension: st.Dim,
 			Nbits: st.Nbits, HasMetadata: st.Metadata > 0, MaxDocuments: c.Config().MaxDocuments,
 		}
 		if st.Documents > 0 {

@@ -38,7 +38,8 @@ type deletedOut struct {
 // infoOut is what clients ask of an index.
 type infoOut struct {
 	Name          string  `json:"name"`
-	Documents     int64   `json:"num_documents"`
+	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
+	Passages      int64   `json:"num_passages" doc:"in which some of them are stored"`
 	Embeddings    uint64  `json:"num_embeddings" doc:"token vectors of all documents"`
 	Partitions    int     `json:"num_partitions" doc:"centroids"`
 	AverageLength float64 `json:"avg_doclen" doc:"token vectors a document"`
@@ -111,7 +112,7 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 		return infoOut{}, err
 	}
 	out := infoOut{
-		Name: c.Name(), Documents: d.Docs, Embeddings: d.Tokens, Partitions: d.Centroids, Dimension: d.Dim,
+		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids, Dimension: d.Dim,
 		MaxDocuments: c.Config().MaxDocuments,
 	}
 	if d.Docs > 0 {

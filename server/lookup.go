@@ -8,22 +8,28 @@ import (
 	"strconv"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // storedOut is a document as it is stored.
 type storedOut struct {
 	DocumentID uint64          `json:"document_id"`
 	ID         string          `json:"id"`
+	Passage    *partOut        `json:"passage,omitempty" doc:"of a passage: which one of which document it is"`
 	Metadata   json.RawMessage `json:"metadata,omitempty" doc:"left out where metadata_bytes has no room for it"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
 	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
+// partOut says which passage one is.
+type partOut struct {
+	Of     string `json:"of" doc:"the _id of the document"`
+	Number int    `json:"n" doc:"the number of the passage"`
+}
+
 type documentsOut struct {
-	Documents []storedOut `json:"documents"`
-	Count     int         `json:"count"`
+	Documents []storedOut `json:"documents" doc:"documents and passages"`
+	Count     int         `json:"count" doc:"how many documents and passages come"`
 	Total     int         `json:"total" doc:"how many there are without limit and offset"`
 	Next      int         `json:"next,omitempty" doc:"the offset to go on with, where limit leaves some out"`
 }
@@ -37,7 +43,7 @@ func lookupRoutes() []route {
 	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
 	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents", tag: "documents", need: Read, group: looking,
 		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
-		doc: "Documents come in the order of the request, first those of document_id. For the _id of a document that is stored as passages these come, by their numbers.",
+		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
 		params: []param{
 			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": whole}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
@@ -133,15 +139,16 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 			if err != nil {
 				return err
 			}
+			twice := len(byNumber[d.Number])+len(byID[d.ID]) > 0 // it may come twice
 			for _, i := range places(&d) {
-				if slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
-					continue // the id is there twice
+				if twice && slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
+					continue
 				}
 				const each = 200 // bytes of storedOut
 				if err := q.spend(len(d.ID) + each); err != nil {
 					return err
 				}
-				found[i] = append(found[i], storedOut{DocumentID: d.Number, ID: d.ID})
+				found[i] = append(found[i], foundDocument(&d))
 			}
 		}
 		return nil
@@ -153,24 +160,18 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 	}
 	if len(l.ids) > 0 {
 		places := func(d *collection.Stored) []int {
-			if at, named := byID[d.ID]; named && len(found[at[0]]) == 0 {
-				return at
+			if d.Of == "" {
+				return byID[d.ID]
 			}
-			of, _ := vectors.SplitPassageID(d.ID)
-			return byID[of] // it came for that
+			return append(slices.Clone(byID[d.Of]), byID[d.ID]...)
 		}
-		each := slices.Compact(slices.Sorted(slices.Values(l.ids))) // what comes twice then comes as a passage, too
+		each := slices.Compact(slices.Sorted(slices.Values(l.ids))) // a passage comes twice if it and its document are named
 		if err := find(collection.Selection{IDs: each}, places); err != nil {
 			return nil, err
 		}
 	}
 	var all []storedOut
 	for i := range found {
-		slices.SortStableFunc(found[i], func(a, b storedOut) int {
-			_, m := vectors.SplitPassageID(a.ID)
-			_, n := vectors.SplitPassageID(b.ID)
-			return m - n
-		})
 		switch {
 		case len(found[i]) > 0:
 			all = append(all, found[i]...)
@@ -225,8 +226,17 @@ func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]
 	return found, nil
 }
 
+// foundDocument is a document, or a passage, without what was stored beside it.
+func foundDocument(d *collection.Stored) storedOut {
+	out := storedOut{DocumentID: d.Number, ID: d.ID}
+	if d.Of != "" {
+		out.Passage = &partOut{d.Of, d.Passage}
+	}
+	return out
+}
+
 func (q *request) storedDocument(d *collection.Stored, dim int, form string, metadata bool) (out storedOut, err error) {
-	out = storedOut{DocumentID: d.Number, ID: d.ID}
+	out = foundDocument(d)
 	if metadata {
 		if out.Metadata, err = q.metadataOf(d); err != nil {
 			return out, err

@@ -77,7 +77,8 @@ type metadataOut struct {
 }
 
 type countOut struct {
-	Count       uint64 `json:"count" doc:"documents that have metadata"`
+	Count       uint64 `json:"count" doc:"documents that have metadata; all passages of one count as one"`
+	Passages    uint64 `json:"passages" doc:"in which some of them are stored"`
 	HasMetadata bool   `json:"has_metadata"`
 }
 
@@ -207,7 +208,7 @@ func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
 func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 	err = q.view(func(c collection.Collection, _ collection.View) error { // an error for an index without documents
 		st, err := c.Stats(q.ctx)
-		out = countOut{st.Metadata, st.Metadata > 0}
+		out = countOut{st.Metadata, st.Passages, st.Metadata > 0}
 		return err
 	})
 	return out, err

@@ -46,6 +46,20 @@ type parted struct {
 	texts    []string
 	metadata []json.RawMessage
 	of       []int
+	// names are the ids of documents that are stored as passages, "" of others.
+	names []string
+}
+
+// documents are the ids of the documents of a request, given those of what is stored of them.
+func (p *parted) documents(stored []string) []string {
+	if p == nil {
+		return stored
+	}
+	names := slices.Clone(p.names)
+	for i, of := range p.of {
+		names[of] = cmp.Or(names[of], stored[i])
+	}
+	return names
 }
 
 // part parts the texts of a request. What that takes is counted before it is made.
@@ -62,7 +76,7 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 	if err := how.Check(); err != nil {
 		return nil, bad("window: %w", err)
 	}
-	p := &parted{}
+	p := &parted{names: make([]string, len(in.Documents))}
 	for i, text := range in.Documents {
 		if most := q.s.o.Limits.Text; int64(len(text)) > most {
 			return nil, problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-body)", i, len(text), most).at(Where{Document: &i})
@@ -118,6 +132,7 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 			return err
 		}
 		if t.ID != whole.ID { // a passage
+			p.names[i] = whole.ID
 			var passage map[string]json.RawMessage
 			err = errors.Join(set(idField, t.ID), set(field, t.Text), json.Unmarshal(t.Payload, &passage))
 			own[vectors.PassageField] = passage[vectors.PassageField]

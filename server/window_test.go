@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/url"
@@ -22,10 +23,18 @@ func TestWindow(t *testing.T) {
 	s := startParts(t, &server.Options{Limits: server.Limits{Text: 2000}})
 	send := func(body object) (ids []string) {
 		t.Helper()
-		var out struct{ IDs []string }
+		var out struct {
+			IDs                 []string
+			Numbers             []uint64 `json:"document_ids"`
+			Documents, Passages int
+			Message             string
+		}
 		r := s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation")
 		require.Equal(t, 200, r.status, "%s", r.body)
 		r.json(t, &out)
+		require.Len(t, body["documents"], out.Documents)
+		require.GreaterOrEqual(t, len(out.Numbers), out.Passages)
+		require.Contains(t, out.Message, fmt.Sprintf("in %d passage", out.Passages))
 		return out.IDs
 	}
 	stored := func(id string) (all []object) {
@@ -39,7 +48,7 @@ func TestWindow(t *testing.T) {
 		return all
 	}
 	long := "cats sleep all day . dogs bark at night . fish swim ."
-	require.Equal(t, []string{"a#0", "a#1", "a#2", "b"}, send(object{
+	require.Equal(t, []string{"a", "b"}, send(object{
 		"documents": list{long, "birds sing"}, "window": 5, "overlap": 1,
 		"metadata": list{object{"_id": "a", "title": "Animals", "text": long, "year": 2024}, object{"_id": "b", "year": 2023}},
 	}))
@@ -56,7 +65,7 @@ func TestWindow(t *testing.T) {
 	require.Len(t, e.Results[0].Passages[0][0].Spans, 2)
 
 	// Headings go into the title, and a text that comes again replaces all of its passages.
-	require.Equal(t, []string{"a#0", "a#1"}, send(object{
+	require.Equal(t, []string{"a"}, send(object{
 		"documents": list{"# Cats\nsleep\n# Dogs\nbark\n"}, "window": 9, "window_by": "headings", "text_field": "body", "metadata": list{object{"_id": "a", "title": "T"}},
 	}))
 	require.Equal(t, []object{
@@ -138,6 +147,7 @@ func TestCutIsReported(t *testing.T) {
 		Truncated int
 		Dropped   int `json:"dropped_tokens"`
 		IDs       []string
+		Numbers   []uint64 `json:"document_ids"`
 	}
 	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
 	require.Equal(t, []int{1, 7}, []int{out.Truncated, out.Dropped})
@@ -148,7 +158,8 @@ func TestCutIsReported(t *testing.T) {
 	body["window"] = 300
 	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
 	require.Equal(t, []int{0, 0}, []int{out.Truncated, out.Dropped})
-	require.Equal(t, []string{"a#0", "a#1", "b"}, out.IDs)
+	require.Equal(t, []string{"a", "b"}, out.IDs)
+	require.Len(t, out.Numbers, 3, "of two passages and a document")
 }
 
 // A window is counted in tokens of the model, and one that the model does not read is refused with
@@ -166,11 +177,11 @@ func TestWindowOfTokens(t *testing.T) {
 	require.Regexp(t, `passages of 1000 tokens: the model reads at most \d+ of a text`, p.Message)
 	body["window"], body["window_by"] = 100, "sentences"
 	var out struct {
-		IDs       []string
+		Passages  int
 		Truncated int
 	}
 	s.send(t, "POST", "/indices/parts/update_with_encoding", body, "Prefer: return=representation").json(t, &out)
-	require.Greater(t, len(out.IDs), 10)
+	require.Greater(t, out.Passages, 10)
 	require.Zero(t, out.Truncated)
 }
 

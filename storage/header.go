@@ -106,6 +106,9 @@ type State struct {
 	PassageParents uint32 `json:"passage_parents,omitempty"`
 }
 
+// Documents is the number of live documents; all passages of one count as one.
+func (s *State) Documents() uint32 { return s.Live - s.Passages + s.PassageParents }
+
 // FieldRun is a run of derived data, which package metadata reads and writes.
 type FieldRun struct {
 	ID uint32 `json:"id"`

@@ -364,7 +364,7 @@ func (c *changes) takeDeletion(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	gone, err := c.snap.CountDeleted(ctx, named)
+	gone, err := c.snap.CountDeleted(ctx, named, named)
 	if err != nil {
 		return err
 	}

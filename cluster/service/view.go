@@ -171,6 +171,9 @@ func (v *view) Documents(ctx context.Context, s collection.Selection, o collecti
 	return func(yield func(collection.Stored, error) bool) {
 		for d, err := range v.c.Documents(ctx, s, o) {
 			out := collection.Stored{Number: d.Number(), ID: d.ID, Metadata: d.Payload, Vectors: d.Vectors}
+			if of, n := vectors.SplitPassageID(d.ID); n >= 0 { // nodes do not say what is a passage
+				out.Of, out.Passage = of, n
+			}
 			if !yield(out, answered(err)) || err != nil {
 				return
 			}
@@ -198,10 +201,13 @@ func named(docs []collection.Document, dim int) (src vectors.Source, r collectio
 		case passage == nil:
 			before = ""
 		case passage.Of == before:
+			r.Stored.Passages++
 			continue
 		default:
+			r.Stored.Passages++
 			before = passage.Of
 		}
+		r.Stored.Documents++
 		firsts = append(firsts, i)
 	}
 	src, err = vectors.FromDocuments(dim, all)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -26,7 +27,7 @@ func (c *Collection) counted(rs []*request, took time.Duration) {
 			n.Failed++
 		case r.kind == updating:
 			n.Updates++
-			n.Documents += uint64(len(r.docs))
+			n.Documents += uint64(r.receipt.Stored.Documents)
 		case r.kind == deleting:
 			n.Deletions++
 			n.Deleted += uint64(r.affected.Documents)
@@ -48,7 +49,7 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 		return st, err
 	}
 	s, h := v.snap.State(), v.snap.Header()
-	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(v.snap.Documents()), uint64(s.Docs-s.Live), s.LiveTokens, v.snap.Payloads()
+	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(v.snap.Documents()), uint64(s.Docs-s.Live), s.LiveTokens, documentsWithMetadata(v.snap)
 	st.Passages = uint64(s.Passages)
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = h.Dim, h.Nbits, h.Centroids, v.snap.Generation(), h.Model
 	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.StageOf(&h), Drift: v.snap.Drift()}
@@ -60,6 +61,13 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	}
 	c.mu.Unlock()
 	return st, v.Close()
+}
+
+// documentsWithMetadata counts the documents that have metadata. All passages have some, which say
+// so.
+func documentsWithMetadata(snap *index.Snapshot) uint64 {
+	st := snap.State()
+	return snap.Payloads() - min(snap.Payloads(), uint64(st.Passages)) + uint64(st.PassageParents)
 }
 
 // disk remembers that the disk was full.

@@ -181,6 +181,9 @@ func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
 // read reads what is wanted of a document.
 func (v *View) read(ordinal uint32, o *collection.ReadOptions) (d collection.Stored, err error) {
 	d.Number, d.ID = uint64(ordinal), v.snap.ID(ordinal)
+	if v.snap.Passages().Contains(ordinal) {
+		d.Of, d.Passage = v.snap.PassageOf(ordinal)
+	}
 	if o.Metadata {
 		if d.Metadata, err = v.snap.Payload(ordinal); err != nil {
 			return d, err

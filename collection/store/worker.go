@@ -215,6 +215,14 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 			return false, err
 		}
 	}
+	for i := range rows {
+		if rows[i].Parent != "" {
+			receipt.Stored.Passages++
+		}
+		if rows[i].Parent == "" || i == 0 || rows[i].Parent != rows[i-1].Parent { // its passages are in a row
+			receipt.Stored.Documents++
+		}
+	}
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
 	if errors.As(err, &refused) {

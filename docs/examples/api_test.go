@@ -105,7 +105,7 @@ func Example_change() {
 	// docs/api.md ends
 	fmt.Println(deleted, missing)
 	// Output:
-	// 1 [fish]
+	// 1 document [fish]
 }
 
 // Texts become vectors, and these an index.

@@ -53,6 +53,7 @@ type Report struct {
 	Collection string       `json:"collection"`      // the folder
 	Split      string       `json:"split"`           // of the judgements
 	Docs       int          `json:"docs"`            // in the index
+	Passages   int          `json:"passages"`        // in which some of them are stored
 	Tokens     int64        `json:"tokens"`          // of these documents
 	Bytes      int64        `json:"bytes"`           // of the file
 	Queries    int          `json:"queries"`         // judged
@@ -244,7 +245,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 		return err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	r.Docs, r.Tokens = snap.Len(), int64(snap.State().LiveTokens)
+	r.Docs, r.Passages, r.Tokens = snap.Documents(), int(snap.State().Passages), int64(snap.State().LiveTokens)
 	if err := r.match(snap, qrels); err != nil {
 		return err
 	}

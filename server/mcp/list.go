@@ -21,6 +21,7 @@ type listOut struct {
 type indexOut struct {
 	Name      string   `json:"name"`
 	Documents int64    `json:"documents"`
+	Passages  int64    `json:"passages,omitempty" jsonschema:"in which some of them are stored"`
 	Fields    []string `json:"fields,omitempty" jsonschema:"fields that the first documents have; conditions are over them"`
 	Left      int      `json:"fields_left,omitempty" jsonschema:"how many more fields they have"`
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
@@ -51,12 +52,12 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
 		x.Fields, x.Left, err = t.fields(ctx, from, name)
-		documents, there := known[name]
+		size, there := known[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
 			err = nil
 		case err == nil && !there: // it was slow to say how many it has
-			documents, err = t.documents(ctx, from, name)
+			size, err = t.size(ctx, from, name)
 		}
 		if err != nil {
 			var refused *RefusedError
@@ -65,7 +66,7 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 			}
 			x.Error = err.Error()
 		}
-		x.Documents = documents
+		x.Documents, x.Passages = size.Documents, size.Passages
 		if n := max(room, shownFields); len(x.Fields) > n {
 			x.Fields, x.Left = x.Fields[:n], x.Left+len(x.Fields)-n
 		}
@@ -97,31 +98,34 @@ func (t tools) fields(ctx context.Context, from http.Header, index string) (fiel
 	return fields, all - len(fields), nil
 }
 
+// size is how many documents an index has, and in how many passages some of them are stored.
+type size struct {
+	Documents int64 `json:"num_documents"`
+	Passages  int64 `json:"num_passages"`
+}
+
 // health says how many documents the indexes have that answer soon, and whether the service
 // has a model.
-func (t tools) health(ctx context.Context, from http.Header) (documents map[string]int64, encodes bool, err error) {
+func (t tools) health(ctx context.Context, from http.Header) (sizes map[string]size, encodes bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
 		Indices []struct {
-			Name      string `json:"name"`
-			Documents int64  `json:"num_documents"`
+			Name string `json:"name"`
+			size
 		} `json:"indices"`
 	}
 	if err := t.service.ask(ctx, from, "GET", "/health", nil, &health); err != nil {
 		return nil, false, err
 	}
-	documents = make(map[string]int64, len(health.Indices))
+	sizes = make(map[string]size, len(health.Indices))
 	for _, x := range health.Indices {
-		documents[x.Name] = x.Documents
+		sizes[x.Name] = x.size
 	}
-	return documents, health.Model != nil, nil
+	return sizes, health.Model != nil, nil
 }
 
-// documents is how many an index has.
-func (t tools) documents(ctx context.Context, from http.Header, index string) (int64, error) {
-	var info struct {
-		Documents int64 `json:"num_documents"`
-	}
-	err := t.service.ask(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
-	return info.Documents, err
+// size asks for the size of an index.
+func (t tools) size(ctx context.Context, from http.Header, index string) (info size, err error) {
+	err = t.service.ask(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
+	return info, err
 }

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 )
@@ -72,18 +71,18 @@ const (
 
 // vectors are those of a document, or of passages of it that lie evenly in it. document is
 // its id, where the id asked for is that of a passage.
-func (t tools) vectors(ctx context.Context, from http.Header, index, id string) (document, vectors string, shape []int, err error) {
+func (t tools) vectors(ctx context.Context, from http.Header, index, id string) (_, _ string, shape []int, err error) {
 	ids, err := t.idsOf(ctx, from, index, id)
 	if err != nil {
 		return "", "", nil, err
 	}
 	var found stored
-	path := index + "/documents?" + window{limit: mostPassages, bytes: 1, vectors: true}.query(ids...)
+	path := index + "/documents?" + window{limit: mostPassages, vectors: true}.query(ids...)
 	if err := t.service.ask(ctx, from, "GET", path, nil, &found); err != nil {
 		return "", "", nil, err
 	}
 	var all []byte
-	rows, dim := 0, 0
+	rows, dim, document := 0, 0, id
 	for i, d := range found.Documents {
 		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
@@ -92,29 +91,13 @@ func (t tools) vectors(ctx context.Context, from http.Header, index, id string) 
 		n := d.Shape[0]
 		if i > 0 {
 			n = min(n, max(mostVectors-rows, 0))
-		} else if document, err = parentOf(d.Metadata, id); err != nil {
-			return "", "", nil, fmt.Errorf("document %q: %w", d.ID, err)
+		} else if d.Passage != nil {
+			document = d.Passage.Of
 		}
 		rows += n
 		all = append(all, d.Base64[:4*n*dim]...)
 	}
 	return document, base64.StdEncoding.EncodeToString(all), []int{rows, dim}, nil
-}
-
-// parentOf is the id of the document that a passage is of, or id.
-func parentOf(m json.RawMessage, id string) (string, error) {
-	if m == nil {
-		return id, nil
-	}
-	var fields struct {
-		Passage *struct {
-			Of string `json:"of"`
-		} `json:"_passage"`
-	}
-	if err := json.Unmarshal(m, &fields); err != nil || fields.Passage == nil {
-		return id, err
-	}
-	return fields.Passage.Of, nil
 }
 
 // mostIDs is how many ids of passages are read at a time.

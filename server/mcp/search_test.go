@@ -200,10 +200,10 @@ func TestListDamaged(t *testing.T) {
 	})))
 	var list struct {
 		Indexes []struct {
-			Name      string
-			Documents int
-			Fields    []string
-			Error     string
+			Name                string
+			Documents, Passages int
+			Fields              []string
+			Error               string
 		}
 	}
 	require.NoError(t, call(t, c, "list", nil, &list))
@@ -211,7 +211,7 @@ func TestListDamaged(t *testing.T) {
 	require.Contains(t, list.Indexes[0].Error, "damaged")
 	require.Equal(t, "empty", list.Indexes[1].Name)
 	require.Empty(t, list.Indexes[1].Error)
-	require.Equal(t, 1, list.Indexes[2].Documents, "of two passages")
+	require.Equal(t, []int{1, 2}, []int{list.Indexes[2].Documents, list.Indexes[2].Passages})
 	require.Contains(t, list.Indexes[2].Fields, "shelf")
 	require.EqualValues(t, 2+3, asked.Load(), "one request an index, and two")
 }

@@ -130,7 +130,10 @@ func (w window) query(ids ...string) string {
 // stored are documents, or the passages of one, as the service has them.
 type stored struct {
 	Documents []struct {
-		ID       string          `json:"id"`
+		ID      string `json:"id"`
+		Passage *struct {
+			Of string `json:"of"`
+		} `json:"passage"` // nil: it is a document
 		Metadata json.RawMessage `json:"metadata"` // nil: it is not read
 		Base64   []byte          `json:"embeddings_b64"`
 		Shape    []int           `json:"shape"`

@@ -32,7 +32,7 @@ export const queueOf = (st) => st.queue.requests
   : "Nothing waits to be written";
 
 // store reads files and adds their documents to an index, which is made if it is not there.
-// report gets {done, of, documents, passed, empty, cut, note} as it goes on.
+// report gets {done, of, documents, passages, passed, empty, cut, note} as it goes on.
 async function store(index, files, model, isNew, report, signal) {
   if (isNew) {
     try {
@@ -43,7 +43,7 @@ async function store(index, files, model, isNew, report, signal) {
   }
   // A passage has about as many characters as the model has tokens for.
   const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
-  const state = { done: 0, of: files.length, documents: 0, passed: 0, empty: 0, cut: 0, note: "" };
+  const state = { done: 0, of: files.length, documents: 0, passages: 0, passed: 0, empty: 0, cut: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
     if (!readable(path) || file.size > mostFile) {
@@ -68,7 +68,8 @@ async function store(index, files, model, isNew, report, signal) {
       state.note = path;
       report(state);
       const stored = await api.addTexts(index, { documents: batch.map((d) => d.text), metadata: batch.map((d) => d.metadata) }, signal);
-      state.documents += batch.length;
+      state.documents += stored.documents;
+      state.passages += stored.passages;
       state.cut += stored.truncated;
       report(state);
     }
@@ -80,9 +81,12 @@ async function store(index, files, model, isNew, report, signal) {
 
 const counted = (n, what) => figure(n) + " " + what + (n === 1 ? "" : "s");
 
+// storedOf counts documents, and the passages that some of them are stored in.
+const storedOf = (st) => counted(st.documents, "document") + (st.passages ? " in " + counted(st.passages, "passage") : "");
+
 // summaryOf says what was stored.
 const summaryOf = (end, index) => [
-  counted(end.documents, "document") + (end.documents === 1 ? " is" : " are") + " stored in " + index,
+  storedOf(end) + (end.documents === 1 ? " is" : " are") + " stored in " + index,
   end.empty && counted(end.empty, "row") + " without a text passed over", end.passed && counted(end.passed, "file") + " passed over",
   end.cut && counted(end.cut, "passage") + " cut: the model does not read all of " + (end.cut === 1 ? "it" : "them"),
 ].filter((x) => x).join("; ") + ".";
@@ -135,7 +139,7 @@ export function addView(about) {
       const end = await store(index, files, about.model, !about.names.includes(index), (s) => {
         bar.max = s.of;
         bar.value = s.done;
-        says.textContent = figure(s.documents) + " documents stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
+        says.textContent = storedOf(s) + " stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
       }, ending.signal);
       says.textContent = summaryOf(end, index);
       queue.textContent = "";

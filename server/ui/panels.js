@@ -64,7 +64,7 @@ export function bytes(n) {
 export function statsOf(st) {
   const drift = st.growth.drift;
   const out = [pairs([
-    ["Documents", st.documents], ["Deleted", st.deleted_documents || undefined], ["Tokens", st.tokens],
+    ["Documents", st.documents], ["Passages", st.passages || undefined], ["Deleted", st.deleted_documents || undefined], ["Tokens", st.tokens],
     ["Tokens a document", st.documents ? st.tokens / st.documents : undefined], ["With metadata", st.metadata],
     ["Dimension", st.dim || undefined], ["Bits a component", st.nbits || undefined], ["Centroids", st.centroids || undefined],
     ["Generation", st.generation || undefined], ["File", bytes(st.file_bytes)], ["Model", st.model && (st.model.name || st.model.fingerprint)],

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { conditionOf } from "./fields.js";
 
-// mostListed is how many documents are numbered for paging. Of more the first mostPaged are.
+// mostListed is how many documents and passages are numbered for paging. Of more the first mostPaged are.
 const mostListed = 200000;
 export const mostPaged = 1000;
 
@@ -14,7 +14,7 @@ async function browse(asked, signal) {
   const where = condition.filter_condition ? { condition: condition.filter_condition, parameters: condition.filter_parameters || [] } : {};
   let body, all;
   const there = await api.stats(index, signal);
-  if (there.documents <= mostListed) {
+  if (there.documents + there.passages <= mostListed) {
     all = await api.numbersOf(index, where.condition ? where : { condition: "1=1" }, signal);
     body = { document_ids: all.document_ids.slice(page * size, (page + 1) * size) };
   } else {

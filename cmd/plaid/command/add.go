@@ -170,7 +170,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 				texts.line(b)
 			}
 			fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
-				index.Affected{Documents: r.Docs, Passages: r.Passages}, r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
+				out.Documents(r.Docs, r.Passages), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
 			if r.BuildRMSE > 0 {
 				fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
 			}

@@ -124,5 +124,5 @@ func backupText(to string, r *index.BackupReport, c index.Checks) string {
 	}
 	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified", index.CheckNothing: "not verified"}[c]
 	return fmt.Sprintf("%s: %s, %s, %s of %s written, %s\n",
-		to, out.Plural(r.Docs, "document"), how, out.Bytes(r.Written), out.Bytes(r.Size), checked)
+		to, out.Documents(r.Docs, r.Passages), how, out.Bytes(r.Written), out.Bytes(r.Size), checked)
 }

@@ -141,7 +141,8 @@ func (a *app) bench(ctx context.Context, names *indexes, path string, b *benchFl
 		}
 		for _, part := range x.parts {
 			state := part.State()
-			r.Docs += int64(state.Live)
+			r.Docs += int64(state.Documents())
+			r.Passages += int64(state.Passages)
 			r.Tokens += state.LiveTokens
 		}
 		if qrels != nil {
@@ -205,15 +206,16 @@ func judgeWith(qrels *eval.Qrels, o eval.Options, ids []string) (func([]search.R
 
 // benchReport is what plaid bench measured.
 type benchReport struct {
-	Index   string          `json:"index"`
-	Docs    int64           `json:"docs"`
-	Tokens  uint64          `json:"tokens"`
-	Backend string          `json:"backend"`
-	Threads int             `json:"threads"` // 0: one a processor
-	K       int             `json:"k"`
-	Queries int             `json:"queries"`
-	Measure string          `json:"measure,omitempty"` // of the values of points
-	Points  []quality.Point `json:"points"`
+	Index    string          `json:"index"`
+	Docs     int64           `json:"docs"`
+	Passages int64           `json:"passages"`
+	Tokens   uint64          `json:"tokens"`
+	Backend  string          `json:"backend"`
+	Threads  int             `json:"threads"` // 0: one a processor
+	K        int             `json:"k"`
+	Queries  int             `json:"queries"`
+	Measure  string          `json:"measure,omitempty"` // of the values of points
+	Points   []quality.Point `json:"points"`
 	losses
 
 	stored *quality.Setting
@@ -221,7 +223,7 @@ type benchReport struct {
 
 func (r *benchReport) table() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
+	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"),
 		out.Queries(r.Queries), r.K, r.threads())
 	t := out.Table{Indent: 2}
 	head := []string{"", "probes", "approx", "exact", "p50 ms", "p95 ms", "p99 ms", "queries/s", fmt.Sprintf("recall@%d", r.K)}

@@ -64,17 +64,18 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 			if err != nil {
 				return err
 			}
-			docs := snap.Len()
+			docs, passages := snap.Documents(), int(snap.State().Passages)
 			if err := snap.Close(); err != nil {
 				return err
 			}
 			return a.report(struct {
 				Path        string `json:"path"`
 				Docs        int    `json:"docs"`
+				Passages    int    `json:"passages"`
 				BytesBefore int64  `json:"bytes_before"`
 				BytesAfter  int64  `json:"bytes_after"`
-			}{args[0], docs, before.Size(), after.Size()}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Plural(docs, "document"), out.Bytes(before.Size()), out.Bytes(after.Size()))
+			}{args[0], docs, passages, before.Size(), after.Size()}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages), out.Bytes(before.Size()), out.Bytes(after.Size()))
 			})
 		})
 	})
@@ -120,7 +121,7 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 }
 
 func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
-	fmt.Fprintf(b, "%s: %s, %s\n", to, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"))
+	fmt.Fprintf(b, "%s: %s, %s\n", to, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 	if tx := r.Transaction; tx.DamagedMeta {
 		fmt.Fprintf(b, "as of transaction %d: the other meta page is damaged", tx.ID)
 		if tx.Claimed > 0 {

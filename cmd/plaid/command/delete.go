@@ -80,7 +80,7 @@ id loses it.`,
 				Deleted  int      `json:"deleted"`
 				Passages int      `json:"passages"`
 				Missing  []string `json:"missing"`
-			}{path, n.Documents, n.Passages, missing}, func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", n) })
+			}{path, n.Documents, n.Passages, missing}, func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", out.Documents(n.Documents, n.Passages)) })
 			if err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 			Docs     int      `json:"docs"`
 			Missing  []string `json:"missing"`
 		}{path, n.Documents, n.Passages, all, missing}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(all, "document"), n)
+			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(all, "document"), out.Documents(n.Documents, n.Passages))
 		})
 		if err != nil {
 			return err

@@ -51,13 +51,14 @@ meet the condition are written (docs/conditions.md).`,
 				return err
 			}
 			return a.report(struct {
-				Path   string `json:"path"`
-				Dir    string `json:"dir"`
-				Format string `json:"format"`
-				Docs   int    `json:"docs"`
-				Tokens int64  `json:"tokens"`
-			}{path, dir, format, r.Docs, r.Tokens}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s\n", dir, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"))
+				Path     string `json:"path"`
+				Dir      string `json:"dir"`
+				Format   string `json:"format"`
+				Docs     int    `json:"docs"`
+				Passages int    `json:"passages"`
+				Tokens   int64  `json:"tokens"`
+			}{path, dir, format, r.Docs, r.Passages, r.Tokens}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "%s: %s, %s\n", dir, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 			})
 		})
 	})

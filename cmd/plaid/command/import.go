@@ -21,6 +21,7 @@ type importReport struct {
 	Bytes         int64    `json:"bytes"`
 	Engine        string   `json:"engine"`
 	Docs          int      `json:"docs"`
+	Passages      int      `json:"passages"`
 	EmptyDocs     int      `json:"empty_docs"`
 	Payloads      int      `json:"metadata"`
 	Tokens        int64    `json:"tokens"`
@@ -111,14 +112,14 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		a.warn("%s", w)
 	}
 	rep := importReport{
-		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, EmptyDocs: r.Empty, Payloads: r.Payloads,
+		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Payloads: r.Payloads,
 		Tokens: r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
 		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
 		Warnings: append([]string{}, r.Warnings...),
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
-			out.Plural(rep.Docs, "document"), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
+			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))

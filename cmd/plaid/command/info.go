@@ -20,7 +20,7 @@ func (a *app) infoCommand() *cobra.Command {
 		Long: `
 Describe an index: how it was made, what is in it, and where its bytes are. The
 whole file is read. Two indexes of the same digest have the same content. Each
-document that was ever added has an ordinal of its own. Ordinals are limited, and
+document, or passage of one, that was ever added has an ordinal of its own. Ordinals are limited, and
 compact does not give one out again. What is added next fills free pages; compact
 removes them.
 
@@ -78,12 +78,13 @@ the cpu is its architecture and its capability the name of the kernels.`,
 // infoOfSet describes several indexes that are one.
 func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapshot) error {
 	r := struct {
-		Path   string        `json:"path"`
-		Codec  string        `json:"codec_digest"`
-		Docs   int64         `json:"docs"` // live
-		Tokens uint64        `json:"tokens"`
-		Bytes  int64         `json:"file_bytes"`
-		Files  []*index.Info `json:"files"`
+		Path     string        `json:"path"`
+		Codec    string        `json:"codec_digest"`
+		Docs     int64         `json:"docs"` // live
+		Passages int64         `json:"passages"`
+		Tokens   uint64        `json:"tokens"`
+		Bytes    int64         `json:"file_bytes"`
+		Files    []*index.Info `json:"files"`
 	}{Path: path}
 	for _, p := range parts {
 		in, err := p.Info(ctx)
@@ -92,6 +93,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 		}
 		r.Codec = in.CodecDigest
 		r.Docs += int64(in.Docs)
+		r.Passages += int64(in.Passages)
 		r.Tokens += in.Tokens
 		r.Bytes += in.Pages.Size
 		r.Files = append(r.Files, in)
@@ -99,11 +101,11 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "codec: %s\n\n", r.Codec)
 		t := out.Table{Left: 1}
-		t.Line("FILE", "DOCUMENTS", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
+		t.Line("FILE", "DOCUMENTS", "PASSAGES", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
 		for _, in := range r.Files {
-			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Deleted), out.Count(in.Tokens), out.Count(in.Segments), out.Count(in.Pages.Size))
+			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted), out.Count(in.Tokens), out.Count(in.Segments), out.Count(in.Pages.Size))
 		}
-		t.Line("all", out.Count(r.Docs), "", out.Count(r.Tokens), "", out.Count(r.Bytes))
+		t.Line("all", out.Count(r.Docs), out.Count(r.Passages), "", out.Count(r.Tokens), "", out.Count(r.Bytes))
 		t.Print(b)
 	})
 }
@@ -118,8 +120,12 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 	if in.Built != nil {
 		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
 	}
-	line("documents", "%s", out.Count(in.Docs))
-	line("ordinals", "%s of %s given out, %s of them to documents that were deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
+	passages := ""
+	if in.Passages > 0 {
+		passages = fmt.Sprintf(" in %s", out.Plural(in.Passages, "passage"))
+	}
+	line("documents", "%s%s", out.Count(in.Docs), passages)
+	line("ordinals", "%s of %s given out, %s of them deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
 	deleted, scaled := "", "taken as they are"
 	if in.DeletedTokens > 0 {
 		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))

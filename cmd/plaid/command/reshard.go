@@ -84,7 +84,7 @@ func (a *app) merge(ctx context.Context, path string, parts []*index.Snapshot, o
 		*index.CopyReport
 		Files int `json:"files"`
 	}{r, len(parts)}, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
+		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Documents(r.Docs, r.Passages), out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
 	})
 }
 
@@ -99,9 +99,9 @@ func (a *app) split(ctx context.Context, dir string, snap *index.Snapshot, shard
 		Parts []index.CopyReport `json:"shards"`
 	}{dir, parts}, func(b *bytes.Buffer) {
 		t := out.Table{Left: 1}
-		t.Line("FILE", "DOCUMENTS", "TOKENS")
+		t.Line("FILE", "DOCUMENTS", "PASSAGES", "TOKENS")
 		for _, p := range parts {
-			t.Line(p.Path, out.Count(p.Docs), out.Count(p.Tokens))
+			t.Line(p.Path, out.Count(p.Docs), out.Count(p.Passages), out.Count(p.Tokens))
 		}
 		t.Print(b)
 	})

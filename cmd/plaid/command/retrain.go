@@ -96,7 +96,7 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 			against = " against original and decoded vectors"
 		}
 		fmt.Fprintf(b, "%s: %s, %s; %s and %s before, %s and %s now; root mean square error %.4f%s\n",
-			path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"),
+			path, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"),
 			out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
 			out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
 		if o.Vectors != nil {

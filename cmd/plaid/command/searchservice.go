@@ -195,8 +195,7 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 			p.ID, p.Score = from.ID, float32(from.Score)
 			_, p.Payload = ownFields(from.Metadata)
 			if from.Number != nil && *from.Number >= 0 {
-				of, _ := vectors.SplitPassageID(from.ID)
-				p.Passage = &vectors.Passage{Of: of, Number: *from.Number, Start: from.Start, End: from.End}
+				p.Passage = &vectors.Passage{Of: h.ID, Number: *from.Number, Start: from.Start, End: from.End}
 			}
 			set.told[p] = from.Spans
 		}

@@ -32,11 +32,12 @@ twenty faults are printed.
 	cmd.Flags().Bool("json", false, "print the result as JSON")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		type result struct {
-			Path   string   `json:"path"`
-			OK     bool     `json:"ok"`
-			Docs   int      `json:"docs"`
-			Tokens uint64   `json:"tokens"`
-			Faults []string `json:"faults"`
+			Path     string   `json:"path"`
+			OK       bool     `json:"ok"`
+			Docs     int      `json:"docs"`
+			Passages int      `json:"passages"`
+			Tokens   uint64   `json:"tokens"`
+			Faults   []string `json:"faults"`
 		}
 		r := result{Path: args[0], Faults: []string{}}
 		paths, err := names.paths(args[0])
@@ -46,7 +47,8 @@ twenty faults are printed.
 		var faults []error
 		for _, path := range paths { // each by itself: one that does not open hides no other
 			faults = append(faults, a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
-				r.Docs += snap.Len()
+				r.Docs += snap.Documents()
+				r.Passages += int(snap.State().Passages)
 				r.Tokens += snap.State().LiveTokens
 				return snap.Verify(ctx)
 			}))
@@ -62,7 +64,7 @@ twenty faults are printed.
 			r.Faults = strings.Split(err.Error(), "\n")
 		}
 		return errors.Join(err, a.report(r, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path, out.Plural(r.Docs, "document"), out.Plural(r.Tokens, "token"))
+			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 		}))
 	})
 	return cmd

@@ -31,6 +31,17 @@ func Plural[T count](n T, one string, many ...string) string {
 	return Count(n) + " " + one + "s"
 }
 
+// Documents is a count of documents, and of the passages that some of them are stored in.
+func Documents[T count](docs, passages T) string {
+	switch {
+	case passages == 0:
+		return Plural(docs, "document")
+	case docs == 0: // of documents that are there in part
+		return Plural(passages, "passage")
+	}
+	return Plural(docs, "document") + " in " + Plural(passages, "passage")
+}
+
 // Queries is a count of queries.
 func Queries(n int) string { return Plural(n, "query", "queries") }
 

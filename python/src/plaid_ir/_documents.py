@@ -143,7 +143,7 @@ def fetch_documents(connection: Connection, names: Sequence[str], vectors: str) 
                     raise KeyError(connection.to_id(str(e.details.get("id", names[part][0])))) from e
                 raise
             for d in answer["documents"]:
-                document = d["metadata"].get("_passage", {}).get("of")
+                document = d.get("passage", {}).get("of")
                 if document is not None and d["id"] not in passages.setdefault(document, []):
                     passages[document].append(d["id"])
                 found[d["id"]] = d

@@ -455,7 +455,7 @@ class Index(IndexReader):
         Returns
         -------
         int
-            The number of documents, or passages, that were removed.
+            The number of documents that are gone. One of which other passages stay does not count.
         """
         chosen = condition(where, parameters)
         if (ids is None) == (chosen is None):
@@ -507,7 +507,7 @@ class Index(IndexReader):
             stats = self.stats()
         except PlaidError as e:
             return f"{title}: {escape(str(e))}</p>"
-        rows = [(key, stats[key]) for key in ("documents", "tokens", "dim", "nbits", "file_bytes") if key in stats]
+        rows = [(key, stats[key]) for key in ("documents", "passages", "tokens", "dim", "nbits", "file_bytes") if key in stats]
         cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
         return f"{title}</p><table>{cells}</table>"
 

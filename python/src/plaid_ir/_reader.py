@@ -435,7 +435,8 @@ class IndexReader:
         Parameters
         ----------
         where, parameters
-            A condition, as for `search`; None: all documents.
+            A condition, as for `search`; None: all documents. One that is stored as passages is there once, if the
+            condition is true of any of them.
 
         Returns
         -------
@@ -448,7 +449,8 @@ class IndexReader:
             answer = self._connection.request("POST", self._connection.path + "/metadata/get", body)
         except EmptyIndexError:
             return []
-        return [self._connection.to_id(row["_id"]) for row in answer["metadata"]]
+        names = dict.fromkeys(row.get("_passage", {}).get("of", row["_id"]) for row in answer["metadata"])
+        return [self._connection.to_id(name) for name in names]
 
     def stats(self) -> dict[str, Any]:
         """Figures of the index that cost little to find.
@@ -456,8 +458,8 @@ class IndexReader:
         Returns
         -------
         dict
-            ``documents``, ``tokens``, ``dim``, ``nbits``, sizes, growth and configuration, as the service has them
-            (docs/service.md).
+            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes, growth
+            and configuration, as the service has them (docs/service.md).
         """
         return self._connection.stats()
 
@@ -481,7 +483,7 @@ class IndexReader:
         _files.save(self._connection, path)
 
     def __len__(self) -> int:
-        """The number of documents."""
+        """The number of documents; all passages of one count as one."""
         return self._connection.count()
 
     def __contains__(self, id: object) -> bool:

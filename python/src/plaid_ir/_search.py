@@ -133,8 +133,8 @@ def _hits_of(connection: Connection, result: Mapping[str, Any], metadata: bool) 
 
 
 def _passage_of(connection: Connection, p: Mapping[str, Any]) -> Passage:
-    # The id of a passage has a "#": it is a text even where ids of documents are numbers.
-    passage_id = p["id"] if connection.id_type is int and "#" in p["id"] else connection.to_id(p["id"])
+    # The id of a passage is a text even where ids of documents are numbers.
+    passage_id = p["id"] if p["n"] >= 0 else connection.to_id(p["id"])
     passage: Passage = {"id": passage_id, "score": p["score"], "n": p["n"], "start": p["start"], "end": p["end"]}
     if "metadata" in p:
         passage["metadata"] = own_fields(p["metadata"])
