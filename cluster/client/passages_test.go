@@ -123,7 +123,7 @@ func likeOne(t *testing.T, c *clustertest.Cluster, one *search.Engine, f *client
 		}
 		d, err := one.Describe(c.Ctx)
 		require.NoError(t, err)
-		if k := int64(d.Centroids); o.Feedback != nil && k*k < d.Tokens {
+		if k := uint64(d.Centroids); o.Feedback != nil && k*k < d.Tokens {
 			continue // an index has terms of its own then, and a cluster has centroids
 		}
 		want, err := one.Search(c.Ctx, q, o)
