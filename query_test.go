@@ -106,24 +106,27 @@ func TestMemoryOfGroupsByWords(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Add(t.Context(), plaid.Document{
-		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 25_000)),
+		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 50_000)),
 	})
 	require.NoError(t, err)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // each has buffers of its own
 	allocated := func(q plaid.Query) uint64 {
 		var before, after runtime.MemStats
-		for range 2 { // the first makes the keywords
+		least := uint64(math.MaxUint64)
+		for range 5 { // the first makes the keywords
 			runtime.ReadMemStats(&before)
 			hits, err := c.Search(t.Context(), q)
 			require.NoError(t, err)
 			require.NotEmpty(t, hits)
 			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
 		}
-		return after.TotalAlloc - before.TotalAlloc
+		return least
 	}
 	for _, q := range []plaid.Query{{Keywords: true}, {Hybrid: true}} {
 		q.Text, q.K = "owl", 10
 		q.Group = search.GroupBest
-		require.Less(t, allocated(q), uint64(4<<20), "for one hit: all payloads are 10 MiB, each time that they are read")
+		require.Less(t, allocated(q), uint64(8<<20), "for one hit: all payloads are 16 MiB, each time that they are read")
 	}
 }
 
