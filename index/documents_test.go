@@ -295,3 +295,47 @@ func TestDeleteOfWhatComes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0, 1}, []int{r.Docs, r.Replaced, r.Deleted})
 }
+
+// Of two additions that expect the same version one is made; one that expects a document finds it as it
+// is when its turn comes.
+func TestAddIf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix := writing(t, path)
+	set, err := NewSet(ix)
+	require.NoError(t, err)
+	errChanged := errors.New("the index has changed")
+	for round, add := range []func(map[string]int, *AddOptions) error{
+		func(docs map[string]int, o *AddOptions) error {
+			_, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, docs)), o)
+			return err
+		},
+		func(docs map[string]int, o *AddOptions) error {
+			_, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, docs)), o)
+			return err
+		},
+	} {
+		snap := taken(t, ix)
+		version := snap.Version()
+		require.NoError(t, snap.Close())
+		expected := func(now *Snapshot) error {
+			if now.Version() != version {
+				return errChanged
+			}
+			return nil
+		}
+		failed := make(chan error, 2)
+		for i := range 2 {
+			go func() { failed <- add(map[string]int{"a": 1 + i}, &AddOptions{Replace: true, If: expected}) }()
+		}
+		first, second := <-failed, <-failed
+		require.True(t, (first == nil) != (second == nil), "%v, %v", first, second)
+		require.ErrorIs(t, errors.Join(first, second), errChanged)
+		require.NoError(t, add(map[string]int{fmt.Sprint("b", round): 0}, &AddOptions{If: func(now *Snapshot) error {
+			parts, err := now.Parts("a")
+			require.NotEmpty(t, parts)
+			return err
+		}}))
+	}
+}
