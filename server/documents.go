@@ -33,7 +33,7 @@ type updateTextIn struct {
 
 // updatedOut says what an update did, for those who prefer return=representation.
 type updatedOut struct {
-	DocumentIDs []uint64 `json:"document_ids" doc:"of what was stored, in the order of the request: of documents, and with a window of their passages"`
+	DocumentIDs []uint64 `json:"document_ids" doc:"of the documents that were stored, in the order of the request; with a window, of their passages"`
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
 	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
 	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
@@ -51,7 +51,7 @@ type deleteIn struct {
 }
 
 type removedOut struct {
-	Deleted  int    `json:"deleted" doc:"documents of which nothing is left"`
+	Deleted  int    `json:"deleted" doc:"documents that are gone entirely"`
 	Passages int    `json:"passages" doc:"passages of these documents and of others"`
 	Message  string `json:"message"`
 }
@@ -136,7 +136,7 @@ func badDocument(i int, err error) *Problem {
 
 // update stores documents of these vectors with their metadata; by is the model that made the
 // vectors, nil if that is not known. p says which of them are passages of one document of the
-// request, nil: each is one.
+// request; nil means that each is a document.
 func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted) (change, error) {
 	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {
@@ -161,7 +161,8 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
 	out := updatedOut{
-		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages, receipt.Generation, receipt.Evicted, q.cut, text,
+		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages, receipt.Generation,
+		receipt.Evicted, q.cut, text,
 	}
 	return change{text, out}, nil
 }
