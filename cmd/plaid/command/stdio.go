@@ -227,7 +227,8 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 		if err != nil {
 			return err
 		}
-		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages", snap.State().Passages, "tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages", snap.State().Passages,
+			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
 		if err := snap.Close(); err != nil {
 			return err
 		}

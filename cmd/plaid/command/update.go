@@ -76,7 +76,9 @@ condition need only be in one of them.`,
 				Path     string `json:"path"`
 				Updated  int    `json:"updated"`
 				Passages int    `json:"passages"`
-			}{args[0], n.Documents, n.Passages}, func(b *bytes.Buffer) { fmt.Fprintf(b, "updated %s\n", out.Documents(n.Documents, n.Passages)) })
+			}{args[0], n.Documents, n.Passages}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "updated %s\n", out.Documents(n.Documents, n.Passages))
+			})
 		})
 	})
 	return cmd
