@@ -28,6 +28,11 @@ type AddOptions struct {
 	// deleted, with all of their passages, in the same transaction. Only if more are added than may
 	// stay does a second transaction delete the first of them.
 	MaxDocuments *uint64
+	// If, if it is not nil, decides in the writer's turn whether documents are added: it is given the
+	// newest snapshot, and its error is that of Add. So it can hold a document against what the caller
+	// has read, or the version of the index ([Snapshot.Version]). Of a set, each file that documents
+	// go to asks.
+	If func(*Snapshot) error
 	// Model, where set, is what made the vectors. If the index names another, that is
 	// an error ([storage.ErrModel]).
 	Model *storage.Model
@@ -82,6 +87,11 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, err
 	}
 	defer c.end()
+	if o.If != nil {
+		if err := o.If(c.snap); err != nil {
+			return nil, fmt.Errorf("%s: %w", ix.Path(), err)
+		}
+	}
 	h := c.snap.Header()
 	if err := h.Model.Check(o.Model); err != nil {
 		return nil, fmt.Errorf("%s: %w", ix.Path(), err)

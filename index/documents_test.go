@@ -1,9 +1,6 @@
 package index
 
 import (
-	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,10 +10,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -47,75 +42,6 @@ func bind(t tb, text string, params ...any) *condition.Condition {
 	return c
 }
 
-// held is a document of a picture: when it came, and of which one it is a passage.
-type held struct {
-	round int
-	of    string
-}
-
-// notes puts documents of a round into a picture.
-func notes(t tb, want map[string]held, docs []vectors.Document, round int) {
-	for _, d := range docs {
-		h := held{round: round}
-		p, err := vectors.PassageOf(d.ID, d.Payload)
-		require.NoError(t, err)
-		if p != nil {
-			h.of = p.Of
-		}
-		want[d.ID] = h
-	}
-}
-
-// checkDocuments compares what is there with a picture. A document is in one file.
-func checkDocuments(t *rapid.T, snaps []*Snapshot, want map[string]held) {
-	got := map[string]held{}
-	names := map[string][]string{} // ids by document
-	for _, s := range snaps {
-		for o := range s.State().Docs {
-			if !s.Live(o) {
-				continue
-			}
-			var p struct{ Round int }
-			raw := mustPayload(t, s, o)
-			require.NoError(t, json.Unmarshal(raw, &p))
-			require.NotContains(t, got, s.ID(o))
-			notes(t, got, []vectors.Document{{ID: s.ID(o), Payload: raw}}, p.Round)
-			require.Equal(t, got[s.ID(o)].of != "", s.Passages().Contains(o))
-			names[s.DocumentOf(o)] = append(names[s.DocumentOf(o)], s.ID(o))
-		}
-	}
-	require.Equal(t, want, got)
-	documents := 0
-	for _, s := range snaps {
-		documents += s.Documents()
-	}
-	require.Equal(t, len(names), documents)
-	for name, ids := range names {
-		var found []string
-		for _, s := range snaps {
-			parts, err := s.Parts(name)
-			require.NoError(t, err)
-			if len(parts) > 0 {
-				require.Empty(t, found, "document %s is in several files", name)
-			}
-			for _, o := range parts {
-				found = append(found, s.ID(o))
-			}
-		}
-		require.Equal(t, ids, found)
-	}
-	for id, h := range want {
-		if h.of == "" {
-			continue
-		}
-		for _, s := range snaps {
-			parts, err := s.Parts(id)
-			require.NoError(t, err)
-			require.Empty(t, parts, "a passage is no document")
-		}
-	}
-}
-
 func mustPayload(t tb, s *Snapshot, o uint32) []byte {
 	if !s.Live(o) {
 		return nil
@@ -123,304 +49,6 @@ func mustPayload(t tb, s *Snapshot, o uint32) []byte {
 	p, err := s.Payload(o)
 	require.NoError(t, err)
 	return p
-}
-
-// admitted is the picture after documents were added, and those that they replaced; ok is false if they
-// have to be refused.
-func admitted(want map[string]held, docs []vectors.Document, came map[string]held, replace bool) (after map[string]held, replaced map[string]bool, ok bool) {
-	claims := map[string]bool{}
-	last := ""
-	for _, d := range docs {
-		ids := []string{d.ID}
-		if of := came[d.ID].of; of != "" && of != last {
-			ids = append(ids, of)
-		}
-		last = came[d.ID].of
-		for _, id := range ids {
-			if claims[id] {
-				return nil, nil, false
-			}
-			claims[id] = true
-		}
-	}
-	after, replaced = maps.Clone(want), map[string]bool{}
-	for id, h := range want {
-		name := cmp.Or(h.of, id)
-		for _, d := range docs {
-			if cmp.Or(came[d.ID].of, d.ID) == name {
-				delete(after, id)
-				replaced[name] = true
-			}
-		}
-	}
-	for id, h := range after {
-		if claims[id] || claims[h.of] {
-			return nil, nil, false
-		}
-	}
-	maps.Copy(after, came)
-	return after, replaced, replace || len(replaced) == 0
-}
-
-// Random changes of documents against a picture of what should be there. Their ids look like those of
-// passages.
-func TestDocumentsModel(t *testing.T) {
-	small(t)
-	names := []string{"a", "b", "c#7", "d", "\"e\" a longer name than forty bytes, which runs cut off", "d#1", "b#0", "b#0#0"}
-	ram, runs := testenv.RAMDir(t), 0
-	rapid.Check(t, func(t *rapid.T) {
-		runs++
-		dir := filepath.Join(ram, fmt.Sprint("m", runs))
-		want := map[string]held{}
-		seed := longer(t, 0, map[string]int{"c#7": 0, "c": 0, "x": 0}) // c#7 is no passage of c
-		notes(t, want, seed, 0)
-		order := []string{"c", "c#7", "x"} // of documents, by age
-		path := dir + ".plaid"
-		_, err := Build(t.Context(), path, fromDocs(t, 4, seed), &BuildOptions{Centroids: 2, Nbits: 2})
-		require.NoError(t, err)
-		ix, err := Open(t.Context(), path, &Options{Write: true})
-		require.NoError(t, err)
-		var set *Set
-		defer func() {
-			if set != nil {
-				require.NoError(t, set.Close())
-			} else {
-				require.NoError(t, ix.Close())
-			}
-		}()
-		drop := func(ids ...string) (gone Affected) { // ids leave the picture
-			before := namesOf(want)
-			for _, id := range ids {
-				if want[id].of != "" {
-					gone.Passages++
-				}
-				delete(want, id)
-			}
-			after := namesOf(want)
-			order = slices.DeleteFunc(order, func(name string) bool { return !after[name] })
-			gone.Documents = len(before) - len(after)
-			return gone
-		}
-		partsOf := func(name string) (ids []string) { // or itself, of a passage
-			for id, h := range want {
-				if h.of == name || id == name {
-					ids = append(ids, id)
-				}
-			}
-			return ids
-		}
-		for round := 1; round <= 12; round++ {
-			draw := map[string]int{}
-			for range rapid.IntRange(1, 3).Draw(t, "documents") {
-				draw[rapid.SampledFrom(names).Draw(t, "of")] = rapid.IntRange(0, 5).Draw(t, "passages")
-			}
-			docs := longer(t, round, draw)
-			came := map[string]held{}
-			notes(t, came, docs, round)
-			if len(came) < len(docs) {
-				continue // an id is twice in the source, which it refuses itself
-			}
-			type changer interface {
-				Delete(ctx context.Context, ids []string) (Affected, []string, error)
-				DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error)
-				UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error)
-				UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (Affected, []string, error)
-			}
-			var change changer = ix
-			add := func(o *AddOptions) (*AddReport, error) { return ix.Add(t.Context(), fromDocs(t, 4, docs), o) }
-			if set != nil {
-				change = set
-				add = func(o *AddOptions) (*AddReport, error) {
-					r, err := set.Add(t.Context(), fromDocs(t, 4, docs), o)
-					if err != nil {
-						return nil, err
-					}
-					return &r.AddReport, nil
-				}
-			}
-			ops := []string{"add", "add", "replace", "replace", "keep", "most", "delete", "passage", "where", "set", "name", "set one", "compact", "retrain", "split", "open"}
-			switch op := rapid.SampledFrom(ops).Draw(t, "op"); op {
-			case "add", "replace", "keep", "most":
-				o := AddOptions{Replace: op != "add", KeepPayload: op == "keep"}
-				if op == "most" {
-					if set != nil {
-						break
-					}
-					most := uint64(rapid.IntRange(1, 3).Draw(t, "most"))
-					o.MaxDocuments = &most
-				}
-				if rapid.Bool().Draw(t, "delete") {
-					o.Delete = []string{"x", rapid.SampledFrom(names).Draw(t, "deleted"), "nobody"}
-				}
-				if op == "keep" { // passages come without payloads, and stay what they are if there is a payload
-					came = map[string]held{}
-					for i := range docs {
-						h, there := want[docs[i].ID]
-						if there {
-							docs[i].Payload = nil
-						} else {
-							h = held{round, ""}
-							if p, _ := vectors.PassageOf(docs[i].ID, docs[i].Payload); p != nil {
-								h.of = p.Of
-							}
-						}
-						came[docs[i].ID] = h
-					}
-				}
-				before, deleted := maps.Clone(want), 0
-				comes := map[string]bool{}
-				for id, h := range came {
-					comes[cmp.Or(h.of, id)] = true
-				}
-				var rest []string
-				for _, id := range o.Delete {
-					if !comes[id] {
-						rest = append(rest, partsOf(id)...)
-					}
-				}
-				old := slices.Clone(order)
-				deleted = drop(rest...).Documents
-				after, replaced, ok := admitted(want, docs, came, o.Replace)
-				r, err := add(&o)
-				if !ok {
-					if !errors.Is(err, ErrPassages) { // as of kept payloads that make a document of one of them
-						require.ErrorIs(t, err, ErrDuplicateID)
-					}
-					want, order = before, old
-					break
-				}
-				require.NoError(t, err)
-				want = after
-				order = slices.DeleteFunc(order, func(name string) bool { return replaced[name] })
-				for _, d := range docs {
-					if name := cmp.Or(came[d.ID].of, d.ID); !slices.Contains(order, name) {
-						order = append(order, name)
-					}
-				}
-				evicted := 0
-				for o.MaxDocuments != nil && uint64(len(order)) > *o.MaxDocuments {
-					drop(partsOf(order[0])...)
-					evicted++
-				}
-				require.Equal(t, []int{len(comes), len(replaced), deleted, evicted}, []int{r.Docs, r.Replaced, r.Deleted, r.Evicted})
-			case "delete":
-				ids, missing := []string{"nobody"}, []string{"nobody"}
-				var gone []string
-				for _, of := range slices.Sorted(maps.Keys(draw)) {
-					ids = append(ids, of)
-					parts := partsOf(of)
-					if len(parts) == 0 {
-						missing = append(missing, of)
-					}
-					gone = append(gone, parts...)
-				}
-				n := drop(gone...)
-				deleted, gotMissing, err := change.Delete(t.Context(), ids)
-				require.NoError(t, err)
-				require.Equal(t, n, deleted)
-				require.Equal(t, missing, gotMissing)
-			case "passage":
-				if len(want) == 0 {
-					break
-				}
-				id := rapid.SampledFrom(slices.Sorted(maps.Keys(want))).Draw(t, "id")
-				n := drop(id)
-				deleted, err := change.DeleteWhere(t.Context(), bind(t, "_id = ?", id))
-				require.NoError(t, err)
-				require.Equal(t, n, deleted)
-			case "where":
-				of := rapid.SampledFrom(names).Draw(t, "where")
-				n, err := change.DeleteWhere(t.Context(), bind(t, "_id = ? OR _passage.of = ?", of, of))
-				if errors.Is(err, condition.ErrUnknownField) {
-					break
-				}
-				require.NoError(t, err)
-				require.Equal(t, drop(partsOf(of)...), n)
-			case "set":
-				n, err := change.UpdatePayload(t.Context(), bind(t, "1=1"), condition.Fields{"round": json.RawMessage(fmt.Sprint(100 + round))})
-				require.NoError(t, err)
-				require.Equal(t, len(namesOf(want)), n.Documents)
-				for id, h := range want {
-					want[id] = held{100 + round, h.of}
-				}
-				_, err = change.UpdatePayload(t.Context(), bind(t, "1=1"), condition.Fields{"_Passage": json.RawMessage(`1`)})
-				require.ErrorIs(t, err, ErrOption)
-			case "name":
-				of := rapid.SampledFrom(names).Draw(t, "name")
-				_, missing, err := change.UpdateNamed(t.Context(), []string{of}, condition.Fields{"round": json.RawMessage(fmt.Sprint(300 + round))})
-				require.NoError(t, err)
-				require.Equal(t, len(partsOf(of)) == 0, len(missing) == 1)
-				for _, id := range partsOf(of) {
-					want[id] = held{300 + round, want[id].of}
-				}
-			case "set one":
-				if set != nil || len(want) == 0 {
-					break
-				}
-				id := rapid.SampledFrom(slices.Sorted(maps.Keys(want))).Draw(t, "id")
-				_, _, err := ix.SetPayload(t.Context(), map[string][]byte{id: fmt.Appendf(nil, `{"round":%d}`, 200+round)})
-				require.NoError(t, err)
-				want[id] = held{200 + round, want[id].of}
-			case "compact":
-				if set == nil {
-					require.NoError(t, ix.Compact(t.Context(), nil))
-				}
-			case "retrain":
-				if set == nil {
-					_, err := ix.Retrain(t.Context(), &RetrainOptions{Centroids: 2})
-					if len(want) == 0 {
-						require.ErrorIs(t, err, ErrNoTokens)
-					} else {
-						require.NoError(t, err)
-					}
-				}
-			case "split":
-				if set != nil || len(want) == 0 {
-					break
-				}
-				snap := taken(t, ix)
-				how := SplitBy(rapid.SampledFrom([]string{string(ByHash), string(ByRange)}).Draw(t, "how"))
-				var paths []string
-				parts, err := Split(t.Context(), snap, dir, 3, how, nil)
-				require.NoError(t, err)
-				for _, p := range parts {
-					paths = append(paths, p.Path)
-				}
-				require.NoError(t, errors.Join(snap.Close(), ix.Close()))
-				set, err = OpenSet(t.Context(), paths, &Options{Write: true})
-				require.NoError(t, err)
-			case "open":
-				if set == nil {
-					require.NoError(t, ix.Close())
-					ix, err = Open(t.Context(), path, &Options{Write: true})
-					require.NoError(t, err)
-				}
-			}
-			if set == nil {
-				snap := taken(t, ix)
-				checkDocuments(t, []*Snapshot{snap}, want)
-				require.NoError(t, snap.Verify(t.Context()))
-				require.NoError(t, snap.Close())
-				continue
-			}
-			snap, err := set.Snapshot()
-			require.NoError(t, err)
-			checkDocuments(t, snap.Parts(), want)
-			for _, p := range snap.Parts() {
-				require.NoError(t, p.Verify(t.Context()))
-			}
-			require.NoError(t, snap.Close())
-		}
-	})
-}
-
-// namesOf are the ids of the documents of a picture.
-func namesOf(want map[string]held) map[string]bool {
-	names := map[string]bool{}
-	for id, h := range want {
-		names[cmp.Or(h.of, id)] = true
-	}
-	return names
 }
 
 // A document that says of itself what cannot be is refused, by name.
@@ -667,4 +295,48 @@ func TestDeleteOfWhatComes(t *testing.T) {
 	r, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, map[string]int{"a": 2})), &AddOptions{Delete: []string{"a#0"}})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0, 1}, []int{r.Docs, r.Replaced, r.Deleted})
+}
+
+// Of two additions that expect the same version one is made; one that expects a document finds it as it
+// is when its turn comes.
+func TestAddIf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	_, err := Build(t.Context(), path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 3})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	ix := writing(t, path)
+	set, err := NewSet(ix)
+	require.NoError(t, err)
+	errChanged := errors.New("the index has changed")
+	for round, add := range []func(map[string]int, *AddOptions) error{
+		func(docs map[string]int, o *AddOptions) error {
+			_, err := ix.Add(t.Context(), fromDocs(t, 4, longer(t, 1, docs)), o)
+			return err
+		},
+		func(docs map[string]int, o *AddOptions) error {
+			_, err := set.Add(t.Context(), fromDocs(t, 4, longer(t, 1, docs)), o)
+			return err
+		},
+	} {
+		snap := taken(t, ix)
+		version := snap.Version()
+		require.NoError(t, snap.Close())
+		expected := func(now *Snapshot) error {
+			if now.Version() != version {
+				return errChanged
+			}
+			return nil
+		}
+		failed := make(chan error, 2)
+		for i := range 2 {
+			go func() { failed <- add(map[string]int{"a": 1 + i}, &AddOptions{Replace: true, If: expected}) }()
+		}
+		first, second := <-failed, <-failed
+		require.True(t, (first == nil) != (second == nil), "%v, %v", first, second)
+		require.ErrorIs(t, errors.Join(first, second), errChanged)
+		require.NoError(t, add(map[string]int{fmt.Sprint("b", round): 0}, &AddOptions{If: func(now *Snapshot) error {
+			parts, err := now.Parts("a")
+			require.NotEmpty(t, parts)
+			return err
+		}}))
+	}
 }

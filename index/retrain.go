@@ -347,7 +347,8 @@ func (r *retraining) swap(ctx context.Context) error {
 	}
 	r.report.Docs, r.report.Passages, r.report.Tokens = int(st.Documents()), int(st.Passages), int64(st.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
-	ix.log.Info("the index was retrained", "index", ix.Path(), "documents", r.report.Docs, "passages", r.report.Passages, "tokens", st.LiveTokens,
+	ix.log.Info("the index was retrained", "index", ix.Path(), "documents", r.report.Docs, "passages", r.report.Passages,
+		"tokens", st.LiveTokens,
 		"nbits", r.codec.Nbits, "centroids", r.codec.K, "rmse", r.report.After.RMSE, "changes_waited", time.Since(start))
 	return nil
 }

@@ -302,3 +302,18 @@ func TestSetWaitsWithoutLocks(t *testing.T) {
 	require.ErrorIs(t, <-opened, context.Canceled)
 	require.NoError(t, errors.Join(other.Close(), holder.Close()))
 }
+
+// Several files have no oldest document: a limit is refused, and nothing is stored.
+func TestSetRefusesMaxDocuments(t *testing.T) {
+	paths := twoParts(t, corpus(10, 4, 8, 2))
+	set, err := OpenSet(t.Context(), paths[:], &Options{Write: true})
+	require.NoError(t, err)
+	defer set.Close()
+	most := uint64(3)
+	_, err = set.Add(t.Context(), fromDocs(t, 8, corpus(1, 4, 8, 3)), &AddOptions{Replace: true, MaxDocuments: &most})
+	require.ErrorIs(t, err, ErrOption)
+	snap, err := set.Snapshot()
+	require.NoError(t, err)
+	defer snap.Close()
+	require.EqualValues(t, 10, snap.Len())
+}

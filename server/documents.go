@@ -33,7 +33,7 @@ type updateTextIn struct {
 
 // updatedOut says what an update did, for those who prefer return=representation.
 type updatedOut struct {
-	DocumentIDs []uint64 `json:"document_ids" doc:"of the documents that were stored, in the order of the request; with a window, of their passages"`
+	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request; with a window of passages, too"`
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
 	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
 	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
@@ -161,8 +161,8 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
 	out := updatedOut{
-		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages, receipt.Generation,
-		receipt.Evicted, q.cut, text,
+		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
+		receipt.Generation, receipt.Evicted, q.cut, text,
 	}
 	return change{text, out}, nil
 }

@@ -49,9 +49,8 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 		return st, err
 	}
 	s, h := v.snap.State(), v.snap.Header()
-	st.Documents, st.Deleted, st.Tokens, st.Metadata = uint64(v.snap.Documents()), uint64(s.Docs-s.Live), s.LiveTokens,
-		documentsWithMetadata(v.snap)
-	st.Passages = uint64(s.Passages)
+	st.Documents, st.Passages, st.Deleted = uint64(v.snap.Documents()), uint64(s.Passages), uint64(s.Docs-s.Live)
+	st.Tokens, st.Metadata = s.LiveTokens, documentsWithMetadata(v.snap)
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = h.Dim, h.Nbits, h.Centroids, v.snap.Generation(), h.Model
 	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.StageOf(&h), Drift: v.snap.Drift()}
 	st.Growth.Advice = c.s.o.Growth.Advice(&h, st.Growth.Drift)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -301,4 +302,39 @@ func TestAnswersAreShort(t *testing.T) {
 		require.NotEmpty(t, x.Fields)
 		require.Equal(t, 200, len(x.Fields)+x.Left)
 	}
+}
+
+// What an agent was told of may be evicted before it asks again: it is told that the document is
+// gone, by each tool, and finds the others.
+func TestEvictedBetweenCalls(t *testing.T) {
+	s := newService(t, true, nil)
+	c := connect(t, mcp.In(s))
+	var found hits
+	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "cats sleep"}, &found))
+	require.Contains(t, found.ids(), "cat")
+	addBook(t, s, "zoo", "penguins swim in cold water", "parrots talk all day")
+	limit := httptest.NewRequest("PUT", "http://localhost/indices/notes/config", strings.NewReader(`{"max_documents": 3}`))
+	limit.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, limit)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	addBook(t, s, "owls", "owls hunt at night", "owls sleep by day")
+	for tool, args := range map[string]map[string]any{
+		"similar": {"id": "cat"}, "explain": {"id": "cat", "query": "cats sleep"},
+		"search": {"query": "cats sleep", "like": []string{"cat"}},
+	} {
+		args["index"] = "notes"
+		require.ErrorContains(t, call(t, c, tool, args, new(any)), "cat", tool)
+	}
+	var got struct {
+		Documents []struct{ ID string }
+		Missing   []string
+	}
+	require.NoError(t, call(t, c, "get", map[string]any{"index": "notes", "ids": []string{"cat", "zoo#0"}}, &got))
+	require.Equal(t, []string{"cat"}, got.Missing)
+	require.Len(t, got.Documents, 1)
+	_, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "plaid://notes/cat"})
+	require.Error(t, err)
+	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "cats sleep", "group": true}, &found))
+	require.ElementsMatch(t, []string{"a/b ü", "zoo", "owls"}, found.ids())
 }

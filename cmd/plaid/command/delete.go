@@ -80,8 +80,9 @@ id loses it.`,
 				Deleted  int      `json:"deleted"`
 				Passages int      `json:"passages"`
 				Missing  []string `json:"missing"`
-			}{path, n.Documents, n.Passages, missing},
-				func(b *bytes.Buffer) { fmt.Fprintf(b, "deleted %s\n", out.Documents(n.Documents, n.Passages)) })
+			}{path, n.Documents, n.Passages, missing}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "deleted %s\n", out.Documents(n.Documents, n.Passages))
+			})
 			if err != nil {
 				return err
 			}

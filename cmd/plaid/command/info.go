@@ -103,8 +103,8 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 		t := out.Table{Left: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
 		for _, in := range r.Files {
-			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted), out.Count(in.Tokens),
-				out.Count(in.Segments), out.Count(in.Pages.Size))
+			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted),
+				out.Count(in.Tokens), out.Count(in.Segments), out.Count(in.Pages.Size))
 		}
 		t.Line("all", out.Count(r.Docs), out.Count(r.Passages), "", out.Count(r.Tokens), "", out.Count(r.Bytes))
 		t.Print(b)
@@ -126,8 +126,8 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		passages = fmt.Sprintf(" in %s", out.Plural(in.Passages, "passage"))
 	}
 	line("documents", "%s%s", out.Count(in.Docs), passages)
-	line("ordinals", "%s of %s given out, %s of them deleted since", out.Count(in.Ordinals), out.Count(in.MaxOrdinals),
-		out.Count(in.Deleted))
+	line("ordinals", "%s of %s given out, %s of them deleted since",
+		out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
 	deleted, scaled := "", "taken as they are"
 	if in.DeletedTokens > 0 {
 		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))

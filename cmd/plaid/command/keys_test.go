@@ -71,7 +71,7 @@ func TestKeysOfAnyText(t *testing.T) {
 		require.Equal(t, []any{float64(i)}, hits["results"].([]any)[0].(object)["document_ids"], "%q", key)
 		facet := ask("/k/facets", object{"fields": []string{name}})["facets"].([]any)[0].(object)
 		require.Equal(t, []any{object{"value": float64(i), "docs": 1.}}, facet["values"], "%q", key)
-		require.Equal(t, object{"updated": 1.}, ask("/k/metadata/update", object{"condition": name + " IS NOT NULL", "updates": object{key: i + 1000}}), "%q", key)
+		require.Equal(t, object{"updated": 1., "passages": 0.}, ask("/k/metadata/update", object{"condition": name + " IS NOT NULL", "updates": object{key: i + 1000}}), "%q", key)
 	}
 	service.Close()
 	require.NoError(t, st.Close(t.Context()))

@@ -27,6 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	effort.Rapid(15, 100)
 	testscript.Main(m, map[string]func(){"plaid": func() {
 		if os.Getenv("PLAID_TEST_WAITING") != "" {
 			files.HookWaiting = func(string) { fmt.Fprintln(os.Stderr, "waiting for the lock") }

@@ -64,7 +64,8 @@ twenty faults are printed.
 			r.Faults = strings.Split(err.Error(), "\n")
 		}
 		return errors.Join(err, a.report(r, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
+			fmt.Fprintf(b, "%s: sound: %s, %s\n", r.Path,
+				out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 		}))
 	})
 	return cmd

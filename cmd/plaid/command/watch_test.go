@@ -201,3 +201,17 @@ func TestWatchBesideAgent(t *testing.T) {
 	require.Zero(t, <-ended, stderr.String())
 	require.Empty(t, stderr.String())
 }
+
+// A folder that is watched, and an agent, have one file for an index. Several files that are one
+// index are refused by name, before a model is read.
+func TestSeveralFilesAreNotFollowed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"part-0.plaid", "part-1.plaid"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	for _, args := range [][]string{{"watch", dir, t.TempDir(), "--model", nano, "--once"}, {"mcp", dir}} {
+		code, _, stderr := try(t, args...)
+		require.Equal(t, exitFailed, code, stderr)
+		require.Contains(t, stderr, "this takes one file, such as "+filepath.Join(dir, "part-0.plaid"))
+	}
+}
