@@ -18,11 +18,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Add stores documents, all of them or none: one that is there already is [ErrDuplicateID].
-// It returns their ids. A text that is longer than the model reads is parted into passages
-// ([Options.Passages]); no part of a text is dropped. The vectors of all documents of a call
-// are in memory, some 60 KiB for a text of 120 words at 128 dimensions: add many thousands in
-// several calls.
+// Add stores documents, all of them or none: one that is there already is [ErrDuplicateID]. It
+// returns their ids. A text longer than the model reads is split into passages
+// ([Options.Passages]); no part of a text is dropped. The vectors of all documents of one call are
+// held in memory, about 60 KiB for a text of 120 words at 128 dimensions, so add many thousands of
+// documents in several calls.
 //
 // Errors: a document that cannot be stored is a [*collection.DocumentError], around
 // [ErrNoText], [ErrTooLong], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
@@ -75,10 +75,10 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	}
 	ids = make([]string, len(docs))
 	for i, id := range r.IDs {
-		if at := of[i]; all[i].ID == docs[at].ID {
-			ids[at] = id
+		if doc := of[i]; all[i].ID == docs[doc].ID {
+			ids[doc] = id
 		} else { // a passage
-			ids[at] = texts[at].ID
+			ids[doc] = texts[doc].ID
 		}
 	}
 	return ids, nil
@@ -90,9 +90,9 @@ func documentError(i int, d *Document, err error) error {
 	return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 }
 
-// texts are what is to be encoded and stored of documents. What can be wrong with one of
-// them is found before any is encoded. A text without an id has one that its passages would be
-// named after.
+// texts returns the texts to encode and store, one for each document. Faults of a document are
+// found before any text is encoded. A text without an id gets a random one, after which its
+// passages would be named.
 func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 	texts := make([]encode.Text, len(docs))
 	places := make(map[string]int, len(docs))
@@ -122,7 +122,7 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 	return texts, nil
 }
 
-// checkIndex refuses texts that the index cannot take, and ids that are there, before any text is
+// checkIndex refuses texts that the index cannot take and ids that are in use, before any text is
 // encoded. It returns the dimension of the index.
 func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bool) (dim int, err error) {
 	v, err := c.docs.View(ctx)
@@ -132,7 +132,7 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
 	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
-		return 0, fmt.Errorf("%w: the index names no model; Options.AnyModel adds texts nevertheless", ErrModel)
+		return 0, fmt.Errorf("%w: the index names no model; set Options.AnyModel to add texts anyway", ErrModel)
 	}
 	rows := make([]index.Arrival, 0, len(docs))
 	places := make([]int, 0, len(docs))
@@ -174,7 +174,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	}
 	var report encode.Report
 	var mu sync.Mutex // texts are read ahead
-	var at []int      // the documents that texts which are encoded are of
+	var origin []int  // by encoded text, its document
 	sequence := func(yield func(encode.Text, error) bool) {
 		for i := range docs {
 			if !isText(docs[i]) {
@@ -182,7 +182,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			}
 			for t, err := range passages(ctx, texts[i], how) {
 				mu.Lock()
-				at = append(at, i)
+				origin = append(origin, i)
 				mu.Unlock()
 				if t.ID == texts[i].ID {
 					t.ID = docs[i].ID // which may be left to the index
@@ -200,13 +200,13 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			return nil, nil, err
 		}
 		mu.Lock()
-		from := at[n]
+		from := origin[n]
 		mu.Unlock()
 		if err != nil {
 			return nil, nil, documentError(from, &docs[from], text.Err)
 		}
 		if report.Truncated > 0 {
-			err := fmt.Errorf("%w, which is %d tokens with what goes around it: %d would be dropped; %s",
+			err := fmt.Errorf("%w: at most %d tokens, including those around the text; %d would be dropped; %s",
 				ErrTooLong, e.Config().Document.Length, report.Dropped, cure(how))
 			return nil, nil, documentError(from, &docs[from], err)
 		}
@@ -221,18 +221,19 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	return out, of, nil
 }
 
-// cure says what helps with a text that the model would cut.
+// cure names the remedy for a text that the model would cut.
 func cure(how *encode.Parting) string {
 	if how == nil {
-		return "shorten the text, or let it be parted (Options.Whole)"
+		return "shorten the text, or allow passages (Options.Whole)"
 	}
 	return "shorten the title, which each passage repeats"
 }
 
-// serverWords is how many words a passage has where nothing tells how many tokens a model reads.
+// serverWords is the number of words in a passage if the number of tokens that the model reads is
+// unknown.
 const serverWords = 120
 
-// parting is how texts are parted; nil means that they are not.
+// parting returns how texts are split; nil means that they are stored whole.
 func (c *Collection) parting(e *encode.Encoder) (*encode.Parting, error) {
 	if c.o.Whole {
 		return nil, nil
@@ -253,7 +254,7 @@ func (c *Collection) parting(e *encode.Encoder) (*encode.Parting, error) {
 	return how, nil
 }
 
-// passages are the texts that are encoded of one; each has what is stored as its payload.
+// passages returns the passages of a text, or the text itself, each with the payload to store.
 func passages(ctx context.Context, t encode.Text, how *encode.Parting) iter.Seq2[encode.Text, error] {
 	one := encode.Texts(t)
 	if how == nil {

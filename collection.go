@@ -24,17 +24,16 @@ import (
 
 // Options of Create and Open. The zero value, or nil, opens an index as it was made.
 type Options struct {
-	// Passages says how texts are parted that are longer than a passage; those that fit stay
-	// whole. nil parts a text where it is longer than the model reads; so does a Window of 0.
-	// Tokens are counted by the model, unless Passages names another one. A model behind an
-	// address tells no tokens: words are counted then, and nil means 120 to a passage.
+	// Passages says how texts longer than a passage are split; texts that fit in one stay whole.
+	// nil, and a Window of 0, split a text only if it is longer than the model reads. Tokens are
+	// those of the model, unless Passages names another one. A model behind an address does not
+	// report its tokens: words are counted then, and nil means 120 to a passage.
 	//
-	// A passage is stored as a document of its own that names the text it is of:
-	// [Query.Group] finds documents, and Get, Update and Delete take their ids. A document
-	// without an id gets one of 26 random letters and digits if its text is parted.
+	// Searches, Get, Update and Delete work on whole documents, however many passages they have. A
+	// document without an id gets one of 26 random letters and digits if its text is split.
 	Passages *encode.Parting
-	// Whole stores each text as one document. One that is longer than the model reads is
-	// [ErrTooLong] then, and not cut: what the vectors lack no search can find.
+	// Whole stores each text without splitting it. A text longer than the model reads is then
+	// [ErrTooLong] rather than cut, because no search could find the rest.
 	Whole bool
 	// Model is the folder of the model that encodes texts; "": the one that the index
 	// names. It is opened when a text is first to be encoded, and by Create at once.
@@ -45,9 +44,9 @@ type Options struct {
 	// Dim is the dimension of the vectors, for Create without a model: documents and
 	// queries then come as vectors.
 	Dim int
-	// ReadOnly opens an index that others may read too, and that the program does not
-	// change. Changes that another program makes later are not seen. Nothing is written beside
-	// the index: keywords that are not up to date are made in a temporary file ([os.TempDir]).
+	// ReadOnly opens an index for reading only; other programs may read it too. Later changes by
+	// another program are not seen. Nothing is written next to the index: keywords that are out of
+	// date are rebuilt in a temporary file ([os.TempDir]).
 	ReadOnly bool
 	// Bits is how many a component of a vector takes once the collection is large: 1, 2,
 	// 4 or 8; 0: 4. See [collection.Growth].
@@ -146,8 +145,8 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 	return err
 }
 
-// takeBack removes the empty index that was made and could not be opened. It stays if another
-// program has it open now, or has stored something meanwhile.
+// takeBack removes the empty index that was created but could not be opened, unless another program
+// has it open or has stored something in it since.
 func (c *Collection) takeBack() (err error) {
 	f, err := storage.Open(context.Background(), c.path, storage.Options{Write: true, Logger: c.o.Logger})
 	if err != nil {
@@ -205,7 +204,7 @@ func (c *Collection) check() error {
 	case o.Dim < 0:
 		return fmt.Errorf("%w: dimension %d", ErrOption, o.Dim)
 	case o.Whole && o.Passages != nil:
-		return fmt.Errorf("%w: Passages and Whole: one of them is possible", ErrOption)
+		return fmt.Errorf("%w: Passages and Whole exclude each other", ErrOption)
 	}
 	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
 	if err == nil {
@@ -427,7 +426,7 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 	return ix.BackupTo(ctx, path, nil)
 }
 
-// Len is the number of documents; one that is stored as passages counts as one.
+// Len returns the number of documents; one that is stored as passages counts once.
 func (c *Collection) Len(ctx context.Context) (int, error) {
 	v, err := c.docs.View(ctx)
 	if err != nil {
@@ -449,14 +448,6 @@ func (c *Collection) fault(err error) error {
 
 // names reports whether the text of an error names a file, as a word with a colon after it.
 func names(text, path string) bool {
-	for from := 0; ; {
-		i := strings.Index(text[from:], path+":")
-		if i < 0 {
-			return false
-		}
-		if from += i; from == 0 || strings.ContainsRune(" \n", rune(text[from-1])) {
-			return true
-		}
-		from++
-	}
+	path += ":"
+	return strings.HasPrefix(text, path) || strings.Contains(text, " "+path) || strings.Contains(text, "\n"+path)
 }

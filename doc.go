@@ -10,9 +10,9 @@
 // that belong to it. It grows from nothing, takes changes while it is searched, and is
 // served over HTTP by package server ([Collection.Set]).
 //
-// A model reads some hundred tokens of a text. A longer one is parted into passages when it is
-// added, so that all of it is found; [Options.Passages] says how. Searches return documents with
-// their best passages; with [EachPassage] they return passages.
+// A model reads a few hundred tokens of a text. A longer text is split into passages when it is
+// added, so that all of it can be found; [Options.Passages] says how. Searches return documents
+// with their best passages, or passages alone with [EachPassage].
 //
 // The packages below do each part by itself:
 //

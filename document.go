@@ -18,7 +18,7 @@ import (
 
 // Document is a text to be found, with what is stored beside it.
 type Document struct {
-	// ID names the document; "": it gets its number, or a random name if its text is parted.
+	// ID names the document; "" means its number, or a random name if its text is split.
 	ID string
 	// Title and Text are encoded, the title first, and kept beside the vectors.
 	Title, Text string
@@ -141,17 +141,12 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
-	parts, err := snap.Parts(id)
-	if err == nil && len(parts) == 0 { // an id of a passage
-		var ordinal uint32
-		var ok bool
-		if ordinal, ok, err = snap.Ordinal(id); ok {
-			parts = []uint32{ordinal}
-		}
-	}
-	switch {
-	case err != nil:
+	named, _, err := snap.Named(ctx, []string{id})
+	if err != nil {
 		return d, err
+	}
+	parts := named.ToArray()
+	switch {
 	case len(parts) == 0:
 		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
 	case snap.ID(parts[0]) == id:
@@ -219,8 +214,8 @@ func bind(where string, args []any) (*condition.Condition, error) {
 	return parsed.Bind(args...)
 }
 
-// Delete deletes documents, and counts them. Ids that are not there are passed over. A selection
-// that says nothing is an error ([collection.ErrSelection]).
+// Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is
+// an error ([collection.ErrSelection]).
 func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Affected, err error) {
 	defer func() { err = c.fault(err) }()
 	if c.o.ReadOnly {
@@ -233,10 +228,11 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	return c.docs.Delete(ctx, chosen)
 }
 
-// UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil
-// removes its field. Vectors stay as they are, so the fields title and text cannot be set.
-// It counts the documents that it changed.
-func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (updated index.Affected, err error) {
+// UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil removes its
+// field. Vectors stay as they are, so the fields title and text cannot be set. It returns the count
+// of the documents that it changed.
+func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
+	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.fault(err) }()
 	if c.o.ReadOnly {
 		return index.Affected{}, ErrReadOnly

@@ -56,7 +56,7 @@ var (
 	ErrTooMany = index.ErrTooMany
 	// ErrNoText: a document without a word to encode.
 	ErrNoText = collection.ErrNoTokens
-	// ErrTooLong: a text of which the model would not read all.
+	// ErrTooLong: a text longer than the model reads.
 	ErrTooLong = errors.New("the text is longer than the model reads")
 	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
 	// too large.

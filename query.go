@@ -38,9 +38,9 @@ type Query struct {
 	// Keywords searches by the words of Text alone, and needs no model. Scores are those of
 	// BM25.
 	Keywords bool
-	// Group says what a document scores that is stored as passages; "": what its best passage does
-	// ([search.GroupBest]). Words rank a document by its best passage, whatever Group says. Passages
-	// is how many of them a hit has at most; 0: 3. With [EachPassage] hits are passages.
+	// Group says how a document stored as passages is scored; "" means by its best passage
+	// ([search.GroupBest]). Keywords always rank a document by its best passage. A hit has at most
+	// Passages of them; 0 means 3. With [EachPassage] hits are passages.
 	Group    search.Grouping
 	Passages int
 	// Highlight finds the words of each hit, or of its passages, that the question has
@@ -63,13 +63,13 @@ type Hit struct {
 	// Title, Text and Payload are as in [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is the part of a longer document that the hit is; nil: it is a document.
+	// Passage is set if the hit is a passage of a longer document; nil means that it is a document.
 	Passage *vectors.Passage
-	// Passages are the best ones of a document that is stored as passages. The title, text and
-	// payload of the hit are those of the first.
+	// Passages are the best passages of a document stored as passages. The title, text and payload
+	// of the hit are those of the first.
 	Passages []Hit
-	// Spans are the words that the question has found, with Query.Highlight; of a document that is
-	// stored as passages its passages have them. NoSpans is why they cannot be told, as of a
+	// Spans are the words that match the question, with Query.Highlight; if the document is stored
+	// as passages, its passages have them. NoSpans is the reason if there are none, such as a
 	// document without a text: one of the errors of package highlight.
 	Spans   []highlight.Span
 	NoSpans error
@@ -131,7 +131,7 @@ func (q *Query) complete() error {
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == EachPassage:
-		return fmt.Errorf("%w: Passages goes with hits that are documents, and not with Group %q", ErrOption, EachPassage)
+		return fmt.Errorf("%w: Passages needs hits that are documents, which Group %q has not", ErrOption, EachPassage)
 	case q.Highlight && q.Vectors != nil:
 		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
 	}
@@ -153,7 +153,7 @@ func (q *Query) complete() error {
 	return nil
 }
 
-// options are those of the search by vectors, and checked for one by words as well.
+// options returns those of the search by vectors. They are checked for a search by keywords as well.
 func (q *Query) options() search.Options {
 	o := search.Options{K: q.K, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
 	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
@@ -227,9 +227,10 @@ func (r *reading) find() ([]search.RankedHit, error) {
 	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.search(sq, o) })
 }
 
-// words are what the words of the question find, with a group documents of passages.
+// words returns the hits of the question's keywords: documents, if the query has a group.
 func (r *reading) words(k int) ([]search.Hit, error) {
-	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter}, Passages: r.q.Passages})
+	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter},
+		Passages: r.q.Passages})
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {
@@ -249,7 +250,7 @@ func (r *reading) hit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
-	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // it is stored as one
+	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // stored without passages
 		whole := h.Passages[0]
 		whole.Score, whole.Passages = h.Score, nil
 		h = &whole

@@ -58,8 +58,8 @@ type Collection interface {
 	// nothing to search.
 	View(ctx context.Context) (View, error)
 	Update(ctx context.Context, docs []Document, o UpdateOptions) (Receipt, error)
-	// Delete and UpdateMetadata count what they were done to. The selection says
-	// which in one way ([Selection.CheckOne]).
+	// Delete and UpdateMetadata return how many documents and passages they changed. The selection
+	// names these in exactly one way ([Selection.CheckOne]).
 	Delete(ctx context.Context, chosen Selection) (index.Affected, error)
 	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (index.Affected, error)
 }
@@ -80,9 +80,9 @@ type Receipt struct {
 	// Numbers of the documents and passages, in the order of the request. A number is given
 	// out once, and never moves.
 	Numbers []uint64
-	// IDs of the same, those that the collection has given included.
+	// IDs of the same, including those that the collection chose.
 	IDs []string
-	// Stored counts the documents, and the passages among what was sent.
+	// Stored counts the documents and passages that were stored.
 	Stored index.Affected
 	// Generation is that of the index: another number means another codec.
 	Generation uint64

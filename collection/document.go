@@ -33,8 +33,8 @@ type Document struct {
 type Stored struct {
 	Number uint64 // its document id, see [NumberOf]
 	ID     string // its name
-	// Of is the name of the document that this is a passage of, and Passage the number of the
-	// passage; "": it is a document.
+	// Of is the name of the document that this passage belongs to, and Passage its number; "" means
+	// that this is a document.
 	Of       string
 	Passage  int
 	Metadata json.RawMessage

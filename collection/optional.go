@@ -125,7 +125,8 @@ type KeywordQuery struct {
 	Filters []*search.Filter
 	// Payload says that metadata of the hits is wanted.
 	Payload bool
-	// Passages, above 0, has hits be documents, each with up to so many of its best passages.
+	// Passages above 0 groups hits into documents, each with at most that many of its best
+	// passages.
 	Passages int
 }
 

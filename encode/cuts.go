@@ -6,11 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// A cut takes a text apart: it returns the ends of the pieces, the last of which is that of the
-// text.
+// A cut splits a text: it returns the ends of the pieces. The last is the end of the text.
 type cut func(text string) (ends []int)
 
-// trimmed is a part of a text without the white space around it.
+// trimmed returns the bounds of a part of a text without the white space around it.
 func trimmed(text string, start, end int) (int, int) {
 	part := strings.TrimLeftFunc(text[start:end], unicode.IsSpace)
 	start = end - len(part)
@@ -30,7 +29,7 @@ func words(text string) (ends []int) {
 	return append(ends, len(text))
 }
 
-// runes ends pieces behind each character of Unicode.
+// runes ends pieces after each character of Unicode.
 func runes(text string) (ends []int) {
 	for i := range text {
 		if i > 0 {
@@ -40,8 +39,8 @@ func runes(text string) (ends []int) {
 	return append(ends, len(text))
 }
 
-// characters is runes, but keeps together what a reader takes for one character: a letter and its
-// combining marks, a syllable of Hangul, a flag, and emoji that are joined.
+// characters is runes, but does not split what a reader sees as one character: a letter with its
+// combining marks, a syllable of Hangul, a flag, or joined emoji.
 func characters(text string) (ends []int) {
 	const joiner = 0x200d
 	joined, flag := true, false // the first one begins a character
@@ -104,7 +103,7 @@ func countWords(text string, end func(int)) {
 	}
 }
 
-// blankless reports whether a letter, or a mark of punctuation, is of a script without blanks
+// blankless reports whether a letter, or a mark of punctuation, is of a script without spaces
 // between words.
 func blankless(r rune) bool {
 	switch {
@@ -128,7 +127,7 @@ func sentences(text string) (ends []int) {
 	return append(ends, len(text))
 }
 
-// lines ends pieces behind line feeds.
+// lines ends pieces after line feeds.
 func lines(text string) (ends []int) {
 	at := 0
 	for line := range strings.Lines(text) {
@@ -138,8 +137,8 @@ func lines(text string) (ends []int) {
 	return ends
 }
 
-// codeBlocks are those of source code: what stands between empty lines and begins without
-// indentation. So a function is one, with the comment above it.
+// codeBlocks ends pieces where blocks of source code begin: at lines without indentation after an
+// empty line. So a function is one block with the comment above it.
 func codeBlocks(text string) (ends []int) {
 	at, empty := 0, false
 	for line := range strings.Lines(text) {
@@ -153,10 +152,10 @@ func codeBlocks(text string) (ends []int) {
 	return append(ends, at)
 }
 
-// sentenceEnd reads a character of a text, or all marks that stand together, and tells
-// whether a sentence ends behind them. It ends at an empty line, at a full stop of Chinese or
-// Japanese, and at one of ours, with closing quotes and brackets behind it, that white space
-// follows and then no small letter.
+// sentenceEnd reads a character of a text, or a run of punctuation marks, and reports whether a
+// sentence ends after it. A sentence ends at an empty line, at a full stop of Chinese or Japanese,
+// and at a Western one with any closing quotes and brackets, if white space and then no lower-case
+// letter follow.
 func sentenceEnd(s string) (n int, ends bool) {
 	first, n := utf8.DecodeRuneInString(s)
 	switch {

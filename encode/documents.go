@@ -58,7 +58,8 @@ func (r *Report) String() string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"}, {r.Dropped, "tokens dropped"}, {r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
+	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"},
+		{r.Dropped, "tokens dropped"}, {r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
 		if part.n != 0 {
 			s += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
@@ -81,8 +82,8 @@ func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) i
 	return e.DocumentsReport(ctx, texts, new(Report))
 }
 
-// DocumentsReport is Documents, and counts into r, which is to be read by what goes
-// through the sequence: a document is counted before it is given.
+// DocumentsReport is Documents, and counts into r. Only the loop over the sequence may read r: a
+// document is counted before it is yielded.
 func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
 	return e.documents(ctx, &call{role: Document}, texts, r)
 }

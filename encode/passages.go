@@ -15,29 +15,29 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Parting says how long texts are parted into passages.
+// Parting says how long texts are split into passages.
 type Parting struct {
-	// By is what is kept whole where a passage can have it; "" means ByWords. What is too long
-	// for a passage is taken apart: a section or a block into sentences or lines, these into
-	// words, and a word, or a line of a script without blanks, between characters.
+	// By is the unit that is kept whole if it fits in a passage; "" means ByWords. A longer unit is
+	// split: a section or a block into sentences or lines, these into words, and a word, or a line
+	// of a script without spaces, between characters.
 	By Unit
-	// Window is the most that a passage has of its text, and Overlap about how much it repeats
-	// of the one before: tokens of Model, or words where no tokenizer is known. A Window of 0
-	// means as much as Model reads. A prompt, a title and what else a model puts around a text
-	// come on top of that; where they leave a text less than Window, its passages are shorter.
+	// Window is the most that a passage has of its text, and Overlap about how much it repeats of
+	// the one before: tokens of Model, or words if no tokenizer is known. A Window of 0 means as
+	// much as Model reads. A prompt, a title and other tokens that a model puts around a text come
+	// on top of that; if they leave less than Window, passages are shorter.
 	//
-	// A word is what lies between white space, or 32 characters of it where that is longer. In
-	// scripts without blanks between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
-	// and Tibetan, each letter is one.
+	// A word is a run of characters between white space, or 32 characters of a longer run. In
+	// scripts without spaces between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
+	// and Tibetan, each letter is a word.
 	Window, Overlap int
-	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it
-	// is nil, or has no tokenizer, as a model behind an address.
+	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it is
+	// nil or has no tokenizer, like a model behind an address.
 	Model *Config
-	// Threads is how many texts are parted at a time; 0 means one, on the caller's goroutine.
+	// Threads is how many texts are split at a time; 0 means one, on the caller's goroutine.
 	Threads int
 }
 
-// Unit is what is kept whole in passages.
+// Unit is a part of a text that passages keep whole.
 type Unit string
 
 // The units.
@@ -55,11 +55,11 @@ const (
 	ByBlocks Unit = "blocks"
 )
 
-// Units are all that there are.
+// Units returns all units.
 func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks} }
 
-// Check finds what is wrong with the settings, before a text is read: among others a window of
-// more tokens than the model reads.
+// Check refuses wrong settings before a text is read, such as a window of more tokens than the
+// model reads.
 func (p Parting) Check() error {
 	_, err := p.ready()
 	return err
@@ -97,7 +97,7 @@ func (p Parting) ready() (*parting, error) {
 	}
 	switch {
 	case own.window == 0 && p.Window == 0:
-		return nil, errors.New("how many words a passage has must be said: " +
+		return nil, errors.New("set how many words a passage has: " +
 			"the model does not tell its tokens, nor how many it reads")
 	case own.window < 1 || own.overlap < 0 || own.overlap >= own.window:
 		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible", own.window, counted, own.overlap)
@@ -122,20 +122,21 @@ func (p *parting) model(c *Config) error {
 		p.window = reads
 	case p.window > reads:
 		return fmt.Errorf("passages of %d tokens: the model reads at most %d of a text "+
-			"(documents have %d tokens, %d of them around the text)", p.window, reads, c.Document.Length, c.Document.Length-reads)
+			"(documents have %d tokens, %d of them around the text)", p.window, reads, c.Document.Length,
+			c.Document.Length-reads)
 	}
 	return nil
 }
 
-// Passages parts texts that are longer than a passage. A passage keeps the title and the
-// payload of its text, with a [vectors.Passage] in it, which also gives it its id. Texts
-// that fit into one stay as they are, and so do passages.
+// Passages splits texts that are longer than a passage. A passage keeps the title and the payload
+// of its text, with a [vectors.Passage] added, which also determines its id. Texts that fit into
+// one stay as they are, and so do passages.
 //
-// No passage has more than the window, nor with its title more than the model reads. The
+// No passage is longer than the window, nor, with its title, longer than the model reads. The
 // exceptions are a passage of a single character, and a title that alone takes more than seven
-// eighths of what is read: the encoder cuts its passages, and reports that.
+// eighths of the model's length: the encoder cuts its passages, and reports that.
 //
-// An error of a text is a [*TextError]. So is one that is too long and has no id.
+// An error of a text is a [*TextError], such as that of a text that is too long and has no id.
 func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		p, err := how.ready()
@@ -144,15 +145,15 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) it
 			return
 		}
 		row := -1
-		for of, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
+		for parted, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
 			row++
 			if err != nil {
 				yield(Text{}, err)
 				return
 			}
-			for t, err := range of.texts() {
+			for t, err := range parted.texts() {
 				if err != nil {
-					err = &TextError{Row: row, ID: of.text.ID, Err: err}
+					err = &TextError{Row: row, ID: parted.text.ID, Err: err}
 				}
 				if !yield(t, err) || err != nil {
 					return
@@ -169,7 +170,7 @@ type partedText struct {
 	err   error
 }
 
-// texts are the passages, or the text.
+// texts yields the passages, or the text itself.
 func (p *partedText) texts() iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		switch {
@@ -205,7 +206,8 @@ type passage struct {
 	title      string
 }
 
-// part finds the passages of a text. Its error is in the result, for the row of the text.
+// part finds the passages of a text. An error is in the result, so that it gets the row of the
+// text.
 func (p *parting) part(t Text) (partedText, error) {
 	out := partedText{text: t}
 	is, err := vectors.PassageOf(t.ID, t.Payload)
@@ -228,7 +230,7 @@ func (p *parting) part(t Text) (partedText, error) {
 	return out, nil
 }
 
-// whole is by how much a text of a count is too long.
+// whole returns by how much a text of n tokens or words is too long.
 func (p *parting) whole(t Text, n int) (title titled, over int, err error) {
 	title, err = p.titled(t.Title)
 	if read := strings.TrimSpace(t.Text); err == nil && !p.keepSpace && len(read) < len(t.Text) {
@@ -240,7 +242,7 @@ func (p *parting) whole(t Text, n int) (title titled, over int, err error) {
 	return title, over, err
 }
 
-// titled is a title, and how much it takes of what the model reads.
+// titled is a title, and how much of the model's length it takes.
 type titled struct {
 	title  string
 	before int // tokens, with those of the prompt
@@ -248,11 +250,11 @@ type titled struct {
 	whole  bool
 }
 
-// seam is how many tokens the place can make where a title and a text meet.
+// seam is how many more tokens there can be where a title and a text meet.
 const seam = 8
 
-// titled measures a title. One that leaves less than an eighth of what is read is cut, and its
-// passages are parted as if it were not there.
+// titled measures a title. One that leaves less than an eighth of the model's length will be cut,
+// and its passages are split as if it were not there.
 func (p *parting) titled(title string) (titled, error) {
 	t := titled{title: title, most: p.window}
 	if p.tokenizer == nil || p.prompt == "" && title == "" {
@@ -271,7 +273,8 @@ func (p *parting) titled(title string) (titled, error) {
 	return t, nil
 }
 
-// over is by how much a text of a count is too long below a title; 0 means that it fits.
+// over returns by how much a text of n tokens or words is too long below a title; 0 means that it
+// fits.
 func (p *parting) over(t titled, text string, n int) (int, error) {
 	if n > p.window {
 		return n - p.window, nil
@@ -325,16 +328,17 @@ type unit struct{ start, end, level int }
 type splitting struct {
 	*parting
 	text  string
-	marks []int // ends of what is counted
+	marks []int // ends of tokens or words
 	parts []passage
 }
 
-// between is about how much a part of the text counts: by itself it may have a token more or less.
+// between estimates the tokens or words of a part of the text: by itself it may have one more or
+// less.
 func (s *splitting) between(start, end int) int {
 	return sort.SearchInts(s.marks, end+1) - sort.SearchInts(s.marks, start+1)
 }
 
-// part is the passages of the text.
+// part returns the passages of the text.
 func (s *splitting) part(title titled) ([]passage, error) {
 	if s.by != ByHeadings {
 		return s.parts, s.fill(s.add(nil, 0, len(s.text), 0), title, title)
@@ -365,8 +369,8 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// add appends the pieces of a part of the text, by the cut of a level. A piece that is too long
-// for a passage is taken apart by the next one.
+// add appends the pieces of a part of the text, by the cut of a level. A piece that is too long for
+// a passage is split by the next one.
 func (s *splitting) add(units []unit, start, end, level int) []unit {
 	begin := start
 	for _, n := range s.cuts[level](s.text[start:end]) {
@@ -383,7 +387,7 @@ func (s *splitting) add(units []unit, start, end, level int) []unit {
 	return units
 }
 
-// finer takes a unit apart; nil means that it is a single character.
+// finer splits a unit; nil means that it is a single character.
 func (s *splitting) finer(u unit) []unit {
 	for level := u.level + 1; level < len(s.cuts); level++ {
 		if pieces := s.add(nil, u.start, u.end, level); len(pieces) > 1 {
@@ -393,7 +397,7 @@ func (s *splitting) finer(u unit) []unit {
 	return nil
 }
 
-// fill puts units into as few passages as will do, the first of them below a title of its own.
+// fill puts units into as few passages as possible; the first has a title of its own.
 func (s *splitting) fill(units []unit, title, rest titled) error {
 	covered := 0 // units that are in a passage
 	for first := 0; covered < len(units); title = rest {
@@ -430,7 +434,7 @@ func (s *splitting) fill(units []unit, title, rest titled) error {
 		if end == len(units) {
 			break
 		}
-		// What is repeated leaves room for a unit that is not.
+		// The overlap leaves room for a unit that is not repeated.
 		for first-1 > began && s.between(units[first-1].start, units[end-1].end) <= s.overlap &&
 			s.between(units[first-1].start, units[end].end) <= rest.most {
 			first--
@@ -439,8 +443,8 @@ func (s *splitting) fill(units []unit, title, rest titled) error {
 	return nil
 }
 
-// reach is the end of the units from first on that a passage of most has, by about: one at least
-// that is in none before.
+// reach estimates the end of the units from first on that fit into a passage of most. At least one
+// of them is in no passage before.
 func (s *splitting) reach(units []unit, first, covered, most int) int {
 	end := covered + 1
 	for end < len(units) && s.between(units[first].start, units[end].end) <= most {

@@ -56,7 +56,7 @@ func TestPassagesErrors(t *testing.T) {
 	}{
 		"overlap": {how: Parting{By: ByWords, Window: 3, Overlap: 3}, want: "overlap by 3"},
 		"unit":    {how: Parting{By: "lines", Window: 3}, want: "lines"},
-		"window":  {how: Parting{}, want: "must be said"},
+		"window":  {how: Parting{}, want: "set how many words"},
 		"id":      {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
 		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
 		"passage": {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},

@@ -17,16 +17,16 @@ type AddOptions struct {
 	// it gets new ordinals, and the old ones are deleted in the same transaction. Otherwise that
 	// is [ErrDuplicateID].
 	Replace bool
-	// KeepPayload leaves an ordinal that replaces another of its id, and brings no payload, the
-	// payload of the old one; with that a passage stays a passage.
+	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
+	// the payload of the old one; so a passage stays a passage.
 	KeepPayload bool
-	// Delete has ids of documents and passages ([Snapshot.Named]) that are deleted in the same
-	// transaction, if documents are added. Ids that name none are passed over, and so are those of
-	// documents that are added.
+	// Delete lists ids of documents and passages ([Snapshot.Named]) to delete in the same
+	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
+	// that are added.
 	Delete []string
-	// MaxDocuments, if it is not nil, is the number of documents that stay: the oldest beyond it
-	// are deleted, whole, in the same transaction. Only if more are added than may stay, a second
-	// one deletes the first of them.
+	// MaxDocuments, if it is not nil, is the most documents that stay: the oldest beyond it are
+	// deleted, with all of their passages, in the same transaction. Only if more are added than may
+	// stay does a second transaction delete the first of them.
 	MaxDocuments *uint64
 	// If, if it is not nil, decides in the writer's turn whether documents are added: it is given the
 	// newest snapshot, and its error is that of Add. So it can hold a document against what the caller
@@ -45,12 +45,11 @@ type AddOptions struct {
 
 // AddReport says what Add did.
 type AddReport struct {
-	// Docs is the number of documents that were added, Replaced that of those that took the place
-	// of another. Passages is the number of ordinals that are passages, Empty that of ordinals
-	// without tokens.
+	// Docs counts the documents that were added, Replaced those of them that took the place of
+	// another. Passages counts the ordinals that are passages, Empty those without tokens.
 	Docs, Replaced, Passages, Empty int
-	// Kept is the number of ordinals that kept the payload of another. Deleted and Evicted are the
-	// numbers of documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
+	// Kept counts the ordinals that kept the payload of another. Deleted and Evicted count the
+	// documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
 	Kept, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
@@ -203,7 +202,7 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	})
 }
 
-// admit decides whether the documents may be stored, and what goes for them.
+// admit decides whether the documents may be stored, and which ordinals give way to them.
 func (a *addition) admit(ctx context.Context) error {
 	if _, err := a.admission.remove(ctx, a.options.Delete, a.rows); err != nil {
 		return err
@@ -226,9 +225,9 @@ func (a *addition) admit(ctx context.Context) error {
 	return err
 }
 
-// evictMore deletes the first of the documents that were added, where these are more than may stay.
-// They are stored by then, so that a failure is worth no more than a line in the log: the next
-// addition tries again. The error is one after which the file has to be opened again.
+// evictMore deletes the first of the documents that were added, if these are more than may stay.
+// They are stored by then, so a failure is only logged: the next addition tries again. An error
+// means that the file has to be reopened.
 func (a *addition) evictMore(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	removed, err := a.deleteNext(ctx, beyond(ctx, *a.options.MaxDocuments))

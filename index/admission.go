@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Arrival is an ordinal that is to be stored.
+// Arrival is a document or passage that is to be stored under an ordinal of its own.
 type Arrival struct {
 	ID     string
 	Parent string // id of the document that it is a passage of; "": it is a document
@@ -34,13 +34,13 @@ type Admission struct {
 	snaps   []*Snapshot    // one, or those of a set
 	claimed map[string]int // ids of the documents and passages that are admitted, with their rows
 
-	removed  []*roaring.Bitmap // of each snapshot, the ordinals that give way to what is admitted
+	removed  []*roaring.Bitmap // by snapshot, the ordinals that give way
 	docs     int               // documents admitted
 	replaced int               // documents that give way to others
 }
 
-// NewAdmission begins the admission to what snapshots show: that of an index, those of the files
-// of a set, or none, which stands for an index without documents.
+// NewAdmission starts from the snapshot of an index, those of the files of a set, or none, which
+// stands for an index without documents.
 func NewAdmission(snaps ...*Snapshot) *Admission {
 	a := &Admission{snaps: snaps, claimed: map[string]int{}}
 	for range snaps {
@@ -49,7 +49,7 @@ func NewAdmission(snaps ...*Snapshot) *Admission {
 	return a
 }
 
-// ArrivalError is an [Arrival] that is not admitted.
+// ArrivalError says why an [Arrival] was refused.
 type ArrivalError struct {
 	Row int // among those of the call
 	ID  string
@@ -64,9 +64,9 @@ func (e *ArrivalError) Error() string {
 func (e *ArrivalError) Unwrap() error { return e.Err }
 
 // Admit admits documents, all of them or none. Passages of a document have to be in a row, with
-// ascending numbers. A document takes the place of the one with its id, with all of its passages,
-// if replace is set, and is refused otherwise. overlap reports that nothing was admitted since an
-// id of the call is claimed by an earlier one: these are to be stored first.
+// ascending numbers. If replace is set, a document takes the place of the one with its id and of
+// all passages of that; otherwise it is refused. overlap reports that nothing was admitted because
+// an earlier call claimed an id of this one: store its documents first.
 //
 // Errors: [*ArrivalError] with [ErrDuplicateID] or [ErrPassages], and those of the snapshot.
 func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (overlap bool, err error) {
@@ -189,7 +189,7 @@ func checkOrder(before, id string) error {
 	return nil
 }
 
-// checkFree refuses a row whose id, or that of its document, is taken by what is not removed.
+// checkFree refuses a row whose id, or whose document's id, is taken by an ordinal that stays.
 func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roaring.Bitmap) error {
 	for i, snap := range a.snaps {
 		taken, err := snap.named(id)
@@ -209,8 +209,8 @@ func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roa
 	return nil
 }
 
-// Free returns an id for a document that has none: the one given, or that with a hyphen and a
-// number, but none that is taken. It has to be admitted to be claimed.
+// Free returns an unused id for a document that has none: the one given, or the same with a hyphen
+// and a number. Only Admit claims it.
 func (a *Admission) Free(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
@@ -230,8 +230,8 @@ func (a *Admission) Free(plain string, taken map[string]bool) (id string, err er
 	}
 }
 
-// remove lets go the documents and passages of ids, but for the documents among rows that come. It
-// returns the ids without these.
+// remove marks the documents and passages of ids as removed, except documents that are among the
+// rows to come. It returns the ids without the exceptions.
 func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (removed []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -251,9 +251,9 @@ func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (r
 	return removed, nil
 }
 
-// evict lets go the oldest documents of the one snapshot that are more than most, whole. It
-// returns how many they are, and how many more would have to go, which are among those that are
-// admitted. gone is the number of documents that give way without that.
+// evict marks the oldest documents of the only snapshot beyond the limit as removed, with all of
+// their passages. It returns their number, and how many more would have to go, which are among
+// those that are admitted. gone is the number of documents that give way anyway.
 func (a *Admission) evict(ctx context.Context, most uint64, gone int) (evicted, more int, err error) {
 	snap := a.snaps[0]
 	over := int64(snap.Documents()-gone+a.docs) - int64(min(most, storage.MaxDocs))

@@ -93,12 +93,12 @@ func (c *change) noteEntry() error {
 	return c.ix.changed(c.ix.file.Update(func(tx *storage.Tx) error { return c.entry.noteIn(tx, c.snap.Generation()) }))
 }
 
-// Affected counts what a change by ids or by a condition was made to.
+// Affected counts the documents and passages that a change by ids or by a condition was made to.
 type Affected struct {
-	// Documents is the number of documents: of those that nothing is left of, by a deletion, and
-	// of those that the change was made to, wholly or to some of their passages, by others.
+	// Documents counts documents: for a deletion those that are gone entirely, for other changes
+	// those that were changed, wholly or in some of their passages.
 	Documents int
-	// Passages is the number of passages, of these documents and of others.
+	// Passages counts passages, of these documents and of others.
 	Passages int
 }
 
@@ -109,8 +109,8 @@ func (a *Affected) Add(other Affected) {
 }
 
 // Delete removes documents by id with all of their passages, and passages by their own ids
-// ([Snapshot.Named]), all in one transaction. Ids that name none are returned in missing; they
-// are no error. The space is reused after [Index.Compact].
+// ([Snapshot.Named]), all in one transaction. Unknown ids are returned in missing and are no error.
+// The space is reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	return Entry{ix: ix}.Delete(ctx, ids)
 }
@@ -127,8 +127,8 @@ func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, miss
 	return removed, missing, nil
 }
 
-// DeleteWhere removes what a condition is true of, as [Snapshot.Select] finds it, all in one
-// transaction. A condition that is true of some passages of a document leaves the others.
+// DeleteWhere removes the documents and passages that [Snapshot.Select] finds for a condition, all
+// in one transaction. If the condition is true of some passages of a document, the others stay.
 func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
 	return Entry{ix: ix}.DeleteWhere(ctx, where)
 }
@@ -154,12 +154,13 @@ func (e Entry) DeleteChosen(ctx context.Context, choose func(*Snapshot) (*roarin
 	return c.delete(ctx, choose)
 }
 
-// Evict deletes the oldest documents beyond a number that stays, whole, in one transaction.
+// Evict deletes the oldest documents beyond the number that may stay, with all of their passages,
+// in one transaction.
 func (ix *Index) Evict(ctx context.Context, most uint64) (Affected, error) {
 	return ix.DeleteChosen(ctx, beyond(ctx, most))
 }
 
-// beyond chooses the oldest documents beyond a number that stays.
+// beyond returns a function that chooses the oldest documents beyond the number that may stay.
 func beyond(ctx context.Context, most uint64) func(*Snapshot) (*roaring.Bitmap, error) {
 	return func(snap *Snapshot) (*roaring.Bitmap, error) {
 		a := NewAdmission(snap)
@@ -168,7 +169,7 @@ func beyond(ctx context.Context, most uint64) func(*Snapshot) (*roaring.Bitmap, 
 	}
 }
 
-// deleteNext deletes once more within the turn of a change that is done.
+// deleteNext makes another deletion in the writer's turn of a change that is done.
 func (c *change) deleteNext(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error)) (Affected, error) {
 	snap, err := c.ix.Snapshot()
 	if err != nil {
@@ -207,15 +208,15 @@ func (c *change) delete(ctx context.Context, choose func(*Snapshot) (*roaring.Bi
 	return gone.Affected, nil
 }
 
-// going are live ordinals of a snapshot that are deleted.
+// going holds the live ordinals of a snapshot that a change deletes.
 type going struct {
 	Affected
 	snap    *Snapshot
 	victims *roaring.Bitmap
-	parents []string // documents of which the last passages go
+	parents []string // documents that lose their last passages
 }
 
-// going counts what is deleted with live ordinals.
+// going prepares the deletion of live ordinals, and counts them.
 func (s *Snapshot) going(ctx context.Context, victims *roaring.Bitmap) (*going, error) {
 	gone := &going{snap: s, victims: victims}
 	if err := gone.count(ctx, victims); err != nil {
@@ -254,8 +255,8 @@ func (d *going) count(ctx context.Context, some *roaring.Bitmap) error {
 	return nil
 }
 
-// CountDeleted counts what is left no more if live ordinals are deleted, by some of them: a
-// document counts if one of its parts is among these, and all are deleted.
+// CountDeleted counts the documents and passages of some live ordinals when all of a larger set are
+// deleted: a document counts if one of its parts is among some, and each of its parts among all.
 func (s *Snapshot) CountDeleted(ctx context.Context, some, all *roaring.Bitmap) (Affected, error) {
 	gone := &going{snap: s, victims: all}
 	if err := gone.count(ctx, some); err != nil {
@@ -264,7 +265,7 @@ func (s *Snapshot) CountDeleted(ctx context.Context, some, all *roaring.Bitmap) 
 	return gone.Affected, nil
 }
 
-// countDocuments counts some live ordinals, and the documents that they belong to.
+// countDocuments counts the documents that live ordinals belong to, and the passages among them.
 func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	passages := roaring.And(docs, s.Passages())
 	n.Passages = int(passages.GetCardinality())
@@ -279,7 +280,7 @@ func (s *Snapshot) countDocuments(docs *roaring.Bitmap) (n Affected) {
 	return n
 }
 
-// drop deletes them in a transaction.
+// drop deletes the ordinals in a transaction.
 func (d *going) drop(g *storage.Generation, s *storage.State, sets storage.DocSets) error {
 	for it := d.victims.Iterator(); it.HasNext(); {
 		ordinal := it.Next()

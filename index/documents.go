@@ -10,30 +10,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// A document is stored under one ordinal, or as passages, each under an ordinal of its own. A
-// passage comes with a payload that says so ([vectors.PassageField]). What holds of an index:
+// A document is stored under one ordinal, or as passages, each under an ordinal of its own. The
+// payload of a passage says so ([vectors.PassageField]). Every index keeps these rules:
 //
 //  1. The tree of ids has the id of each live ordinal, and the id of each document of passages.
-//     It has a key once: these ids are all different.
+//     Keys are unique, so these ids are all different.
 //  2. The id of a passage is that of its document, "#" and the number of the passage.
 //  3. Passages of a document are next to each other: between the first and the last of them
 //     there are only ordinals that are deleted. Their numbers ascend.
-//  4. A document comes and is replaced as a whole, with all of its passages. Conditions and ids
-//     of passages may delete some of them; it is gone with the last.
+//  4. A document is added and replaced as a whole, with all of its passages. Conditions and ids of
+//     passages may delete some of them; it is gone with the last.
 //
-// [Admission] is the one place that decides what may come.
+// [Admission] alone decides which documents may be added.
 
-// passageOf is the field with the id of a passage's document, passageNumber that with its
-// number. Conditions may name them where there are no passages, too.
+// passageOf is the field with the id of a passage's document, passageNumber the field with its
+// number. Conditions may name them even if there are no passages.
 var (
 	passageOf     = condition.MakeField(vectors.PassageField, "of")
 	passageNumber = condition.MakeField(vectors.PassageField, "n")
 )
 
-// Passages are the live ordinals that are passages. The bitmap is not to be changed.
+// Passages returns the live ordinals that are passages. Do not change the bitmap.
 func (s *Snapshot) Passages() *roaring.Bitmap { return s.view.Passages() }
 
-// Documents is the number of live documents; all passages of one count as one.
+// Documents returns the number of live documents; one with passages counts once.
 func (s *Snapshot) Documents() int {
 	state := s.State()
 	return int(state.Documents())
@@ -111,8 +111,7 @@ func (s *Snapshot) named(id string) ([]uint32, error) {
 	return ordinals, err
 }
 
-// parentOf returns the id of the document that payload makes an ordinal of this id a passage
-// of, "" for none.
+// parentOf returns the id of the document that the payload makes this id a passage of, "" for none.
 func parentOf(i int, id string, payload []byte) (string, error) {
 	p, err := vectors.PassageOf(id, payload)
 	switch {
@@ -124,8 +123,8 @@ func parentOf(i int, id string, payload []byte) (string, error) {
 	return p.Of, nil
 }
 
-// keepPassage is a payload that replaces that of a document, with what says that the
-// document is a passage, if it is one. A payload makes none of another document.
+// keepPassage returns the payload that replaces that of an ordinal, with the field of a passage if
+// the ordinal is one. A payload cannot turn a document into a passage.
 func (s *Snapshot) keepPassage(ordinal uint32, payload []byte) ([]byte, error) {
 	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
 	own, err := vectors.PassageOf(id, payload)

@@ -86,7 +86,7 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 	return s.exported(docs, lengths), folder.Commit()
 }
 
-// exported counts what is exported.
+// exported counts the documents, passages and tokens of an export.
 func (s *Snapshot) exported(docs *roaring.Bitmap, lengths []int32) *ExportReport {
 	n := s.countDocuments(docs)
 	r := &ExportReport{Docs: n.Documents, Passages: n.Passages}

@@ -199,7 +199,7 @@ func (im *importer) copy(ctx context.Context, file *storage.File) error {
 	return stage.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
 		im.report.Docs, im.report.Passages = stage.count(s)
-		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // passages have all one
+		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // every passage has one
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }

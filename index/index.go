@@ -50,7 +50,8 @@ var (
 	ErrDimension = errors.New("dimension differs from that of the index")
 	// ErrDuplicateID: an id that is in the index, or twice in the input.
 	ErrDuplicateID = errors.New("id is in the index already")
-	// ErrPassages: passages of a document that are not in a row, by their numbers.
+	// ErrPassages: passages of a document that are not consecutive, or not in the order of their
+	// numbers.
 	ErrPassages = errors.New("passages of a document are out of order")
 	// ErrNotFound: no live document has the id.
 	ErrNotFound = errors.New("no such document")

@@ -17,10 +17,10 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// UpdatePayload sets fields in the payloads that a condition is true of, all in one transaction
-// that no vector takes part in; "_id IN (…)" names ids. [condition.Fields] says what becomes of
-// the other fields. An ordinal without payload gets one; a payload that is no JSON object is an
-// error ([condition.ErrNoObject]), and then nothing is changed.
+// UpdatePayload sets fields in all payloads that a condition is true of, in one transaction that
+// touches no vectors; "_id IN (…)" names ids. [condition.Fields] says what happens to the other
+// fields. An ordinal without payload gets one; a payload that is no JSON object is an error
+// ([condition.ErrNoObject]), and then nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
 func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
@@ -33,8 +33,8 @@ func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, se
 	return e.updateChosen(ctx, choose, set, nil)
 }
 
-// UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Ids that name
-// none are returned in missing; they are no error.
+// UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
+// are returned in missing and are no error.
 func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated Affected, missing []string, err error) {
 	updated, err = ix.UpdateChosen(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
 		docs, missing, err = snap.Named(ctx, ids)
@@ -89,7 +89,7 @@ func checkUpdate(set condition.Fields) error {
 	return nil
 }
 
-// merged are the payloads of some live ordinals with fields set.
+// merged returns the payloads of live ordinals with fields set.
 func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields) (map[uint32][]byte, error) {
 	if len(set) == 0 {
 		return nil, nil

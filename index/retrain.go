@@ -271,7 +271,7 @@ func (r *retraining) encode(ctx context.Context, snap *Snapshot, src *restored) 
 	})
 }
 
-// encoder returns what encodes for the new file; documents without an id become holes.
+// encoder returns the encoder of the new file; documents without an id become holes.
 func (r *retraining) encoder(stage *stager) *encoder {
 	return &encoder{
 		codec: r.codec, backend: r.backend, threads: r.options.Threads, normalize: !r.build.Unnormalized, stage: stage, holes: true,
@@ -347,7 +347,7 @@ func (r *retraining) swap(ctx context.Context) error {
 	}
 	r.report.Docs, r.report.Passages, r.report.Tokens = int(st.Documents()), int(st.Passages), int64(st.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
-	ix.log.Info("the index was trained anew", "index", ix.Path(), "documents", r.report.Docs, "passages", r.report.Passages,
+	ix.log.Info("the index was retrained", "index", ix.Path(), "documents", r.report.Docs, "passages", r.report.Passages,
 		"tokens", st.LiveTokens,
 		"nbits", r.codec.Nbits, "centroids", r.codec.K, "rmse", r.report.After.RMSE, "changes_waited", time.Since(start))
 	return nil
@@ -422,7 +422,7 @@ func buriedSince(then, now *Snapshot) *roaring.Bitmap {
 	return buried
 }
 
-// freshBeside reports whether an id is none that the snapshot has for what is to be buried.
+// freshBeside returns a function that reports whether no buried ordinal of the snapshot uses an id.
 func freshBeside(snap *Snapshot, buried *roaring.Bitmap) func(id string) bool {
 	stale := make(map[string]bool, buried.GetCardinality())
 	for it := buried.Iterator(); it.HasNext(); {

@@ -137,10 +137,10 @@ type salvage struct {
 
 	good []bool            // by chunk
 	last map[string]uint32 // the ordinal that counts, of ids that are there twice
-	// from has, by each id of a document or passage, the first ordinal of the newest document that
-	// uses it; nil: it is known what was deleted, so that none is used twice.
+	// from maps each id of a document or passage to the first ordinal of the newest document that
+	// uses it; nil means that all deletions are known, so no id is used twice.
 	from    map[string]uint32
-	passage string // id of the document that was copied last, if that is a passage
+	passage string // id of the ordinal that was copied last, if that is a passage
 	docs    int
 }
 
@@ -286,7 +286,7 @@ func (s *salvage) resolveTwins(ctx context.Context, twice *roaring.Bitmap) error
 	})
 }
 
-// resolveDocuments decides which of the documents that use one id count, where deleted ones may be
+// resolveDocuments decides which of several documents with one id counts, if deleted ones may be
 // among them: the newest, with its passages.
 func (s *salvage) resolveDocuments(ctx context.Context) error {
 	from, document, passage, first := map[string]uint32{}, "", "", uint32(0)
@@ -407,7 +407,7 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if s.passage = ""; parent != "" {
 		s.passage = id
 	}
-	if parent != "" && payload == nil { // of a passage, it has to say so
+	if parent != "" && payload == nil { // the payload of a passage has to say so
 		p := vectors.Passage{Of: parent}
 		_, p.Number = vectors.SplitPassageID(id)
 		if payload, err = p.Payload(nil); err != nil {
@@ -417,9 +417,9 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	return stage.stage(ctx, encoded{id: id, parent: parent, payload: payload, tokens: tokensOfChunk(ch, d, s.damaged.Codec())})
 }
 
-// parentOf returns the id of the document that an ordinal is a passage of, "" for none. Where the
-// bitmap of passages is lost, payloads tell; where a payload is lost too, its id tells whether it
-// goes on with the document of the passage before it, which is "" if there is none.
+// parentOf returns the id of the document that an ordinal is a passage of, "" for none. If the
+// bitmap of passages is lost, payloads tell. If the payload is lost too, the id tells whether the
+// ordinal continues the document of the passage before it, which is "" if there is none.
 func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error, before string) string {
 	parent, n := vectors.SplitPassageID(id)
 	if passages := s.damaged.Passages(); passages != nil {
@@ -437,9 +437,9 @@ func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error
 	return ""
 }
 
-// follows reports whether an id is that of a passage which comes behind another one in a document.
+// follows reports whether id is that of a later passage of the same document as before.
 func follows(before, id string) bool {
-	of, last := vectors.SplitPassageID(before)
+	previous, last := vectors.SplitPassageID(before)
 	parent, n := vectors.SplitPassageID(id)
-	return last >= 0 && of == parent && n > last
+	return last >= 0 && previous == parent && n > last
 }

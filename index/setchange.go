@@ -94,10 +94,9 @@ type SetAddReport struct {
 	Files     []AddReport // zero where nothing was added
 }
 
-// Add adds documents as [Index.Add] does: one whose id is new goes to the file that [Place] says,
-// one that replaces another (AddOptions.Replace) to the file that has that. What other files have
-// of the document is deleted there. Ids, dimension and model are checked in all files before the
-// first one is changed.
+// Add adds documents as [Index.Add] does: a new one goes to the file that [Place] chooses, one that
+// replaces another (AddOptions.Replace) to the file of that one. Copies in other files are deleted.
+// Ids, dimension and model are checked in all files before the first one is changed.
 func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r *SetAddReport, err error) {
 	o := given(opts)
 	if o.MaxDocuments != nil {
@@ -233,8 +232,8 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	return r, nil
 }
 
-// arrivals lists the rows of a source with the documents that they belong to. Only an id of the
-// form of a passage's may be that of a passage, so that the payloads of others are not read.
+// arrivals lists the rows of a source with the documents that they belong to. Only an id in the
+// form of a passage's can be one, so the payloads of others are not read.
 func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) ([]Arrival, error) {
 	rows := make([]Arrival, src.Len())
 	for i := range rows {
@@ -293,7 +292,7 @@ func hasNamed(p *Snapshot, id string) (bool, error) {
 	return len(there) > 0, err
 }
 
-// changeByID changes every file that has some of the ids: change is given those.
+// changeByID changes every file that has some of the ids, and passes these to change.
 func (s *Set) changeByID(ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
 	change func(*Index, []string) error) (missing []string, err error) {
 	snap, done, err := s.begin(ctx)
@@ -314,8 +313,8 @@ func (s *Set) changeByID(ctx context.Context, ids []string, has func(*Snapshot, 
 	return missing, s.change(snap, changes)
 }
 
-// DeleteWhere removes what a condition is true of; see [Index.DeleteWhere]. A field need only be in
-// one of the files.
+// DeleteWhere removes the documents and passages that a condition is true of; see
+// [Index.DeleteWhere]. A field need only be in one of the files.
 func (s *Set) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
 	snap, done, err := s.begin(ctx)
 	if err != nil {
@@ -365,8 +364,8 @@ func (s *Set) UpdateNamed(ctx context.Context, ids []string, set condition.Field
 	return updated, missing, nil
 }
 
-// update sets fields of what choose returns of each file. The payloads of all files are made before
-// the first is changed.
+// update sets fields of the ordinals that choose returns for each file. The payloads of all files
+// are made before the first file is changed.
 func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetSnapshot) error,
 	choose func(*Snapshot) (*roaring.Bitmap, error)) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {

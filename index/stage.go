@@ -55,8 +55,8 @@ type stager struct {
 	fields *metadata.Builder
 	before *Snapshot       // what the documents are added to; nil: nothing
 	sets   storage.DocSets // of the documents before, and of those that are staged
-	// fresh reports whether an id is not in the generation, and is entered as it is staged; nil
-	// means that each is. The others are late: they are entered by commit.
+	// fresh reports whether an id is not in the generation yet, so that it can be entered when it
+	// is staged; nil means that none is in it. Other ids are late: commit enters them.
 	fresh   func(id string) bool
 	late    []staged
 	run     staged // the document whose passages are being staged; without an id: none
@@ -110,7 +110,7 @@ type encoded struct {
 	tokens encodedTokens
 }
 
-// staged is an id with its ordinal, or with the ordinals of its passages, n from first on.
+// staged is an id with its ordinal, or with the N ordinals of its passages from First on.
 type staged struct {
 	ID       string
 	First, N uint32
@@ -201,7 +201,7 @@ func (s *stager) addToChunk(ctx context.Context, d *encoded, tokens int) error {
 	return nil
 }
 
-// stageID stages the id of an ordinal, and that of its document behind the last of its passages.
+// stageID stages the id of an ordinal, and that of its document after the last of its passages.
 func (s *stager) stageID(ordinal uint32, d *encoded) error {
 	if d.parent == "" || d.parent != s.run.ID {
 		s.endRun()
@@ -388,7 +388,7 @@ func (s *stager) endSegment(ctx context.Context) error {
 	return nil
 }
 
-// count is the number of live documents, and of passages, of a state that is being committed.
+// count returns the numbers of live documents and of passages of a state that is being committed.
 func (s *stager) count(state *storage.State) (docs, passages int) {
 	passages = int(s.sets.Passages.GetCardinality())
 	return int(state.Live) - passages + int(state.PassageParents), passages

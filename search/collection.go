@@ -55,7 +55,7 @@ func (c *collection) group(from int) group {
 	return c.parts[from:to]
 }
 
-// hasPassages reports whether a document is stored as passages.
+// hasPassages reports whether any document is stored as passages.
 func (c *collection) hasPassages() bool {
 	return slices.ContainsFunc(c.parts, func(p part) bool { return !p.snap.Passages().IsEmpty() })
 }
@@ -161,7 +161,7 @@ func (a *allowance) countOf(g group) int {
 	return n
 }
 
-// without is what is left where some ordinals of each part are taken away.
+// without returns the allowance without some ordinals of each part.
 func (a *allowance) without(ordinals []*roaring.Bitmap) *allowance {
 	rest := &allowance{parts: make([]*selection, len(a.parts)), missing: a.missing}
 	for i, s := range a.parts {

@@ -17,15 +17,15 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Feedback adds to a query what documents have that are taken for good ones, as in
-// ColBERT-PRF (Wang et al., ICTIR 2021), by what the index has: centroids stand for words.
-// Every centroid of these documents gets a weight: the share of the documents that have a
-// token with it, times how rare it is among all documents. The heaviest become further
-// query tokens, each the mean of its tokens in these documents. It costs one search more.
-// A document of passages is one, however many of its passages are taken. Where an index has too few
-// centroids to tell documents apart, as before it is trained, a token of these documents stands for
-// those that are near it, and is looked for in all documents. Of a query that has no room for all of
-// these tokens ([ErrQuery]) the lightest are left out ([Stats].FeedbackCut).
+// Feedback adds to a query what documents have that are taken for good ones, as in ColBERT-PRF
+// (Wang et al., ICTIR 2021), by what the index has: centroids stand for words. Every centroid of
+// these documents gets a weight: the share of the documents that have a token with it, times how
+// rare it is among all documents. The heaviest become further query tokens, each the mean of its
+// tokens in these documents. It costs one search more. A document of passages counts once, however
+// many of its passages are taken. If an index has too few centroids to tell documents apart, as
+// before it is trained, tokens of these documents take their place: each stands for the tokens near
+// it, and is counted in all documents. If a query has no room for all of these tokens ([ErrQuery]),
+// the lightest are left out ([Stats].FeedbackCut).
 //
 // In JSON it is {"docs": 3, "like": ["a"], "unlike": ["b"]}, without what is not there.
 type Feedback struct {
@@ -127,7 +127,7 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
 	var liked, unliked []Place
-	turn := turn{s: c.scheduler, end: c.end} // what is read of the index is read in turn, as searches are
+	turn := turn{s: c.scheduler, end: c.end} // the index is read in turn, as by searches
 	waited, err := turn.inTurn(ctx, f.bytes(all, 0), func() (err error) {
 		if liked, err = namedDocs(ctx, all, "like", f.Like); err == nil {
 			unliked, err = namedDocs(ctx, all, "unlike", f.Unlike)
@@ -183,8 +183,8 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 	return results, nil
 }
 
-// bytes is about the memory that reading the evidence of a query takes, where so many documents
-// and passages are named: what is known of each centroid that it has, and what it adds.
+// bytes estimates the memory that reading the evidence of a query takes, for its centroids, for
+// documents and passages, named of them by the query, and for the terms that are added.
 func (f *Feedback) bytes(c *collection, named int) int64 {
 	const ofCentroid, ofDocument, ofTerm = 192, 96, 64
 	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
@@ -192,8 +192,8 @@ func (f *Feedback) bytes(c *collection, named int) int64 {
 	return centroids*ofCentroid + int64(named+f.Docs+len(f.Unlike))*ofDocument + terms*(4*int64(c.first().Dim())+ofTerm)
 }
 
-// fit leaves of the tokens that were added to a query, after so many values, the heaviest that it
-// has room for, and returns how many go.
+// fit drops the lightest of the tokens that were added to a query until at most most tokens are
+// left, and returns how many it dropped. The query had own values before.
 func fit(q *Query, dim, own, most int) (cut int) {
 	n := len(q.Vectors) / dim
 	own /= dim

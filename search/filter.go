@@ -201,7 +201,7 @@ func (s *selection) and(t *selection, snap *index.Snapshot) *selection {
 	return both
 }
 
-// without is what is left where some ordinals are taken away.
+// without returns the selection without some ordinals.
 func (s *selection) without(ordinals *roaring.Bitmap) *selection {
 	if ordinals.IsEmpty() {
 		return s

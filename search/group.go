@@ -30,12 +30,13 @@ const (
 // Groupings are all that there are.
 func Groupings() []Grouping { return []Grouping{GroupBest, GroupSum, GroupMaxSim} }
 
-// Documents are found by their passages: those of the best passages, each round among the passages
-// of documents that no round before has found, until they suffice. By GroupBest the first K
-// documents are the best K. A document that scores more than its best passage may have no passage
-// among them. How much more is known of those that have: as in [run.rerank], a document is left out
-// if what its best passage may score, plus the mean of that, plus some standard deviations, is below
-// the K-th best. A search that scores all passages anyway goes through them document by document.
+// Documents are found by their best passages. Each round searches the passages of documents that no
+// earlier round has found, until there are enough. By GroupBest the first K documents are the best
+// K. By the others a document may score more than its best passage, and have no passage among those
+// that were found. How much more is estimated from the documents that were found: as in
+// [run.rerank], a document is left out if the most that its best passage may score, plus the mean
+// difference, plus some standard deviations, is below the K-th best score. A search that scores all
+// passages anyway goes through them document by document.
 
 // whole is a document with the passages that may answer the query.
 type whole struct {
@@ -48,7 +49,7 @@ type whole struct {
 	passages   []located // best first, as many as are shown; before it is scored, the one that it was found by
 }
 
-// wholeOf is a document that was found by a passage.
+// wholeOf returns a document that was found by a passage.
 func wholeOf(l located, id string, ofPassages bool) *whole {
 	return &whole{part: l.part, id: id, ofPassages: ofPassages, score: l.score, best: l.score, passages: []located{l}}
 }
@@ -67,8 +68,8 @@ func (r *run) wholeHits(vectors, weights []float32, allowed *allowance) ([]Hit, 
 	return r.hitsOfWholes(docs, vectors, weights)
 }
 
-// first is how many passages are searched to find the documents of n, and at most how many of them
-// later rounds search.
+// first returns how many of n passages the first round searches, and how many a later round
+// searches at most.
 func (q *request) first(n int) (first, most int) {
 	k := min(q.k, n)
 	if first = 2 * k; q.group != GroupBest {
@@ -77,20 +78,21 @@ func (q *request) first(n int) (first, most int) {
 	return first, 4 * first
 }
 
-// every reports whether all of n passages are scored, because that is wanted, or about what finding
-// the documents would come to.
+// every reports whether all of n passages are scored, because that is wanted or because finding the
+// documents would cost about as much.
 func (q *request) every(n int) bool {
 	first, _ := q.first(n)
 	return q.group != GroupBest && (q.mode != Pruned || first >= n/4)
 }
 
-// Bytes of a document while it is found, with what looks its passages up; of a document or passage
-// where all are scored, with its name, which is read and forgotten; and of one where documents are
-// found: a place in the lists of passages, and what the set that is left takes.
+// Estimates of memory in bytes: for a document that is found, including the look-up of its
+// passages; for each document or passage if all are scored, including its id, which is not kept;
+// and for each if documents are searched for, a place in the lists of passages and in the set that
+// is left.
 const foundBytes, everyBytes, restBytes = 384, 64, 8
 
-// groupBytes is about the memory that finding documents takes in an index of so many documents and
-// passages, beside that of searching as many.
+// groupBytes estimates the memory that finding documents takes in an index of docs documents and
+// passages, in addition to that of an ordinary search.
 func (q *request) groupBytes(docs int) int64 {
 	if q.group == "" {
 		return 0
@@ -103,7 +105,7 @@ func (q *request) groupBytes(docs int) int64 {
 	return n
 }
 
-// foundWholes are the K best documents of the best passages.
+// foundWholes returns the K best documents, found by their best passages.
 func (r *run) foundWholes(vectors, weights []float32, allowed *allowance) ([]*whole, error) {
 	k, best, all := r.request.k, r.request.group == GroupBest, allowed
 	depth, most := r.request.first(allowed.count)
@@ -190,7 +192,7 @@ type finder struct {
 	found map[DocumentKey]bool
 }
 
-// add adds the documents of ranked passages that are not found yet, by their best passages.
+// add adds the documents of ranked passages that have not been found yet, each by its best passage.
 func (f *finder) add(top []located) (fresh []*whole) {
 	from := len(f.docs)
 	for _, l := range top {
@@ -204,7 +206,7 @@ func (f *finder) add(top []located) (fresh []*whole) {
 	return f.docs[from:len(f.docs):len(f.docs)]
 }
 
-// passagesOf are the live passages of documents, by part.
+// passagesOf returns the live passages of documents, by part.
 func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
 	parts := r.call.coll.parts
 	ids := make([][]string, len(parts))
@@ -214,10 +216,10 @@ func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
 		}
 	}
 	members = make([]*roaring.Bitmap, len(parts))
-	for at, of := range ids {
-		members[at] = roaring.New()
-		if len(of) > 0 {
-			if members[at], _, err = parts[at].snap.Named(r.ctx, of); err != nil {
+	for part, wanted := range ids {
+		members[part] = roaring.New()
+		if len(wanted) > 0 {
+			if members[part], _, err = parts[part].snap.Named(r.ctx, wanted); err != nil {
 				return nil, err
 			}
 		}
@@ -225,17 +227,18 @@ func (r *run) passagesOf(docs []*whole) (members []*roaring.Bitmap, err error) {
 	return members, nil
 }
 
-// scoreWholes gives documents of passages all of theirs, with exact scores.
+// scoreWholes gives documents of passages their exact scores, by all of their passages.
 func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *allowance) error {
 	defer timed(&r.stats.Times.Exact)()
 	var fresh []*whole
-	at := map[DocumentKey]int{}
+	place := map[DocumentKey]int{}
 	var lists [][]uint32
 	for _, d := range docs {
 		if d.ofPassages && !d.scored {
-			at[DocumentKey{d.part.at, d.id}] = len(fresh)
+			place[DocumentKey{d.part.at, d.id}] = len(fresh)
 			fresh = append(fresh, d)
-			// In any case: another program may have stored what is not true.
+			// The passage that it was found by counts in any case, even if another program has
+			// stored inconsistent data.
 			lists = append(lists, []uint32{d.passages[0].ordinal})
 		}
 	}
@@ -248,7 +251,7 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 				continue
 			}
 			id, _ := p.snap.PassageOf(ordinal)
-			if d, ok := at[DocumentKey{i, id}]; ok && lists[d][0] != ordinal {
+			if d, ok := place[DocumentKey{i, id}]; ok && lists[d][0] != ordinal {
 				lists[d] = append(lists[d], ordinal)
 			}
 		}
@@ -277,17 +280,17 @@ func (r *run) eachPassage(p *part, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer p.guard(r.call, &err)()
 	var ch *kernels.Chunk
-	at := -1
+	current := -1
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
 		chunk, doc, _ := p.snap.Locate(o)
-		if chunk != at {
+		if chunk != current {
 			if ch, err = p.snap.Chunk(chunk, storage.All); err != nil {
 				return err
 			}
-			at = chunk
+			current = chunk
 		}
 		fn(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
 	}
@@ -311,7 +314,7 @@ func (r *run) wholeScorer() *wholeScorer {
 	return &wholeScorer{run: r, own: make([]float64, n), all: make([]float64, n)}
 }
 
-// score is that of a document of some passages.
+// score returns the score of a document with these passages.
 func (s *wholeScorer) score(p *part, ordinals []uint32) (float32, error) {
 	r := s.run
 	s.best = s.best[:0]
@@ -346,7 +349,7 @@ func (s *wholeScorer) score(p *part, ordinals []uint32) (float32, error) {
 	return s.best[0].score, nil
 }
 
-// settle leaves the best passages, as many as count and are shown.
+// settle keeps the best passages, as many as are wanted.
 func (s *wholeScorer) settle() {
 	slices.SortFunc(s.best, func(a, b located) int {
 		return topk.Order(topk.Scored{Doc: a.ordinal, Score: a.score}, topk.Scored{Doc: b.ordinal, Score: b.score})

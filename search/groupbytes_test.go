@@ -92,13 +92,13 @@ func TestGroupMembers(t *testing.T) {
 		require.Len(t, got.starts, 40)
 		seen := map[string]bool{}
 		for d := range got.starts {
-			id, _ := snap.PassageOf(got.of(d)[0])
+			id, _ := snap.PassageOf(got.document(d)[0])
 			require.False(t, seen[id])
 			seen[id] = true
-			for i, o := range got.of(d) {
+			for i, o := range got.document(d) {
 				of, _ := snap.PassageOf(o)
 				require.Equal(t, id, of)
-				require.True(t, i == 0 || got.of(d)[i-1] < o, "in order")
+				require.True(t, i == 0 || got.document(d)[i-1] < o, "in order")
 			}
 		}
 		require.Len(t, got.passages, len(docs))

@@ -11,8 +11,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/topk"
 )
 
-// everyWhole are the K best documents, of which all passages are scored: those without passages are
-// ranked as any, and the others one after the other.
+// everyWhole returns the K best documents, and scores all passages: documents without passages are
+// ranked by an ordinary search, the others one after the other.
 func (r *run) everyWhole(vectors, weights []float32, allowed *allowance) ([]*whole, error) {
 	r.request.mode = Exhaustive
 	k, c := r.request.k, r.call.coll
@@ -47,7 +47,7 @@ func (r *run) everyWhole(vectors, weights []float32, allowed *allowance) ([]*who
 	return docs, r.scoreWholes(docs, members, allowed)
 }
 
-// rankWholes are the K best documents of passages of a part, each by the ordinal of its best
+// rankWholes returns the K best documents of passages of a part, each by the ordinal of its best
 // passage.
 func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 	vectors, weights []float32) (best []topk.Scored, err error) {
@@ -62,7 +62,7 @@ func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 	defer timed(&r.stats.Times.Exact)()
 	const block = 16 // documents
 	blocks := parallel.Blocks(len(m.starts), block)
-	each := func(i int, fn func(doc int) error) error {
+	eachOf := func(i int, fn func(doc int) error) error {
 		lo, hi := parallel.Block(i, len(m.starts), block)
 		for doc := lo; doc < hi; doc++ {
 			if err := fn(doc); err != nil {
@@ -72,7 +72,7 @@ func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 		return nil
 	}
 	err = r.fillRows(blocks, func(i int) error {
-		return each(i, func(doc int) error { return r.requireWhole(p, m.of(doc)) })
+		return eachOf(i, func(doc int) error { return r.requireWhole(p, m.document(doc)) })
 	})
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 			s = r.wholeScorer()
 		}
 		defer scorers.Put(s)
-		return each(i, func(doc int) error {
-			score, err := s.score(p, m.of(doc))
+		return eachOf(i, func(doc int) error {
+			score, err := s.score(p, m.document(doc))
 			if err == nil {
 				scored[doc] = topk.Scored{Doc: s.best[0].ordinal, Score: score}
 			}
@@ -105,14 +105,14 @@ func (r *run) rankWholes(p *part, allowed *selection, passages *roaring.Bitmap,
 }
 
 // members are passages by document. A document is known by the place of its first passage; its id
-// is read, and forgotten.
+// is not kept.
 type members struct {
 	passages []uint32
 	starts   []uint32 // of documents in them
 }
 
-// of are the passages of a document.
-func (m *members) of(doc int) []uint32 {
+// document returns the passages of a document.
+func (m *members) document(doc int) []uint32 {
 	end := len(m.passages)
 	if doc+1 < len(m.starts) {
 		end = int(m.starts[doc+1])
@@ -120,7 +120,7 @@ func (m *members) of(doc int) []uint32 {
 	return m.passages[m.starts[doc]:end]
 }
 
-// membersOf are the passages of a snapshot that are allowed.
+// membersOf returns the passages of a snapshot that are allowed.
 func membersOf(ctx context.Context, snap *index.Snapshot, allowed *selection,
 	passages *roaring.Bitmap) (*members, error) {
 	m := &members{passages: make([]uint32, 0, min(uint64(allowed.count), passages.GetCardinality()))}

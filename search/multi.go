@@ -31,12 +31,11 @@ type MultiOptions struct {
 // cost is about that of one index with all documents, whatever their number. Stored
 // search parameters are used where all indexes have the same.
 //
-// Hits say which index they are of. Among documents of equal score the one whose index
-// comes first in the set comes first. An id may be in several indexes, if these were
-// not filled through an [index.Set]; then each of them is a document of its own, also where hits
-// are grouped.
-// A filter with a set of ordinals is an error ([ErrOption]). So is ([index.ErrCodec]) a file
-// that is followed and was replaced by one with another codec.
+// Hits say which index they are of. Among documents of equal score the one whose index comes first
+// in the set comes first. An id may be in several indexes, if these were not filled through an
+// [index.Set]; then each of them is a document of its own, even if hits are grouped. A filter with
+// a set of ordinals is an error ([ErrOption]). So is ([index.ErrCodec]) a file that is followed and
+// was replaced by one with another codec.
 type Multi struct{ searcher }
 
 // NewMulti returns a searcher for a set of indexes. Each search sees the set as it is

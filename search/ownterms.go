@@ -10,22 +10,23 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Where a codec has so few centroids that they tell no document from another, as before an index
-// is trained, feedback makes terms of the tokens of the documents themselves. A token that is near
-// a term is one with it, and one that is near none begins another. A document of the collection has
-// a term if one of its tokens is near it.
+// If a codec has too few centroids to tell documents apart, as before an index is trained, feedback
+// makes terms of the tokens of the documents themselves. A token near a term counts as that term; a
+// token near none becomes a new term. A document of the collection has a term if one of its tokens
+// is near it.
 
 // Limits of such terms.
 const (
-	fewCentroids  = 256     // with so many or more, centroids are terms
+	fewCentroids  = 256     // from this many on, centroids are terms
 	nearTerm      = 0.7     // the least cosine
 	maxOwnTokens  = 1 << 11 // of all documents of a side together
 	maxOwnTerms   = 1 << 10 // of both sides; tokens that are near none of them are passed over
-	countedTokens = 1 << 16 // of the collection, about: of a larger one, every so many documents are counted
+	countedTokens = 1 << 16 // of the collection, about; of a larger one, a sample of documents is counted
 	termsAtOnce   = 32
 )
 
-// evidence is that of documents: by centroids, if these are enough to tell them apart.
+// evidence returns the evidence of documents: by centroids, if there are enough to tell documents
+// apart.
 func (c *collection) evidence(good, bad []Place) Evidence {
 	k, tokens := c.codec().Centroids.K, uint64(0)
 	if _, tokens = c.live(); k >= fewCentroids || uint64(k*k) >= tokens { // ColBERT's rule gives 16·√tokens
@@ -34,8 +35,8 @@ func (c *collection) evidence(good, bad []Place) Evidence {
 	return &ownTerms{c: c, docs: [2][]Place{good, bad}}
 }
 
-// ownTerms is [Evidence] whose centroids are numbers of terms, the good documents' before those
-// that only bad ones have.
+// ownTerms is [Evidence] with numbers of terms in place of centroids: first the terms of good
+// documents, then those that only bad ones have.
 type ownTerms struct {
 	c     *collection
 	docs  [2][]Place
@@ -43,7 +44,7 @@ type ownTerms struct {
 	sums  [2][]float32
 }
 
-// Counts finds the terms of a side, of which the good one comes first.
+// Counts finds the terms of a side. It is called for the good side first.
 func (e *ownTerms) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	side := sideOf(bad)
 	type named struct {
@@ -94,7 +95,7 @@ func (e *ownTerms) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	return docs, len(wholes), nil
 }
 
-// termOf is the term that a token of unit length is nearest to, a new one if it is near none.
+// termOf returns the term nearest to a token of unit length, or a new one if it is near none.
 func (e *ownTerms) termOf(unit []float32) (code uint32, ok bool) {
 	best, dim := nearTerm, len(unit)
 	for i := 0; i < len(e.terms); i += dim {
@@ -154,7 +155,7 @@ func (e *ownTerms) Frequencies(ctx context.Context, codes []uint32) (docs []uint
 // of stride documents stands for all of them.
 func countNear(ctx context.Context, p *part, query kernels.Query, stride uint32, docs []uint64) (err error) {
 	defer storage.Guard(p.snap.Path(), &err)()
-	maxima, one := make([]float64, query.Len()), make([]float64, query.Len())
+	maxima, single := make([]float64, query.Len()), make([]float64, query.Len())
 	for ordinal := uint32(0); ordinal < p.snap.State().Docs; ordinal += stride {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -172,11 +173,11 @@ func countNear(ctx context.Context, p *part, query kernels.Query, stride uint32,
 		}
 		query.Maxima(maxima, ch, lo, hi, kernels.Fast)
 		for i, x := range maxima {
-			one[i] = x
-			if float64(query.Total(one, kernels.Fast)) >= nearTerm {
+			single[i] = x
+			if float64(query.Total(single, kernels.Fast)) >= nearTerm {
 				docs[i] += uint64(stride)
 			}
-			one[i] = 0
+			single[i] = 0
 		}
 	}
 	return nil

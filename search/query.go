@@ -119,7 +119,7 @@ const (
 
 const defaultK = 10
 
-// Check finds what is wrong with them ([ErrOption]), whatever is searched.
+// Check refuses options ([ErrOption]) that are wrong whatever is searched.
 func (o *Options) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {

@@ -22,23 +22,24 @@ type DocumentKey struct {
 // from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
 // most the number given. RankGroups asks rank for the best ones, eight times as many each time,
 // until they belong to k documents or there are no more; most is the number of all documents and
-// passages. of names the document of a ranked one; those that are not ok are passed over. hit reads
-// a passage, of the documents that are returned alone; where it has a payload, so has its document.
+// passages. document names the document of a ranked one; those that are not ok are skipped. hit
+// reads a passage, and is called only for documents that are returned; if it has a payload, so has
+// its document.
 //
 // Documents of two indexes are two, whatever their ids.
 func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
-	of func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
+	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
 	most, passages = max(most, 1), max(passages, 1)
-	depth, each := most, min(passages, most)+1
-	if k < most/each {
-		depth = each * k
+	depth, perDocument := most, min(passages, most)+1
+	if k < most/perDocument {
+		depth = perDocument * k
 	}
 	for {
 		ranked, err := rank(depth)
 		if err != nil {
 			return nil, err
 		}
-		docs, err := gather(ctx, ranked, k, passages, of)
+		docs, err := gather(ctx, ranked, k, passages, document)
 		if err != nil {
 			return nil, err
 		}
@@ -59,12 +60,12 @@ type rankedDocument struct {
 	places []int32
 }
 
-// gather are the k best documents of a ranking.
+// gather returns the k best documents of a ranking.
 func gather[R any](ctx context.Context, ranked []R, k, passages int,
-	of func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
+	document func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
-	at := map[DocumentKey]int{}
-	full := 0 // documents that have all passages which are wanted
+	place := map[DocumentKey]int{}
+	full := 0 // documents that have as many passages as wanted
 	for i := range ranked {
 		if i%1024 == 1023 && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -72,17 +73,17 @@ func gather[R any](ctx context.Context, ranked []R, k, passages int,
 		if full == k {
 			break
 		}
-		key, ok := of(&ranked[i])
+		key, ok := document(&ranked[i])
 		if !ok {
 			continue
 		}
-		n, known := at[key]
+		n, known := place[key]
 		switch {
 		case !known && len(docs) == k, known && len(docs[n].places) == passages:
 			continue
 		case !known:
 			n = len(docs)
-			at[key] = n
+			place[key] = n
 			docs = append(docs, rankedDocument{key: key})
 		}
 		d := &docs[n]
@@ -118,27 +119,27 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 	return hits, nil
 }
 
-// RankGroupsBytes is about the memory that RankGroups takes beside that of rank: documents that are
-// found, with their hits; and the id of the document of each ranked passage, which is read and
-// forgotten.
+// RankGroupsBytes estimates the memory that RankGroups takes in addition to rank: for the documents
+// that are found, with their hits, and for the id of the document of each ranked passage, which is
+// not kept.
 func RankGroupsBytes(k, passages, most int) int64 {
 	const id, hit = 48, 192
 	k = max(min(k, most), 1)
 	return id*int64(most) + hit*int64(k)*int64(1+min(max(passages, 1), most/k+1))
 }
 
-// RankWords is RankGroups of the documents and passages of a snapshot that keywords rank. Which
-// document a passage is of is known without payloads; with payload, hits have theirs.
+// RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits alone;
+// with payload, hits have them.
 func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
 	rank func(k int) ([]keywords.Hit, error)) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	of := func(h *keywords.Hit) (key DocumentKey, ok bool) {
+	document := func(h *keywords.Hit) (key DocumentKey, ok bool) {
 		if !snap.Live(h.Ordinal) { // the keywords may know of a later change than the snapshot
 			return key, false
 		}
 		return DocumentKey{ID: snap.DocumentOf(h.Ordinal)}, true
 	}
-	return RankGroups(ctx, k, passages, snap.Len(), rank, of, func(found *keywords.Hit) (Hit, error) {
+	return RankGroups(ctx, k, passages, snap.Len(), rank, document, func(found *keywords.Hit) (Hit, error) {
 		h := Hit{ID: snap.ID(found.Ordinal), Ordinal: found.Ordinal, Score: found.Score}
 		passage := snap.Passages().Contains(found.Ordinal)
 		if !passage && !payload {

@@ -108,7 +108,7 @@ func (t *turn) acquire(ctx context.Context, bytes int64) (waited time.Duration, 
 	return time.Since(start), err
 }
 
-// inTurn runs what takes a worker and so many bytes.
+// inTurn runs fn once a worker and this many bytes are free.
 func (t *turn) inTurn(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
 	if waited, err = t.acquire(ctx, bytes); err != nil {
 		return waited, err

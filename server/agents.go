@@ -15,12 +15,12 @@ import (
 const (
 	// maxMessage is the longest message of an agent in bytes.
 	maxMessage = 256 << 10
-	// agentCopies is how often a tool has what the service answered it: as text, in parts, as
+	// agentCopies is how many copies of an answer of the service a tool has: as text, in parts, as
 	// values, and in its own answer. The library has as many copies of a message.
 	agentCopies = 4
 )
 
-// messageJSON is a message of an agent, or the answer to one. The protocol says what is in it.
+// messageJSON is a message of an agent, or the answer to one. The protocol defines its content.
 type messageJSON struct{}
 
 // schema implements schemer.
@@ -28,7 +28,7 @@ func (messageJSON) schema() object {
 	return object{"type": "object", "description": "a message of JSON-RPC 2.0, as the Model Context Protocol has it"}
 }
 
-// agentRoutes are the door of agents, if the service has one.
+// agentRoutes returns the route for agents, if the service has one.
 func (s *Server) agentRoutes() []route {
 	if s.o.Agents == nil {
 		return nil
@@ -38,15 +38,16 @@ func (s *Server) agentRoutes() []route {
 		method: http.MethodPost, pattern: "/mcp", id: "mcp", tag: "agents", need: Read, group: asking, most: maxMessage,
 		summary: "Answer a message of an agent (Model Context Protocol)",
 		doc:     "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names application/json and text/event-stream. A notification is answered 202, without a body.",
-		in:      messageJSON{}, inType: mediaJSON, out: messageJSON{}, outType: mediaJSON, status: http.StatusOK, accepted: true,
-		example: `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
-		do:      func(q *request) error { return answerAgent(q, agents) },
+		in:      messageJSON{}, inType: mediaJSON, out: messageJSON{}, outType: mediaJSON, status: http.StatusOK,
+		accepted: true,
+		example:  `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
+		do:       func(q *request) error { return answerAgent(q, agents) },
 	}}
 }
 
-// agentCall is a message of an agent while it is answered. The requests that tools make for it
-// come one after another and share its account: what they were answered is counted until the
-// agent has taken its own answer.
+// agentCall is a message of an agent while it is answered. The requests that tools make for it run
+// one after another and share its account: their answers are counted until the agent has taken its
+// own.
 type agentCall struct {
 	q     *request
 	mu    sync.Mutex // held while such a request runs
@@ -55,21 +56,21 @@ type agentCall struct {
 
 type agentKey struct{}
 
-// agentCallOf is the call that a request is made for by a tool; nil: there is none.
+// agentCallOf returns the call that a tool makes a request for; nil means that there is none.
 func agentCallOf(ctx context.Context) *agentCall {
 	call, _ := ctx.Value(agentKey{}).(*agentCall)
 	return call
 }
 
-// end waits for the request that runs, and lets none begin.
+// end waits for the request that runs, and lets no other begin.
 func (c *agentCall) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 }
 
-// answerAgent has a message answered by the tools. A list of messages is refused: each would be
-// answered, and the list be counted as one request.
+// answerAgent lets the tools answer a message. A list of messages is refused, because it would
+// count as one request.
 func answerAgent(q *request, agents http.Handler) error {
 	if err := q.checkOrigin(); err != nil {
 		return err
@@ -128,7 +129,8 @@ func (q *request) checkOrigin() error {
 		return nil
 	}
 	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
-		return problem(CodeForbidden, "a page of another site asks, of the origin %.100q: see cors-origins", q.Header.Get("Origin"))
+		return problem(CodeForbidden, "the request is from a page of another site, %.100q, which is not in cors-origins",
+			q.Header.Get("Origin"))
 	}
 	return nil
 }
@@ -138,8 +140,8 @@ func (s *Server) allowsOrigin(origin string) bool {
 	return origin != "" && (slices.Contains(s.o.Origins, "*") || slices.Contains(s.o.Origins, origin))
 }
 
-// settle gives back what an answer took when it was sent. If a tool has it, that stays counted
-// to the end of the agent's request.
+// settle gives back the memory of an answer that was sent. If a tool has the answer, it stays
+// counted to the end of the agent's request.
 func (q *request) settle() {
 	if q.call == nil {
 		q.memory.close()
@@ -155,7 +157,7 @@ func (q *request) settle() {
 // taken is how much the answer to this request takes of the budget of answers.
 func (q *request) taken() int64 { return q.memory.taken - q.before }
 
-// keptAnswer is an answer in memory. Tools that go on after the end of a request write too.
+// keptAnswer is an answer in memory. Tools may still write to it after the end of the request.
 type keptAnswer struct {
 	header http.Header
 	mu     sync.Mutex

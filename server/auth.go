@@ -53,11 +53,11 @@ type Token struct {
 	// greatest holds.
 	Permission Permission
 	Grants     []Grant
-	// Indexes is how many of the indexes that the token may administer there may be when it
-	// makes one; 0: as many as [Limits.Indexes].
+	// Indexes is how many indexes there may be that the token may administer, counted when it makes
+	// one; 0 means [Limits.Indexes].
 	Indexes int
-	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many
-	// may come at once. 0: that of all clients.
+	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many may
+	// come at once. 0 means the rate of all clients.
 	Rate float64
 	sum  [sha256.Size]byte
 }
@@ -134,11 +134,11 @@ const minSecret = 16
 //	NAME read|write|admin SECRET
 //	NAME GRANT[,GRANT…] SECRET [indexes=N] [rate=N]
 //
-// A GRANT is read, write or admin for all indexes, or such a word with a colon and a name
-// or a pattern for some: read:*,write:notes-*,admin:tmp. What follows the secret are its
-// limits. Secrets are of at least 16 characters without blanks; "sha256:" and 64 hexadecimal
-// digits stand for a secret that the list does not tell. Empty lines and those that
-// begin with # are passed over. source is for errors, which do not repeat secrets.
+// A GRANT is read, write or admin for all indexes, or such a word with a colon and a name or a
+// pattern for some: read:*,write:notes-*,admin:tmp. Limits follow the secret. Secrets are of at
+// least 16 characters without blanks; "sha256:" and 64 hexadecimal digits stand for a secret that
+// the list does not tell. Empty lines and those that begin with # are passed over. source is for
+// errors, which do not repeat secrets.
 func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	var tokens Tokens
 	names := map[string]bool{}

@@ -51,7 +51,7 @@ type deleteIn struct {
 }
 
 type removedOut struct {
-	Deleted  int    `json:"deleted" doc:"documents of which nothing is left"`
+	Deleted  int    `json:"deleted" doc:"documents that are gone entirely"`
 	Passages int    `json:"passages" doc:"passages of these documents and of others"`
 	Message  string `json:"message"`
 }
@@ -136,7 +136,7 @@ func badDocument(i int, err error) *Problem {
 
 // update stores documents of these vectors with their metadata; by is the model that made the
 // vectors, nil if that is not known. p says which of them are passages of one document of the
-// request, nil: each is one.
+// request; nil means that each is a document.
 func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted) (change, error) {
 	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {

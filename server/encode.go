@@ -37,7 +37,7 @@ type encodeOut struct {
 	role encode.Role
 }
 
-// cutOut says how much of texts has no vectors, since the model does not read all of them.
+// cutOut says how much of texts has no vectors because the model does not read all of it.
 type cutOut struct {
 	Truncated int   `json:"truncated" doc:"texts that are longer than the model reads"`
 	Dropped   int64 `json:"dropped_tokens" doc:"tokens at their ends that have no vectors"`
@@ -141,7 +141,8 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").because(err)
 }
 
-// countCut notes texts that were cut. Documents are logged, for what is cut of them is not found.
+// countCut notes texts that were cut. Documents are logged, because searches do not find the rest
+// of them.
 func (q *request) countCut(role encode.Role, e Encoder, r *encode.Report) {
 	if r.Truncated == 0 {
 		return
@@ -152,8 +153,10 @@ func (q *request) countCut(role encode.Role, e Encoder, r *encode.Report) {
 	}
 	q.cut.Truncated += r.Truncated
 	q.cut.Dropped += r.Dropped
-	q.s.log.LogAttrs(q.ctx, slog.LevelWarn, "texts were cut: the model does not read all of them", slog.String("request_id", q.w.Header().Get(headerRequestID)),
-		slog.String("path", q.URL.Path), slog.Int("texts", r.Truncated), slog.Int64("dropped_tokens", r.Dropped), slog.Int("length", e.Config().Document.Length))
+	q.s.log.LogAttrs(q.ctx, slog.LevelWarn, "texts were cut: the model does not read all of them",
+		slog.String("request_id", q.w.Header().Get(headerRequestID)),
+		slog.String("path", q.URL.Path), slog.Int("texts", r.Truncated), slog.Int64("dropped_tokens", r.Dropped),
+		slog.Int("length", e.Config().Document.Length))
 }
 
 // madeBy is the model of the service, as indexes know it: those that were made by
@@ -192,9 +195,10 @@ func whereOf(role encode.Role, i int) Where {
 // queriesAtOnce is how many queries are encoded before the first of them is used.
 const queriesAtOnce = 64
 
-// encodeAll gives the matrices of texts to use, until that fails, and counts in the report those
+// encodeAll passes the matrices of texts to use, until that fails, and counts in the report those
 // that are cut.
-func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report, use func(Matrix, []encode.Token) error) error {
+func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report,
+	use func(Matrix, []encode.Token) error) error {
 	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
 	if role == encode.Query {
 		for some := range slices.Chunk(texts, queriesAtOnce) {
@@ -259,7 +263,8 @@ func (out encodeOut) answerTo(q *request) error {
 		if encoded {
 			w.text = append(append(w.text, `],"shapes":[`...), shapes[1:]...)
 		}
-		w.text = fmt.Appendf(w.text, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n, q.cut.Truncated, q.cut.Dropped)
+		w.text = fmt.Appendf(w.text, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n, q.cut.Truncated,
+			q.cut.Dropped)
 	})
 }
 

@@ -151,7 +151,8 @@ func (q *request) health(*nothing) (healthOut, error) {
 		}
 		out.Loaded++
 		sum := summaryOut{
-			Name: name, Documents: int64(st.Documents), Passages: int64(st.Passages), Embeddings: st.Tokens, Partitions: st.Centroids, Dimension: st.Dim,
+			Name: name, Documents: int64(st.Documents), Passages: int64(st.Passages), Embeddings: st.Tokens,
+			Partitions: st.Centroids, Dimension: st.Dim,
 			Nbits: st.Nbits, HasMetadata: st.Metadata > 0, MaxDocuments: c.Config().MaxDocuments,
 		}
 		if st.Documents > 0 {

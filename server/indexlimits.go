@@ -58,7 +58,7 @@ func (t *Token) limit(text string) error {
 	return nil
 }
 
-// limitIndex counts a request of an index that may get only so many a second.
+// limitIndex counts a request towards the rates of its index.
 func (q *request) limitIndex() *Problem {
 	if q.index() == "" { // a pattern may match that
 		return nil
@@ -74,16 +74,15 @@ func (q *request) limitIndex() *Problem {
 	return nil
 }
 
-// making has the names of the indexes that requests are making, and how many requests make
-// each.
+// making counts the requests that are making an index, by its name.
 type making struct {
 	mu    sync.Mutex
 	names map[string]int
 }
 
-// room makes sure that the service, and the token of the request, may have an index of this
-// name, and keeps the place until done is called: when the index is there, or will not be. An
-// index that is there has a place. Names are all that is counted, so that it costs little.
+// room makes sure that the service and the token of the request may have an index of this name, and
+// reserves its place until done is called: when the index is there, or will not be. An index that
+// is there has a place. Only names are counted, which costs little.
 func (q *request) room(name string) (done func(), err error) {
 	m := &q.s.making
 	m.mu.Lock()
@@ -107,7 +106,8 @@ func (q *request) room(name string) (done func(), err error) {
 	}, nil
 }
 
-// full is why there may be no index more than those of these names; nil if there may be one.
+// full returns why there may be no index in addition to those of these names; nil if there may be
+// one.
 func (q *request) full(names []string) *Problem {
 	if most := q.s.o.Limits.Indexes; len(names) >= most {
 		return problem(CodeTooManyIndexes,

@@ -112,7 +112,8 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 		return infoOut{}, err
 	}
 	out := infoOut{
-		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids, Dimension: d.Dim,
+		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids,
+		Dimension:    d.Dim,
 		MaxDocuments: c.Config().MaxDocuments,
 	}
 	if d.Docs > 0 {

@@ -47,7 +47,7 @@ type Limits struct {
 	// expected to be no longer than Wait; default 3 s.
 	Concurrent int
 	Wait       time.Duration
-	// Indexes is how many indexes requests may make, with those that are there; default 1000.
+	// Indexes is how many indexes there may be; requests make no more; default 1000.
 	Indexes int
 	// Rate is how many requests a second a client may send, and Burst how many at
 	// once; default: no limit, and twice the rate. Probes are not counted; what is on no

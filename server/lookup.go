@@ -14,14 +14,14 @@ import (
 type storedOut struct {
 	DocumentID uint64          `json:"document_id"`
 	ID         string          `json:"id"`
-	Passage    *partOut        `json:"passage,omitempty" doc:"of a passage: which one of which document it is"`
+	Passage    *partOut        `json:"passage,omitempty" doc:"of a passage: its document, and its number there"`
 	Metadata   json.RawMessage `json:"metadata,omitempty" doc:"left out where metadata_bytes has no room for it"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
 	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
-// partOut says which passage one is.
+// partOut says which passage of which document a passage is.
 type partOut struct {
 	Of     string `json:"of" doc:"the _id of the document"`
 	Number int    `json:"n" doc:"the number of the passage"`
@@ -29,7 +29,7 @@ type partOut struct {
 
 type documentsOut struct {
 	Documents []storedOut `json:"documents" doc:"documents and passages"`
-	Count     int         `json:"count" doc:"how many documents and passages come"`
+	Count     int         `json:"count" doc:"how many documents and passages this answer has"`
 	Total     int         `json:"total" doc:"how many there are without limit and offset"`
 	Next      int         `json:"next,omitempty" doc:"the offset to go on with, where limit leaves some out"`
 }
@@ -49,12 +49,13 @@ func lookupRoutes() []route {
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
 			{"vectors", "query", "json or base64: with the vectors", object{"type": "string", "enum": []string{"json", "base64", "none"}}},
 			{"offset", "query", "how many documents, or passages, are passed over", whole},
-			{"limit", "query", "how many come at most", object{"type": "integer", "minimum": 0, "maximum": mostDocuments, "default": defaultDocuments}},
-			{"metadata_bytes", "query", "metadata comes for the first documents alone, those that have so many bytes of it in all, and for the first one in any case; 0: for none; default: for all", whole},
+			{"limit", "query", "how many come at most",
+				object{"type": "integer", "minimum": 0, "maximum": mostDocuments, "default": defaultDocuments}},
+			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", whole},
 		}}, lookUp)}
 }
 
-// lookup is what a request reads.
+// lookup has the parameters of a request.
 type lookup struct {
 	numbers       []uint64
 	ids           []string
@@ -86,7 +87,8 @@ func lookupOf(query url.Values) (l lookup, err error) {
 		name      string
 		into      *int
 		def, most int
-	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, mostDocuments}, {"metadata_bytes", &l.metadata, math.MaxInt, math.MaxInt}} {
+	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, mostDocuments},
+		{"metadata_bytes", &l.metadata, math.MaxInt, math.MaxInt}} {
 		*p.into = p.def
 		if text := query.Get(p.name); text != "" {
 			if *p.into, err = strconv.Atoi(text); err != nil || *p.into < 0 {
@@ -154,7 +156,8 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 		return nil
 	}
 	if len(l.numbers) > 0 {
-		if err := find(collection.Selection{Numbers: l.numbers}, func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
+		if err := find(collection.Selection{Numbers: l.numbers},
+			func(d *collection.Stored) []int { return byNumber[d.Number] }); err != nil {
 			return nil, err
 		}
 	}
@@ -165,8 +168,8 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 			}
 			return append(slices.Clone(byID[d.Of]), byID[d.ID]...)
 		}
-		each := slices.Compact(slices.Sorted(slices.Values(l.ids))) // a passage comes twice if it and its document are named
-		if err := find(collection.Selection{IDs: each}, places); err != nil {
+		ids := slices.Compact(slices.Sorted(slices.Values(l.ids))) // a passage comes twice if it and its document are named
+		if err := find(collection.Selection{IDs: ids}, places); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +188,7 @@ func (q *request) named(v collection.View, l *lookup) ([]storedOut, error) {
 	return all, nil
 }
 
-// documents reads those that were found: with metadata as long as there is room for it, the
+// documents reads the documents that were found: with metadata as long as there is room for it, the
 // others without.
 func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]storedOut, error) {
 	numbers := make([]uint64, len(found))
@@ -226,7 +229,7 @@ func (q *request) documents(v collection.View, l *lookup, found []storedOut) ([]
 	return found, nil
 }
 
-// foundDocument is a document, or a passage, without what was stored beside it.
+// foundDocument is a document, or a passage, without its metadata and vectors.
 func foundDocument(d *collection.Stored) storedOut {
 	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	if d.Of != "" {

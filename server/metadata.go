@@ -120,7 +120,7 @@ type updateMetadataIn struct {
 
 type updatedMetadataOut struct {
 	Updated  int `json:"updated" doc:"documents that were changed, wholly or in part"`
-	Passages int `json:"passages" doc:"passages among what was changed"`
+	Passages int `json:"passages" doc:"passages that were changed"`
 }
 
 func metadataRoutes() []route {

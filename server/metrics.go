@@ -141,10 +141,13 @@ var indexGauges = []struct {
 	*prometheus.Desc
 	of func(st *collection.Stats) float64
 }{
-	{desc("documents", "Live documents; all passages of one count as one."), func(st *collection.Stats) float64 { return float64(st.Documents) }},
-	{desc("passages", "Live passages, in which some documents are stored."), func(st *collection.Stats) float64 { return float64(st.Passages) }},
+	{desc("documents", "Live documents; all passages of one count as one."),
+		func(st *collection.Stats) float64 { return float64(st.Documents) }},
+	{desc("passages", "Live passages, in which some documents are stored."),
+		func(st *collection.Stats) float64 { return float64(st.Passages) }},
 	{desc("tokens", "Token vectors of live documents."), func(st *collection.Stats) float64 { return float64(st.Tokens) }},
-	{desc("deleted_documents", "Documents and passages that were deleted or replaced."), func(st *collection.Stats) float64 { return float64(st.Deleted) }},
+	{desc("deleted_documents", "Documents and passages that were deleted or replaced."),
+		func(st *collection.Stats) float64 { return float64(st.Deleted) }},
 	{desc("centroids", "Centroids."), func(st *collection.Stats) float64 { return float64(st.Centroids) }},
 	{desc("file_bytes", "Length of the index file."), func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
 	{desc("generation", "How often the index has been trained again."), func(st *collection.Stats) float64 { return float64(st.Generation) }},

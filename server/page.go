@@ -104,8 +104,8 @@ func sendImage(q *request) error {
 	return q.sendFile(name)
 }
 
-// sendFile sends a picture below the folder that the index has in that of pictures: what is in
-// the folders of other indexes is for who may read those.
+// sendFile sends a picture from the folder of the index: the folders of other indexes are for those
+// who may read these.
 func (q *request) sendFile(name string) error {
 	if q.s.o.Images == nil && name != "" && !isAddress(name) {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
@@ -142,9 +142,9 @@ func isAddress(image string) bool {
 	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
 }
 
-// openImage opens the picture that a document of an index names, and says of which media type
-// it is. No name leads out of the folder of the index, and no link in it; the file is PNG,
-// JPEG, GIF, WebP or BMP by its first bytes, and has up to 64 MiB.
+// openImage opens the picture that a document of an index names, and returns its media type. No
+// name leads out of the folder of the index, and no link in it; the file is PNG, JPEG, GIF, WebP or
+// BMP by its first bytes, and has up to 64 MiB.
 func openImage(all *os.Root, index, name string) (f *os.File, media string, err error) {
 	none := func(why string) (*os.File, string, error) { return nil, "", noImage(why) }
 	clean := path.Clean(name)

@@ -251,8 +251,8 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 	return out, nil
 }
 
-// asks makes a request one of an index that its body names: by the permission of the token
-// and the rate that hold for that.
+// asks applies the permission of the token and the rate of an index that the body of a request
+// names.
 func (q *request) asks(index string) *Problem {
 	if !q.may(Read, index) {
 		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(index), Read)

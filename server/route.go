@@ -36,7 +36,7 @@ type route struct {
 	params          []param
 	in, out         any // zero values of the bodies; nil: none
 	inType, outType string
-	most            int64                  // bytes of the body, if fewer than of any; 0: no such limit
+	most            int64                  // bytes of the body; 0: as many as any route takes
 	tensors         bool                   // the body may be a file of tensors instead of JSON
 	status          int                    // of success
 	accepted        bool                   // status 202, without a body, is success too
@@ -212,8 +212,8 @@ type request struct {
 	answered int64       // bytes, see spend
 	cut      cutOut      // texts that were encoded and are longer than the model reads
 	memory   *account    // of the budget of all answers; for a tool, that of the agent's request
-	call     *agentCall  // for which a tool makes the request; nil: none does
-	before   int64       // what memory had when the request came
+	call     *agentCall  // that a tool makes the request for; nil: none does
+	before   int64       // that memory had taken when the request came
 }
 
 // stageTime is how long a stage of a request took.

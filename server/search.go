@@ -101,7 +101,7 @@ type resultOut struct {
 	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
 	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"of which documents no words could be told, and why; and that feedback adds less than it might"`
+	Notes     []string           `json:"notes,omitempty" doc:"documents whose matching words cannot be shown, and why; and whether feedback had to leave tokens out"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
 	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
@@ -341,7 +341,8 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 			}
 			r, err := ranked[i].result(q, i, in)
 			if st := ranked[i].stats; st != nil && st.FeedbackCut > 0 {
-				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds", st.FeedbackCut))
+				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds",
+					st.FeedbackCut))
 			}
 			if err == nil && in.Highlight {
 				err = shown.highlight(&ranked[i], &asked[i], &r)

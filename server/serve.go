@@ -77,7 +77,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.forUs(r.Host) {
 		q.fail(problem(CodeForbidden,
-			"the service is not asked by the name %.100q: start it with that name in --hosts, or with tokens", r.Host))
+			"the service does not answer to the name %.100q: start it with that name in --hosts, or with tokens", r.Host))
 		return
 	}
 	if s.preflight(q) {

@@ -36,7 +36,8 @@ type Encoder interface {
 	Dim() int
 	Config() encode.Config
 	Queries(ctx context.Context, texts []string) ([]encode.Embedding, error)
-	DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], r *encode.Report) iter.Seq2[vectors.Document, error]
+	DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error],
+		r *encode.Report) iter.Seq2[vectors.Document, error]
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
@@ -54,15 +55,15 @@ type Options struct {
 	Tokens TokenSource
 	// Limits of what clients can make the service do.
 	Limits Limits
-	// IndexRates are for indexes; those of tokens are in the tokens.
+	// IndexRates limit the requests of indexes; tokens have rates of their own.
 	IndexRates []IndexRate
 	// Origins that pages may come from which use the service (CORS); "*": all. None:
 	// no CORS headers are sent.
 	Origins []string
-	// Hosts are the names that the service is asked by, "*.example.org" for all below one, "*"
-	// for all. Without Tokens, and with any of them, requests for other names are refused, but
-	// for localhost and addresses: a page could otherwise use a service that only its reader can
-	// reach, by a name of its own that it lets point there. None: with Tokens, all names.
+	// Hosts are the names that the service answers to, "*.example.org" for all below one, "*" for
+	// all. Requests for other names are refused, except for localhost and addresses: a page could
+	// otherwise point a name of its own at a service that only its reader can reach. No Hosts with
+	// Tokens means all names, and without Tokens none.
 	Hosts []string
 	// TrustedProxies may say in X-Forwarded-For whom a request comes from.
 	TrustedProxies []netip.Prefix
@@ -72,9 +73,9 @@ type Options struct {
 	// Images has a folder for each index, of its name, with the files that the metadata of
 	// pages names as their pictures; nil: none are sent. It stays the caller's.
 	Images *os.Root
-	// Agents makes what answers agents at /mcp: a handler that gets one message at a time, whole,
-	// and asks the service that it is given with the context of that request (package mcp). Its
-	// limits are those of the service. nil: there is no such route.
+	// Agents makes the handler that answers agents at /mcp (package mcp). It gets one whole message
+	// at a time, and calls the service that it was given with the context of that request. The
+	// limits of the service hold. nil means that there is no such route.
 	Agents func(service http.Handler) http.Handler
 	// Version of the program; "": that of its build.
 	Version string
@@ -160,7 +161,8 @@ func New(collections collection.Set, e Encoder, o *Options) (*Server, error) {
 		return nil, err
 	}
 	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
-		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(), s.agentRoutes(), page)
+		metadataRoutes(), facetRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
+		s.agentRoutes(), page)
 	if s.routes, err = newRouter(routes); err != nil {
 		return nil, err
 	}

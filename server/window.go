@@ -18,13 +18,13 @@ import (
 type windowIn struct {
 	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many tokens of the model, with _id like doc#0 (words, where the model is behind an address and does not tell its tokens); then the metadata's title stands before each passage, and text_field is text by default"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
-	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks" doc:"what is kept whole where it is no longer than a passage: words, sentences, sections of Markdown, or blocks of source code; default words"`
+	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks" doc:"the unit that is kept whole if it is no longer than a passage: words, sentences, sections of Markdown, or blocks of source code; default words"`
 }
 
 // The fields of metadata that texts are parted with.
 const idField, titleField, textField = "_id", "title", "text"
 
-// partingBytes is about what a byte of a text takes while it is parted.
+// partingBytes estimates the memory for each byte of a text while it is split.
 const partingBytes = 96
 
 func (in *windowIn) check() error {
@@ -50,7 +50,8 @@ type parted struct {
 	names []string
 }
 
-// documents are the ids of the documents of a request, given those of what is stored of them.
+// documents returns the ids of the documents of a request, given those of the rows that were
+// stored.
 func (p *parted) documents(stored []string) []string {
 	if p == nil {
 		return stored

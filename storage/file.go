@@ -108,7 +108,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	return f, nil
 }
 
-// open sets f.handle. The error is errRaced if what was there has changed meanwhile.
+// open sets f.handle. The error is errRaced if the file has changed meanwhile.
 func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	create := o.Write && o.Create
 	info, err := os.Stat(f.path)

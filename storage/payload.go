@@ -10,9 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// Three bitmaps of a generation, whose sizes are in its state, tell which ordinals are
-// deleted, have a payload, and are passages. So a payload that comes or goes writes no
-// chunk, and a payload or bitmap that is lost is missed.
+// Three bitmaps of a generation, whose sizes are in its state, tell which ordinals are deleted,
+// have a payload, and are passages. So adding or removing a payload writes no chunk, and a lost
+// payload or bitmap is noticed.
 
 // DocSets are sets of the ordinals of a state.
 type DocSets struct {
@@ -108,14 +108,14 @@ func (v *View) loadPassages(sealed []byte, older *View) (err error) {
 		return v.corrupt(err, "bitmap of the passages")
 	}
 	n := v.passages.GetCardinality()
-	if n != uint64(v.state.Passages) || n > 0 && v.passages.Maximum() >= v.state.Docs || v.passages.Intersects(v.tombstones) {
+	if n != uint64(v.state.Passages) || n > 0 && v.passages.Maximum() >= v.state.Docs ||
+		v.passages.Intersects(v.tombstones) {
 		return v.corrupt(nil, "the bitmap of the passages has %d, which are not %d live ones", n, v.state.Passages)
 	}
 	return nil
 }
 
-// StagedPayloads are the documents of a generation that nobody sees yet that have a
-// payload.
+// StagedPayloads returns the documents with a payload of a generation that is not visible yet.
 func (g *Generation) StagedPayloads() *roaring.Bitmap {
 	docs := roaring.New()
 	c := g.payload.Cursor()

@@ -39,8 +39,7 @@ func (v *View) Cutoffs() []float32 { return v.codec.cutoffs }
 // Tombstones are the deleted ordinals. The bitmap is not to be changed.
 func (v *View) Tombstones() *roaring.Bitmap { return v.tombstones }
 
-// Passages are the live ordinals that are passages of a document. The bitmap is not to be
-// changed.
+// Passages returns the live ordinals that are passages of a document. Do not change the bitmap.
 func (v *View) Passages() *roaring.Bitmap { return v.passages }
 
 // Chunks is the number of chunks. Chunks hold consecutive documents.
@@ -182,9 +181,8 @@ func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
 	return ordinal, true, nil
 }
 
-// Run finds the passages of a document by its id: those of the live ordinals from first on, n
-// of them, that are [View.Passages]. ok is false if the id is not that of a document stored as
-// passages.
+// Run finds the passages of a document by its id: those of the n ordinals from first on that are in
+// [View.Passages]. ok is false if the id is not that of a document stored as passages.
 func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
 	if id == "" || v.state.PassageParents == 0 {
 		return 0, 0, false, nil
@@ -200,7 +198,7 @@ func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
 	return first, n, true, v.checkRun(id, first, n)
 }
 
-// checkRun makes sure that a document which is stored as passages has one, of its own.
+// checkRun makes sure that a document stored as passages has at least one.
 func (v *View) checkRun(id string, first, n uint32) error {
 	it := v.passages.Iterator()
 	it.AdvanceIfNeeded(first)
@@ -212,8 +210,8 @@ func (v *View) checkRun(id string, first, n uint32) error {
 	return v.corrupt(nil, "document %q has no passage among the %d from %d on", id, n, first)
 }
 
-// unsealID returns the ordinal of an id; or, if n is above 0, the first ordinal of the passages
-// of the document that is called so, and over how many ordinals they extend.
+// unsealID returns the ordinal of an id; or, if n is above 0, the first of the n ordinals that the
+// passages of the document with this id span.
 func (v *View) unsealID(id, sealed []byte) (ordinal, n uint32, err error) {
 	b, ok := layout.Unseal(id, sealed)
 	if !ok || !layout.ValidID(b) {

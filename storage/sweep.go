@@ -48,10 +48,10 @@ func (f *File) sweep() error {
 	})
 }
 
-// Keep removes what is beyond the counters of a state; the rest stays as it is, staged or
-// not. Nothing is removed whose key is damaged: it may be of something that is not beyond
-// them. open is the first ordinal of a document whose passages may go on behind the state, so
-// that its own id is beyond it; State.Docs stands for none.
+// Keep removes what is beyond the counters of a state; the rest stays as it is, staged or not.
+// Nothing is removed whose key is damaged: it may be of something that is not beyond them. open is
+// the first ordinal of a document whose passages may continue after the state, so that its own id
+// is beyond it; State.Docs means that there is none.
 func (g *Generation) Keep(s State, open uint32) error {
 	buckets := []struct {
 		*bolt.Bucket

@@ -35,7 +35,7 @@ type View struct {
 	chunks      []*chunkView
 	postings    []*postingsView // of each segment
 
-	tombSealed, payloadSealed, passagesSealed []byte // what the bitmaps were read from
+	tombSealed, payloadSealed, passagesSealed []byte // values that the bitmaps were read from
 
 	ids, payload lookups
 

@@ -310,8 +310,8 @@ func (g *Generation) PutID(id string, ordinal uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, ordinal, 0)))
 }
 
-// PutRun maps the id of a document to its passages, which are among n ordinals, above 0, from
-// the first on. The id is in the same tree as those of ordinals, so that no two of them are equal.
+// PutRun maps the id of a document to its passages, which are among the n ordinals, above 0, from
+// first on. The tree also has the ids of ordinals, so that no two ids are equal.
 func (g *Generation) PutRun(id string, first, n uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, first, n)))
 }

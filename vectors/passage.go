@@ -75,8 +75,8 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	return p, nil
 }
 
-// HasPassage reports whether a payload makes its document a passage, if it is right
-// ([PassageOf]).
+// HasPassage reports whether a payload has the field of a passage, which it does not check
+// ([PassageOf] does).
 func HasPassage(payload []byte) bool {
 	_, times, _ := passageField(payload)
 	return times > 0

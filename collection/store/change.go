@@ -51,9 +51,8 @@ func (c *Collection) Update(ctx context.Context, docs []collection.Document, o c
 	return r.receipt, nil
 }
 
-// Delete deletes the documents that are chosen when its turn comes, and counts
-// them. It ends with ctx until they are found; of cancelling, see
-// [Collection.Update].
+// Delete deletes the documents that are chosen when its turn comes, and returns their count. ctx
+// cancels it until they are found; about cancelling, see [Collection.Update].
 //
 // Errors: [collection.ErrSelection], [*condition.Error], [collection.ErrEmpty], [*collection.BusyError],
 // [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and what writing fails with.
@@ -68,11 +67,12 @@ func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (i
 	return r.affected, nil
 }
 
-// UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their
-// other fields and their vectors alone. It counts them.
+// UpdateMetadata sets fields of the metadata of the chosen documents, and leaves their other fields
+// and their vectors alone. It returns their count.
 //
 // Errors: [collection.ErrMetadata], and those of [Collection.Delete].
-func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
+func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection,
+	set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}

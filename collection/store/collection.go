@@ -139,15 +139,15 @@ func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.En
 	})
 }
 
-// start begins to write where there are documents, whose codec may have to grow. A collection
-// without any costs no goroutine until the first change.
+// start starts the writer if there are documents, whose codec may have to grow. An empty collection
+// needs no goroutine until its first change.
 func (c *Collection) start() {
 	if c.opened != nil {
 		c.write()
 	}
 }
 
-// write starts the writer, unless it was started or nothing will be written any more.
+// write starts the writer unless it has started already or nothing will be written any more.
 func (c *Collection) write() {
 	c.writer.Do(func() {
 		go func() {
@@ -253,7 +253,7 @@ func (c *Collection) do(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.write() // before the queue takes the request: where it no longer may, the queue takes none
+	c.write() // before the request is queued: a queue that has ended takes none
 	if err := c.queue.put(r); err != nil {
 		return err
 	}

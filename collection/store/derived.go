@@ -17,9 +17,9 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Derived is data that is made from a collection, such as keywords, and kept beside it, or
-// elsewhere if the collection takes no changes. It is never the source of anything, and may be
-// behind or missing when it is opened.
+// Derived is data computed from a collection, such as keywords, and kept next to it, or elsewhere
+// if the collection is read-only. It can always be computed again, and may be out of date or
+// missing when it is opened.
 type Derived interface {
 	// Sync brings it up to a snapshot.
 	Sync(ctx context.Context, snap *index.Snapshot) error
@@ -32,10 +32,10 @@ type derived struct {
 	data   Derived
 	making *making // nil: none runs
 	closed bool
-	keep   func(Derived) // where set, takes data that rests in place of being closed
+	keep   func(Derived) // if set, gets data that rests instead of being closed
 }
 
-// resting is data that can let go of what others may want, and be of use again after a Sync.
+// resting is data that can release its file for others, and be used again after a Sync.
 type resting interface{ Rest() error }
 
 // making is the work of opening or mending derived data, which may take long: everybody who asks
@@ -228,11 +228,12 @@ func (d *derived) close() error {
 	return data.Close()
 }
 
-// DeriveKeywords is what [Options] derive for searches by keywords: a file beside the
-// index of each collection that is searched so. Without it such searches are
-// [collection.ErrUnsupported]. Whoever only reads an index takes the file that is there, with its
-// settings, or makes a temporary one.
-func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, write bool, c collection.Config) (Derived, error) {
+// DeriveKeywords is what [Options] derive for searches by keywords: a file beside the index of each
+// collection that is searched so. Without it such searches are [collection.ErrUnsupported]. A
+// collection that is only read takes the file that is there, with its settings, or makes a
+// temporary one.
+func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, write bool,
+	c collection.Config) (Derived, error) {
 	return func(ctx context.Context, path string, write bool, c collection.Config) (Derived, error) {
 		path, settings := keywords.Path(path), c.Keywords()
 		if _, err := os.Stat(path); err == nil && !write {
@@ -256,8 +257,8 @@ func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (h
 }
 
 // useKeywords calls use with the keywords of the collection, and once more if it finds them
-// damaged. If they are closed before it, since they could not follow a change, it gets those that
-// are opened again, or the error is why that cannot be.
+// damaged. If they were closed first because they could not follow a change, they are opened again;
+// the error says why that failed.
 func (v *View) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
 	ix, err := keywordsOf(v.c.Derived(ctx))
 	for mended := false; err == nil; {

@@ -27,7 +27,7 @@ type Opened struct {
 }
 
 // Over makes a store of indexes that are open, by the names of their collections. They
-// stay the program's: the store closes none of them, trains none anew by itself, and
+// stay the program's: the store neither closes nor retrains them, and
 // declares and drops no collections ([collection.ErrUnsupported]).
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an index

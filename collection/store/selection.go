@@ -163,19 +163,16 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[u
 	}
 }
 
-// named are the document of a name, or the passages that are called so.
+// named returns the ordinals of a document by its name, or of a passage by its own.
 func (v *View) named(ctx context.Context, id string) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	parts, err := v.snap.Parts(id)
-	if err != nil || len(parts) > 0 {
-		return parts, err
+	docs, _, err := v.snap.Named(ctx, []string{id})
+	if err != nil {
+		return nil, err
 	}
-	if o, ok, err := v.snap.Ordinal(id); ok || err != nil { // of a passage
-		return []uint32{o}, err
-	}
-	return nil, nil
+	return docs.ToArray(), nil
 }
 
 // read reads what is wanted of a document.

@@ -103,7 +103,7 @@ type shared struct {
 
 	mu      sync.Mutex
 	file    *sharedFile   // nil: closed
-	derived Derived       // of the file when it was last open, if that is of use again
+	derived Derived       // from when the file was last open, if it can be used again
 	changed chan struct{} // not nil while the file is opened, or wanted closed; closed then
 	ended   bool
 }
@@ -239,7 +239,7 @@ func (c *shared) shut() {
 	}
 }
 
-// forget closes the derived data that was kept, for who holds the mutex.
+// forget closes the derived data that was kept. The caller holds the mutex.
 func (c *shared) forget() {
 	if c.derived == nil {
 		return
@@ -331,6 +331,7 @@ func (c *shared) Delete(context.Context, collection.Selection) (index.Affected, 
 }
 
 // UpdateMetadata implements [collection.Collection].
-func (c *shared) UpdateMetadata(context.Context, collection.Selection, map[string]json.RawMessage) (index.Affected, error) {
+func (c *shared) UpdateMetadata(context.Context, collection.Selection,
+	map[string]json.RawMessage) (index.Affected, error) {
 	return index.Affected{}, c.readOnly()
 }

@@ -54,9 +54,9 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says how collections grow.
 	Growth collection.Growth
-	// Derive, where set, opens the derived data of the collection whose index file is at
-	// a path; see [Collection.Derived]. Nothing may be written beside the file unless write is
-	// set: it is not for a collection that takes no changes.
+	// Derive, where set, opens the derived data of the collection whose index file is at a path;
+	// see [Collection.Derived]. Nothing may be written next to the file unless write is set, which
+	// it is not for a read-only collection.
 	Derive func(ctx context.Context, index string, write bool, cfg collection.Config) (Derived, error)
 	// Committed, where set, is called after each change of a collection, before it is
 	// answered, by the collection's writer. It may take a view; it must not wait for

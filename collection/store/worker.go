@@ -92,7 +92,7 @@ func (w *worker) current() (*opened, error) {
 	return o, nil
 }
 
-// snapshot is what the collection holds; nil if nothing yet.
+// snapshot returns the index and its newest snapshot; nil if there is no index yet.
 func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
 	o, err := w.current()
 	if o == nil {
@@ -118,7 +118,7 @@ type batch struct {
 	requests  []*request
 	fresh     bool           // the collection has no index yet
 	first     uint32         // ordinal
-	model     *storage.Model // of the collection; nil: nobody has said
+	model     *storage.Model // of the collection; nil if it is unknown
 	admission *index.Admission
 }
 
@@ -167,8 +167,8 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	return n
 }
 
-// admit adds the documents of a request, unless something is wrong with one of them. overlap
-// reports that it names a document of a request before it, and has to wait for that.
+// admit adds the documents of a request, unless one of them is faulty. overlap reports that the
+// request names a document of an earlier one, and has to wait for it.
 func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error) {
 	if err := b.model.Check(r.model); err != nil {
 		return false, err
@@ -291,8 +291,8 @@ func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batc
 	})
 }
 
-// evict deletes the oldest documents of a new index beyond the limit. It is built by then, so that
-// a failure is worth no more than a line in the log: the next update tries again.
+// evict deletes the oldest documents of a new index beyond the limit. The index is complete by
+// then, so a failure is only logged: the next update tries again.
 func (w *worker) evict(ctx context.Context) (n int) {
 	o, err := w.current()
 	most := w.c.Config().MaxDocuments
@@ -307,8 +307,8 @@ func (w *worker) evict(ctx context.Context) (n int) {
 	return removed.Documents
 }
 
-// delete deletes what a group of requests has chosen, in one transaction. What two of
-// them have chosen counts for the first.
+// delete deletes the documents that a group of requests chose, in one transaction. A document that
+// two of them chose counts for the first.
 func (w *worker) delete(ctx context.Context, group []*request) int {
 	o, err := w.nonEmpty()
 	if err != nil {
@@ -317,7 +317,7 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 		}
 		return len(group)
 	}
-	first := uint32(0) // of what is deleted
+	first := uint32(0) // ordinal that is deleted
 	_, err = o.ix.DeleteChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
 		all := roaring.New()
 		for _, r := range group {
@@ -375,14 +375,15 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 	return fmt.Errorf("not done: %v", err) // no longer of unknown outcome
 }
 
-// updateMetadata sets fields of the documents that are chosen. Until it is known what they
-// will be, it ends with the context of who asks.
-func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection, set condition.Fields) (index.Affected, error) {
+// updateMetadata sets fields of the documents that are chosen. Until the new payloads are known,
+// the caller's context cancels it.
+func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection,
+	set condition.Fields) (index.Affected, error) {
 	o, err := w.nonEmpty()
 	if err != nil {
 		return index.Affected{}, err
 	}
-	var last uint32 // of what is changed
+	var last uint32 // ordinal that is changed
 	var payload []byte
 	updated, err := o.ix.UpdateChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
 		return resolve(asks, snap, &chosen)

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Device names the file system that a folder lies on: a folder where another one has been
-// mounted, or no longer is, has another name. Links are not followed. The name holds as long as
-// the file system stays mounted. "" means that the system does not say.
+// Device names the file system that a folder is on. The name changes when another file system is
+// mounted on the folder, or unmounted from it, and holds as long as the file system stays mounted.
+// Links are not followed. "" means that the system does not say.
 func Device(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Device names the volume that a folder lies on, by its serial number. Links are not followed.
-// "" means that the system does not say.
+// Device names the volume that a folder is on, by its serial number. Links are not followed. ""
+// means that the system does not say.
 func Device(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return "", err
 	}
-	if !info.IsDir() { // a link, or a file by now: that of the folder which it is in
+	if !info.IsDir() { // a link or a file: the volume of its folder
 		path = filepath.Dir(path)
 	}
 	f, err := os.Open(path)
@@ -23,9 +23,9 @@ func Device(path string) (string, error) {
 		return "", nil
 	}
 	defer f.Close()
-	var of windows.ByHandleFileInformation
-	if windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &of) != nil || of.VolumeSerialNumber == 0 {
+	var volume windows.ByHandleFileInformation
+	if windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &volume) != nil || volume.VolumeSerialNumber == 0 {
 		return "", nil
 	}
-	return strconv.FormatUint(uint64(of.VolumeSerialNumber), 10), nil
+	return strconv.FormatUint(uint64(volume.VolumeSerialNumber), 10), nil
 }

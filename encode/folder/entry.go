@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// stored is what the payload of a passage says.
+// stored is the payload of a passage.
 type stored struct {
 	Path   string `json:"path"`
 	Line   int    `json:"line"`
@@ -29,7 +29,7 @@ type stored struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum is over what changes only with the file or the cut.
+// sum is a checksum of the fields that change only with the file or the cut.
 func (s *stored) sum() string {
 	h := crc32.New(castagnoli)
 	for _, part := range []string{s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts)} {
@@ -51,24 +51,24 @@ func (c *Content) payload(t *encode.Text, cut string, parts, line int, own *vect
 	return own.Payload(text)
 }
 
-// Entry is what the payload of a passage says of its file.
+// Entry describes the file of a passage, as the passage's payload does.
 type Entry struct {
 	// Path and Digest are those of the file, Root and Device those of its [Content].
 	Path, Digest, Root, Device string
 	// Cut is how the file was cut ([Cut]), and Parts the number of its passages.
 	Cut   string
 	Parts int
-	// Intact means that the passage says what it did when it was made. Fields that were added
-	// to it do not count.
+	// Intact means that the fields of the passage are as they were written. Fields that were added
+	// since do not count.
 	Intact bool
 }
 
-// ReadEntry reads the payload of a passage. It returns false for that of a document of another
+// ReadEntry reads the payload of a passage. It returns false if the document came from another
 // source.
 func ReadEntry(payload []byte) (Entry, bool) {
 	var s stored
 	err := json.Unmarshal(payload, &s)
-	var field *json.UnmarshalTypeError // of another type than it had: the others are read nevertheless
+	var field *json.UnmarshalTypeError // its type was changed: the others are read anyway
 	if err != nil && !errors.As(err, &field) || s.Path == "" || s.Digest == "" {
 		return Entry{}, false
 	}
@@ -78,7 +78,7 @@ func ReadEntry(payload []byte) (Entry, bool) {
 	}, true
 }
 
-// Cut names how files are cut: it differs where the passages may.
+// Cut names a way to cut files: two names differ if the passages may.
 func Cut(how encode.Parting) string {
 	counted, most := "words", 0
 	if how.Model != nil {

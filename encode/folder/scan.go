@@ -48,8 +48,8 @@ type Content struct {
 	Text string
 	// Digest of the file, in hexadecimal digits.
 	Digest string
-	// Root and Device are what payloads are to say of the folder, and of the file system that the
-	// file is on ([Device]); "": nothing.
+	// Root names the folder in payloads, and Device the file system that the file is on ([Device]);
+	// "" leaves the field out.
 	Root, Device string
 }
 

@@ -15,8 +15,8 @@ import (
 // pageSize of a file that is made; 0: that of the system.
 var pageSize = 0 // a variable, so that tests have many pages in small files
 
-// openFirst opens the file beside the index as the options have it. ErrDamaged and fs.ErrNotExist leave
-// none open.
+// openFirst opens the file next to the index as the options say. ErrDamaged and fs.ErrNotExist
+// leave none open.
 func (ix *Index) openFirst(ctx context.Context) (err error) {
 	o := storage.DerivedOptions{LockTimeout: ix.options.LockTimeout}
 	if _, missing := os.Stat(ix.path); missing == nil { // one to write would be made
@@ -26,7 +26,7 @@ func (ix *Index) openFirst(ctx context.Context) (err error) {
 	return damage(err)
 }
 
-// reopenFirst is openFirst for a Sync: that nothing can be used is no error.
+// reopenFirst is openFirst for a Sync: a missing or damaged file is no error.
 func (ix *Index) reopenFirst(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -39,11 +39,11 @@ func (ix *Index) reopenFirst(ctx context.Context) error {
 	return nil
 }
 
-// openToChange has a file open that Sync may write: the one beside the index, or with Write false a
+// openToChange opens a file that Sync may write: the one next to the index, or without Write a
 // temporary one, which begins as a copy of that.
 func (ix *Index) openToChange(ctx context.Context) error {
 	asked, was := ix.options.Settings, ix.lastSettings()
-	isCopy := ix.file != nil && (asked == nil || was != nil && was.equal(*asked)) // else nothing of it is of use
+	isCopy := ix.file != nil && (asked == nil || was != nil && was.equal(*asked)) // otherwise nothing in it can be used
 	file, name, err := ix.openNew(ctx, isCopy)
 	if errors.Is(err, ErrDamaged) {
 		ix.log.Warn("keywords are damaged, and made again", "file", ix.path, "error", err)
@@ -81,8 +81,8 @@ func (ix *Index) openEmpty(ctx context.Context) error {
 	return err
 }
 
-// openNew opens a file for writing that is made if it is not there: the one beside the index, or
-// with Write false a temporary one of some name, which may be a copy of it.
+// openNew opens a file for writing, and makes it if it is not there: the one next to the index, or
+// without Write a temporary one, which may begin as a copy of that.
 func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
 	o := storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize}
 	if ix.options.Write {
@@ -94,7 +94,7 @@ func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.Derive
 		return nil, "", ix.noRoom(err)
 	}
 	name = f.Name()
-	defer os.Remove(name) // it goes when it is closed; where the system keeps it until then, closeFile removes it
+	defer os.Remove(name) // if the system does not remove open files, closeFile does
 	if isCopy {
 		err = copyTo(ctx, f, ix.path)
 	}
@@ -107,8 +107,8 @@ func (ix *Index) openNew(ctx context.Context, isCopy bool) (file *storage.Derive
 	return file, name, nil
 }
 
-// copyTo copies a file that this process has locked, unless another has taken its place: what that
-// gives is checked as any file is.
+// copyTo copies a file that this process has locked. If another has taken its place, the copy is
+// checked as any file is.
 func copyTo(ctx context.Context, dst io.Writer, path string) error {
 	src, err := files.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -119,12 +119,14 @@ func copyTo(ctx context.Context, dst io.Writer, path string) error {
 	return err
 }
 
-// noRoom adds to the error of a temporary file how to do without.
+// noRoom adds to the error of a temporary file how to do without one.
 func (ix *Index) noRoom(err error) error {
-	if err == nil || ix.options.Write || errors.Is(err, ErrDamaged) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || ix.options.Write || errors.Is(err, ErrDamaged) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%s does not show the index as it is, and keywords for reading alone are made in %s: %w; plaid keywords makes the file",
+	return fmt.Errorf("%s does not show the index as it is, and no temporary keywords could be made in %s: %w; "+
+		"plaid keywords makes the file",
 		ix.path, os.TempDir(), err)
 }
 

@@ -4,10 +4,10 @@
 //	[Index.Sync]         brings it up to a snapshot of the index
 //	[Index.Search]       the best documents for a text
 //
-// It is derived data: a file beside the index, made from the payloads and never the
-// source of anything. It is made by the first [Index.Sync], which also makes it anew
-// where it is missing, damaged, or of other settings; it may be deleted at any time.
-// Whoever only reads the index leaves the file as it is ([Options.Write]).
+// It is derived data: a file beside the index, made from the payloads and never the source of
+// anything. It is made by the first [Index.Sync], which also replaces it if it is damaged or has
+// other settings; it may be deleted at any time. A process that only reads the index leaves the
+// file as it is ([Options.Write]).
 //
 // The file knows which state of which index it shows ([storage.Stamp]). A snapshot of
 // another state is compared with it document by document, by the checksums of the
@@ -113,10 +113,10 @@ type Options struct {
 	// Settings of the file; nil: those that it has, or [Unicode61] over all values.
 	// Sync makes a file of other settings anew.
 	Settings *Settings
-	// Write keeps the file locked for Sync, as for a program that owns the index.
-	// Without it nothing is written beside the index, and any number of processes may read:
-	// where the file is not there, or shows another state of the index, Sync works in a
-	// temporary file ([os.TempDir]), which goes with Close.
+	// Write keeps the file locked for Sync, as for a program that owns the index. Without it
+	// nothing is written next to the index, and any number of processes may read: if the file is
+	// missing, or shows another state of the index, Sync works in a temporary file ([os.TempDir]),
+	// which Close removes.
 	Write bool
 	// LockTimeout is how long to wait for another process; 0: not at all.
 	LockTimeout time.Duration
@@ -196,8 +196,8 @@ func (ix *Index) Close() error {
 	return ix.closeFile()
 }
 
-// Rest lets go of the file beside the index until the next Sync, so that others may write it. A
-// temporary file stays.
+// Rest releases the file next to the index until the next Sync, so that others may write it. A
+// temporary file stays open.
 func (ix *Index) Rest() error {
 	ix.syncing <- struct{}{}
 	defer func() { <-ix.syncing }()
@@ -209,8 +209,8 @@ func (ix *Index) Rest() error {
 	return ix.closeFile()
 }
 
-// Temporary reports whether the keywords are in a temporary file: the one beside the index did not
-// show the last snapshot, and was not to be written.
+// Temporary reports whether the keywords are in a temporary file, because the one next to the index
+// did not show the last snapshot and may not be written.
 func (ix *Index) Temporary() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

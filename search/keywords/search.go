@@ -149,7 +149,7 @@ type search struct {
 	found      [][]matches // by unit and segment
 	kept       int         // bytes of these
 	idf        []float64   // of units, with their weights
-	slope      float64     // what a token of a document adds to the denominator
+	slope      float64     // added to the denominator for each token of a document
 
 	best []topk.Scored
 }
@@ -207,8 +207,8 @@ func (s *search) run() ([]Hit, error) {
 	if len(s.statistics.Found) != len(s.units) {
 		return nil, fmt.Errorf("%w: statistics of %d parts of a query that has %d", ErrOption, len(s.statistics.Found), len(s.units))
 	}
-	// Statistics of a moment before count no fewer documents than this index has now, and none
-	// more with a term than there are: else a score could be below 0.
+	// Statistics of an earlier moment must not count fewer documents than this index has now, nor
+	// more documents with a term than there are: a score could be below 0.
 	docs, tokens := s.statistics.Docs, s.statistics.Tokens
 	if docs < s.docs {
 		docs, tokens = s.docs, s.tokens

@@ -27,11 +27,10 @@ type base struct {
 	stamp   storage.Stamp
 }
 
-// Sync brings the keywords up to a snapshot: the file, or without [Options.Write] a temporary one,
-// unless the file shows the snapshot already. It reads what has changed since the last
-// time, or all that there is, and does nothing where nothing has. All becomes visible
-// at once; after an error, or a kill at any moment, the file shows what it did before,
-// and the next Sync goes on from there.
+// Sync brings the keywords up to a snapshot: in the file, or without [Options.Write] in a temporary
+// one, unless the file shows the snapshot already. It reads the changes since the last time, or
+// everything, and does nothing if there are none. All becomes visible at once; after an error, or a
+// kill at any moment, the file shows what it did before, and the next Sync goes on from there.
 //
 // Segments are merged as [storage.MergePolicy] has it, and where more than a quarter of one
 // is dead.

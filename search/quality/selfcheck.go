@@ -78,8 +78,8 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 		return nil, err
 	}
 	state := snap.State()
-	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens, Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(),
-		Passages: true}
+	d := &storage.Defaults{Docs: state.Documents(), Tokens: state.LiveTokens,
+		Time: time.Now().UTC().Truncate(time.Second), Version: index.Version(), Passages: true}
 	for _, k := range usualK {
 		u := newTuner(at, snap, k, usualRecall, o.Progress)
 		u.useQueries(qs, reference, nil)

@@ -77,7 +77,8 @@ func (t *Tuning) Confirmed() bool {
 // Defaults is the record to store with an index of this state by
 // [index.Index.SetDefaults].
 func (t *Tuning) Defaults(s storage.State, now time.Time) *storage.Defaults {
-	d := &storage.Defaults{Docs: s.Documents(), Tokens: s.LiveTokens, Time: now.UTC().Truncate(time.Second), Version: index.Version()}
+	d := &storage.Defaults{Docs: s.Documents(), Tokens: s.LiveTokens, Time: now.UTC().Truncate(time.Second),
+		Version: index.Version()}
 	for _, c := range t.Classes {
 		d.Classes = append(d.Classes, storage.DefaultClass{
 			K: c.K, Probes: c.Probes, Approx: c.Approx, Exact: c.Exact, Scan: c.Scan,

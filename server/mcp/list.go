@@ -82,7 +82,8 @@ func (t tools) fields(ctx context.Context, from http.Header, index string) (fiel
 	var some struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get", map[string]any{"limit": sampled, "values": false}, &some); err != nil {
+	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
+		map[string]any{"limit": sampled, "values": false}, &some); err != nil {
 		return nil, 0, err
 	}
 	for _, m := range some.Metadata {

@@ -45,7 +45,8 @@ func New(service *Service, version string) *Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
 		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
 		Logger:       slog.New(slog.DiscardHandler),
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}}, // no lists change
+		// No lists change.
+		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
 	})
 	s.AddReceivingMiddleware(sound)
 	t := tools{service}
@@ -55,19 +56,20 @@ func New(service *Service, version string) *Server {
 	add(s, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
 	add(s, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
-		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}", MIMEType: mediaJSON,
+		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}",
+		MIMEType:    mediaJSON,
 		Description: "The fields of a document, as JSON, or of each of its passages. Both names are percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
 	}, t.resource)
 	return &Server{s}
 }
 
-// Handler answers the protocol's streamable HTTP, without sessions: each request stands for
-// itself. It bounds nothing: [server.Options.Agents] makes it a route of the service, with the
+// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
+// It has no limits of its own: [server.Options.Agents] makes it a route of the service, with the
 // limits of all routes.
 func (s *Server) Handler() http.Handler {
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true,
-		DisableLocalhostProtection: true, // the service checks by what name it is asked
+		DisableLocalhostProtection: true, // the service checks the header Host
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tools.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context())))

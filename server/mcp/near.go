@@ -119,11 +119,11 @@ func (t tools) idsOf(ctx context.Context, from http.Header, index, id string) (i
 			ids = append(ids, found.Documents[at].ID)
 			continue
 		}
-		one, err := t.document(ctx, from, index, id, window{offset: at, limit: 1})
+		single, err := t.document(ctx, from, index, id, window{offset: at, limit: 1})
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range one.Documents {
+		for _, d := range single.Documents {
 			ids = append(ids, d.ID)
 		}
 	}

@@ -38,7 +38,8 @@ func (p patient) Connect(ctx context.Context) (sdk.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answering{Connection: c, open: map[jsonrpc.ID]bool{}, turns: make(chan struct{}, maxCalls), closed: make(chan struct{})}, nil
+	return &answering{Connection: c, open: map[jsonrpc.ID]bool{}, turns: make(chan struct{}, maxCalls),
+		closed: make(chan struct{})}, nil
 }
 
 // answering is a connection that knows what is not answered yet.
@@ -46,8 +47,8 @@ type answering struct {
 	sdk.Connection
 	mu     sync.Mutex
 	open   map[jsonrpc.ID]bool
-	none   chan struct{} // closed when open is empty; nil: nobody waits
-	turns  chan struct{} // has one for each of open
+	none   chan struct{} // closed when open is empty; nil if no one waits
+	turns  chan struct{} // has an item for each of open
 	once   sync.Once
 	closed chan struct{}
 }

@@ -26,8 +26,8 @@ type Service struct {
 	token  string // "": what the agent's own request brings
 }
 
-// In is a service in this process. Requests bring the context of the agent's and its headers
-// Authorization, X-Forwarded-For and X-Request-ID, where it came by HTTP.
+// In is a service in this process. Requests have the context of the agent's request and, if that
+// came over HTTP, its headers Authorization, X-Forwarded-For and X-Request-ID.
 func In(h http.Handler) *Service {
 	return &Service{base: "http://localhost", client: http.Client{Transport: inside{h}}}
 }

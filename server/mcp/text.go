@@ -35,8 +35,8 @@ const (
 	documentBytes = 32
 )
 
-// fieldsOf takes a document's metadata apart: a text is a string, and any other value is as it
-// was written.
+// fieldsOf splits a document's metadata into fields: a text is a string, and any other value is as
+// it was written.
 func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
 	if len(m) == 0 || string(m) == "null" {
 		return "", map[string]any{}, nil

@@ -110,8 +110,8 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 // mostShown is how many passages of a document are shown, or named, at most.
 const mostShown = 100
 
-// window is what is read of a document: so many passages from one on, with so many bytes of their
-// metadata, those of the first in any case; 0 bytes: none.
+// window is the part of a document to read: limit passages from offset on, with at most bytes of
+// their metadata, but always that of the first; 0 bytes: none.
 type window struct {
 	offset, limit, bytes int
 	vectors              bool
@@ -123,11 +123,12 @@ func (w window) query(ids ...string) string {
 		form = "base64"
 	}
 	return url.Values{
-		"id": ids, "offset": {strconv.Itoa(w.offset)}, "limit": {strconv.Itoa(w.limit)}, "metadata_bytes": {strconv.Itoa(w.bytes)}, "vectors": {form},
+		"id": ids, "offset": {strconv.Itoa(w.offset)}, "limit": {strconv.Itoa(w.limit)},
+		"metadata_bytes": {strconv.Itoa(w.bytes)}, "vectors": {form},
 	}.Encode()
 }
 
-// stored are documents, or the passages of one, as the service has them.
+// stored are documents, or the passages of one, as the service answers them.
 type stored struct {
 	Documents []struct {
 		ID      string `json:"id"`
@@ -141,7 +142,7 @@ type stored struct {
 	Total int `json:"total"`
 }
 
-// document reads one, or its passages.
+// document reads a document, or its passages.
 func (t tools) document(ctx context.Context, from http.Header, index, id string, w window) (found stored, err error) {
 	err = t.service.ask(ctx, from, "GET", index+"/documents?"+w.query(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
@@ -157,7 +158,7 @@ const (
 	leftKey = "_fields_left"
 )
 
-// resource reads plaid://index/id, from a passage on and from a byte of its long texts.
+// resource reads plaid://index/id from a passage on, and from a byte of its long text.
 func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	from, uri := headerOf(r.GetExtra()), r.Params.URI
 	u, err := url.Parse(uri)
@@ -172,7 +173,8 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	if err != nil {
 		return nil, err
 	}
-	found, err := t.document(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id, window{offset: first, limit: mostShown, bytes: ResourceBytes})
+	found, err := t.document(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id,
+		window{offset: first, limit: mostShown, bytes: ResourceBytes})
 	if refusedWith(err, "DOCUMENT_NOT_FOUND") || refusedWith(err, "INDEX_NOT_FOUND") {
 		return nil, sdk.ResourceNotFoundError(uri)
 	} else if err != nil {
@@ -223,7 +225,7 @@ func placeOf(u *url.URL) (passage, start int, err error) {
 	return passage, start, nil
 }
 
-// part is a document that is read in parts, and where the next one of its texts begins.
+// part returns a part of a long document, and where the next one begins.
 func part(m json.RawMessage, start int) (text string, next int, err error) {
 	room := ResourceBytes
 	doc, err := piece(m, start, &room)

@@ -47,7 +47,7 @@ func (w *Reader) findPayloadDocs() {
 	}
 }
 
-// findPassages finds out which documents are passages.
+// findPassages finds the ordinals that are passages.
 func (w *Reader) findPassages() {
 	if w.state != nil && w.state.Passages == 0 {
 		w.passages = roaring.New()
@@ -63,7 +63,8 @@ func (w *Reader) findPassages() {
 	}
 }
 
-// Passages are the ordinals that are passages; nil if that is lost, and only their payloads tell.
+// Passages returns the ordinals that are passages; nil means that their bitmap is lost, and only
+// payloads tell.
 func (w *Reader) Passages() *roaring.Bitmap { return w.passages }
 
 // bitmap reads a set of so many documents, where want is not negative; nil after an error.

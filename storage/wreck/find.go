@@ -74,7 +74,8 @@ func (w *Reader) chooseGeneration() error {
 		if err != nil || len(b) != layout.FormatValueSize || string(b[:len(layout.Magic)]) != string(layout.Magic) {
 			w.noteFault("format record: checksum mismatch")
 		} else if format := binary.LittleEndian.Uint16(b[len(layout.Magic):]); format != storage.FormatVersion {
-			return fmt.Errorf("%s: %w: it is format %d, this program reads format %d", w.path, storage.ErrVersion, format, storage.FormatVersion)
+			return fmt.Errorf("%s: %w: it is format %d, this program reads format %d", w.path, storage.ErrVersion, format,
+				storage.FormatVersion)
 		}
 	} else if len(w.faults) == 0 {
 		return fmt.Errorf("%s: %w: a bbolt file of another program", w.path, storage.ErrNotIndex)

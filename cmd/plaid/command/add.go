@@ -93,7 +93,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		}
 		o.Model = m
 		if snap.Header().Model == nil {
-			a.warn("nobody knows what made the vectors of %s: scores mean something only if it was %v", snap.Path(), m)
+			a.warn("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
 		}
 		unused := func(t encode.Text) error { return unusedID(ctx, x, &t, o.Replace) }
 		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
@@ -119,8 +119,8 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	return err
 }
 
-// unusedID refuses a text that the index cannot take before texts are encoded: the index itself
-// decides when they are stored.
+// unusedID refuses a text that the index cannot take, before texts are encoded. The index decides
+// again when they are stored.
 func unusedID(ctx context.Context, x *searched, t *encode.Text, replace bool) error {
 	row := index.Arrival{ID: t.ID}
 	p, err := vectors.PassageOf(t.ID, t.Payload)
@@ -165,20 +165,21 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts}, func(b *bytes.Buffer) {
-			if texts != nil {
-				texts.line(b)
-			}
-			fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
-				out.Documents(r.Docs, r.Passages), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
-			if r.BuildRMSE > 0 {
-				fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
-			}
-			b.WriteByte('\n')
-			if r.Kept > 0 {
-				fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
-			}
-		})
+		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts},
+			func(b *bytes.Buffer) {
+				if texts != nil {
+					texts.line(b)
+				}
+				fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
+					out.Documents(r.Docs, r.Passages), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
+				if r.BuildRMSE > 0 {
+					fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
+				}
+				b.WriteByte('\n')
+				if r.Kept > 0 {
+					fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
+				}
+			})
 	}
 	return a.openSet(ctx, names, path, true, func(set *index.Set) error {
 		if files := set.Files(); len(files) == 1 {

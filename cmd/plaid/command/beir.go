@@ -161,7 +161,8 @@ func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags
 
 func beirTable(r *beir.Report, encoded *textsReport) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"),
+	fmt.Fprintf(&b, "%s, %s: %s, %s, %s\n\n", r.Collection, r.Split, out.Documents(r.Docs, r.Passages),
+		out.Plural(r.Tokens, "token"),
 		out.Plural(r.Queries, "judged query", "judged queries"))
 	t := out.Table{Left: 1}
 	for i, m := range r.Result.Measures {

@@ -223,7 +223,8 @@ type benchReport struct {
 
 func (r *benchReport) table() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"),
+	fmt.Fprintf(&b, "%s: %s, %s, %s; k = %d, %s\n\n", r.Index, out.Documents(r.Docs, r.Passages),
+		out.Plural(r.Tokens, "token"),
 		out.Queries(r.Queries), r.K, r.threads())
 	t := out.Table{Indent: 2}
 	head := []string{"", "probes", "approx", "exact", "p50 ms", "p95 ms", "p99 ms", "queries/s", fmt.Sprintf("recall@%d", r.K)}

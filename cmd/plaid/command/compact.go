@@ -75,7 +75,8 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 				BytesBefore int64  `json:"bytes_before"`
 				BytesAfter  int64  `json:"bytes_after"`
 			}{args[0], docs, passages, before.Size(), after.Size()}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages), out.Bytes(before.Size()), out.Bytes(after.Size()))
+				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages), out.Bytes(before.Size()),
+					out.Bytes(after.Size()))
 			})
 		})
 	})

@@ -106,7 +106,8 @@ func (d *deletion) do(ctx context.Context, ix changeable) (deleted index.Affecte
 	return ix.Delete(ctx, d.ids)
 }
 
-// count counts what would go, of how many documents, and lists the ids that name none.
+// count counts the documents and passages that would be deleted, and all documents, and lists
+// unknown ids.
 func (d *deletion) count(ctx context.Context, x *searched) (n index.Affected, all int, missing []string, err error) {
 	for _, s := range x.parts {
 		all += s.Documents()
@@ -236,8 +237,10 @@ func missingError(deleted index.Affected, missing []string) error {
 type changeable interface {
 	Delete(ctx context.Context, ids []string) (deleted index.Affected, missing []string, err error)
 	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted index.Affected, err error)
-	UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (updated index.Affected, err error)
-	UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (updated index.Affected, missing []string, err error)
+	UpdatePayload(ctx context.Context, where *condition.Condition,
+		set condition.Fields) (updated index.Affected, err error)
+	UpdateNamed(ctx context.Context, ids []string,
+		set condition.Fields) (updated index.Affected, missing []string, err error)
 }
 
 // change opens one index, or several, for writing.

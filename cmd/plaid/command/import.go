@@ -112,14 +112,16 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		a.warn("%s", w)
 	}
 	rep := importReport{
-		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Payloads: r.Payloads,
-		Tokens: r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
+		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty,
+		Payloads: r.Payloads,
+		Tokens:   r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
 		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
 		Warnings: append([]string{}, r.Warnings...),
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
-			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"), rep.Engine)
+			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim,
+			out.Plural(rep.Nbits, "bit"), rep.Engine)
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))

@@ -297,7 +297,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		return err
 	}
 	rep := indexReport{
-		Path: path, Bytes: info.Size(), Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Tokens: r.Tokens, Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
+		Path: path, Bytes: info.Size(), Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Tokens: r.Tokens,
+		Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
 		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
 		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
 		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: checked,
@@ -330,7 +331,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 			fmt.Fprintf(text, "%s: ", path)
 		}
 		fmt.Fprintf(text, "%s (%d empty), %s of dimension %d at %s\n",
-			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
+			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim,
+			out.Plural(rep.Nbits, "bit"))
 		if rep.Resumed > 0 {
 			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Plural(rep.Resumed, "document"))
 		}

@@ -79,10 +79,11 @@ func describe(s keywords.Settings) string {
 	return strings.Join(parts, ", ")
 }
 
-// withKeywords opens the keywords of an index, brings them up to a snapshot and hands
-// them to use: with write the file beside the index, else a temporary one unless that file is up
-// to date. If they turn out to be damaged they are made anew, and use is called again.
-func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool, use func(*keywords.Index) error) (err error) {
+// withKeywords opens the keywords of an index, brings them up to a snapshot and hands them to use:
+// with write the file next to the index, else a temporary one unless that file is up to date. If
+// they turn out to be damaged they are rebuilt, and use is called again.
+func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool,
+	use func(*keywords.Index) error) (err error) {
 	o := &keywords.Options{Settings: s, Write: write, LockTimeout: a.lockTimeout, Logger: a.logger()}
 	if show := a.progress(); show != nil {
 		o.Progress = func(done, total int64) {

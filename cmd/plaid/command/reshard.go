@@ -84,7 +84,8 @@ func (a *app) merge(ctx context.Context, path string, parts []*index.Snapshot, o
 		*index.CopyReport
 		Files int `json:"files"`
 	}{r, len(parts)}, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Documents(r.Docs, r.Passages), out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
+		fmt.Fprintf(b, "%s: %s, %s, of %s\n", r.Path, out.Documents(r.Docs, r.Passages),
+			out.Plural(int64(r.Tokens), "token"), out.Plural(len(parts), "file"))
 	})
 }
 

@@ -150,7 +150,8 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	s.warn(r)
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
-		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
+		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
+		Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
 	})
 	// Closed before it is removed, which not every system allows otherwise.
 	err = errors.Join(err, spool.Close())
@@ -169,7 +170,8 @@ func (s *spooling) warn(r *encode.Report) {
 	s.lost.warn(s.app, r.Texts+r.Resumed)
 	s.warnOfPassed()
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated), out.Plural(r.Texts, "text was", "texts were"),
+		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
+			out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
 	}
 }
@@ -329,7 +331,8 @@ func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (
 	r := c.Report()
 	s.warn(&r)
 	return c, &textsReport{
-		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
+		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens,
+		Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
 	}, nil
 }
 

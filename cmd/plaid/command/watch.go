@@ -41,17 +41,17 @@ or with bytes that are no UTF-8. Links are not followed.
 
 A file is a document, named by its path, and is cut into passages. They keep whole
 what suits the file: sections of Markdown, functions and other blocks of source code,
-sentences of other texts. A unit of --window-by is that of all files. A passage knows
+sentences of other texts. --window-by sets one unit for all files. A passage knows
 its line: plaid search INDEX QUESTION --format grep prints path:line: text.
 
 An index follows one folder. If the folder is moved, say so once with --moved.
 
-Documents stay while the file system that their files were on is not mounted, and where all
+Documents stay while the file system that their files were on is not mounted, and if all
 files have vanished, or more than half of more than 20: such a run ends with exit code 3. If
 these files were deleted, say so once with --allow-empty.
 
-Files are cut again where --window or another setting of passages differs from that
-which the index was made with. What other commands delete or change in the index is put right.
+Files are cut again if --window or another setting of passages differs from the one
+which the index was made with. Deletions and changes by other commands are reverted.
 
 The index is open only while it is changed: other commands and plaid mcp search it
 meanwhile. While another process has it open the changes wait.`,
@@ -68,7 +68,8 @@ meanwhile. While another process has it open the changes wait.`,
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
-	f.BoolVar(&s.allowEmpty, "allow-empty", false, "delete the documents of all files that have vanished, however many; of the first look")
+	f.BoolVar(&s.allowEmpty, "allow-empty", false,
+		"delete the documents of all files that have vanished at the first look, however many")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
@@ -138,9 +139,9 @@ const (
 	patience = 500 * time.Millisecond
 	// retryAfter is how long a change that failed waits.
 	retryAfter = 2 * time.Second
-	// pollEvery is how often a folder is looked at that tells nothing of its changes.
+	// pollEvery is how often a folder is looked at whose changes no event tells.
 	pollEvery = time.Second
-	// glanceEvery is how often the index and mounts are glanced at, which tell nothing of theirs.
+	// glanceEvery is how often the index and mounts are glanced at, whose changes no event tells.
 	glanceEvery = 2 * time.Second
 )
 
@@ -172,7 +173,8 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 			again = 0
 		case errors.Is(err, errMounted):
 			again = settled
-		case errors.Is(err, errOtherFolder), errors.Is(err, errOtherCut), err != nil && first && !errors.Is(err, storage.ErrLocked):
+		case errors.Is(err, errOtherFolder), errors.Is(err, errOtherCut),
+			err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
 			if said := err.Error(); said != told { // and not each time, all night
@@ -208,7 +210,7 @@ func (a *app) watch(ctx context.Context, s *folderSync) error {
 	}
 }
 
-// waitForChange waits until something has happened and nothing more does, until again,
+// waitForChange waits until something has happened and nothing more does, until again has passed,
 // if that is not 0, or until disturbed. It returns false if ctx has ended.
 func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration, disturbed func() bool) bool {
 	var due, end <-chan time.Time

@@ -17,8 +17,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// indexState tells the index that a look has left, or read, from one that others have changed
-// since, or put in its place.
+// indexState identifies the index as a look has left or read it, so that it shows whether others
+// have changed or replaced it since.
 type indexState struct {
 	stamp  storage.Stamp
 	file   fs.FileInfo // nil: only the stamp tells
@@ -32,7 +32,7 @@ func (i *indexState) is(info fs.FileInfo) bool {
 		info.Size() == i.file.Size() && info.ModTime().Equal(i.file.ModTime())
 }
 
-// stateOf is the state of an index that is open; before is what its path named before it was
+// stateOf returns the state of an open index; before is the file that its path named before it was
 // opened.
 func (s *folderSync) stateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
 	if i.stamp, err = snap.Stamp(); err != nil {
@@ -42,10 +42,10 @@ func (s *folderSync) stateOf(snap *index.Snapshot, before fs.FileInfo) (i indexS
 	if err == nil && before != nil && os.SameFile(before, info) && info.ModTime().UnixNano() == i.stamp.Modified {
 		i.file, i.young = info, s.app.now().Sub(info.ModTime()).Abs() < settled
 	}
-	return i, nil // where another file is in its place already, the next look reads that
+	return i, nil // if another file has taken its place already, the next look reads that
 }
 
-// followIndex reads the index again if it is not what the last look has left.
+// followIndex reads the index again if it has changed since the last look.
 func (s *folderSync) followIndex(ctx context.Context) error {
 	s.indexed.others = false
 	info, err := os.Stat(s.path)
@@ -82,7 +82,7 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 		if err := s.checkCut(known); err != nil {
 			return err
 		}
-		for path, state := range known { // so that only files are read that may differ
+		for path, state := range known { // so that only files that may differ are read
 			if was := s.known[path]; state.digest != "" && was.digest == state.digest {
 				state.size, state.time, state.mode = was.size, was.time, was.mode
 				known[path] = state
@@ -93,8 +93,8 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 	})
 }
 
-// filesOf are the files that an index has. A file that has lost passages, or whose passages no
-// longer say what they did when they were made, has no digest.
+// filesOf returns the files that an index has. A file that has lost passages, or with passages that
+// were changed, has no digest.
 func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
 	known := map[string]fileState{}
 	missing := map[string]int{} // passages that have not been found yet
@@ -139,13 +139,12 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 }
 
 // errOtherCut: two processes keep an index, and each cuts files again that the other has cut.
-var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files otherwise")
+var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files differently")
 
-// cutsOfOthers is how often files are cut again that another process has cut otherwise, while
-// this one keeps the index.
+// cutsOfOthers is how often this process cuts files again that another process has cut differently.
 const cutsOfOthers = 2
 
-// checkCut ends what two processes would do without end.
+// checkCut ends this process if another keeps cutting files differently: neither would ever end.
 func (s *folderSync) checkCut(known map[string]fileState) error {
 	cut := folder.Cut(s.parting)
 	if s.known == nil {
@@ -181,14 +180,14 @@ func (s *folderSync) write(ctx context.Context, change func(*index.Index) error)
 		if s.indexed, err = s.withSnapshot(ix, before, nil); err != nil {
 			return err
 		}
-		if others { // what they have done is not in known
+		if others { // their changes are not in known
 			s.indexed = indexState{others: true}
 		}
 		return nil
 	})
 }
 
-// withSnapshot hands a snapshot of an index that is open to use, and says what state it shows.
+// withSnapshot hands a snapshot of an open index to use, and returns the state that it shows.
 func (s *folderSync) withSnapshot(
 	ix *index.Index, before fs.FileInfo, use func(*index.Snapshot) error,
 ) (is indexState, err error) {
@@ -203,11 +202,11 @@ func (s *folderSync) withSnapshot(
 	return is, err
 }
 
-// devicesAtOnce is how many files one transaction has.
+// devicesAtOnce is the number of files of one transaction.
 const devicesAtOnce = 1000
 
-// putDevices stores on which devices files are that have not changed: after a restart of the
-// system, the same file system may have another one.
+// putDevices stores the devices of files that have not changed: after a restart of the system, the
+// same file system may have another one.
 func (s *folderSync) putDevices(ctx context.Context, ix *index.Index, todo *pending) error {
 	for _, device := range slices.Sorted(maps.Keys(todo.devices)) {
 		value, err := json.Marshal(device)

@@ -15,17 +15,20 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 )
 
-// devices are those of the folders that a look goes through.
+// devices are the devices of the folders that a look goes through.
 type devices struct {
 	sync *folderSync
 	dirs map[string]string // by whole path
-	err  error             // that of the first folder that has none
+	err  error             // of the first folder whose device cannot be read
 }
 
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
-// at is the whole path of a folder, from one with slashes in the folder that is watched.
-func (s *folderSync) at(dir string) string { return filepath.Join(s.home, filepath.FromSlash(dir)) }
+// wholePath returns the whole path of a file or folder, given its path with slashes in the folder
+// that is watched.
+func (s *folderSync) wholePath(dir string) string {
+	return filepath.Join(s.home, filepath.FromSlash(dir))
+}
 
 // note remembers the device of a folder that is about to be read.
 func (d *devices) note(dir string) {
@@ -38,10 +41,10 @@ func (d *devices) note(dir string) {
 	}
 }
 
-// of is the device that a file was found on.
-func (d *devices) of(file string) string { return d.dirs[d.sync.at(path.Dir(file))] }
+// ofFile returns the device that a file was found on.
+func (d *devices) ofFile(file string) string { return d.dirs[d.sync.wholePath(path.Dir(file))] }
 
-// still returns [errMounted] if a folder has another device than when it was about to be read.
+// still returns [errMounted] if the device of a folder has changed since it was about to be read.
 func (d *devices) still() error {
 	for dir, was := range d.dirs {
 		is, err := d.sync.device(dir)
@@ -54,7 +57,7 @@ func (d *devices) still() error {
 	return nil
 }
 
-// begins are the folders at which a file system begins, and those where one is away, with their
+// begins returns the folders at which a file system begins, and those where one is away, with their
 // devices.
 func (d *devices) begins(m *missing) map[string]string {
 	all := map[string]string{}
@@ -64,7 +67,7 @@ func (d *devices) begins(m *missing) map[string]string {
 		}
 	}
 	for dir := range m.away {
-		all[d.sync.at(dir)], _ = d.sync.device(d.sync.at(dir))
+		all[d.sync.wholePath(dir)], _ = d.sync.device(d.sync.wholePath(dir))
 	}
 	return all
 }
@@ -77,19 +80,18 @@ func absent(err error) bool {
 // missing are the files that the index has and a look has not found. Not all of them have been
 // deleted:
 //
-//   - A file stays whose folder is on another file system than the file was: its own is away, be
-//     it for a minute or a year. Nothing but --allow-empty takes such a file for deleted, since a
-//     later look sees no more than this one.
-//   - All stay where all known files have vanished, or more than half of more than fewFiles: the
-//     file system may be away without a sign, as where the system has no numbers for devices.
+//   - A file stays if its folder is on another file system than the file was: its own is away, be
+//     it for a minute or a year. Only --allow-empty takes such a file for deleted, since a later
+//     look sees no more than this one.
+//   - All stay if all known files have vanished, or more than half of more than fewFiles: the file
+//     system may be away without a sign, as on a system without numbers for devices.
 //
-// Files that are still there and are no longer taken, or have another name by now, have not
-// vanished.
+// Files that are there and no longer qualify, or have been renamed, have not vanished.
 type missing struct {
 	sync    *folderSync
 	paths   []string
 	arrived map[string]int // digests of new files
-	seen    int            // known files of which the look tells whether they are there
+	seen    int            // known files that the look can tell to be there or not
 	allow   bool
 
 	kept     []string
@@ -106,12 +108,13 @@ type place struct {
 	err    error
 }
 
-// unlike reports whether a folder is known to be on another device than one that is known.
+// unlike reports whether the folder is known to be on another device than this one, if that is
+// known.
 func (p *place) unlike(device string) bool {
 	return device != "" && p.device != "" && p.device != device
 }
 
-// fewFiles may all vanish but one.
+// All but one of fewFiles files may vanish.
 const fewFiles = 20
 
 // sort returns the paths of the files that have been deleted.
@@ -119,7 +122,7 @@ func (m *missing) sort() (gone []string, err error) {
 	if len(m.paths) == 0 {
 		return nil, nil
 	}
-	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder has gone meanwhile, and not its files
+	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder is gone, not its files
 		return nil, err
 	}
 	slices.Sort(m.paths)
@@ -131,7 +134,7 @@ func (m *missing) sort() (gone []string, err error) {
 	for _, file := range m.paths {
 		state := m.sync.known[file]
 		where := m.placeOf(path.Dir(file))
-		_, err := os.Lstat(m.sync.at(file))
+		_, err := os.Lstat(m.sync.wholePath(file))
 		switch {
 		case where.err != nil, err != nil && !absent(err), where.unlike(state.device):
 			m.away[where.dir]++
@@ -162,7 +165,7 @@ func (m *missing) placeOf(dir string) place {
 		return p
 	}
 	p := place{dir: dir}
-	p.device, p.err = m.sync.device(m.sync.at(dir))
+	p.device, p.err = m.sync.device(m.sync.wholePath(dir))
 	p.there = p.err == nil
 	if absent(p.err) && dir != "." {
 		above := m.placeOf(path.Dir(dir))
@@ -178,7 +181,7 @@ func (m *missing) placeOf(dir string) place {
 // shownFolders is how many folders a message names.
 const shownFolders = 3
 
-// why says which files are kept, and what to do; "" if none are.
+// why says which files are kept, and how to go on; "" if none are.
 func (m *missing) why() string {
 	var parts []string
 	for i, dir := range slices.Sorted(maps.Keys(m.away)) {
@@ -186,8 +189,8 @@ func (m *missing) why() string {
 			parts = append(parts, "so in "+out.Plural(len(m.away)-i, "more folder"))
 			break
 		}
-		at := filepath.Join(m.sync.root, filepath.FromSlash(dir))
-		parts = append(parts, fmt.Sprintf("%s: %s gone that %s has, together with the file system", at,
+		shown := filepath.Join(m.sync.root, filepath.FromSlash(dir))
+		parts = append(parts, fmt.Sprintf("%s: %s gone that %s has, together with the file system", shown,
 			out.Plural(m.away[dir], "file is", "files are"), m.sync.path))
 	}
 	if m.vanished > 0 {
@@ -202,7 +205,7 @@ func (m *missing) why() string {
 }
 
 // disturbed reports whether the index has been changed by others since the last look, or a file
-// system has come or gone, of which no event tells.
+// system has come or gone, which no event tells.
 func (s *folderSync) disturbed() bool {
 	info, err := os.Stat(s.path)
 	if err != nil && s.indexed.file != nil || err == nil && !s.indexed.is(info) {

@@ -35,19 +35,19 @@ type folderSync struct {
 
 	moved      bool // the folder was elsewhere before
 	rooted     bool // the index says where the folder is now
-	allowEmpty bool // documents go however many files have vanished, at the next look
+	allowEmpty bool // at the next look documents go, however many files have vanished
 
 	device func(path string) (string, error) // folder.Device, but for tests
 	mounts map[string]string                 // folders that begin a file system, and their devices
 
-	sinceRead func() // for tests: what happens between reading and writing
+	sinceRead func() // for tests: called between reading and writing
 
 	warned []string // paths of .gitignore files that cannot be used
 
 	home     string               // the folder, as payloads name it
 	known    map[string]fileState // by path; nil: not read yet
-	indexed  indexState           // of which known is
-	otherCut int                  // how often another process had cut files otherwise
+	indexed  indexState           // that known was read from
+	otherCut int                  // how often another process had cut files differently
 }
 
 // fileState is what the index has of a file.
@@ -77,7 +77,7 @@ type folderReport struct {
 	Passed    int     `json:"passed_over"` // files that are no text, or too large
 	Kept      int     `json:"kept"`        // files that have vanished and whose documents stay
 	Seconds   float64 `json:"seconds"`
-	why       string  // Kept
+	why       string  // files are kept
 	again     bool    // a file may have changed while it was read
 	meanwhile bool    // another process has changed the index during the look
 }
@@ -85,15 +85,14 @@ type folderReport struct {
 // settled is how old a file must be for its time to tell that it has not changed since.
 const settled = 2 * time.Second
 
-// errMounted: a file system came or went during a look, so that it is not known on which one
-// files are.
+// errMounted: a file system came or went during a look, so the devices of files are not known.
 var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
 
-// looks is how often a folder is looked at that has changed during the look.
+// looks is how often a folder that changes during a look is looked at.
 const looks = 3
 
-// lookUntilStill looks again where others have changed the index, or mounts have changed,
-// during the look. The report is that of all looks.
+// lookUntilStill looks again if others have changed the index, or mounts have changed, during the
+// look. The report is that of all looks.
 func (s *folderSync) lookUntilStill(ctx context.Context) (*folderReport, error) {
 	var all folderReport
 	for n := 1; ; n++ {
@@ -191,7 +190,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	return r, nil
 }
 
-// comparison of the files of a folder with those that the index has.
+// comparison compares the files of a folder with those that the index has.
 type comparison struct {
 	sync    *folderSync
 	begin   time.Time
@@ -199,7 +198,7 @@ type comparison struct {
 	on      *devices
 	passed  *folder.Passed
 	report  *folderReport
-	next    map[string]fileState // what the index is to have
+	next    map[string]fileState // files that the index is to have
 	arrived map[string]int       // new files by their digests
 	todo    pending
 }
@@ -207,7 +206,7 @@ type comparison struct {
 // file compares a file that is there.
 func (c *comparison) file(f *folder.File) error {
 	state, known := c.sync.known[f.Path]
-	device := cmp.Or(c.on.of(f.Path), state.device)
+	device := cmp.Or(c.on.ofFile(f.Path), state.device)
 	if known && state.same(f) && state.cut == c.cut {
 		if state.device != device {
 			c.todo.device(device, f.Path)
@@ -244,7 +243,7 @@ func (c *comparison) file(f *folder.File) error {
 	return nil
 }
 
-// missing finds out what has become of the files that are not there.
+// missing decides which of the files that are not there have been deleted.
 func (c *comparison) missing() (*missing, error) {
 	s := c.sync
 	m := &missing{sync: s, arrived: c.arrived, seen: len(s.known), allow: s.allowEmpty}
@@ -274,11 +273,11 @@ func (f fileState) unread() fileState {
 	return f
 }
 
-// pending is what a look found that is to be done.
+// pending is the work that a look has found.
 type pending struct {
 	files   []*folder.File
 	gone    []string            // names of documents
-	devices map[string][]string // paths of files that are the same on another device, by it
+	devices map[string][]string // paths of files that are the same, by their new device
 }
 
 func (p *pending) device(device, path string) {
@@ -349,7 +348,8 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 }
 
 // change encodes what has changed, and stores it with what is gone in one step.
-func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState, r *folderReport) (err error) {
+func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState,
+	r *folderReport) (err error) {
 	if len(todo.files) == 0 {
 		return s.write(ctx, func(ix *index.Index) error {
 			if len(todo.gone) > 0 {
@@ -374,7 +374,8 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Passages, r.Tokens, r.Truncated = spool.Len(), encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads", out.Count(r.Truncated),
+		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
+			out.Count(r.Truncated),
 			out.Plural(r.Passages, "passage was", "passages were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {

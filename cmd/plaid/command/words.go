@@ -179,7 +179,7 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 		}
 	}
 	m.engine = engine
-	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "" && o.Payload, false // that is told of what both have brought
+	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "" && o.Payload, false // the rest is for the fused hits
 	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
 			return m.both(ctx, kw, batch, results)

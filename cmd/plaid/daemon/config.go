@@ -119,7 +119,7 @@ func NewConfig() *Config {
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 
-	text("images", &c.Images, "", "`DIR` of pictures, with a folder for each index, of its name: "+
+	text("images", &c.Images, "", "`DIR` of pictures, with a folder named after each index: "+
 		"documents name their pictures in the field image, as paths below that")
 
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
@@ -138,8 +138,8 @@ func NewConfig() *Config {
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
 	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
-	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service is asked by, or *; "+
-		"others are refused, but for localhost and addresses (default: none, and with tokens any name)")
+	add("hosts", listValue(&c.Hosts, checkHost), true, "names that the service answers to, or *; "+
+		"others are refused, except localhost and addresses (default: none, and with tokens any name)")
 	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true, "addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, but for uploads of indexes; "+
@@ -151,7 +151,7 @@ func NewConfig() *Config {
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second, "how long requests may go on when the service ends")
 	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: no limit)")
 	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true,
-		"requests a second of indexes, each as PATTERN=N: for each index of such a name")
+		"requests a second of indexes, as PATTERN=N for each index whose name matches")
 	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
 		"how many indexes there may be; requests make no more. The limit of a token may be lower (0: no limit)")
 

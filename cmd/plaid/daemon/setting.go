@@ -255,7 +255,7 @@ func checkHost(s string) error {
 		return nil
 	}
 	if s == "" || strings.ContainsAny(s, "/: ") || strings.Contains(strings.TrimPrefix(s, "*."), "*") {
-		return fmt.Errorf("%q is no name such as search.example.org or *.example.org, and not *", s)
+		return fmt.Errorf("%q is neither a name such as search.example.org or *.example.org, nor *", s)
 	}
 	return nil
 }

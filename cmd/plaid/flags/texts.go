@@ -26,7 +26,7 @@ type Texts struct {
 	// Drop keeps titles and texts out of the payload.
 	Drop bool
 
-	// Model is what encodes the texts: it counts the tokens of passages.
+	// Model encodes the texts: it counts the tokens of passages.
 	Model *encode.Config
 
 	// PassedOver, where set, is told of files of folders that are not read.
@@ -46,8 +46,8 @@ type Window struct {
 	set           *pflag.FlagSet
 }
 
-// Register adds the flags. by says what is kept whole where no flag does, and none what a size of
-// 0 means.
+// Register adds the flags. by is the unit that help gives as the default, none the meaning of a
+// size of 0.
 func (w *Window) Register(f *pflag.FlagSet, by, none string) {
 	w.set = f
 	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
@@ -57,11 +57,12 @@ func (w *Window) Register(f *pflag.FlagSet, by, none string) {
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole where it is no longer than a passage: "+
+	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole if it is no longer than a passage: "+
 		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+by+")")
 }
 
-// Parting is what the flags say; a model counts tokens. An error is found before texts are read.
+// Parting returns the settings of the flags; model counts tokens. An error is found before texts
+// are read.
 func (w *Window) Parting(model *encode.Config, threads int) (encode.Parting, error) {
 	p := encode.Parting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
 	if err := p.Check(); err != nil {
@@ -126,7 +127,7 @@ func (t *Texts) Check() error {
 	return nil
 }
 
-// CheckModel finds windows that are longer than the model reads, before texts are read.
+// CheckModel refuses a window longer than the model reads, before texts are read.
 func (t *Texts) CheckModel() error {
 	if t.window.Size == 0 {
 		return nil

@@ -183,8 +183,8 @@ func ValidID(b []byte) bool {
 	return len(b) == 4 || len(b) == 8 && binary.LittleEndian.Uint32(b[4:]) > 0
 }
 
-// AppendID appends the value of an id: its ordinal, or the first one of the passages of the
-// document that is called so, and over how many ordinals n they extend.
+// AppendID appends the value of an id: its ordinal, or, for a document stored as passages, the
+// first of the n ordinals that these span.
 func AppendID(b []byte, ordinal, n uint32) []byte {
 	b = binary.LittleEndian.AppendUint32(b, ordinal)
 	if n > 0 {
@@ -193,7 +193,7 @@ func AppendID(b []byte, ordinal, n uint32) []byte {
 	return b
 }
 
-// SplitID takes apart a value that is valid ([ValidID]); n is 0 for an ordinal.
+// SplitID decodes a valid value ([ValidID]); n is 0 for an ordinal.
 func SplitID(b []byte) (ordinal, n uint32) {
 	if len(b) == 8 {
 		n = binary.LittleEndian.Uint32(b[4:])
