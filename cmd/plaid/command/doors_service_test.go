@@ -150,18 +150,18 @@ func (d *serviceDoor) stores(arrivals []documents.Arrival, path string, body any
 	return change{
 		apply: func(p *documents.Picture) outcome {
 			r, err := p.Add(arrivals, documents.Addition{Replace: true})
-			return outcome{Refused: err != nil, Report: documents.Report{Evicted: r.Evicted}}
+			return outcome{Refused: err != nil, Report: documents.Report{Replaced: r.Replaced, Evicted: r.Evicted}}
 		},
 		do: func(ctx context.Context) (o outcome, err error) {
 			var answer struct {
-				IDs     []string
-				Evicted int
+				IDs               []string
+				Replaced, Evicted int
 			}
 			o.Refused, err = d.ask(ctx, "POST", indexPath+path, body, &answer)
 			if err == nil && !o.Refused && len(answer.IDs) != len(arrivals) {
 				err = fmt.Errorf("%d ids for %d parts", len(answer.IDs), len(arrivals))
 			}
-			o.Report.Evicted = answer.Evicted
+			o.Report.Replaced, o.Report.Evicted = answer.Replaced, answer.Evicted
 			return o, err
 		},
 	}
