@@ -256,9 +256,10 @@ class Index(IndexReader):
         progress: Progress = None,
         **ignored: Any,
     ) -> Index:
-        """Adds documents. A document whose id is there replaces that one. Passages (``_passage`` in the metadata) replace
-        their document as a whole, so that all of them have to be given, one after another; an error names a document
-        that would lose some.
+        """Adds documents. A document whose id is there replaces that one.
+
+        Passages (``_passage`` in the metadata) replace their document as a whole, so that all of them have to be given,
+        one after another; an error names a document that would lose some.
 
         Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
         it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
