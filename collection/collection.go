@@ -86,8 +86,12 @@ type Receipt struct {
 	Stored index.Affected
 	// Generation is that of the index: another number means another codec.
 	Generation uint64
-	// Evicted is how many of the oldest documents were deleted for it, and for those
-	// that it shared a transaction with.
+	// Replaced is how many documents were deleted because one that was sent has their id. One
+	// of passages is one, and all of its passages are gone, those that no new one is called
+	// like as well.
+	Replaced int
+	// Evicted is how many of the oldest documents were deleted. Updates that share a
+	// transaction have them counted for the first of these, and have 0 otherwise.
 	Evicted int
 }
 

@@ -140,6 +140,10 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 	return false, nil
 }
 
+// Replaced is the number of documents that give way to those that are admitted so far, and have
+// their ids.
+func (a *Admission) Replaced() int { return a.replaced }
+
 // refuse makes the error of a row.
 func refuse(rows []Arrival, row int, format string, args ...any) error {
 	return &ArrivalError{row, rows[row].ID, fmt.Errorf(format, args...)}

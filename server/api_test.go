@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/server"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // pets are documents with metadata, in an index of that name.
@@ -420,6 +421,43 @@ func TestBodiesThatNobodyWants(t *testing.T) {
 	s.ok(t, 200, "POST", "/indices/pets/verify", "{}", nil)
 	s.ok(t, 200, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10), nil)
 	s.refused(t, 413, server.CodeTooLarge, "POST", "/indices/pets/verify", strings.Repeat(" ", 64<<10+1))
+}
+
+// An update says how many documents gave way to those of the same id. Passages that come in two
+// requests are one document each time, and the second takes the place of the first.
+func TestUpdateSaysWhatWasReplaced(t *testing.T) {
+	s := start(t, nil, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "books"}, nil)
+	for _, step := range []struct {
+		ids      string
+		replaced int
+		want     string
+	}{
+		{"page#0 page#1 page#2", 0, "1 document in 3 passages stored in index books"},
+		{"page#3 page#4 page#5", 1, "1 document in 3 passages stored in index books, 1 replaced"},
+		{"cat dog", 0, "2 documents stored in index books"},
+		{"page#0 cat fish", 2, "3 documents in 1 passage stored in index books, 2 replaced"},
+		{"page", 1, "1 document stored in index books, 1 replaced"},
+	} {
+		var docs, metadata list
+		for _, id := range strings.Fields(step.ids) {
+			m := object{"_id": id}
+			if of, n := vectors.SplitPassageID(id); n >= 0 {
+				m[vectors.PassageField] = object{"of": of, "n": n, "start": n, "end": n + 1}
+			}
+			docs, metadata = append(docs, query("cats")), append(metadata, m)
+		}
+		r := s.send(t, "POST", "/indices/books/update", object{"documents": docs, "metadata": metadata}, "Prefer: return=representation")
+		require.Equal(t, 200, r.status, r.body)
+		var answer struct {
+			Replaced *int
+			Message  string
+		}
+		r.json(t, &answer)
+		require.NotNil(t, answer.Replaced)
+		require.Equal(t, step.replaced, *answer.Replaced, step.ids)
+		require.Equal(t, step.want, answer.Message)
+	}
 }
 
 // The sentence of an update says what went for it, in the singular and in the plural.

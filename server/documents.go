@@ -37,8 +37,9 @@ type updatedOut struct {
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
 	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
 	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
+	Replaced    int      `json:"replaced" doc:"documents that were deleted, with all of their passages, for those with the same _id"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
-	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents"`
+	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents; of requests that were stored at once, all are counted for one"`
 	cutOut
 	Message string `json:"message"`
 }
@@ -156,13 +157,17 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		return change{}, err
 	}
 	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
-	text := fmt.Sprintf("%s stored in index %s%s", receipt.Stored, c.Name(), evicted(receipt.Evicted))
+	text := fmt.Sprintf("%s stored in index %s", receipt.Stored, c.Name())
+	if receipt.Replaced > 0 {
+		text += fmt.Sprintf(", %d replaced", receipt.Replaced)
+	}
+	text += evicted(receipt.Evicted)
 	if q.cut.Truncated > 0 {
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
 	out := updatedOut{
 		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
-		receipt.Generation, receipt.Evicted, q.cut, text,
+		receipt.Replaced, receipt.Generation, receipt.Evicted, q.cut, text,
 	}
 	return change{text, out}, nil
 }

@@ -109,6 +109,42 @@ func TestGroups(t *testing.T) {
 	require.Equal(t, []uint32{3, 4, 5}, all(t, v))
 }
 
+// Requests that share a transaction say together what it did: each one what it replaced, the first
+// one what was evicted.
+func TestGroupsCountOnce(t *testing.T) {
+	s := openHeld(t, Options{})
+	most := uint64(3)
+	c := declare(t, s.Store, "docs", collection.Config{MaxDocuments: &most})
+	o := collection.UpdateOptions{Replace: true}
+	require.NoError(t, update(c, o, randomDoc("a", 1), randomDoc("b", 1))().err)
+	require.Zero(t, update(c, o, randomDoc("c", 1))().receipt.Replaced)
+	groups := c.counts.Groups
+
+	s.stops.Store(true)
+	first := later(t, c, update(c, o, randomDoc("c", 2)))
+	<-s.begun
+	var waiting []chan answer
+	for _, ids := range [][]string{{"d"}, {"b", "e"}, {"f"}, {"c"}, {"g", "h"}} {
+		var docs []collection.Document
+		for _, id := range ids {
+			docs = append(docs, randomDoc(id, 3))
+		}
+		waiting = append(waiting, later(t, c, update(c, o, docs...)))
+	}
+	s.stops.Store(false)
+	s.gone <- struct{}{}
+	require.Equal(t, 1, (<-first).receipt.Replaced)
+	var replaced, evicted []int
+	for _, ch := range waiting {
+		a := <-ch
+		require.NoError(t, a.err)
+		replaced, evicted = append(replaced, a.receipt.Replaced), append(evicted, a.receipt.Evicted)
+	}
+	require.EqualValues(t, groups+2, c.counts.Groups)
+	require.Equal(t, []int{0, 1, 0, 1, 0}, replaced)
+	require.Equal(t, []int{8 - 3, 0, 0, 0, 0}, evicted)
+}
+
 func TestQueueIsBounded(t *testing.T) {
 	s := openHeld(t, Options{Queue: QueueLimits{Documents: 3}})
 	c := declare(t, s.Store, "docs", collection.Config{})

@@ -223,6 +223,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 			receipt.Stored.Documents++
 		}
 	}
+	before := b.admission.Replaced()
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
 	if errors.As(err, &refused) {
@@ -234,6 +235,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	if b.fresh && b.model == nil {
 		b.model = r.model
 	}
+	receipt.Replaced = b.admission.Replaced() - before
 	r.receipt = receipt
 	for i, d := range r.docs {
 		b.dim = d.Dim
@@ -269,8 +271,9 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 		w.c.log.Error("documents were stored, but cannot be read", "error", err)
 	}
 	for _, r := range b.requests {
-		r.receipt.Generation, r.receipt.Evicted = generation, evicted
+		r.receipt.Generation = generation
 	}
+	b.requests[0].receipt.Evicted = evicted // counted once
 	return nil
 }
 

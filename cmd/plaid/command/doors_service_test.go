@@ -150,18 +150,22 @@ func (d *serviceDoor) stores(arrivals []documents.Arrival, path string, body any
 	return change{
 		apply: func(p *documents.Picture) outcome {
 			r, err := p.Add(arrivals, documents.Addition{Replace: true})
-			return outcome{Refused: err != nil, Report: documents.Report{Docs: r.Docs, Passages: r.Passages, Evicted: r.Evicted}}
+			return outcome{Refused: err != nil, Report: documents.Report{
+				Docs: r.Docs, Passages: r.Passages, Replaced: r.Replaced, Evicted: r.Evicted,
+			}}
 		},
 		do: func(ctx context.Context) (o outcome, err error) {
 			var answer struct {
-				Numbers                      []uint64 `json:"document_ids"`
-				Documents, Passages, Evicted int
+				Numbers                                []uint64 `json:"document_ids"`
+				Documents, Passages, Replaced, Evicted int
 			}
 			o.Refused, err = d.ask(ctx, "POST", indexPath+path, body, &answer)
 			if err == nil && !o.Refused && len(answer.Numbers) != len(arrivals) {
 				err = fmt.Errorf("%d numbers for %d parts", len(answer.Numbers), len(arrivals))
 			}
-			o.Report = documents.Report{Docs: answer.Documents, Passages: answer.Passages, Evicted: answer.Evicted}
+			o.Report = documents.Report{
+				Docs: answer.Documents, Passages: answer.Passages, Replaced: answer.Replaced, Evicted: answer.Evicted,
+			}
 			return o, err
 		},
 	}

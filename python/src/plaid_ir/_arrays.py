@@ -112,6 +112,12 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
         if m.shape[0] == 0:
             raise ValueError(f"{what} {i} has no vectors")
+    return alike(matrices, what)
+
+
+def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
+    """Matrices as those of one request: of one dimension, which they must have, and of one type of numbers."""
+    for i, m in enumerate(matrices):
         if m.shape[1] != matrices[0].shape[1]:
             raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} 0 has {matrices[0].shape[1]}")
     if len({m.dtype for m in matrices}) > 1:
@@ -140,14 +146,23 @@ def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body
     return Body([start, *(m.data.cast("B") for m in matrices)], len(start) + size)
 
 
-def batches(sizes: Sequence[int], max_bytes: int, max_items: int) -> Iterator[slice]:
-    """Splits items of some sizes into runs within both limits, with at least one item each."""
-    begin, total = 0, 0
-    for i, n in enumerate(sizes):
-        if i > begin and (total + n > max_bytes or i - begin >= max_items):
+def batches(
+    sizes: Sequence[int], max_bytes: int, max_items: int, together: Sequence[str | None] | None = None
+) -> Iterator[slice]:
+    """Splits items of some sizes into batches within both limits, with at least one item each. Items next to each
+    other for which ``together`` has the same text stay together, and are a batch of their own if they are over a limit
+    themselves."""
+    begin, total, i = 0, 0, 0
+    while i < len(sizes):
+        end = i + 1
+        while together is not None and together[i] is not None and end < len(sizes) and together[end] == together[i]:
+            end += 1
+        n = sum(sizes[i:end])
+        if i > begin and (total + n > max_bytes or end - begin > max_items):
             yield slice(begin, i)
             begin, total = i, 0
         total += n
+        i = end
     if begin < len(sizes):
         yield slice(begin, len(sizes))
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ._arrays import Matrix, batches, to_json
 from ._errors import PlaidError, RequestError, ServiceError
+from ._metadata import passage_of
 
 #: Tokens from which documents are built by the program. An index of fewer has some ten megabytes, however it is built.
 MIN_TOKENS = 1 << 19
@@ -101,7 +102,8 @@ class Spool:
             sizes = [k * self._dim * np.dtype(f.kind).itemsize for k in f.lengths]
             with open(f.paths["vectors"], "rb") as vectors:
                 vectors.seek(_HEADER_SIZE)
-                for part in batches(sizes, max_bytes, max_items):
+                together = [passage_of(metadata.get(i, {})) for i in f.ids]
+                for part in batches(sizes, max_bytes, max_items, together):
                     counts = f.lengths[part]
                     matrices = [np.fromfile(vectors, f.kind, k * self._dim).reshape(k, self._dim) for k in counts]
                     yield matrices, [metadata.get(i, {"_id": i}) for i in f.ids[part]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from ._arrays import Matrix, Vectors, batches, tensors_body, vectors_of
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_to_position
-from ._metadata import cells_of
+from ._metadata import cells_of, passage_of
 
 #: Bytes of the vectors of one request. A request is one transaction.
 MAX_VECTOR_BYTES = 32 << 20
@@ -21,10 +21,104 @@ MAX_QUERIES = 1000
 MAX_DOCUMENTS = 10 * MAX_QUERIES
 #: Texts of one request.
 MAX_TEXTS = 128
+#: Bytes of a request that a service takes which is started here.
+MAX_BODY_BYTES = 100 << 20
 #: Bytes of all ids of one request.
 _MAX_ID_BYTES = 1 << 20
 #: Bytes of an address with ids in it: proxies often refuse more than 8 KiB.
 _MAX_ADDRESS = 6000
+
+
+class Run:
+    """Holds the passages of a document back until all of them are there: a document is replaced as a whole, and so has
+    to come in one request."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._rows: list[dict[str, Any]] = []
+        self._complete: set[str] = set()
+
+    @property
+    def document(self) -> str | None:
+        """The document whose passages are held."""
+        return passage_of(self._rows[0]) if self._rows else None
+
+    def push(self, items: Sequence[Any], rows: Sequence[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Takes a batch, and returns what is held and the batch without the passages at its end, which may go on.
+        ``rows`` have ids and metadata. A document whose passages are not in a row is an error."""
+        items, rows = [*self._items, *items], [*self._rows, *rows]
+        end, last = len(rows), passage_of(rows[-1]) if rows else None
+        before: str | None = None
+        for row in rows:
+            document = passage_of(row)
+            if before is not None and document != before:
+                self._complete.add(before)
+            if document is not None and document in self._complete:
+                raise ValueError(
+                    f"passages of document {document!r} are not in a row: {row['_id']!r} comes after others. Give all "
+                    "passages of a document one after another, since a document is replaced as a whole"
+                )
+            before = document
+        while last is not None and end > 0 and passage_of(rows[end - 1]) == last:
+            end -= 1
+        self._items, self._rows = items[end:], rows[end:]
+        return items[:end], rows[:end]
+
+    def end(self) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Returns what is held."""
+        items, rows = self._items, self._rows
+        self._items, self._rows = [], []
+        return items, rows
+
+
+def document_batches(
+    connection: Connection, sizes: Sequence[int], rows: Sequence[Mapping[str, Any]], max_bytes: int, max_items: int
+) -> list[slice]:
+    """Splits documents of some sizes into batches of one request, none of which has a part of a document's passages.
+    ``rows`` have ids and metadata."""
+    together = [passage_of(row) for row in rows]
+    parts = list(batches(sizes, max_bytes, max_items, together))
+    for part in parts:
+        size = sum(sizes[part])
+        # The limits of other services are not known: they refuse the request.
+        if connection.service is not None and size > MAX_BODY_BYTES and part.stop - part.start > 1:
+            raise ValueError(
+                f"the passages of document {together[part.start]!r} have {size} bytes, and one request has at most "
+                f"{MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
+            )
+    return parts
+
+
+def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], kept: Container[str]) -> None:
+    """Refuses passages in place of a stored document that has others besides: these would be lost. ``rows`` have ids
+    and metadata. Of the documents ``kept`` they have the metadata that are stored.
+
+    Of other documents, two passages or more that are numbered from 0 are what the caller wants the document to be: it
+    may have become shorter.
+    """
+    given: dict[str, list[str]] = {}
+    for row in rows:
+        document = passage_of(row)
+        if document is not None:
+            given.setdefault(document, []).append(row["_id"])
+    for document, ids in list(given.items()):
+        if document not in kept and len(ids) > 1 and ids == [f"{document}#{n}" for n in range(len(ids))]:
+            del given[document]
+    if not given or not connection.count():
+        return
+    for some in id_batches(list(given)):
+        body = {"condition": f'"_passage"."of" IN ({", ".join("?" * len(some))})', "parameters": list(some)}
+        lost: dict[str, list[str]] = {}
+        for row in connection.request("POST", connection.path + "/metadata/get", body)["metadata"]:
+            document = row["_id"].rpartition("#")[0]
+            if row["_id"] not in given[document]:
+                lost.setdefault(document, []).append(row["_id"])
+        for document, ids in lost.items():
+            shown = ", ".join(map(repr, ids[:5])) + (", …" if len(ids) > 5 else "")
+            raise ValueError(
+                f"document {document!r} is stored as passages, and would lose those that are not given ({len(ids)}): "
+                f"{shown}. Give all of its passages at once, or delete([{document!r}]) before"
+            )
 
 
 def id_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:

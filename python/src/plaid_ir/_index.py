@@ -258,6 +258,9 @@ class Index(IndexReader):
     ) -> Index:
         """Adds documents. A document whose id is there replaces that one.
 
+        Passages (``_passage`` in the metadata) replace their document as a whole, so that all of them have to be given,
+        one after another; an error names a document that would lose some.
+
         Documents go in batches, each of which is stored as a whole or not at all. If a batch is refused, those before
         it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
         them or none.
@@ -277,7 +280,8 @@ class Index(IndexReader):
             more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
             which described the old vectors, and a warning names the documents.
         batch_size
-            Documents of a batch; default: 32 MiB of vectors.
+            Documents of a batch, default: 32 MiB of vectors. Passages of a document stay together, even if they are
+            more.
         progress
             True shows a bar if tqdm is installed; or a function of the number of documents stored and of all.
         **ignored
@@ -328,14 +332,16 @@ class Index(IndexReader):
         Parameters
         ----------
         batches
-            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes them.
+            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes them. The passages
+            of a document may go on from one batch to the next: those at the end of a batch wait for the next one, and
+            are not stored if the source raises an error instead. A document whose passages return later is an error.
         total
             The number of documents, for ``progress``.
         progress
             As for `add_documents`.
         wait
-            False stores each batch before the next one is asked for, which is right for a source that goes on for
-            long. An index that has documents already does so, too.
+            False stores each batch, but for passages that may go on, before the next one is asked for, which is right
+            for a source that goes on for long. An index that has documents already does so, too.
         """
         _ingest.add_batches(self._connection, batches, total, progress, wait)
         return self
@@ -384,7 +390,7 @@ class Index(IndexReader):
         keep_metadata, progress
             As for `add_documents`.
         batch_size
-            Texts of a batch.
+            Texts of a batch. Passages of a document stay together, even if they are more.
         wait
             False stores each batch before the next one is asked for.
         """

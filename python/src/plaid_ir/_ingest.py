@@ -13,12 +13,16 @@ from types import TracebackType
 from typing import Any, Iterable, Mapping, Sequence, cast
 
 from . import _build
-from ._arrays import Embeddings, Matrix, batches, to_matrices
+from ._arrays import Embeddings, Matrix, alike, to_matrices
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
+    MAX_TEXT_BYTES,
     MAX_VECTOR_BYTES,
     Cut,
+    Run,
+    check_complete,
+    document_batches,
     encode,
     send_texts,
     send_vectors,
@@ -28,7 +32,7 @@ from ._documents import (
 from ._errors import PlaidError, RequestError, add_to_position
 from ._files import load
 from ._locks import temporary_build_folder
-from ._metadata import metadata_rows
+from ._metadata import metadata_rows, passage_of
 from ._progress import Meter, Progress
 
 #: Characters of texts that make one token, at most.
@@ -49,7 +53,7 @@ def add_documents(
         raise ValueError(f"batch_size is {batch_size}; want 1 or more")
     with Meter(progress, len(fields)) as meter:
         keep = False if metadata is not None else keep_metadata
-        _add(connection, matrices, fields, keep, batch_size, meter)
+        _add(connection, matrices, fields, keep, set(), batch_size, meter)
 
 
 def _add(
@@ -57,9 +61,11 @@ def _add(
     matrices: list[Matrix],
     fields: list[dict[str, Any]],
     keep_metadata: bool | None,
+    kept: set[str],
     batch_size: int | None,
     meter: Meter,
 ) -> None:
+    """Adds documents. ``kept`` are those whose passages have the metadata that are stored."""
     if not fields:
         return
     total = len(fields)
@@ -76,11 +82,15 @@ def _add(
                 meter.raise_to(total)
                 return
     connection.declare()
-    fields = with_stored_metadata(connection, fields, keep_metadata, matrices, stacklevel=5)
+    if keep_metadata is not False:
+        fields = with_stored_metadata(connection, fields, keep_metadata, matrices, stacklevel=5)
+        kept = _documents_in(fields)
+    Run().push(matrices, fields)  # refuses passages that are not in a row
+    check_complete(connection, fields, kept)
     sizes = [m.nbytes for m in matrices]
     if any(len(f) > 1 for f in fields):
         sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
-    for part in batches(sizes, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
+    for part in document_batches(connection, sizes, fields, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
         send_vectors(connection, matrices[part], fields[part], part.start)
         meter.add(part.stop - part.start)
 
@@ -89,7 +99,22 @@ def add_batches(
     connection: Connection, source: Iterable[Sequence[Any]], total: int | None, progress: Progress, hold: bool
 ) -> None:
     count = 0
+    run = Run()
+    kept: set[str] = set()  # documents whose passages came without metadata
     with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold) as first:
+
+        def store(matrices: list[Matrix], fields: list[dict[str, Any]]) -> None:
+            nonlocal count
+            matrices = alike(matrices, "document")
+            if fields and not first.hold_vectors(matrices, fields):
+                try:
+                    _add(connection, matrices, fields, False, kept, None, Meter(None, None))
+                except PlaidError as e:
+                    add_to_position(e, "document", count)
+                    raise
+                meter.add(len(fields))
+            count += len(fields)
+
         for i, batch in enumerate(source):
             if len(batch) not in (2, 3):
                 raise ValueError(
@@ -97,14 +122,11 @@ def add_batches(
                 )
             metadata = batch[2] if len(batch) == 3 else None
             matrices, fields = _documents_of(connection, batch[0], batch[1], metadata, f"batch {i} has")
-            if fields and not first.hold_vectors(matrices, fields):
-                try:
-                    _add(connection, matrices, fields, None if metadata is None else False, None, Meter(None, None))
-                except PlaidError as e:
-                    add_to_position(e, "document", count)
-                    raise
-                meter.add(len(fields))
-            count += len(fields)
+            if not first.accept(fields, run.document) and metadata is None:
+                fields = with_stored_metadata(connection, fields, None, matrices, stacklevel=4)
+                kept |= _documents_in(fields)
+            store(*run.push(matrices, fields))
+        store(*run.end())
 
 
 def add_texts(
@@ -140,8 +162,21 @@ def add_texts(
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
     cut = Cut()
     all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
-    start = 0
+    start = sent = 0
+    run = Run()
+    kept: set[str] = set()  # documents whose passages came without metadata
     with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, cut) as first:
+
+        def store(some: list[str], rows: list[dict[str, Any]]) -> None:
+            nonlocal sent
+            if some and not first.hold_texts(some, rows, pool_factor):
+                check_complete(connection, rows, kept)
+                sizes = [len(text) for text in some]
+                for part in document_batches(connection, sizes, rows, MAX_TEXT_BYTES, batch_size):
+                    send_texts(connection, some[part], rows[part], options, sent + part.start, cut)
+                    meter.add(part.stop - part.start)
+            sent += len(some)
+
         for batch in text_batches(texts, batch_size):
             some: list[Any] = list(itertools.islice(all_ids, len(batch)))
             if len(some) < len(batch):
@@ -153,12 +188,12 @@ def add_texts(
                 fields = metadata_rows(list(itertools.islice(all_metadata, len(batch))), names)
             if text_field:
                 fields = [{text_field: t, **f} for f, t in zip(fields, batch)]
-            if not first.hold_texts(batch, fields, pool_factor):
-                if all_metadata is None:
-                    fields = with_stored_metadata(connection, fields, keep_metadata, None, text_field, stacklevel=4)
-                send_texts(connection, batch, fields, options, start, cut)
-                meter.add(len(batch))
+            if not first.accept(fields, run.document) and all_metadata is None:
+                fields = with_stored_metadata(connection, fields, keep_metadata, None, text_field, stacklevel=4)
+                kept |= _documents_in(fields)
+            store(*run.push(batch, fields))
             start += len(batch)
+        store(*run.end())
     cut.warn("; window=N splits long texts into passages" if window is None else "", stacklevel=3)
     endless = isinstance(all_ids, itertools.count)
     for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
@@ -170,7 +205,8 @@ class FirstDocuments:
     """Holds the first documents of an index back, until they are known to be many or few.
 
     The end of the block stores them, even when it ends by an error: a source that breaks off loses nothing.
-    `hold_vectors` and `hold_texts` report whether the documents are held; the caller stores those that are not.
+    `accept` is told of documents first. `hold_vectors` and `hold_texts` report whether they are held; the caller stores
+    those that are not.
     """
 
     def __init__(self, connection: Connection, meter: Meter, hold: bool, cut: Cut | None = None) -> None:
@@ -195,14 +231,14 @@ class FirstDocuments:
         self._store()
 
     def hold_vectors(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> bool:
-        if not self._accept(fields):
+        if not self._holds:
             return False
         self._add_to_spool(matrices, fields)
         self._meter.add(len(fields))
         return True
 
     def hold_texts(self, texts: list[str], fields: list[dict[str, Any]], pool_factor: int | None) -> bool:
-        if not self._accept(fields):
+        if not self._holds:
             return False
         self._texts.append((self._count, texts, fields))
         self._count += len(texts)
@@ -221,10 +257,10 @@ class FirstDocuments:
                 self._meter.add(len(some))
         return True
 
-    def _accept(self, fields: Sequence[Mapping[str, Any]]) -> bool:
+    def accept(self, fields: Sequence[Mapping[str, Any]], goes_on: str | None) -> bool:
         """Reports whether documents may be held. A document whose id is held already replaces that one, which only the
-        service can do."""
-        ids = [row["_id"] for row in fields]
+        service can do. Of ``goes_on`` passages have come before, and more may come."""
+        ids = {row["_id"] for row in fields} | _documents_in(fields) - {goes_on}
         full = self._spool is not None and self._spool.tokens >= _build.MAX_TOKENS
         if self._holds and (full or not self._ids.isdisjoint(ids)):
             self._store()
@@ -309,6 +345,11 @@ def _documents_of(
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)
     return matrices, [{"_id": i} for i in names] if metadata is None else metadata_rows(metadata, names)
+
+
+def _documents_in(fields: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The documents that metadata make passages of."""
+    return {document for document in map(passage_of, fields) if document is not None}
 
 
 def _refuse_duplicates(names: Sequence[str]) -> None:

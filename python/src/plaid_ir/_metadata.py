@@ -137,6 +137,13 @@ def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in row.items() if k not in ("_id", "_subset_")}
 
 
+def passage_of(row: Mapping[str, Any]) -> str | None:
+    """The id of the document that metadata make a passage of. What is wrong with them the service says."""
+    passage: Any = row.get("_passage")
+    document = cast("Mapping[str, Any]", passage).get("of") if isinstance(passage, Mapping) else None
+    return document if isinstance(document, str) else None
+
+
 def cells_of(grid: Any) -> int:
     """The number of cells of a ``grid``, which a page that is a picture has."""
     sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []

@@ -91,7 +91,7 @@ class PlaidDocumentStore:
         given: Any = documents
         if not isinstance(given, list) or any(not isinstance(d, Document) for d in cast("Any", given)):
             raise ValueError("documents is not a list of Documents of Haystack")
-        there: set[str] = set(self.index.ids({"_id": [d.id for d in documents]})) if documents else set()
+        there = {d.id for d in documents if d.id in self.index}  # some may be stored as passages
         chosen: dict[str, Document] = {}
         for d in documents:
             if d.id in there or d.id in chosen:

@@ -84,8 +84,7 @@ class PlaidVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents of ids, in their order; an id that is not there is ignored."""
-        there: set[str] = set(self.index.ids({"_id": list(ids)})) if ids else set()
-        names = [i for i in ids if i in there]
+        names = [i for i in ids if i in self.index]  # some may be passages, or stored as passages
         return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
 
     def similarity_search_with_score(

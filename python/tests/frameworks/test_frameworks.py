@@ -10,6 +10,7 @@ from typing import Any, Iterator
 import pytest
 from haystack import Document, Pipeline
 from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
 from haystack.testing.document_store import DocumentStoreBaseTests
 from haystack.utils import Secret
 from langchain_core.documents import Document as LangchainDocument
@@ -119,6 +120,24 @@ def test_llama_index(filled: Index) -> None:
     assert (first.node.node_id, first.node.get_content(), first.node.metadata["year"]) == ("dog", TEXTS[1], 2020)
     assert first.score > second.score
     assert [n.node_id for n in asyncio.run(retriever.aretrieve("dogs bark at night"))] == [first.node_id, second.node_id]
+
+
+@pytest.mark.filterwarnings("ignore:documents that were there")
+def test_a_part_of_a_document(index: Index, folder: str) -> None:
+    passages = [{"_passage": {"of": "page", "n": n, "start": n, "end": n + 1}} for n in range(3)]
+    index.add_texts(TEXTS, [f"page#{n}" for n in range(3)], passages)
+    store = PlaidVectorStore(index)
+    found = store.get_by_ids(["page#1", "nobody"])
+    assert [d.id for d in found] == ["page#1"]
+    with pytest.raises(ValueError, match="document 'page' is stored as passages, and would lose"):
+        store.add_documents(found)
+    documents = PlaidDocumentStore(folder, "try", model=MODEL)
+    for policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
+        with pytest.raises(DuplicateDocumentError, match="'page' is there already"):
+            documents.write_documents([Document("page", content="new")], policy)
+    assert documents.write_documents([Document("page", content="new")], DuplicatePolicy.SKIP) == 0
+    documents.close()
+    assert index.stats()["passages"] == 3
 
 
 class TestHaystack(DocumentStoreBaseTests):
