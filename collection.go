@@ -62,7 +62,8 @@ type Options struct {
 	// LockTimeout is how long to wait for another program that has the index; 0: not at
 	// all.
 	LockTimeout time.Duration
-	// Logger hears of trainings, repairs and faults; nil: nobody does.
+	// Logger hears of trainings, repairs and faults, of questions that are longer than the model
+	// reads, and of texts in a script that it does not know; nil: nobody does.
 	Logger *slog.Logger
 }
 

@@ -104,7 +104,7 @@ func TestMistakes(t *testing.T) {
 		{"not UTF-8 beside vectors", addAll(plain, plaid.Document{ID: "b", Title: "\xff", Vectors: []float32{1, 0}}), tokenizer.ErrText, "document 0"},
 		{"duplicate", add(plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 0 (id "a")`},
 		{"duplicate of passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 1 (id "a")`},
-		{"duplicate within", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: long}, plaid.Document{ID: "b", Text: "x"}), plaid.ErrDuplicateID, `document 2 (id "b"): id is in the index already: document 0 has the same`},
+		{"duplicate within", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: long}, plaid.Document{ID: "b", Text: "x"}), plaid.ErrDuplicateID, `document 2 (id "b"): id is taken: document 0 has the same`},
 		{"blank text after passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: "  "}), plaid.ErrNoText, `document 1 (id "c")`},
 		{"passages and whole", create(plaid.Options{Model: model, Whole: true, Passages: &encode.Parting{}}), plaid.ErrOption, "Passages and Whole"},
 		{"a window that is not read", create(plaid.Options{Model: model, Passages: &encode.Parting{Window: 9999}}), plaid.ErrOption, "passages of 9999 tokens: the model reads at most 297 of a text"},

@@ -20,6 +20,9 @@ import (
 // Query is a question to a collection. Text or Vectors is needed; the zero value of all
 // else asks for the ten best documents.
 type Query struct {
+	// Text is the question. The model reads the tokens at its beginning, as many as
+	// [encode.Encoder.Config] says of queries: the rest of a longer one is cut off, and
+	// Options.Logger hears of it. Words that are looked for, as with Hybrid, are those of all of it.
 	Text string
 	// Vectors, where set, are those of the question, [tokens, dim], row-major, and Text is
 	// not encoded.
@@ -194,6 +197,10 @@ func (r *reading) find() ([]search.RankedHit, error) {
 		}
 		if len(e.Vectors) == 0 {
 			return nil, fmt.Errorf("%w: it has no word", ErrQuery)
+		}
+		if e.Dropped > 0 && r.c.o.Logger != nil {
+			r.c.o.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",
+				"path", r.c.path, "dropped_tokens", e.Dropped, "length", r.encoder.Config().Query.Length)
 		}
 		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
 		if q.Highlight {

@@ -1,7 +1,9 @@
 package plaid_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -36,6 +38,25 @@ func zoo(t *testing.T) *plaid.Collection {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
+}
+
+// A question that is longer than the model reads is answered, and the log says that it was cut.
+func TestLongQuestionIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Model: model, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	_, err = c.Add(t.Context(), plaid.Document{ID: "owl", Text: "Owls hunt at night."})
+	require.NoError(t, err)
+	for _, q := range []plaid.Query{{Text: "who hunts?"}, {Text: strings.Repeat("who hunts? ", 50), Keywords: true}} {
+		_, err = c.Search(t.Context(), q)
+		require.NoError(t, err)
+		require.NotContains(t, log.String(), "a question was cut")
+	}
+	hits, err := c.Search(t.Context(), plaid.Query{Text: strings.Repeat("who hunts at night? ", 50)})
+	require.NoError(t, err)
+	require.Equal(t, "owl", hits[0].ID)
+	require.Regexp(t, `level=WARN msg="a question was cut.*dropped_tokens=[1-9]`, log.String())
 }
 
 // Hybrid searches rank documents, with the passages and the words that were found, whichever side

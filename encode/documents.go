@@ -134,7 +134,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
-		em.Truncated = t.seq.dropped > 0
+		em.Dropped = t.seq.dropped
 		out = append(out, em)
 		return true
 	}, func(err error) { failed = err })

@@ -338,8 +338,9 @@ type Token struct {
 type Embedding struct {
 	Vectors []float32
 	Tokens  []Token // all of them, also those that are not kept
-	// Truncated says that the text was cut at the longest length.
-	Truncated bool
+	// Dropped is how many tokens at the end of the text were cut off, since it is longer than
+	// the model reads; servers do not tell.
+	Dropped int
 }
 
 // Tokenize gives the tokens of a text as the model sees them: with all that is

@@ -148,7 +148,7 @@ func TestBadSources(t *testing.T) {
 	}{
 		"no documents": {&fakeSource{dim: dim}, ErrNoDocuments, "no documents"},
 		"no tokens":    {&fakeSource{dim: dim, docs: []vectors.Document{{ID: "a"}, {ID: "b"}}}, ErrNoTokens, "2 documents"},
-		"duplicate":    {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "d3" })}, ErrDuplicateID, `document 20: id is in the index already: "d3"`},
+		"duplicate":    {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "d3" })}, ErrDuplicateID, `document 20: id is taken: "d3"`},
 		"empty id":     {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "" })}, vectors.ErrID, "document 20"},
 		"line in id":   {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = "a\nb" })}, vectors.ErrID, `a\nb`},
 		"long id":      {&fakeSource{dim: dim, docs: change(20, func(d *vectors.Document) { d.ID = strings.Repeat("x", 5000) })}, vectors.ErrID, "5000 bytes"},

@@ -121,7 +121,7 @@ func ExampleIndex_Add() {
 	}
 	fmt.Println(report.Docs, "added,", report.Replaced, "in the place of others")
 	// Output:
-	// document 1: id is in the index already: "east"
+	// document 1: id is taken: "east"
 	// 2 added, 1 in the place of others
 }
 

@@ -49,7 +49,7 @@ var (
 	// ErrDimension: vectors of another dimension than the index.
 	ErrDimension = errors.New("dimension differs from that of the index")
 	// ErrDuplicateID: an id that is in the index, or twice in the input.
-	ErrDuplicateID = errors.New("id is in the index already")
+	ErrDuplicateID = errors.New("id is taken")
 	// ErrPassages: passages of a document that are not consecutive, or not in the order of their
 	// numbers.
 	ErrPassages = errors.New("passages of a document are out of order")

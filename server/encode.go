@@ -43,6 +43,17 @@ type cutOut struct {
 	Dropped   int64 `json:"dropped_tokens" doc:"tokens at their ends that have no vectors"`
 }
 
+// noteCut says in notes that query i was cut, if it was.
+func (q *request) noteCut(i int, notes []string) []string {
+	n := q.cutOf[i]
+	e, _ := q.s.encoder()
+	if n == 0 || e == nil {
+		return notes
+	}
+	return append(notes, fmt.Sprintf("the query is longer than the %d tokens that the model reads: its last %s took no part",
+		e.Config().Query.Length, plural(n, "token")))
+}
+
 // modelCodes are those of routes that take texts.
 var modelCodes = []Code{CodeModelNotLoaded, CodeModelLoading, CodeModel}
 
@@ -113,7 +124,17 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	began, n := time.Now(), 0
 	var used error // what use returned
 	var report encode.Report
-	err := encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, tokens []encode.Token) error {
+	err := encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, x *encode.Embedding) error {
+		var tokens []encode.Token
+		if x != nil {
+			tokens = x.Tokens
+			if x.Dropped > 0 {
+				if q.cutOf == nil {
+					q.cutOf = map[int]int{}
+				}
+				q.cutOf[n] = x.Dropped
+			}
+		}
 		if m.Tokens == 0 {
 			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))
 		} else {
@@ -141,18 +162,18 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").because(err)
 }
 
-// countCut notes texts that were cut. Documents are logged, because searches do not find the rest
-// of them.
+// countCut notes texts that were cut, for the answer. Documents are logged, because searches do not
+// find the rest of them.
 func (q *request) countCut(role encode.Role, e Encoder, r *encode.Report) {
 	if r.Truncated == 0 {
 		return
 	}
 	q.s.metrics.cut.WithLabelValues(role.String()).Add(float64(r.Truncated))
+	q.cut.Truncated += r.Truncated
+	q.cut.Dropped += r.Dropped
 	if role != encode.Document {
 		return
 	}
-	q.cut.Truncated += r.Truncated
-	q.cut.Dropped += r.Dropped
 	q.s.log.LogAttrs(q.ctx, slog.LevelWarn, "texts were cut: the model does not read all of them",
 		slog.String("request_id", q.w.Header().Get(headerRequestID)),
 		slog.String("path", q.URL.Path), slog.Int("texts", r.Truncated), slog.Int64("dropped_tokens", r.Dropped),
@@ -198,7 +219,7 @@ const queriesAtOnce = 64
 // encodeAll passes the matrices of texts to use, until that fails, and counts in the report those
 // that are cut.
 func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report,
-	use func(Matrix, []encode.Token) error) error {
+	use func(Matrix, *encode.Embedding) error) error {
 	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
 	if role == encode.Query {
 		for some := range slices.Chunk(texts, queriesAtOnce) {
@@ -207,10 +228,11 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 				return err
 			}
 			for _, x := range all {
-				if x.Truncated {
+				if x.Dropped > 0 {
 					r.Truncated++
+					r.Dropped += int64(x.Dropped)
 				}
-				if err := use(matrix(x.Vectors), x.Tokens); err != nil {
+				if err := use(matrix(x.Vectors), &x); err != nil {
 					return err
 				}
 			}
@@ -362,6 +384,7 @@ func (embeddingJSON) schema() object {
 type embeddingsUsage struct {
 	Prompt int `json:"prompt_tokens" doc:"vectors of the answer"`
 	Total  int `json:"total_tokens"`
+	cutOut
 }
 
 func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
@@ -405,7 +428,8 @@ func (out embeddingsOut) answerTo(q *request) error {
 		w.text = append(w.text, '}')
 		return err
 	}, func(w *stream, _ int) {
-		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, model, tokens, tokens)
+		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
+			model, tokens, tokens, q.cut.Truncated, q.cut.Dropped)
 	})
 }
 

@@ -46,7 +46,7 @@ type explainOut struct {
 	Image  string             `json:"image,omitempty" doc:"of a page: the address of its picture, or the path of a file (GET /indices/{name}/image)"`
 	Grid   *search.GridScores `json:"grid,omitempty" doc:"of a page with a grid: what each query token scores with each cell"`
 	NoGrid string             `json:"no_grid,omitempty" doc:"why there is no grid of a page that has one"`
-	Notes  []string           `json:"notes,omitempty" doc:"what could not be told, and why"`
+	Notes  []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; what could not be told, and why"`
 }
 
 // tokenOut is a piece of a text.
@@ -126,6 +126,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			DocumentID: collection.NumberOf(&search.Hit{Part: x.Part, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
 		}
+		out.Notes = q.noteCut(0, out.Notes)
 		if x.Grid != nil {
 			if err := q.spend(scoreBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
 				return err

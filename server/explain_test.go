@@ -198,6 +198,14 @@ func TestDocumentsOfPassages(t *testing.T) {
 	s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
 		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "a#1", "_passage": object{"of": "b", "n": 1}}},
 	})
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
+		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_passage": object{"of": "b", "n": 1}}},
+	})
+	require.Equal(t, `document 0: malformed: field _passage: the id of that passage has to be "b#1"`, p.Message, "no file is spoken of")
+	p = s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
+		"documents": list{object{"embeddings": matrix("x")}, object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "new"}, object{"_id": "new"}},
+	})
+	require.Equal(t, `document 1 (id "new"): id is taken: document 0 has the same`, p.Message, "it is not in the index")
 	for _, bad := range []object{
 		{"queries": list{"x"}, "group": "worst"}, {"queries": list{"x"}, "passages": 2}, {"queries": list{"x"}, "group": "best", "passages": -1},
 		{"queries": list{"x"}, "feedback": object{}}, {"text_query": list{"x"}, "feedback": object{"documents": 1}},

@@ -32,6 +32,11 @@ type rerankOut struct {
 	Documents int           `json:"num_documents"`
 }
 
+type rerankTextOut struct {
+	rerankOut
+	cutOut
+}
+
 type rerankedOut struct {
 	Index int     `json:"index" doc:"place in documents"`
 	Score float32 `json:"score" doc:"MaxSim of the vectors as they are, not scaled"`
@@ -67,16 +72,18 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 	return ranked(q, query, docs)
 }
 
-func rerankTexts(q *request, in *rerankTextIn) (rerankOut, error) {
+func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	query, err := q.encode(encode.Query, []string{in.Query}, nil)
 	if err != nil {
-		return rerankOut{}, err
+		return out, err
 	}
 	docs, err := q.encode(encode.Document, in.Documents, in.PoolFactor)
 	if err != nil {
-		return rerankOut{}, err
+		return out, err
 	}
-	return ranked(q, query[0], docs)
+	out.rerankOut, err = ranked(q, query[0], docs)
+	out.cutOut = q.cut
+	return out, err
 }
 
 func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
@@ -176,6 +183,7 @@ type rerankAPIResult struct {
 
 type rerankUsage struct {
 	Tokens int `json:"total_tokens" doc:"vectors that were computed for the request"`
+	cutOut
 }
 
 func rerankAPIRoutes() (all []route) {
@@ -238,6 +246,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			out.Results = append(out.Results, rerankAPIResult{Index: r.Index, Relevance: float64(r.Score)})
 		}
 	}
+	out.Usage.cutOut = q.cut
 	if in.TopN != nil {
 		out.Results = out.Results[:min(*in.TopN, len(out.Results))]
 	}

@@ -211,6 +211,7 @@ type request struct {
 	took     []stageTime // by stages, in the order of their ends
 	answered int64       // bytes, see spend
 	cut      cutOut      // texts that were encoded and are longer than the model reads
+	cutOf    map[int]int // of these the queries, by their places: tokens that were dropped
 	memory   *account    // of the budget of all answers; for a tool, that of the agent's request
 	call     *agentCall  // that a tool makes the request for; nil: none does
 	before   int64       // that memory had taken when the request came

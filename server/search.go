@@ -88,8 +88,10 @@ type searchTextIn struct {
 }
 
 type searchOut struct {
-	Results []resultOut `json:"results"`
-	Queries int         `json:"num_queries"`
+	Results   []resultOut `json:"results"`
+	Queries   int         `json:"num_queries"`
+	Truncated int         `json:"truncated,omitempty" doc:"queries that are longer than the model reads: their notes say so"`
+	Dropped   int64       `json:"dropped_tokens,omitempty" doc:"tokens at their ends that took no part"`
 }
 
 // resultOut are the hits of one query, best first, in lists of one length.
@@ -101,7 +103,7 @@ type resultOut struct {
 	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
 	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"documents whose matching words cannot be shown, and why; and whether feedback had to leave tokens out"`
+	Notes     []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; documents whose matching words cannot be shown, and why; whether feedback had to leave tokens out"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
 	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
 }
@@ -340,6 +342,7 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 				return err
 			}
 			r, err := ranked[i].result(q, i, in)
+			r.Notes = q.noteCut(i, r.Notes)
 			if st := ranked[i].stats; st != nil && st.FeedbackCut > 0 {
 				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds",
 					st.FeedbackCut))
@@ -352,7 +355,7 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 			}
 			out.Results = append(out.Results, r)
 		}
-		out.Queries = n
+		out.Queries, out.Truncated, out.Dropped = n, q.cut.Truncated, q.cut.Dropped
 		return nil
 	})
 }

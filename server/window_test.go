@@ -132,6 +132,81 @@ func (c cutting) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Tex
 	}
 }
 
+// Queries reads 32 words of a query.
+func (c cutting) Queries(ctx context.Context, texts []string) ([]encode.Embedding, error) {
+	all, err := c.words.Queries(ctx, texts)
+	for i := range all {
+		x := &all[i]
+		if most := c.Config().Query.Length * wordDim; len(x.Vectors) > most {
+			x.Dropped = (len(x.Vectors) - most) / wordDim
+			x.Vectors = x.Vectors[:most]
+		}
+	}
+	return all, err
+}
+
+// A question that the model does not read to its end is cut, and whoever asks it hears of it.
+func TestCutQuestionIsReported(t *testing.T) {
+	s := start(t, cutting{}, nil)
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.ok(t, 202, "POST", "/indices/parts/update_with_encoding", object{"documents": list{"owl sleeps"}, "metadata": list{object{"_id": "a", "year": 1}}}, nil)
+	long := strings.Repeat("owl ", 37)
+	const note = "the query is longer than the 32 tokens that the model reads: its last 5 tokens took no part"
+	type figures struct {
+		Truncated int
+		Dropped   int `json:"dropped_tokens"`
+	}
+	var found struct {
+		figures
+		Results []struct{ Notes []string }
+	}
+	for path, body := range map[string]object{
+		"search_with_encoding":          {},
+		"search/filtered_with_encoding": {"filter_condition": "year = 1"},
+	} {
+		body["queries"] = list{"owl", long}
+		s.ok(t, 200, "POST", "/indices/parts/"+path, body, &found)
+		require.Equal(t, figures{1, 5}, found.figures, path)
+		require.Empty(t, found.Results[0].Notes, path)
+		require.Equal(t, []string{note}, found.Results[1].Notes, path)
+	}
+	require.NotContains(t, string(s.send(t, "POST", "/indices/parts/search_with_encoding", object{"queries": list{"owl"}}).body), "truncated")
+	var explained struct{ Notes []string }
+	s.ok(t, 200, "POST", "/indices/parts/explain", object{"text": long, "id": "a"}, &explained)
+	require.Contains(t, explained.Notes, note)
+	var encoded figures
+	s.ok(t, 200, "POST", "/encode", object{"texts": list{long, "owl", long}, "input_type": "query"}, &encoded)
+	require.Equal(t, figures{2, 10}, encoded)
+	require.Contains(t, string(s.send(t, "GET", "/metrics", nil).body), `plaid_texts_cut_total{role="query"} 5`)
+}
+
+// What is encoded to be scored, or sent to a client of another service, is cut in no silence either.
+func TestCutIsReportedByOtherDoors(t *testing.T) {
+	s := start(t, cutting{}, nil)
+	query, documents := strings.Repeat("owl ", 37), list{strings.Repeat("owl ", 307), "short"}
+	for _, c := range []struct {
+		path string
+		body object
+		want []int
+	}{
+		{"/rerank_with_encoding", object{"query": query, "documents": documents}, []int{2, 12}},
+		{"/rerank_with_encoding", object{"query": "owl", "documents": documents}, []int{1, 7}},
+		{"/rerank_with_encoding", object{"query": "owl", "documents": list{"owl"}}, []int{0, 0}},
+		{"/v1/rerank", object{"query": query, "documents": documents}, []int{2, 12}},
+		{"/v2/rerank", object{"query": "owl", "documents": documents}, []int{1, 7}},
+		{"/v1/embeddings", object{"input": documents}, []int{1, 7}},
+		{"/v1/embeddings", object{"input": list{query}, "is_query": true}, []int{1, 5}},
+	} {
+		var out object
+		s.ok(t, 200, "POST", c.path, c.body, &out)
+		if usage, ok := out["usage"].(object); ok {
+			out = usage
+		}
+		require.EqualValues(t, c.want[0], out["truncated"], "%s %v", c.path, out)
+		require.EqualValues(t, c.want[1], out["dropped_tokens"], "%s %v", c.path, out)
+	}
+}
+
 // A text that the model does not read to its end is cut, and everybody hears of it: who sent it,
 // who reads the log, and who watches the figures. With a window nothing is cut.
 func TestCutIsReported(t *testing.T) {

@@ -93,7 +93,7 @@ func TestTruncatedNPY(t *testing.T) {
 	}
 	whole := npyBytes(t, "<f4", []int{2, 3}, 1, 2, 3, 4, 5, 6)
 	_, err := NewNPY(bytes.NewReader(whole), int64(len(whole)-5), "x.npy")
-	require.EqualError(t, err, "x.npy: malformed file: is cut short: 19 bytes of data, <f4 (2, 3) takes 24")
+	require.EqualError(t, err, "x.npy: malformed: is cut short: 19 bytes of data, <f4 (2, 3) takes 24")
 }
 
 // A file that shrinks while it is open is an error, not garbage.

@@ -70,7 +70,7 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	case p.Of == "" || p.Number < 0 || p.Start < 0 || p.End < p.Start:
 		return nil, fmt.Errorf("%w: field %s: %s is no part of a document", ErrFormat, PassageField, raw)
 	case p.ID() != id:
-		return nil, fmt.Errorf("%w: field %s: that passage is called %q", ErrFormat, PassageField, p.ID())
+		return nil, fmt.Errorf("%w: field %s: the id of that passage has to be %q", ErrFormat, PassageField, p.ID())
 	}
 	return p, nil
 }

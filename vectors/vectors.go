@@ -19,8 +19,9 @@ import (
 
 // Errors that [FileError] wraps; test with errors.Is.
 var (
-	// ErrFormat: a file is not what its suffix or header says, or is cut short.
-	ErrFormat = errors.New("malformed file")
+	// ErrFormat: a file is not what its suffix or header says, or is cut short; or a field of metadata
+	// says what cannot be.
+	ErrFormat = errors.New("malformed")
 	// ErrShape: arrays that do not fit each other (lengths, dimension, rank).
 	ErrShape = errors.New("shapes do not match")
 	// ErrValue: a NaN or infinite component.

@@ -113,7 +113,7 @@ func TestFaults(t *testing.T) {
 			modeltest.Safetensors(t, filepath.Join(dir, "2_Dense", "model.safetensors"), "F32", map[string]modeltest.Tensor{
 				"linear.weight": modeltest.Random("head1", 1, 0, 40, 90), "linear.bias": modeltest.Random("b", 1, 0, 40)})
 		},
-		"model.safetensors: unusable weights: malformed file: is cut short": func(t *testing.T, dir string) {
+		"model.safetensors: unusable weights: malformed: is cut short": func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "model.safetensors")
 			b, err := os.ReadFile(path)
 			require.NoError(t, err)

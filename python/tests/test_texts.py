@@ -199,11 +199,22 @@ class Texts(unittest.TestCase):
         with Index(None, model=MODEL) as index:
             with self.assertWarnsRegex(UserWarning, r"cut, since the model does not read all of them: 1\. \d+ tokens .*window=N"):
                 index.add_texts([long, "bees fly"], ["owls", "bees"])
-            with self.assertWarnsRegex(UserWarning, "cut"):
-                index.encode([long])
+            for asking in (
+                lambda: index.encode([long]),
+                lambda: index.encode([long], is_query=True),
+                lambda: index.search(long),
+                lambda: index.search_batch(["who flies?", long]),
+                lambda: index.search_token_scores([long]),
+                lambda: index.rerank(long, ["owls"]),
+                lambda: index.rerank("owls", ["bees", long]),
+            ):
+                with self.assertWarnsRegex(UserWarning, r"does not read all of them: 1\. \d+ tokens") as w:
+                    asking()
+                self.assertEqual((w.filename, len(w.warnings)), (__file__, 1))
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                index.encode([long], is_query=True)
+                index.search(long, keywords=True)
+                index.rerank("owls", ["bees"])
                 index.add_texts([long, "我们在这里看到了许多不同的东西，" * 60], ["owls", "many"], window=100, overlap=10, window_by="sentences", keep_metadata=False)
             self.assertEqual((index.ids(), len(index)), (["bees", "owls", "many"], 3))
             self.assertGreater(index.stats()["passages"], 10)

@@ -43,7 +43,7 @@ func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (fo
 		path += "/filtered"
 		body["filter_condition"] = in.Condition
 	}
-	near, err := t.find(ctx, from, path, body)
+	near, _, err := t.find(ctx, from, path, body)
 	if err != nil {
 		return out, err
 	}

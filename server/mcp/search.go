@@ -37,6 +37,7 @@ type searchOut struct {
 type foundOut struct {
 	Hits []hitOut `json:"hits"`
 	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
+	Note string   `json:"note,omitempty" jsonschema:"says that the question is longer than the model reads, and how much of it took no part: ask a shorter one"`
 }
 
 type hitOut struct {
@@ -104,9 +105,12 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	if len(in.Like)+len(in.Unlike) > 0 {
 		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
 	}
-	found, err := t.find(ctx, from, path+route, body)
+	found, dropped, err := t.find(ctx, from, path+route, body)
 	if err == nil {
 		out.foundOut, err = shownHits(found, in.Query, room)
+	}
+	if dropped > 0 {
+		out.Note = fmt.Sprintf("the question is longer than the model reads: its last %d tokens took no part in the search", dropped)
 	}
 	return out, err
 }
@@ -129,8 +133,8 @@ type span struct {
 	Score float64 `json:"score"`
 }
 
-// find asks for the hits of one query.
-func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, err error) {
+// find asks for the hits of one query; dropped is how many tokens of it the model did not read.
+func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, dropped int, err error) {
 	var answer struct {
 		Results []struct {
 			Scores   []float64         `json:"scores"`
@@ -143,9 +147,10 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 				Spans    []span          `json:"spans"`
 			} `json:"passages"`
 		} `json:"results"`
+		Dropped int `json:"dropped_tokens"`
 	}
 	if err := t.service.ask(ctx, from, "POST", path, body, &answer); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, r := range answer.Results {
 		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores))] {
@@ -159,14 +164,14 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 				if best.Number >= 0 { // its metadata has the document's fields, too
 					hit.passage, hit.metadata = best.ID, best.Metadata
 					if hit.id, _, err = fieldsOf(m); err != nil {
-						return nil, err
+						return nil, 0, err
 					}
 				}
 			}
 			hits = append(hits, hit)
 		}
 	}
-	return hits, nil
+	return hits, answer.Dropped, nil
 }
 
 // hitBytes is what a hit takes in an answer at most, about.

@@ -55,6 +55,26 @@ func TestSimilarPassages(t *testing.T) {
 	require.ErrorContains(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "dogs#9"}, &found), "DOCUMENT_NOT_FOUND")
 }
 
+// An agent hears that its question is longer than the model reads.
+func TestSearchOfLongQuestion(t *testing.T) {
+	c := connect(t, mcp.In(newService(t, true, nil)))
+	for query, cut := range map[string]bool{"when do cats sleep?": false, strings.Repeat("when do cats sleep? ", 20): true} {
+		for _, mode := range []string{"vectors", "hybrid", "keywords"} {
+			var found struct {
+				Hits []struct{ ID string }
+				Note string
+			}
+			require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": query, "mode": mode}, &found))
+			require.NotEmpty(t, found.Hits, mode)
+			if !cut || mode == "keywords" {
+				require.Empty(t, found.Note, mode)
+				continue
+			}
+			require.Regexp(t, `^the question is longer than the model reads: its last \d+ tokens took no part`, found.Note, mode)
+		}
+	}
+}
+
 // A search finds documents, each with its best passage, and takes documents as examples.
 func TestSearchGroupAndExamples(t *testing.T) {
 	s := newService(t, true, nil)

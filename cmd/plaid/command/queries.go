@@ -280,7 +280,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 				if len(em.Vectors) == 0 {
 					err = &encode.TextError{Row: lo + i, ID: part[i].ID, Err: errEmptyQuery}
 				}
-				if em.Truncated {
+				if em.Dropped > 0 {
 					q.truncated++
 				}
 				tokens += int64(len(em.Tokens))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
@@ -153,15 +154,19 @@ class Cut:
         self._texts += answer.get("truncated", 0)
         self._tokens += answer.get("dropped_tokens", 0)
 
-    def warn(self, advice: str, *, stacklevel: int) -> None:
-        """Warns the caller at ``stacklevel``, if there were any."""
-        if self._texts:
-            warnings.warn(
-                f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
-                f"have no vectors{advice}",
-                UserWarning,
-                stacklevel=stacklevel + 1,
-            )
+    def warn(self, advice: str = "") -> None:
+        """Warns the caller of this package, if there were any."""
+        if not self._texts:
+            return
+        level, frame = 1, inspect.currentframe()
+        while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __name__.split(".")[0]:
+            level, frame = level + 1, frame.f_back
+        warnings.warn(
+            f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
+            f"have no vectors{advice}",
+            UserWarning,
+            stacklevel=level - 1,
+        )
 
 
 def send_vectors(
@@ -203,7 +208,7 @@ def encode(
     pool_factor: int | None = None,
     start: int = 0,
 ) -> list[Vectors]:
-    """The vectors of texts by the model of the service. ``cut`` counts documents that are cut."""
+    """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
     if isinstance(texts, str):
         raise TypeError("texts is one text; want a list of texts")
     vectors: list[Vectors] = []

@@ -194,7 +194,7 @@ def add_texts(
             store(*run.push(batch, fields))
             start += len(batch)
         store(*run.end())
-    cut.warn("; window=N splits long texts into passages" if window is None else "", stacklevel=3)
+    cut.warn("; window=N splits long texts into passages" if window is None else "")
     endless = isinstance(all_ids, itertools.count)
     for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
         for _ in rest:

@@ -254,7 +254,8 @@ class IndexReader:
         # Texts stay texts: a search by keywords needs their words.
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         if matrices is None:
-            matrices = cast("list[Matrix]", self.encode(texts or [], is_query=True))
+            # What is cut of them the search has said.
+            matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, Cut()))
         ids = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}
         for m, hits in zip(matrices, results):
@@ -362,7 +363,7 @@ class IndexReader:
         """
         cut = Cut()
         vectors = encode(self._connection, texts, is_query, cut)
-        cut.warn("", stacklevel=2)
+        cut.warn()
         return vectors
 
     @overload

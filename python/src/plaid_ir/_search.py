@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_base64, to_matrices
 from ._connection import Connection
-from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES
+from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
 from ._metadata import Where, condition, own_fields
 from ._results import Explanation, Hits, Passage, Results, spans_of
@@ -86,6 +86,7 @@ def search(
         else:
             request["ids"] = connection.to_names(subset)
     results = Results()
+    cut = Cut()
     for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
         try:
             answer = _send(connection, queries, part, request, None if subsets is None else subsets[part])
@@ -95,7 +96,9 @@ def search(
         except PlaidError as e:
             add_to_position(e, "query", part.start)
             raise
+        cut.add(answer)
         results += [_hits_of(connection, r, request["metadata"]) for r in answer["results"]]
+    cut.warn()
     return results
 
 
@@ -180,6 +183,9 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
             "documents": [{"embeddings_b64": to_base64(m), "shape": list(m.shape)} for m in matrices],
         }
         answer = connection.request("POST", "/rerank", body)
+    cut = Cut()
+    cut.add(answer)
+    cut.warn()
     return cast("list[dict[str, Any]]", answer["results"])
 
 
