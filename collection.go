@@ -29,9 +29,9 @@ type Options struct {
 	// Tokens are counted by the model, unless Passages names another one. A model behind an
 	// address tells no tokens: words are counted then, and nil means 120 to a passage.
 	//
-	// A passage is stored as a document of its own that names the text it is of:
-	// [Query.Group] finds documents, and Get, Update and Delete take their ids. A document
-	// without an id gets one of 26 random letters and digits if its text is parted.
+	// A document stays one, however many passages it is stored in: it is a hit, with its best
+	// passages ([Query.Group]), and Get, Update and Delete take its id. A document without an id
+	// gets one of 26 random letters and digits if its text is parted.
 	Passages *encode.Parting
 	// Whole stores each text as one document. One that is longer than the model reads is
 	// [ErrTooLong] then, and not cut: what the vectors lack no search can find.

@@ -186,7 +186,8 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 }
 
 // Selection says which documents are meant: those of ids, or those of which a condition is
-// true ([condition.Parse]). One of the two is given. A document is meant with its passages.
+// true ([condition.Parse]). One of the two is given. The id of a document means all of its
+// passages, that of a passage this one; a condition means the passages that it is true of.
 type Selection struct {
 	IDs   []string
 	Where string

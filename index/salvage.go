@@ -440,6 +440,6 @@ func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error
 // follows reports whether an id is that of a passage which comes behind another one in a document.
 func follows(before, id string) bool {
 	of, last := vectors.SplitPassageID(before)
-	parent, n := vectors.SplitPassageID(id)
-	return last >= 0 && of == parent && n > last
+	parent, _ := vectors.SplitPassageID(id)
+	return last >= 0 && of == parent && checkOrder(before, id) == nil
 }
