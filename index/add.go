@@ -147,8 +147,8 @@ type addition struct {
 	kept      int    // documents with payloads of those that they replace
 	keeper    string // the last of them
 	keeps     bool   // the row that arrives next has such a payload
-	evicted   int // documents
-	over      int // of the documents that are added, which are more than may stay
+	evicted   int    // documents
+	over      int    // of the documents that are added, which are more than may stay
 }
 
 // pool pools the documents as those of the index are, and counts their tokens.

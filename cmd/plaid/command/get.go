@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/spf13/cobra"
@@ -191,6 +192,7 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 		}
 	}
 	return a.openSearched(ctx, names, path, func(x *searched) error {
+		passages := slices.ContainsFunc(x.parts, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
 			if docs, err = index.SelectAll(ctx, x.parts, c); err != nil {
@@ -207,7 +209,7 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 					return err
 				}
 			}
-			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet) }); err != nil {
+			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
 				return err
 			}
 		}
@@ -215,8 +217,9 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 	})
 }
 
-func facetText(b *bytes.Buffer, f *index.Facet) {
-	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Plural(f.Docs, "document"))
+// facetText shows the values of a field. In an index with passages each counts by itself.
+func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Ordinals(f.Docs, passages))
 	if f.Missing > 0 {
 		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
 	}

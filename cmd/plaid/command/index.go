@@ -283,7 +283,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	r, err := make(ctx, path, src, &o)
 	if err != nil {
 		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
-			a.hint("%s encoded in %s: repeat the command to continue from there", out.Plural(on.Docs, "document is", "documents are"), path)
+			a.hint("%s encoded in %s: repeat the command to continue from there",
+				out.Plural(on.Docs, "document or passage is", "documents or passages are"), path)
 		}
 		return err
 	}
@@ -332,13 +333,14 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		fmt.Fprintf(text, "%s (%d empty), %s of dimension %d at %s\n",
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim, out.Plural(rep.Nbits, "bit"))
 		if rep.Resumed > 0 {
-			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Plural(rep.Resumed, "document"))
+			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
 		}
 		if rep.Codec != "" {
 			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec, out.Plural(rep.Centroids, "centroid"), rep.RMSE)
 		} else {
 			fmt.Fprintf(text, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
-				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
+				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"),
+				out.Ordinals(rep.SampleDocs, rep.Passages > 0), rep.RMSE)
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
 		checkedLines(text, rep.Defaults)

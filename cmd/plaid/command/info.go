@@ -143,8 +143,9 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		line("log", "entry %d is the last that was applied", in.Applied)
 	}
 	if h.Build.Source == "vectors" {
-		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, out.Plural(h.Build.Iterations, "iteration"),
-			out.Plural(h.Build.SampleRows, "token"), out.Plural(h.Build.SampleDocs, "document"), h.Build.RMSE)
+		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed,
+			out.Plural(h.Build.Iterations, "iteration"), out.Plural(h.Build.SampleRows, "token"),
+			out.Ordinals(h.Build.SampleDocs, in.Passages > 0), h.Build.RMSE)
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}

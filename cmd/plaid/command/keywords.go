@@ -53,7 +53,8 @@ the whole text.`,
 					Path string `json:"path"`
 					keywords.Info
 				}{kw.Path(), info}, func(b *bytes.Buffer) {
-					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), out.Plural(info.Docs, "document"), out.Plural(int64(info.Tokens), "token"), describe(info.Settings))
+					docs := out.Ordinals(info.Docs, snap.State().Passages > 0)
+					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, out.Plural(int64(info.Tokens), "token"), describe(info.Settings))
 				})
 			})
 		})
@@ -82,7 +83,8 @@ func describe(s keywords.Settings) string {
 // withKeywords opens the keywords of an index, brings them up to a snapshot and hands
 // them to use: with write the file beside the index, else a temporary one unless that file is up
 // to date. If they turn out to be damaged they are made anew, and use is called again.
-func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool, use func(*keywords.Index) error) (err error) {
+func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool,
+	use func(*keywords.Index) error) (err error) {
 	o := &keywords.Options{Settings: s, Write: write, LockTimeout: a.lockTimeout, Logger: a.logger()}
 	if show := a.progress(); show != nil {
 		o.Progress = func(done, total int64) {
