@@ -70,11 +70,14 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		return fmt.Sprintf(`,"feedback":{"documents":%d,"like":["d1","d2"],"unlike":["d3"]}`, documents)
 	}
 	searches := func(item string) []string {
-		n, query := min(200, size/512), `{"embeddings":[`+row+`]}`
-		both := `{"queries":[` + strings.Repeat(query+",", n) + query + `],"text_query":[` + strings.Repeat(`"x",`, n) + `"x"]`
+		query := `{"embeddings":[` + row + `]}`
+		both := func(n int) string {
+			queries, words := strings.Repeat(query+",", n-1)+query, strings.Repeat(`"x",`, n-1)+`"x"`
+			return `{"queries":[` + queries + `],"text_query":[` + words + `],"params":{"top_k":100},"passages":100`
+		}
 		return []string{
-			both + `,"params":{"top_k":100},"group":"maxsim","passages":100` + item + `}`,
-			both + `,"params":{"top_k":100},"group":"best","passages":100` + feedback(97) + item + `}`,
+			both(min(200, size/512)) + `,"group":"maxsim"` + item + `}`, both(10) + `,"group":"maxsim","metadata":false` + item + `}`,
+			both(10) + `,"group":"best","metadata":false` + feedback(20) + item + `}`,
 			many(`{"queries":[`, query, `],"params":{"top_k":100}`+feedback(97)+item+`}`, min(20_000, size/16)),
 			many(`{"queries":[{"embeddings":[`, row, `]}]`+feedback(97)+item+`}`, size),
 			many(`{"queries":[`, `{}`, `]}`, size), many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `],"params":{"top_k":100}`+item+`}`, min(20_000, size/16)),
