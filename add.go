@@ -131,7 +131,8 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
-	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
+	given := c.o.Encoder != nil || c.o.Model != ""
+	if !c.o.AnyModel && snap.Header().Model == nil && given && slices.ContainsFunc(docs, isText) {
 		return 0, fmt.Errorf("%w: the index names no model; Options.AnyModel adds texts nevertheless", ErrModel)
 	}
 	rows := make([]index.Arrival, 0, len(docs))
@@ -163,7 +164,8 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
 			if d := &docs[next]; !isText(*d) {
-				out = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload})
+				row := collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload}
+				out = append(out, row)
 				of = append(of, origin{document: next})
 			}
 		}
@@ -224,7 +226,8 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		if len(d.Tokens) == 0 {
 			return nil, nil, documentError(from, &docs[from], ErrNoText)
 		}
-		out = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload})
+		tokens := slices.Clone(d.Tokens)
+		out = append(out, collection.Document{ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload})
 		of = append(of, row)
 		n++
 	}

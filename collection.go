@@ -115,7 +115,8 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 			return nil, err
 		}
 		if dim != 0 && dim != e.Dim() {
-			return nil, errors.Join(fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim()), c.closeEncoder())
+			err = fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim())
+			return nil, errors.Join(err, c.closeEncoder())
 		}
 		dim, build.Model = e.Dim(), c.model
 	}
@@ -138,7 +139,8 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 	if build.Codec, err = codec.Flat(dim); err != nil {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}}) // the file has none of it
+	// The file has none of it.
+	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}})
 	if err != nil {
 		return err
 	}

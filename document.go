@@ -59,7 +59,8 @@ func payloadOf(d *Document) ([]byte, error) {
 // ownField tells of a name that a payload cannot have, in any case of its letters: readers of
 // JSON that do not tell them apart would take it for what the document says itself.
 func ownField(key string) bool {
-	return slices.ContainsFunc([]string{titleField, textField, vectors.PassageField}, func(own string) bool { return strings.EqualFold(own, key) })
+	fields := []string{titleField, textField, vectors.PassageField}
+	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
 }
 
 func cmpJSON(p []byte) []byte {
@@ -237,7 +238,8 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 // UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil
 // removes its field. Vectors stay as they are, so the fields title and text cannot be set.
 // It counts the documents that it changed.
-func (c *Collection) UpdatePayload(ctx context.Context, s Selection, fields map[string]any) (updated index.Affected, err error) {
+func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
+	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.fault(err) }()
 	if c.o.ReadOnly {
 		return index.Affected{}, ErrReadOnly

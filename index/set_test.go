@@ -136,6 +136,7 @@ func TestSetAddIf(t *testing.T) {
 	both, one := []vectors.Document{fresh[0], fresh[1]}, []vectors.Document{fresh[0]}
 	both[0].ID, both[1].ID, one[0].ID = ids[0], ids[1], ids[0]
 	other := idsOf(2, "other")[1]
+	meanwhile := []vectors.Document{{ID: other, Tokens: fresh[2].Tokens}}
 	for _, docs := range [][]vectors.Document{both, one} { // the second file has d39
 		for _, change := range []bool{false, true} {
 			var asked []string
@@ -143,7 +144,7 @@ func TestSetAddIf(t *testing.T) {
 				asked = append(asked, now.Path())
 				switch {
 				case change && len(asked) == 2: // before the turn of the file
-					_, err := second.Add(t.Context(), fromDocs(t, 8, []vectors.Document{{ID: other, Tokens: fresh[2].Tokens}}), nil)
+					_, err := second.Add(t.Context(), fromDocs(t, 8, meanwhile), nil)
 					return err
 				case now.Path() == second.Path():
 					return errUnwanted

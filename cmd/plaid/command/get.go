@@ -59,7 +59,8 @@ of them; documents are shown of one.`,
 	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
 	f.BoolVar(&force, "force", false, "replace a file that is there")
 	where.Register(f, "show the documents that meet it")
-	f.StringArrayVar(&facets, "facet", nil, "count the values of this `FIELD`, such as lang or author.name; may be repeated")
+	f.StringArrayVar(&facets, "facet", nil,
+		"count the values of this `FIELD`, such as lang or author.name; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")
@@ -108,7 +109,8 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		case len(passages) == 0: // with an id that is not too long to be read
 			return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
 		case file != "":
-			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id), out.Plural(len(passages), "passage"))
+			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
+				out.Plural(len(passages), "passage"))
 		}
 		return a.showAll(ctx, snap, passages)
 	}
@@ -181,7 +183,8 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 const shownValue = 60
 
 // facets counts the values of fields.
-func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition, o index.FacetOptions) (err error) {
+func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition,
+	o index.FacetOptions) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}

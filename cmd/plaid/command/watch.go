@@ -68,7 +68,8 @@ meanwhile. While another process has it open the changes wait.`,
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
 	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
 	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
-	f.BoolVar(&s.allowEmpty, "allow-empty", false, "delete the documents of all files that have vanished, however many; of the first look")
+	f.BoolVar(&s.allowEmpty, "allow-empty", false,
+		"delete the documents of all files that have vanished, however many; of the first look")
 	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
 	f.Bool("json", false, "print a report as JSON for each change")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
@@ -82,7 +83,8 @@ meanwhile. While another process has it open the changes wait.`,
 		if err != nil {
 			return err
 		}
-		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}); err != nil {
+		opening := flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}
+		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, opening); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()

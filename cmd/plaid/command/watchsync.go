@@ -351,7 +351,8 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 }
 
 // change encodes what has changed, and stores it with what is gone in one step.
-func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState, r *folderReport) (err error) {
+func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState,
+	r *folderReport) (err error) {
 	if len(todo.files) == 0 {
 		return s.write(ctx, func(ix *index.Index) error {
 			if len(todo.gone) > 0 {
@@ -376,8 +377,8 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Tokens, r.Truncated = encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads", out.Count(r.Truncated),
-			out.Plural(spool.Len(), "text was", "texts were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
+		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
+			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
@@ -409,7 +410,8 @@ var errNothingToIndex = errors.New("there is nothing to index yet: no file has a
 
 // texts are the passages of files, which are read again one by one: what they have then is
 // what is stored, and known.
-func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[string]fileState) iter.Seq2[encode.Text, error] {
+func (s *folderSync) texts(ctx context.Context, files []*folder.File,
+	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for _, f := range files {
 			if err := ctx.Err(); err != nil {
