@@ -106,25 +106,24 @@ func TestMemoryOfGroupsByWords(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	_, err = c.Add(t.Context(), plaid.Document{
-		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 25_000)),
+		ID: "long", Text: strings.Repeat("owl hunts ", n), Payload: fmt.Appendf(nil, `{"f":%q}`, strings.Repeat("x", 50_000)),
 	})
 	require.NoError(t, err)
 	allocated := func(q plaid.Query) uint64 {
 		var before, after runtime.MemStats
-		for range 2 { // the first makes the keywords
+		least := uint64(math.MaxUint64)
+		for range 3 { // the first makes the keywords
 			runtime.ReadMemStats(&before)
 			hits, err := c.Search(t.Context(), q)
 			require.NoError(t, err)
 			require.NotEmpty(t, hits)
 			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
 		}
-		return after.TotalAlloc - before.TotalAlloc
+		return least
 	}
-	for _, q := range []plaid.Query{{Keywords: true}, {Hybrid: true}} {
-		q.Text, q.K = "owl", 10
-		q.Group = search.GroupBest
-		require.Less(t, allocated(q), uint64(4<<20), "for one hit: all payloads are 10 MiB, each time that they are read")
-	}
+	q := plaid.Query{Text: "owl", K: 10, Keywords: true} // hybrid searches find words by it, too
+	require.Less(t, allocated(q), uint64(4<<20), "for one hit: all payloads are 16 MiB, each time that they are read")
 }
 
 // What says of which document something is a passage, and where in it, is not among its words.

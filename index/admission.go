@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -30,8 +31,8 @@ func (a *Arrival) document() string {
 // way to them. It is for a writer that has its turn: the snapshot is the newest. It is not safe
 // for concurrent use.
 type Admission struct {
-	snaps   []*Snapshot     // one, or those of a set
-	claimed map[string]bool // ids of the documents and passages that are admitted
+	snaps   []*Snapshot    // one, or those of a set
+	claimed map[string]int // ids of the documents and passages that are admitted, with their rows
 
 	removed  []*roaring.Bitmap // of each snapshot, the ordinals that give way to what is admitted
 	docs     int               // documents admitted
@@ -41,7 +42,7 @@ type Admission struct {
 // NewAdmission begins the admission to what snapshots show: that of an index, those of the files
 // of a set, or none, which stands for an index without documents.
 func NewAdmission(snaps ...*Snapshot) *Admission {
-	a := &Admission{snaps: snaps, claimed: map[string]bool{}}
+	a := &Admission{snaps: snaps, claimed: map[string]int{}}
 	for range snaps {
 		a.removed = append(a.removed, roaring.New())
 	}
@@ -70,7 +71,9 @@ func (e *ArrivalError) Unwrap() error { return e.Err }
 // Errors: [*ArrivalError] with [ErrDuplicateID] or [ErrPassages], and those of the snapshot.
 func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (overlap bool, err error) {
 	for i := range rows {
-		if a.claimed[rows[i].ID] || a.claimed[rows[i].Parent] {
+		_, own := a.claimed[rows[i].ID]
+		_, parent := a.claimed[rows[i].Parent]
+		if own || parent {
 			return true, nil
 		}
 	}
@@ -84,22 +87,27 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 	for i := range removed {
 		removed[i] = a.removed[i].Clone()
 	}
+	var others []string // ids of which it is not known yet that they are free
 	for _, id := range claims {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
 		row := rowOf[id]
 		if rows[row].document() != id {
+			others = append(others, id)
 			continue
 		}
 		docs++
 		found := false
 		for i, snap := range a.snaps {
-			parts, err := snap.Parts(id)
+			parts, isPassage, err := snap.find(id)
 			parts = slices.DeleteFunc(parts, removed[i].Contains) // of those that are deleted anyway
 			switch {
 			case err != nil:
 				return false, err
+			case isPassage:
+				others = append(others, id)
+				continue
 			case len(parts) == 0:
 				continue
 			case !replace:
@@ -113,7 +121,7 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 		}
 	}
 	// All else stays, and keeps its ids.
-	for _, id := range claims {
+	for _, id := range others {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
@@ -121,8 +129,10 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 			return false, err
 		}
 	}
-	for _, id := range claims {
-		a.claimed[id] = true
+	if len(a.claimed) == 0 {
+		a.claimed = rowOf // which may be large
+	} else {
+		maps.Copy(a.claimed, rowOf)
 	}
 	a.removed = removed
 	a.docs += docs
@@ -138,7 +148,7 @@ func refuse(rows []Arrival, row int, format string, args ...any) error {
 // claimIDs lists the ids of documents and of their passages in order, with the row that each came
 // with first.
 func claimIDs(rows []Arrival) (claims []string, rowOf map[string]int, err error) {
-	rowOf = make(map[string]int, len(rows))
+	claims, rowOf = make([]string, 0, len(rows)), make(map[string]int, len(rows))
 	for i := range rows {
 		ids := []string{rows[i].ID}
 		if parent := rows[i].Parent; parent != "" {
@@ -204,7 +214,8 @@ func (a *Admission) checkFree(rows []Arrival, row int, id string, removed []*roa
 func (a *Admission) Free(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
-		used := a.claimed[id] || taken[id]
+		_, used := a.claimed[id]
+		used = used || taken[id]
 		for _, snap := range a.snaps {
 			ordinals, err := snap.named(id)
 			if err != nil {

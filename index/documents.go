@@ -58,22 +58,31 @@ func (s *Snapshot) DocumentOf(ordinal uint32) (id string) {
 // their numbers, or its own. It is empty if the id is not that of a document: it may be that of a
 // passage ([Snapshot.Ordinal]).
 func (s *Snapshot) Parts(id string) (ordinals []uint32, err error) {
+	ordinals, isPassage, err := s.find(id)
+	if isPassage {
+		ordinals = nil
+	}
+	return ordinals, err
+}
+
+// find returns the live ordinals that an id stands for: those of a document, or that of a passage.
+func (s *Snapshot) find(id string) (ordinals []uint32, isPassage bool, err error) {
 	first, n, isRun, err := s.view.Run(id)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if isRun {
 		it := s.Passages().Iterator()
 		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < n; {
 			ordinals = append(ordinals, it.Next())
 		}
-		return ordinals, nil
+		return ordinals, false, nil
 	}
 	ordinal, ok, err := s.Ordinal(id)
-	if err != nil || !ok || s.Passages().Contains(ordinal) {
-		return nil, err
+	if err != nil || !ok {
+		return nil, false, err
 	}
-	return []uint32{ordinal}, nil
+	return []uint32{ordinal}, s.Passages().Contains(ordinal), nil
 }
 
 // Named returns the live ordinals that ids stand for: an id of a document stands for all of its
@@ -98,14 +107,8 @@ func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitma
 
 // named returns the live ordinals that an id stands for.
 func (s *Snapshot) named(id string) ([]uint32, error) {
-	parts, err := s.Parts(id)
-	if err != nil || len(parts) > 0 {
-		return parts, err
-	}
-	if ordinal, ok, err := s.Ordinal(id); err != nil || ok {
-		return []uint32{ordinal}, err
-	}
-	return nil, nil
+	ordinals, _, err := s.find(id)
+	return ordinals, err
 }
 
 // parentOf returns the id of the document that payload makes an ordinal of this id a passage

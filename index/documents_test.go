@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -352,5 +353,32 @@ func TestAddIf(t *testing.T) {
 			require.NotEmpty(t, parts)
 			return err
 		}}))
+	}
+}
+
+// Documents whose passages are not next to each other are found, though each has its own.
+func TestVerifyPassagesOfOthers(t *testing.T) {
+	ctx, path := t.Context(), newPath(t)
+	_, err := Build(ctx, path, fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2, "b": 3, "c": 1})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	reading(t, path, func(s *Snapshot) { require.NoError(t, s.Verify(ctx)) })
+	file, err := storage.Open(ctx, path, storage.Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	for _, n := range []uint32{3, 5} { // within the passages of b, and to their end
+		require.NoError(t, file.Update(func(tx *storage.Tx) error {
+			gen, err := tx.Current()
+			if err != nil {
+				return err
+			}
+			g, err := tx.Generation(gen)
+			return errors.Join(err, g.PutRun("a", 0, n))
+		}))
+		v, err := file.View()
+		require.NoError(t, err)
+		err = v.Verify(ctx)
+		require.ErrorIs(t, err, storage.ErrCorrupt)
+		require.ErrorContains(t, err, `"b"`)
+		require.NoError(t, v.Close())
 	}
 }

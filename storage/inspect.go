@@ -179,10 +179,11 @@ func sealedAs(path [][]byte, k []byte) []byte {
 	return k
 }
 
-func (v *View) verifyIDs(ctx context.Context) error {
+func (v *View) verifyIDs(ctx context.Context) (err error) {
 	if err := v.walkIDs(); err != nil {
 		return err
 	}
+	var last passageRun
 	for i := range v.chunks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -202,7 +203,7 @@ func (v *View) verifyIDs(ctx context.Context) error {
 			if _, err := v.Payload(ordinal); err != nil {
 				return err
 			}
-			if err := v.verifyPassage(ordinal, id); err != nil {
+			if last, err = v.verifyPassage(ordinal, id, last); err != nil {
 				return err
 			}
 		}
@@ -210,17 +211,27 @@ func (v *View) verifyIDs(ctx context.Context) error {
 	return nil
 }
 
-// verifyPassage makes sure that the document of a passage has it.
-func (v *View) verifyPassage(ordinal uint32, id string) error {
+// passageRun is where the passages of a document begin and end.
+type passageRun struct{ first, end uint64 }
+
+// verifyPassage makes sure that the document of a passage has it, and that it does not begin among
+// the passages of another one, the last before the ordinal. It returns the last one behind it.
+func (v *View) verifyPassage(ordinal uint32, id string, last passageRun) (passageRun, error) {
 	if !v.passages.Contains(ordinal) {
-		return nil
+		return last, nil
 	}
 	parent := id[:max(strings.LastIndexByte(id, '#'), 0)]
 	first, n, ok, err := v.Run(parent)
-	if err == nil && (!ok || ordinal-first >= n) {
-		err = v.corrupt(nil, "passage %q is none of the passages of %q", id, parent)
+	run := passageRun{uint64(first), uint64(first) + uint64(n)}
+	switch {
+	case err != nil:
+		return last, err
+	case !ok || ordinal-first >= n:
+		return last, v.corrupt(nil, "passage %q is none of the passages of %q", id, parent)
+	case run != last && run.first < last.end:
+		return last, v.corrupt(nil, "passages of %q are among those of another document", parent)
 	}
-	return err
+	return run, nil
 }
 
 // verifyKeys makes sure that the buckets hold something of all that the state has, and

@@ -167,7 +167,7 @@ func (d *goDoor) count(ctx context.Context) (docs, passages int, err error) {
 
 func (d *goDoor) find(ctx context.Context, words []string) (ids [][]string, err error) {
 	for _, w := range words {
-		hits, err := d.c.Search(ctx, plaid.Query{Text: w, Keywords: true, K: 100})
+		hits, err := d.c.Search(ctx, plaid.Query{Text: w, Keywords: true, K: 100, Group: plaid.EachPassage})
 		if err != nil {
 			return nil, err
 		}
@@ -191,6 +191,9 @@ func (d *goDoor) grouped(ctx context.Context, how string) (groups []docHit, err 
 		g := docHit{id: h.ID}
 		for _, p := range h.Passages {
 			g.passages = append(g.passages, p.ID)
+		}
+		if len(h.Passages) == 0 { // it is stored as a whole
+			g.passages = []string{h.ID}
 		}
 		groups = append(groups, g)
 	}

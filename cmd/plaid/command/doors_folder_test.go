@@ -105,6 +105,8 @@ func (d *folderDoor) look(t *rapid.T, _ *documents.Picture) change {
 		require.NoError(t, os.WriteFile(path, []byte(d.draw(t)), 0o600))
 	}
 	return change{
+		// Where others change the index meanwhile it looks again: of two others, one may come between
+		// its looks, and another one before it.
 		once: true,
 		apply: func(p *documents.Picture) outcome {
 			changed, gone := d.differ(t, p)

@@ -150,18 +150,18 @@ func (d *serviceDoor) stores(arrivals []documents.Arrival, path string, body any
 	return change{
 		apply: func(p *documents.Picture) outcome {
 			r, err := p.Add(arrivals, documents.Addition{Replace: true})
-			return outcome{Refused: err != nil, Report: documents.Report{Evicted: r.Evicted}}
+			return outcome{Refused: err != nil, Report: documents.Report{Docs: r.Docs, Passages: r.Passages, Evicted: r.Evicted}}
 		},
 		do: func(ctx context.Context) (o outcome, err error) {
 			var answer struct {
-				IDs     []string
-				Evicted int
+				Numbers                      []uint64 `json:"document_ids"`
+				Documents, Passages, Evicted int
 			}
 			o.Refused, err = d.ask(ctx, "POST", indexPath+path, body, &answer)
-			if err == nil && !o.Refused && len(answer.IDs) != len(arrivals) {
-				err = fmt.Errorf("%d ids for %d parts", len(answer.IDs), len(arrivals))
+			if err == nil && !o.Refused && len(answer.Numbers) != len(arrivals) {
+				err = fmt.Errorf("%d numbers for %d parts", len(answer.Numbers), len(arrivals))
 			}
-			o.Report.Evicted = answer.Evicted
+			o.Report = documents.Report{Docs: answer.Documents, Passages: answer.Passages, Evicted: answer.Evicted}
 			return o, err
 		},
 	}
