@@ -68,17 +68,17 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	if err != nil {
 		var fault *collection.DocumentError // counts passages
 		if errors.As(err, &fault) && fault.Document < len(of) {
-			fault.Document = of[fault.Document]
+			fault.Document = of[fault.Document].document
 			fault.ID = docs[fault.Document].ID
 		}
 		return nil, err
 	}
 	ids = make([]string, len(docs))
 	for i, id := range r.IDs {
-		if doc := of[i]; all[i].ID == docs[doc].ID {
-			ids[doc] = id
-		} else { // a passage
+		if doc := of[i].document; of[i].passage {
 			ids[doc] = texts[doc].ID
+		} else {
+			ids[doc] = id
 		}
 	}
 	return ids, nil
@@ -131,7 +131,8 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
-	if !c.o.AnyModel && snap.Header().Model == nil && (c.o.Encoder != nil || c.o.Model != "") && slices.ContainsFunc(docs, isText) {
+	given := c.o.Encoder != nil || c.o.Model != ""
+	if !c.o.AnyModel && snap.Header().Model == nil && given && slices.ContainsFunc(docs, isText) {
 		return 0, fmt.Errorf("%w: the index names no model; set Options.AnyModel to add texts anyway", ErrModel)
 	}
 	rows := make([]index.Arrival, 0, len(docs))
@@ -150,13 +151,22 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	return v.Dim(), err
 }
 
-// encode makes what is stored of documents, and says of which each is.
-func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode.Text, dim int) (out []collection.Document, of []int, err error) {
+// origin says what a row is of that is stored: of which document, whole or a passage of it.
+type origin struct {
+	document int
+	passage  bool
+}
+
+// encode makes the rows that are stored of documents.
+func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode.Text,
+	dim int) (out []collection.Document, of []origin, err error) {
 	next := 0
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
 			if d := &docs[next]; !isText(*d) {
-				out, of = append(out, collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload}), append(of, next)
+				row := collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload}
+				out = append(out, row)
+				of = append(of, origin{document: next})
 			}
 		}
 	}
@@ -174,17 +184,18 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	}
 	var report encode.Report
 	var mu sync.Mutex // texts are read ahead
-	var origin []int  // by encoded text, its document
+	var origins []origin // of the texts that are encoded
 	sequence := func(yield func(encode.Text, error) bool) {
 		for i := range docs {
 			if !isText(docs[i]) {
 				continue
 			}
 			for t, err := range passages(ctx, texts[i], how) {
+				whole := t.ID == texts[i].ID
 				mu.Lock()
-				origin = append(origin, i)
+				origins = append(origins, origin{i, !whole})
 				mu.Unlock()
-				if t.ID == texts[i].ID {
+				if whole {
 					t.ID = docs[i].ID // which may be left to the index
 				}
 				if !yield(t, err) || err != nil {
@@ -200,8 +211,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			return nil, nil, err
 		}
 		mu.Lock()
-		from := origin[n]
+		row := origins[n]
 		mu.Unlock()
+		from := row.document
 		if err != nil {
 			return nil, nil, documentError(from, &docs[from], text.Err)
 		}
@@ -214,7 +226,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		if len(d.Tokens) == 0 {
 			return nil, nil, documentError(from, &docs[from], ErrNoText)
 		}
-		out, of = append(out, collection.Document{ID: d.ID, Vectors: slices.Clone(d.Tokens), Dim: e.Dim(), Metadata: d.Payload}), append(of, from)
+		tokens := slices.Clone(d.Tokens)
+		out = append(out, collection.Document{ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload})
+		of = append(of, row)
 		n++
 	}
 	vectorsOnly(len(docs))

@@ -29,8 +29,9 @@ type Options struct {
 	// those of the model, unless Passages names another one. A model behind an address does not
 	// report its tokens: words are counted then, and nil means 120 to a passage.
 	//
-	// Searches, Get, Update and Delete work on whole documents, however many passages they have. A
-	// document without an id gets one of 26 random letters and digits if its text is split.
+	// A document stays one, however many passages it is stored in: it is a hit, with its best
+	// passages ([Query.Group]), and Get, Update and Delete take its id. A document without an id
+	// gets one of 26 random letters and digits if its text is split.
 	Passages *encode.Parting
 	// Whole stores each text without splitting it. A text longer than the model reads is then
 	// [ErrTooLong] rather than cut, because no search could find the rest.
@@ -115,7 +116,8 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 			return nil, err
 		}
 		if dim != 0 && dim != e.Dim() {
-			return nil, errors.Join(fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim()), c.closeEncoder())
+			err = fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim())
+			return nil, errors.Join(err, c.closeEncoder())
 		}
 		dim, build.Model = e.Dim(), c.model
 	}
@@ -138,7 +140,8 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 	if build.Codec, err = codec.Flat(dim); err != nil {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}}) // the file has none of it
+	// The file has none of it.
+	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}})
 	if err != nil {
 		return err
 	}

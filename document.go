@@ -59,7 +59,8 @@ func payloadOf(d *Document) ([]byte, error) {
 // ownField tells of a name that a payload cannot have, in any case of its letters: readers of
 // JSON that do not tell them apart would take it for what the document says itself.
 func ownField(key string) bool {
-	return slices.ContainsFunc([]string{titleField, textField, vectors.PassageField}, func(own string) bool { return strings.EqualFold(own, key) })
+	fields := []string{titleField, textField, vectors.PassageField}
+	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
 }
 
 func cmpJSON(p []byte) []byte {
@@ -181,7 +182,8 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 }
 
 // Selection says which documents are meant: those of ids, or those of which a condition is
-// true ([condition.Parse]). One of the two is given. A document is meant with its passages.
+// true ([condition.Parse]). One of the two is given. The id of a document means all of its
+// passages, that of a passage this one; a condition means the passages that it is true of.
 type Selection struct {
 	IDs   []string
 	Where string

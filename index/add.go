@@ -30,8 +30,8 @@ type AddOptions struct {
 	MaxDocuments *uint64
 	// If, if it is not nil, decides in the writer's turn whether documents are added: it is given the
 	// newest snapshot, and its error is that of Add. So it can hold a document against what the caller
-	// has read, or the version of the index ([Snapshot.Version]). Of a set, each file that documents
-	// go to asks.
+	// has read, or the version of the index ([Snapshot.Version]). Of a set, all files are asked before
+	// the first is changed; one that has changed by its own turn is asked once more.
 	If func(*Snapshot) error
 	// Model, where set, is what made the vectors. If the index names another, that is
 	// an error ([storage.ErrModel]).
@@ -48,8 +48,8 @@ type AddReport struct {
 	// Docs counts the documents that were added, Replaced those of them that took the place of
 	// another. Passages counts the ordinals that are passages, Empty those without tokens.
 	Docs, Replaced, Passages, Empty int
-	// Kept counts the ordinals that kept the payload of another. Deleted and Evicted count the
-	// documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
+	// Kept counts the documents that kept the payload of another, or that of some passages. Deleted
+	// and Evicted count the documents that AddOptions.Delete and AddOptions.MaxDocuments removed.
 	Kept, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
@@ -142,9 +142,11 @@ type addition struct {
 	passages  int            // among the rows
 	admission *Admission
 	gone      *going
-	kept      int // payloads of replaced documents
-	evicted   int // documents
-	over      int // of the documents that are added, which are more than may stay
+	kept      int    // documents with payloads of those that they replace
+	keeper    string // the last of them
+	keeps     bool   // the row that arrives next has such a payload
+	evicted   int    // documents
+	over      int    // of the documents that are added, which are more than may stay
 }
 
 // pool pools the documents as those of the index are, and counts their tokens.
@@ -176,7 +178,7 @@ func (a *addition) encode(ctx context.Context) (*encoder, error) {
 	}
 	e := &encoder{
 		codec: a.snap.Quantizer(), backend: a.ix.backend, threads: a.options.Threads, normalize: a.snap.Header().Normalize, stage: stage,
-		arrive:   func(row Arrival) { a.rows = append(a.rows, row) },
+		arrive:   a.arrive,
 		progress: a.options.Progress, total: a.tokens,
 	}
 	e.page = poolingOf(a.snap.Header().Build).checkPage
@@ -240,12 +242,20 @@ func (a *addition) evictMore(ctx context.Context) (int, error) {
 	return removed.Documents, err
 }
 
+// arrive is told of each row that is staged.
+func (a *addition) arrive(row Arrival) {
+	a.rows = append(a.rows, row)
+	if id := row.document(); a.keeps && id != a.keeper { // passages of a document are in a row
+		a.kept++
+		a.keeper = id
+	}
+	a.keeps = false
+}
+
 // keptPayload is the payload of the document that one with this id replaces.
 func (a *addition) keptPayload(id string) ([]byte, error) {
 	payload, err := a.oldPayload(id)
-	if payload != nil {
-		a.kept++
-	}
+	a.keeps = payload != nil
 	return payload, err
 }
 

@@ -116,10 +116,10 @@ type BuildReport struct {
 	// from what is decoded of them.
 	RMSE float64
 	// Train says what training did; zero where a codec was given. SampleDocs is how
-	// many documents it had tokens of.
+	// many ordinals it had tokens of.
 	Train      codec.TrainReport
 	SampleDocs int
-	// Resumed is how many documents an interrupted build had encoded.
+	// Resumed is how many ordinals an interrupted build had encoded.
 	Resumed int
 	// Seconds is how long the stages took.
 	Seconds struct{ Sample, Train, Encode float64 }
@@ -301,7 +301,7 @@ func builder(cpu kernels.Backend, d kernels.Device, threads int) (kernels.Backen
 // encoded is at the path, and another one of the same input and options goes on from there.
 type ResumableError struct {
 	Path string
-	Docs int // that need not be encoded again
+	Docs int // ordinals that need not be encoded again
 	Err  error
 }
 

@@ -285,6 +285,20 @@ func TestCopyOfOneDocumentTwice(t *testing.T) {
 	})
 }
 
+// A document of which passages keep their payloads counts once.
+func TestKeptCountsDocuments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.plaid")
+	docs := longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2})
+	build(t, path, 4, docs, &BuildOptions{Centroids: 1})
+	ix := writing(t, path)
+	for i := range docs[:5] {
+		docs[i].Payload = nil // but not the last passage of c
+	}
+	r, err := ix.Add(t.Context(), fromDocs(t, 4, docs), &AddOptions{Replace: true, KeepPayload: true})
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 3, 3, 5}, []int{r.Docs, r.Replaced, r.Kept, r.Passages})
+}
+
 // A passage that is deleted by its id comes again with its document, in one file as in several.
 func TestDeleteOfWhatComes(t *testing.T) {
 	dir := t.TempDir()

@@ -440,6 +440,6 @@ func (s *salvage) parentOf(ordinal uint32, id string, payload []byte, lost error
 // follows reports whether id is that of a later passage of the same document as before.
 func follows(before, id string) bool {
 	previous, last := vectors.SplitPassageID(before)
-	parent, n := vectors.SplitPassageID(id)
-	return last >= 0 && previous == parent && n > last
+	parent, _ := vectors.SplitPassageID(id)
+	return last >= 0 && previous == parent && checkOrder(before, id) == nil
 }

@@ -117,7 +117,7 @@ func findFields(ctx context.Context, snaps []*Snapshot, fields []condition.Field
 	return known, nil
 }
 
-// Facet is how many documents have each value of a field.
+// Facet is how many documents have each value of a field; each passage counts by itself.
 type Facet = metadata.Facet
 
 // FacetOptions say what to count, and how much of it to return.

@@ -109,7 +109,7 @@ func TestSetReplacesAll(t *testing.T) {
 	defer func() { require.NoError(t, set.Close()) }()
 	r, err := set.Add(ctx, fromDocs(t, 8, []vectors.Document{{ID: "d3", Tokens: docs[5].Tokens}}), &AddOptions{Replace: true})
 	require.NoError(t, err)
-	require.Equal(t, []int{1, 1}, []int{r.Docs, r.Replaced})
+	require.Equal(t, []int{1, 1, 0}, []int{r.Docs, r.Replaced, r.Deleted}, "nothing was to be deleted")
 	snap, err := set.Snapshot()
 	require.NoError(t, err)
 	defer snap.Close()
@@ -121,6 +121,59 @@ func TestSetReplacesAll(t *testing.T) {
 	require.ErrorIs(t, err, ErrOption)
 	_, err = SetPaths(t.TempDir())
 	require.ErrorIs(t, err, storage.ErrNotIndex)
+}
+
+// All files of a set are asked whether an addition is made before the first is changed, those that only
+// lose documents too; by its own turn a file is asked again if it has changed.
+func TestSetAddIf(t *testing.T) {
+	paths := twoParts(t, corpus(40, 4, 8, 6))
+	set, err := OpenSet(t.Context(), paths[:], &Options{Write: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	second := set.Files()[1]
+	ids, fresh := idsOf(2, "new"), corpus(3, 4, 8, 7)
+	errUnwanted := errors.New("unwanted")
+	both, one := []vectors.Document{fresh[0], fresh[1]}, []vectors.Document{fresh[0]}
+	both[0].ID, both[1].ID, one[0].ID = ids[0], ids[1], ids[0]
+	other := idsOf(2, "other")[1]
+	meanwhile := []vectors.Document{{ID: other, Tokens: fresh[2].Tokens}}
+	for _, docs := range [][]vectors.Document{both, one} { // the second file has d39
+		for _, change := range []bool{false, true} {
+			var asked []string
+			o := &AddOptions{Delete: []string{"d39"}, If: func(now *Snapshot) error {
+				asked = append(asked, now.Path())
+				switch {
+				case change && len(asked) == 2: // before the turn of the file
+					_, err := second.Add(t.Context(), fromDocs(t, 8, meanwhile), nil)
+					return err
+				case now.Path() == second.Path():
+					return errUnwanted
+				}
+				return nil
+			}}
+			_, err = set.Add(t.Context(), fromDocs(t, 8, docs), o)
+			require.ErrorIs(t, err, errUnwanted)
+			require.ErrorContains(t, err, second.Path())
+			var failed *SetError
+			require.Equal(t, change, errors.As(err, &failed))
+			snap, err := set.Snapshot()
+			require.NoError(t, err)
+			if change {
+				require.Equal(t, []string{paths[0], paths[1], paths[1]}, asked)
+				require.EqualValues(t, 42, snap.Len())
+				_, _, err = set.Delete(t.Context(), []string{ids[0], other})
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, paths[:], asked)
+				require.EqualValues(t, 40, snap.Len(), "nothing is done")
+			}
+			require.NoError(t, snap.Close())
+		}
+	}
+	asked := 0
+	_, err = set.Add(t.Context(), fromDocs(t, 8, both), &AddOptions{If: func(*Snapshot) error { asked++; return nil }})
+	require.NoError(t, err)
+	require.Equal(t, 2, asked)
 }
 
 // A file that is followed may be replaced, but not by one of another codec.

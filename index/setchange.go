@@ -90,8 +90,10 @@ func (s *SetSnapshot) having(ids []string, has func(*Snapshot, string) (bool, er
 
 // SetAddReport says what Add did, in all, and in each file.
 type SetAddReport struct {
-	AddReport             // First means nothing here
-	Files     []AddReport // zero where nothing was added
+	AddReport // First means nothing here
+	// Files have a zero where nothing was added. Deleted of a file counts documents, too, whose place
+	// another file took.
+	Files []AddReport
 }
 
 // Add adds documents as [Index.Add] does: a new one goes to the file that [Place] chooses, one that
@@ -107,26 +109,45 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		return nil, err
 	}
 	defer done()
+	for _, p := range snap.Parts() {
+		if o.If == nil {
+			break
+		}
+		if err := o.If(p); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Path(), err)
+		}
+	}
 	routed, err := route(ctx, src, snap, &o)
 	if err != nil {
 		return nil, err
 	}
 	r = &SetAddReport{Files: make([]AddReport, len(s.files))}
-	removed := 0 // documents, in files that get none
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		rows, gone := routed.rows[i], routed.gone[i]
 		if len(rows) == 0 && len(gone) == 0 {
 			continue
 		}
+		asked := snap.Parts()[i].Version()
+		again := func(now *Snapshot) error {
+			if o.If == nil || now.Version() == asked {
+				return nil
+			}
+			return o.If(now)
+		}
 		changes[i] = func(ix *Index) error {
 			if len(rows) == 0 {
-				n, _, err := ix.Delete(ctx, gone)
-				removed += n.Documents
+				_, err := ix.DeleteChosen(ctx, func(now *Snapshot) (*roaring.Bitmap, error) {
+					if err := again(now); err != nil {
+						return nil, fmt.Errorf("%s: %w", ix.Path(), err)
+					}
+					docs, _, err := now.Named(ctx, gone)
+					return docs, err
+				})
 				return err
 			}
 			own := o
-			own.Delete = gone
+			own.Delete, own.If = gone, again
 			added, err := ix.Add(ctx, &picked{src, rows}, &own)
 			if err == nil {
 				r.Files[i] = *added
@@ -144,7 +165,6 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		r.Empty += f.Empty
 		r.Passages += f.Passages
 		r.Kept += f.Kept
-		removed += f.Replaced + f.Deleted
 		r.Zero += f.Zero
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
@@ -152,8 +172,7 @@ func (s *Set) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (r 
 		squares += float64(f.RMSE * f.RMSE * float64(f.Tokens))
 	}
 	r.RMSE = rmse(squares, r.Tokens)
-	r.Replaced = routed.replaced
-	r.Deleted = removed - r.Replaced
+	r.Replaced, r.Deleted = routed.replaced, routed.deleted
 	return r, nil
 }
 
@@ -162,6 +181,7 @@ type routing struct {
 	rows     [][]int    // of the source, by file
 	gone     [][]string // ids that are deleted, by file
 	replaced int        // documents
+	deleted  int        // documents that AddOptions.Delete removes, in each file that has them
 }
 
 // route finds the file of each document of a source. A document stays in the first file that has
@@ -189,6 +209,13 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	removed, err := admission.remove(ctx, o.Delete, rows)
 	if err != nil {
 		return nil, err
+	}
+	for j, p := range parts {
+		gone, err := p.going(ctx, admission.removed[j])
+		if err != nil {
+			return nil, err
+		}
+		r.deleted += gone.Documents
 	}
 	if _, err := admission.Admit(ctx, rows, o.Replace); err != nil {
 		return nil, err

@@ -347,9 +347,11 @@ const (
 )
 
 func facetRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read, group: searching, params: []param{conditionParam},
+	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read,
+		group: searching, params: []param{conditionParam},
 		summary: "How many documents have each value of a field", fails: []Code{CodeNotSupported},
-		doc:     "Of all documents, or of those that a search with the same restriction could return.",
+		doc: "Of all documents, or of those that a search with the same restriction could return. " +
+			"Each passage of a document counts by itself.",
 		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, facets)}
 }
 

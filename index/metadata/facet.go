@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Facet tells how many documents have each value of a field. An array counts with each of
-// its elements, once a document. What is null is no value.
+// Facet tells how many documents have each value of a field; each passage of a document counts
+// by itself. An array counts with each of its elements, once a document. What is null is no value.
 type Facet struct {
 	Field   condition.Field `json:"field"`
 	Docs    uint64          `json:"docs"`    // that were asked

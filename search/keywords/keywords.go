@@ -220,7 +220,7 @@ func (ix *Index) Temporary() bool {
 // Info describes the file.
 type Info struct {
 	Settings Settings `json:"settings"`   // how text becomes words
-	Docs     int      `json:"docs"`       // that have text
+	Docs     int      `json:"docs"`       // ordinals that have text: each passage counts by itself
 	Tokens   uint64   `json:"tokens"`     // of these
 	Segments int      `json:"segments"`   // runs of postings that were written together
 	Bytes    int64    `json:"file_bytes"` // of the file

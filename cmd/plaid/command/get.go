@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/spf13/cobra"
@@ -58,7 +59,8 @@ of them; documents are shown of one.`,
 	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
 	f.BoolVar(&force, "force", false, "replace a file that is there")
 	where.Register(f, "show the documents that meet it")
-	f.StringArrayVar(&facets, "facet", nil, "count the values of this `FIELD`, such as lang or author.name; may be repeated")
+	f.StringArrayVar(&facets, "facet", nil,
+		"count the values of this `FIELD`, such as lang or author.name; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")
@@ -107,7 +109,8 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		case len(passages) == 0: // with an id that is not too long to be read
 			return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
 		case file != "":
-			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id), out.Plural(len(passages), "passage"))
+			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
+				out.Plural(len(passages), "passage"))
 		}
 		return a.showAll(ctx, snap, passages)
 	}
@@ -180,7 +183,8 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 const shownValue = 60
 
 // facets counts the values of fields.
-func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition, o index.FacetOptions) (err error) {
+func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition,
+	o index.FacetOptions) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}
@@ -191,6 +195,7 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 		}
 	}
 	return a.openSearched(ctx, names, path, func(x *searched) error {
+		passages := slices.ContainsFunc(x.parts, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
 			if docs, err = index.SelectAll(ctx, x.parts, c); err != nil {
@@ -207,7 +212,7 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 					return err
 				}
 			}
-			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet) }); err != nil {
+			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
 				return err
 			}
 		}
@@ -215,8 +220,9 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 	})
 }
 
-func facetText(b *bytes.Buffer, f *index.Facet) {
-	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Plural(f.Docs, "document"))
+// facetText shows the values of a field. In an index with passages each counts by itself.
+func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Ordinals(f.Docs, passages))
 	if f.Missing > 0 {
 		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
 	}

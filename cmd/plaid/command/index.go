@@ -274,7 +274,8 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 	return errors.Join(err, enc.Close())
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build, o index.BuildOptions) error {
+func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build,
+	o index.BuildOptions) error {
 	begin := a.now()
 	make := index.Build
 	if b.trainOnly {
@@ -283,7 +284,8 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	r, err := make(ctx, path, src, &o)
 	if err != nil {
 		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
-			a.hint("%s encoded in %s: repeat the command to continue from there", out.Plural(on.Docs, "document is", "documents are"), path)
+			a.hint("%s encoded in %s: repeat the command to continue from there",
+				out.Plural(on.Docs, "document or passage is", "documents or passages are"), path)
 		}
 		return err
 	}
@@ -308,16 +310,19 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	}
 	if o.Like != nil {
 		h := o.Like.Header()
-		rep.Nbits, rep.Centroids, rep.Pool, rep.PoolBy, rep.Seed = h.Nbits, h.Centroids, max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
+		rep.Nbits, rep.Centroids = h.Nbits, h.Centroids
+		rep.Pool, rep.PoolBy, rep.Seed = max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
 	}
 	end, t := a.now(), &rep.Seconds
 	*t = buildSeconds{
-		Open: b.opened.Sub(b.begin).Seconds(), Texts: begin.Sub(b.opened).Seconds(), Check: end.Sub(built).Seconds(), Total: end.Sub(b.begin).Seconds(),
+		Open: b.opened.Sub(b.begin).Seconds(), Texts: begin.Sub(b.opened).Seconds(),
+		Check: end.Sub(built).Seconds(), Total: end.Sub(b.begin).Seconds(),
 		Sample: r.Seconds.Sample, Train: r.Seconds.Train, Encode: r.Seconds.Encode,
 	}
 	t.Other = max(t.Total-t.Open-t.Texts-t.Sample-t.Train-t.Encode-t.Check, 0)
 	if o.Centroids > rep.Centroids {
-		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids, out.Plural(rep.SampleTokens, "token"), rep.Centroids)
+		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
+			out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
 	a.warnOfZeros(r.Zero, r.Tokens)
 	rep.NotFreed = a.notFreed(path, r.NotFreed)
@@ -334,13 +339,15 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim,
 			out.Plural(rep.Nbits, "bit"))
 		if rep.Resumed > 0 {
-			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Plural(rep.Resumed, "document"))
+			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
 		}
 		if rep.Codec != "" {
-			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec, out.Plural(rep.Centroids, "centroid"), rep.RMSE)
+			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec,
+				out.Plural(rep.Centroids, "centroid"), rep.RMSE)
 		} else {
 			fmt.Fprintf(text, "codec: %s, trained on %s of %s; root mean square error %.4f\n",
-				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"), out.Plural(rep.SampleDocs, "document"), rep.RMSE)
+				out.Plural(rep.Centroids, "centroid"), out.Plural(rep.SampleTokens, "token"),
+				out.Ordinals(rep.SampleDocs, rep.Passages > 0), rep.RMSE)
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
 		checkedLines(text, rep.Defaults)

@@ -116,7 +116,8 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
 	}
 	h := in.Header
-	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion, in.FeatureVersion)
+	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion,
+		in.FeatureVersion)
 	line("digest", "%s", in.Digest)
 	if in.Built != nil {
 		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
@@ -130,7 +131,8 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
 	deleted, scaled := "", "taken as they are"
 	if in.DeletedTokens > 0 {
-		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)", out.Count(in.DeletedTokens))
+		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)",
+			out.Count(in.DeletedTokens))
 	}
 	if h.Normalize {
 		scaled = "scaled to unit length"
@@ -143,8 +145,9 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		line("log", "entry %d is the last that was applied", in.Applied)
 	}
 	if h.Build.Source == "vectors" {
-		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed, out.Plural(h.Build.Iterations, "iteration"),
-			out.Plural(h.Build.SampleRows, "token"), out.Plural(h.Build.SampleDocs, "document"), h.Build.RMSE)
+		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed,
+			out.Plural(h.Build.Iterations, "iteration"), out.Plural(h.Build.SampleRows, "token"),
+			out.Ordinals(h.Build.SampleDocs, in.Passages > 0), h.Build.RMSE)
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
@@ -166,7 +169,8 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		line("pooling", "one token for %d of a document%s", h.Build.Pool, by)
 	}
 	driftText(line, in.Drift)
-	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"), out.Plural(in.Chunks, "chunk"))
+	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"),
+		out.Plural(in.Chunks, "chunk"))
 	defaultsText(line, in.Defaults, in.Docs)
 	fmt.Fprintln(b)
 	sizesText(b, in)
@@ -212,7 +216,8 @@ func driftText(line func(name, format string, args ...any), d index.Drift) {
 	if d.Wanted > d.Centroids {
 		text += fmt.Sprintf("; for all tokens %s centroids would be trained now", out.Count(d.Wanted))
 	}
-	line("drift", "%s added since the training, root mean square error %.4f%s", out.Plural(int64(d.Added), "token"), d.AddedRMSE, text)
+	line("drift", "%s added since the training, root mean square error %.4f%s", out.Plural(int64(d.Added), "token"),
+		d.AddedRMSE, text)
 }
 
 // deviceReport is what `plaid info --devices --json` prints.

@@ -53,7 +53,9 @@ the whole text.`,
 					Path string `json:"path"`
 					keywords.Info
 				}{kw.Path(), info}, func(b *bytes.Buffer) {
-					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), out.Plural(info.Docs, "document"), out.Plural(int64(info.Tokens), "token"), describe(info.Settings))
+					docs := out.Ordinals(info.Docs, snap.State().Passages > 0)
+					tokens := out.Plural(int64(info.Tokens), "token")
+					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, tokens, describe(info.Settings))
 				})
 			})
 		})
@@ -100,7 +102,8 @@ func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keyword
 			return err
 		}
 		if !again && kw.Temporary() {
-			a.warn("%s is not there or not up to date: the words were read for this search alone; plaid keywords %s keeps them", kw.Path(), snap.Path())
+			a.warn("%s is not there or not up to date: the words were read for this search alone; "+
+				"plaid keywords %s keeps them", kw.Path(), snap.Path())
 		}
 		err := use(kw)
 		if !errors.Is(err, keywords.ErrDamaged) || again {

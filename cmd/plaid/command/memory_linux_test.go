@@ -66,15 +66,32 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 	}
 	updates := []string{many(`{"documents":[`, `{}`, `]}`, size), many(`{"documents":[{"embeddings":[`, `[0]`, `]}]}`, size),
 		many(`{"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size/4)}
+	feedback := func(documents int) string { // 100 at most
+		return fmt.Sprintf(`,"feedback":{"documents":%d,"like":["d1","d2"],"unlike":["d3"]}`, documents)
+	}
 	searches := func(item string) []string {
+		query := `{"embeddings":[` + row + `]}`
+		both := func(n int) string {
+			queries, words := strings.Repeat(query+",", n-1)+query, strings.Repeat(`"x",`, n-1)+`"x"`
+			return `{"queries":[` + queries + `],"text_query":[` + words + `],"params":{"top_k":100},"passages":100`
+		}
 		return []string{
+			both(min(200, size/512)) + `,"group":"maxsim"` + item + `}`, both(10) + `,"group":"maxsim","metadata":false` + item + `}`,
+			both(10) + `,"group":"best","metadata":false` + feedback(20) + item + `}`,
+			many(`{"queries":[`, query, `],"params":{"top_k":100}`+feedback(97)+item+`}`, min(20_000, size/16)),
+			many(`{"queries":[{"embeddings":[`, row, `]}]`+feedback(97)+item+`}`, size),
 			many(`{"queries":[`, `{}`, `]}`, size), many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `],"params":{"top_k":100}`+item+`}`, min(20_000, size/16)),
 			many(`{"queries":[{"embeddings":[`, row, `]}]`+item+`}`, size), many(`{"text_query":[`, `"x"`, `]`+item+`}`, min(2000, size/64)),
 			many(`{"queries":[{"embeddings":[`+row+`]}],"ids":[`, `"book"`, `],"group":"best","passages":100`+item+`}`, size),
 		}
 	}
 	texts := func(item string) []string {
-		return []string{many(`{"queries":[`, `"a"`, `]`+item+`}`, encoded/8), `{"queries":["page"],"group":"maxsim","passages":50,"highlight":true` + item + `}`}
+		return []string{
+			many(`{"queries":[`, `"a"`, `]`+item+`}`, encoded/8),
+			many(`{"queries":[`, `"a"`, `]`+feedback(10)+item+`}`, encoded/8),
+			`{"queries":["page"],"group":"maxsim","passages":50,"highlight":true` + item + `}`,
+			`{"queries":["page"],"text_query":["page"],"group":"sum","passages":50,"highlight":true` + feedback(10) + item + `}`,
+		}
 	}
 	condition := many(`{"condition":"n = ?","parameters":[`, `0`, `]}`, size)
 	agent := func(method, params string) string {
@@ -123,7 +140,10 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"POST /v2/rerank":                      post("/v2/rerank", many(`{"query":"a","documents":[`, `{"text":"a"}`, `]}`, encoded)),
 		"POST /mcp": post("/mcp", agent("resources/read", `{"uri":"plaid://a/book"}`), agent("resources/read", `{"uri":"plaid://a/d1"}`), tool("list", `{}`),
 			tool("get", many(`{"index":"a","ids":["book",`, `"d1"`, `]}`, 18*5)), tool("similar", `{"index":"a","id":"book","k":20}`),
-			tool("search", `{"index":"a","query":"x","mode":"keywords","k":20}`), tool("explain", `{"index":"t","id":"d1","query":`+text+`}`),
+			tool("search", `{"index":"a","query":"x","mode":"keywords","k":20}`),
+			tool("search", `{"index":"t","query":`+text+`,"mode":"vectors","k":20,"group":true,"like":["d1","d2"],"unlike":["d3"]}`),
+			tool("search", `{"index":"t","query":`+text+`,"mode":"hybrid","k":20,"group":true,"like":["d1","d2"],"unlike":["d3"]}`),
+			tool("explain", `{"index":"t","id":"d1","query":`+text+`}`),
 			tool("get", many(`{"index":"a","ids":[`, `{}`, `]}`, 250_000)), many(`[`, agent("tools/list", `{}`), `]`, 250_000)),
 	}
 }

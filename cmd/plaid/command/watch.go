@@ -83,7 +83,8 @@ meanwhile. While another process has it open the changes wait.`,
 		if err != nil {
 			return err
 		}
-		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}); err != nil {
+		opening := flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}
+		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, opening); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
@@ -120,11 +121,13 @@ func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err e
 
 func (a *app) reportFolder(r *folderReport) error {
 	return a.report(r, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"), out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))
+		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"),
+			out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))
 		if r.Kept > 0 {
 			fmt.Fprintf(b, "%s gone but kept, ", out.Count(r.Kept))
 		}
-		fmt.Fprintf(b, "%s passed over; %s of %s in %s\n", out.Count(r.Passed), out.Plural(r.Passages, "passage"), out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
+		fmt.Fprintf(b, "%s passed over; %s, %s in %s\n", out.Count(r.Passed), out.Documents(r.Docs, r.Passages),
+			out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
 	})
 }
 

@@ -72,7 +72,7 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	var r folderReport
 	err = s.change(t.Context(), &pending{files: []*folder.File{&files[0]}}, map[string]fileState{}, &r)
 	require.ErrorIs(t, err, storage.ErrLocked)
-	require.Zero(t, r.Passages)
+	require.Zero(t, r.Tokens)
 }
 
 // A link that leads to another folder by now does not bring that into the index of the first.

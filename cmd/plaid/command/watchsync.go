@@ -71,7 +71,8 @@ type folderReport struct {
 	Added     int     `json:"added"`
 	Changed   int     `json:"changed"` // encoded again
 	Deleted   int     `json:"deleted"`
-	Passages  int     `json:"passages"` // that were encoded
+	Docs      int     `json:"docs"`     // that were encoded
+	Passages  int     `json:"passages"` // that some of these are stored in
 	Tokens    int64   `json:"tokens"`
 	Truncated int     `json:"truncated"`
 	Passed    int     `json:"passed_over"` // files that are no text, or too large
@@ -114,6 +115,7 @@ func (r *folderReport) add(earlier *folderReport) {
 	r.Added += earlier.Added
 	r.Changed += earlier.Changed
 	r.Deleted += earlier.Deleted
+	r.Docs += earlier.Docs
 	r.Passages += earlier.Passages
 	r.Tokens += earlier.Tokens
 	r.Truncated += earlier.Truncated
@@ -372,11 +374,11 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 		return err
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
-	r.Passages, r.Tokens, r.Truncated = spool.Len(), encoded.Tokens, encoded.Truncated
+	r.Tokens, r.Truncated = encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
 		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
-			out.Count(r.Truncated),
-			out.Plural(r.Passages, "passage was", "passages were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
+			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"),
+			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
@@ -384,17 +386,21 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 		}
 		o := s.build
 		o.LockTimeout, o.Model = s.app.lockTimeout, s.model
-		_, err := index.Build(ctx, s.path, spool, &o)
+		built, err := index.Build(ctx, s.path, spool, &o)
 		s.indexed = indexState{} // whether it has been changed since is not known
+		if err == nil {
+			r.Docs, r.Passages = built.Docs, built.Passages
+		}
 		return err
 	}
 	return s.write(ctx, func(ix *index.Index) error {
-		_, err := ix.Add(ctx, spool, &index.AddOptions{
+		added, err := ix.Add(ctx, spool, &index.AddOptions{
 			Replace: true, Delete: todo.gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
 		})
 		if err != nil {
 			return err
 		}
+		r.Docs, r.Passages = added.Docs, added.Passages
 		return s.putDevices(ctx, ix, todo)
 	})
 }
@@ -404,7 +410,8 @@ var errNothingToIndex = errors.New("there is nothing to index yet: no file has a
 
 // texts are the passages of files, which are read again one by one: what they have then is
 // what is stored, and known.
-func (s *folderSync) texts(ctx context.Context, files []*folder.File, next map[string]fileState) iter.Seq2[encode.Text, error] {
+func (s *folderSync) texts(ctx context.Context, files []*folder.File,
+	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for _, f := range files {
 			if err := ctx.Err(); err != nil {

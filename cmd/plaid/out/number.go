@@ -42,6 +42,14 @@ func Documents[T count](docs, passages T) string {
 	return Plural(docs, "document") + " in " + Plural(passages, "passage")
 }
 
+// Ordinals is a count of ordinals: of documents, unless passages count there by themselves.
+func Ordinals[T count](n T, passages bool) string {
+	if passages {
+		return Plural(n, "document or passage", "documents or passages")
+	}
+	return Plural(n, "document")
+}
+
 // Queries is a count of queries.
 func Queries(n int) string { return Plural(n, "query", "queries") }
 

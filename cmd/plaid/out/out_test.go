@@ -24,6 +24,8 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, "1 document", Documents(1, 0))
 	require.Equal(t, "1,000 documents in 2,000 passages", Documents(1000, 2000))
 	require.Equal(t, "1 passage", Documents(0, 1), "of a document that stays")
+	require.Equal(t, "1,000 documents", Ordinals(1000, false))
+	require.Equal(t, "1 document or passage", Ordinals(1, true))
 	require.Equal(t, "2,000 tokens", Plural(uint64(2000), "token"))
 	require.Equal(t, "1 judged query has", Plural(1, "judged query has", "judged queries have"))
 	require.Equal(t, "2 judged queries have", Plural(2, "judged query has", "judged queries have"))
