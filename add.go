@@ -183,7 +183,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		return nil, nil, err
 	}
 	var report encode.Report
-	var mu sync.Mutex // texts are read ahead
+	var mu sync.Mutex    // texts are read ahead
 	var origins []origin // of the texts that are encoded
 	sequence := func(yield func(encode.Text, error) bool) {
 		for i := range docs {
