@@ -377,6 +377,7 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads", out.Count(r.Truncated),
 			out.Plural(r.Passages, "passage was", "passages were"), out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
+	s.app.warnUnknown(encoded)
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)
