@@ -232,6 +232,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		n++
 	}
 	vectorsOnly(len(docs))
+	if report.Unknown > 0 && c.o.Logger != nil {
+		c.o.Logger.WarnContext(ctx, "texts are mostly unknown to the model: vectors hardly find them", "path", c.path, "texts", report.Unknown)
+	}
 	return out, of, nil
 }
 

@@ -59,6 +59,20 @@ func TestLongQuestionIsLogged(t *testing.T) {
 	require.Regexp(t, `level=WARN msg="a question was cut.*dropped_tokens=[1-9]`, log.String())
 }
 
+// Texts that the model makes nothing of are stored, and the log tells of them.
+func TestUnknownTextIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), &plaid.Options{Model: model, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	_, err = c.Add(t.Context(), plaid.Document{Text: "Owls hunt at night."})
+	require.NoError(t, err)
+	require.NotContains(t, log.String(), "mostly unknown")
+	_, err = c.Add(t.Context(), plaid.Document{Text: "Owls hunt."}, plaid.Document{Text: "☃☃☃ ☃"})
+	require.NoError(t, err)
+	require.Regexp(t, `level=WARN msg="texts are mostly unknown to the model.*texts=1`, log.String())
+}
+
 // Hybrid searches rank documents, with the passages and the words that were found, whichever side
 // has brought them.
 func TestHybridOfPassages(t *testing.T) {

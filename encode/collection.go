@@ -69,7 +69,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 				if t.text.ID != "" {
 					c.ids = append(c.ids, t.text.ID)
 				}
-				c.report.add(t.kept, len(t.seq.ids), t.empty, t.seq.dropped)
+				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
 			}
 			if !yield(t.text, err) {
 				return

@@ -47,6 +47,7 @@ type Report struct {
 	Empty     int   // of these: without a text, and so without vectors
 	Truncated int   // of these: cut at the longest length; servers do not tell
 	Dropped   int64 // tokens that were cut off
+	Unknown   int   // texts of which more than half the tokens are unknown; servers do not tell
 	Tokens    int64 // ids computed; of Remote: vectors that came
 	Vectors   int64 // kept
 	Resumed   int   // documents that were there before
@@ -59,7 +60,8 @@ func (r *Report) String() string {
 		n    int64
 		what string
 	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"},
-		{r.Dropped, "tokens dropped"}, {r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
+		{r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
+		{r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
 		if part.n != 0 {
 			s += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
@@ -103,19 +105,22 @@ func (r *Report) count(t *entry, dim int) {
 	if t.seq.ids == nil {
 		ids = n
 	}
-	r.add(n, ids, t.empty, t.seq.dropped)
+	r.add(n, ids, t.empty, &t.seq)
 }
 
-func (r *Report) add(vectors, ids int, empty bool, dropped int) {
+func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
 	r.Texts++
 	r.Vectors += int64(vectors)
 	r.Tokens += int64(ids)
 	if empty {
 		r.Empty++
 	}
-	if dropped > 0 {
+	if s.dropped > 0 {
 		r.Truncated++
-		r.Dropped += int64(dropped)
+		r.Dropped += int64(s.dropped)
+	}
+	if 2*s.unknown > s.pieces {
+		r.Unknown++
 	}
 }
 

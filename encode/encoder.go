@@ -376,6 +376,7 @@ type sequence struct {
 	real     int               // ids that are no filling
 	attended int               // ids that are attended to
 	dropped  int               // pieces that were cut off
+	unknown  int               // pieces that the tokenizer does not know, of those that are left
 	places   []tokenizer.Token // of the prompt and the text; nil: not asked for
 }
 

@@ -251,6 +251,13 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		s.pieces, s.dropped = most, s.pieces-most
 		ids = ids[:s.first+most]
 	}
+	if unknown, ok := l.tok.Unknown(); ok {
+		for _, id := range ids[s.first:] {
+			if id == unknown {
+				s.unknown++
+			}
+		}
+	}
 	ids = append(ids, l.suffix...)
 	s.real, s.attended = len(ids), len(ids)
 	if r == Query && x.On {

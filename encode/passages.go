@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
@@ -29,6 +32,10 @@ type Parting struct {
 	// A word is a run of characters between white space, or 32 characters of a longer run. In
 	// scripts without spaces between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
 	// and Tibetan, each letter is a word.
+	//
+	// A tokenizer may have one unknown token for more than 32 characters: each of them counts then.
+	// A word that is longer than the tokenizer reads (100 characters for that of BERT) is split, so
+	// that no passage has one.
 	Window, Overlap int
 	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it is
 	// nil or has no tokenizer, like a model behind an address.
@@ -71,13 +78,15 @@ type parting struct {
 	window, overlap int
 	cuts            []cut
 	tokenizer       *tokenizer.Tokenizer // nil means that words are counted
+	unknown         int32                // the token of what it does not know; -1: it has none
+	longest         int                  // characters of a word that it reads; 0: any
 	prompt          string
 	room            int  // tokens that the model reads of a prompt, a title and a text
 	keepSpace       bool // the model reads white space around a text, too
 }
 
 func (p Parting) ready() (*parting, error) {
-	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap}
+	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap, unknown: -1}
 	switch p.By {
 	case "", ByWords:
 	case BySentences, ByHeadings:
@@ -108,6 +117,10 @@ func (p Parting) ready() (*parting, error) {
 // model takes the tokenizer of a model, and how much it reads.
 func (p *parting) model(c *Config) error {
 	p.tokenizer, p.prompt, p.keepSpace = c.Tokenizer, c.Document.Prompt, c.KeepSpace
+	p.longest = p.tokenizer.LongestWord()
+	if id, ok := p.tokenizer.Unknown(); ok {
+		p.unknown = id
+	}
 	p.room = c.Document.Length - around(c.Tokenizer, &c.Document)
 	prompt, err := p.count(p.prompt)
 	if err != nil {
@@ -216,10 +229,10 @@ func (p *parting) part(t Text) (partedText, error) {
 		return out, nil
 	}
 	s := splitting{parting: p, text: t.Text}
-	if s.marks, out.err = p.marks(t.Text); out.err != nil {
+	if s.marks, s.spread, out.err = p.marks(t.Text); out.err != nil {
 		return out, nil
 	}
-	title, over, err := p.whole(t, len(s.marks))
+	title, over, err := s.whole(t)
 	if err == nil && (over > 0 || p.by == ByHeadings) {
 		out.parts, err = s.part(title)
 		if len(out.parts) == 1 && over == 0 {
@@ -230,14 +243,16 @@ func (p *parting) part(t Text) (partedText, error) {
 	return out, nil
 }
 
-// whole returns by how much a text of n tokens or words is too long.
-func (p *parting) whole(t Text, n int) (title titled, over int, err error) {
-	title, err = p.titled(t.Title)
-	if read := strings.TrimSpace(t.Text); err == nil && !p.keepSpace && len(read) < len(t.Text) {
-		n, err = p.count(read)
+// whole returns by how much the text is too long below its title.
+func (s *splitting) whole(t Text) (title titled, over int, err error) {
+	title, err = s.titled(t.Title)
+	n := len(s.marks)
+	if read := strings.TrimSpace(t.Text); err == nil && !s.keepSpace && len(read) < len(t.Text) {
+		n, err = s.count(read)
+		n += s.spread
 	}
 	if err == nil {
-		over, err = p.over(title, t.Text, n)
+		over, err = s.over(title, t.Text, n)
 	}
 	return title, over, err
 }
@@ -273,6 +288,23 @@ func (p *parting) titled(title string) (titled, error) {
 	return t, nil
 }
 
+// over returns by how much a part of the text, of n tokens or words, is too long below a title; 0
+// means that it fits, and that none of its words is longer than the tokenizer reads.
+func (s *splitting) over(t titled, text string, n int) (int, error) {
+	over, err := s.parting.over(t, text, n)
+	if over > 0 || err != nil || s.spread == 0 || s.longest == 0 || len(text) <= s.longest {
+		return over, err
+	}
+	tokens, err := s.tokenizer.Encode(text)
+	for _, token := range tokens {
+		if token.ID == s.unknown {
+			letters := utf8.RuneCountInString(norm.NFD.String(text[token.Start:token.End]))
+			over = max(over, letters-s.longest)
+		}
+	}
+	return over, err
+}
+
 // over returns by how much a text of n tokens or words is too long below a title; 0 means that it
 // fits.
 func (p *parting) over(t titled, text string, n int) (int, error) {
@@ -301,24 +333,32 @@ func (p *parting) count(text string) (int, error) {
 	return len(ids), err
 }
 
-// marks are the ends of the tokens or words of a text, ascending.
-func (p *parting) marks(text string) (ends []int, err error) {
+// marks are the ends of the tokens or words of a text, ascending. An unknown token that stands for
+// a long run has one for each of its characters; spread is by how many marks are more than tokens.
+func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	if p.tokenizer == nil {
 		countWords(text, func(end int) { ends = append(ends, end) })
-		return ends, nil
+		return ends, 0, nil
 	}
 	tokens, err := p.tokenizer.Encode(text)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	ends = make([]int, len(tokens))
-	for i, t := range tokens {
-		ends[i] = t.End
+	ends = make([]int, 0, len(tokens))
+	for _, t := range tokens {
+		if run := text[t.Start:t.End]; t.ID == p.unknown && utf8.RuneCountInString(run) > longWord {
+			for at := range run {
+				if at > 0 {
+					ends = append(ends, t.Start+at)
+				}
+			}
+		}
+		ends = append(ends, t.End)
 	}
 	if !slices.IsSorted(ends) {
 		slices.Sort(ends)
 	}
-	return ends, nil
+	return ends, len(ends) - len(tokens), nil
 }
 
 // unit is bytes of a text that are kept whole, and the cut that they are a piece of.
@@ -327,9 +367,10 @@ type unit struct{ start, end, level int }
 // splitting is a text that is being parted.
 type splitting struct {
 	*parting
-	text  string
-	marks []int // ends of tokens or words
-	parts []passage
+	text   string
+	marks  []int // ends of tokens or words
+	spread int   // how many of these are within unknown tokens
+	parts  []passage
 }
 
 // between estimates the tokens or words of a part of the text: by itself it may have one more or

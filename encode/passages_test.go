@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -220,7 +221,11 @@ func TestSentencesOfManyMarks(t *testing.T) {
 // Scripts without blanks between words are cut at characters, whatever is kept whole, and no
 // passage has more than the window or what the model reads.
 func TestPassagesWithoutBlanks(t *testing.T) {
-	e := open(t, "testdata/golden/xlmr", nil)
+	passagesWithoutBlanks(t, open(t, "testdata/golden/xlmr", nil), true)
+	passagesWithoutBlanks(t, open(t, nano(t), nil), effort.Long())
+}
+
+func passagesWithoutBlanks(t *testing.T, e *Encoder, encoded bool) {
 	c := e.Config()
 	for name, text := range map[string]string{
 		"commas":    strings.Repeat("我们在这里看到了许多不同的东西，", 400),
@@ -234,9 +239,7 @@ func TestPassagesWithoutBlanks(t *testing.T) {
 				ready, err := how.ready()
 				require.NoError(t, err)
 				parts := parted(t, Text{ID: "a", Title: "T", Text: text}, how)
-				if n, err := ready.count(text); err == nil && n > 5*ready.window { // runs of the unknown are one token
-					require.Greater(t, len(parts), 5, "%s by %s", name, by)
-				}
+				require.GreaterOrEqual(t, len(parts), 5, "%s by %s", name, by)
 				for _, p := range parts {
 					n, err := ready.count(p.Text)
 					require.NoError(t, err)
@@ -244,7 +247,7 @@ func TestPassagesWithoutBlanks(t *testing.T) {
 					first, _ := utf8.DecodeRuneInString(p.Text)
 					require.False(t, unicode.Is(unicode.M, first), "%s by %s: %q begins within a character", name, by, p.Text)
 				}
-				if how.Model == nil {
+				if how.Model == nil || !encoded {
 					continue
 				}
 				r := reported(t, e, parts)
@@ -253,6 +256,42 @@ func TestPassagesWithoutBlanks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A word that is longer than the tokenizer reads would be one unknown token: it is taken apart, so
+// that each passage has tokens that can be found.
+func TestPassagesOfLongWords(t *testing.T) {
+	e := open(t, nano(t), nil)
+	c := e.Config()
+	require.Equal(t, 100, c.Tokenizer.LongestWord())
+	unknown, ok := c.Tokenizer.Unknown()
+	require.True(t, ok)
+	require.Equal(t, "[UNK]", c.Tokenizer.Piece(unknown))
+	for _, by := range Units() {
+		for _, window := range []int{50, 0} {
+			how := Parting{By: by, Window: window, Model: &c}
+			for name, text := range map[string]string{
+				"alone":   strings.Repeat("a", 1700),
+				"spaced":  "  " + strings.Repeat("a", 101) + "\n",
+				"between": "cats sleep by day " + strings.Repeat("acgt", 40) + " dogs bark at night",
+			} {
+				parts := parted(t, Text{ID: "a", Text: text}, how)
+				require.Greater(t, len(parts), 1, "%s by %s", name, by)
+				for _, p := range parts {
+					ids, err := c.Tokenizer.EncodeIDs(nil, p.Text)
+					require.NoError(t, err)
+					require.NotContains(t, ids, unknown, "%s by %s: %q", name, by, p.Text)
+				}
+			}
+			for _, short := range []string{strings.Repeat("a", 40), "cats sleep by day", strings.Repeat("☃", 40)} {
+				require.Len(t, parted(t, Text{ID: "a", Text: short}, how), 1)
+			}
+		}
+	}
+	// A script that the model does not know is parted and counted.
+	r := reported(t, e, []Text{{Text: strings.Repeat("a", 1700)}, {Text: "☃ ☃ ☃ cats ☃"}, {Text: "cats ☃"}, {Text: ""}})
+	require.Equal(t, 2, r.Unknown)
+	require.Contains(t, r.String(), "2 of unknown tokens")
 }
 
 // reported encodes texts, and returns the report.

@@ -149,6 +149,10 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	case err == nil && n == len(texts):
 		q.s.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
 		q.countCut(role, e, &report)
+		if report.Unknown > 0 {
+			q.s.log.LogAttrs(q.ctx, slog.LevelWarn, "texts are mostly unknown to the model: vectors hardly find them", slog.String("request_id", q.w.Header().Get(headerRequestID)),
+				slog.String("path", q.URL.Path), slog.Int("texts", report.Unknown))
+		}
 		return nil
 	case used != nil:
 		return used

@@ -272,3 +272,18 @@ func TestStoredListsAreTheirText(t *testing.T) {
 		require.NotZero(t, found.Count, id)
 	}
 }
+
+// Texts in a script that the model does not know are stored, and the log says that vectors hardly
+// find them.
+func TestUnknownScriptIsLogged(t *testing.T) {
+	e, err := encode.Open("../docs/examples/quickstart/colbert-nano", nil)
+	require.NoError(t, err)
+	defer e.Close()
+	var log bytes.Buffer
+	s := start(t, e, &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
+	s.ok(t, 202, "POST", "/indices/parts/update_with_encoding", object{"documents": list{"cats sleep by day ☃"}}, nil)
+	require.NotContains(t, log.String(), "mostly unknown")
+	s.ok(t, 202, "POST", "/indices/parts/update_with_encoding", object{"documents": list{"cats", strings.Repeat("a", 1700)}}, nil)
+	require.Regexp(t, `level=WARN msg="texts are mostly unknown to the model.*texts=1`, log.String())
+}

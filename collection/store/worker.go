@@ -117,6 +117,7 @@ type batch struct {
 	docs      []vectors.Document
 	requests  []*request
 	fresh     bool           // the collection has no index yet
+	replace   bool           // a request may replace documents
 	first     uint32         // ordinal
 	model     *storage.Model // of the collection; nil if it is unknown
 	admission *index.Admission
@@ -235,6 +236,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	if b.fresh && b.model == nil {
 		b.model = r.model
 	}
+	b.replace = b.replace || r.replace
 	receipt.Replaced = b.admission.Replaced() - before
 	r.receipt = receipt
 	for i, d := range r.docs {
@@ -279,7 +281,7 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 
 func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batch) (evicted int, err error) {
 	report, err := o.ix.Add(ctx, src, &index.AddOptions{
-		Replace: true, MaxDocuments: w.c.Config().MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+		Replace: b.replace, MaxDocuments: w.c.Config().MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
 	})
 	if err == nil {
 		evicted = report.Evicted

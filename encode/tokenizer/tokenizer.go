@@ -227,6 +227,30 @@ func (t *Tokenizer) Piece(id int32) string {
 	return t.vocab.pieces[id]
 }
 
+// Unknown is the id that stands for what the vocabulary does not have; ok is false if the model
+// has none, as one of bytes.
+func (t *Tokenizer) Unknown() (id int32, ok bool) {
+	id = -1
+	switch m := t.model.(type) {
+	case *wordPiece:
+		id = m.unknown
+	case *bpe:
+		id = m.unknown
+	case *unigram:
+		id = m.unknown
+	}
+	return id, id >= 0
+}
+
+// LongestWord is how many characters, as they are normalized, the longest word has that the model
+// takes apart: a longer one is one unknown token, whatever is in it. 0 means that any word is.
+func (t *Tokenizer) LongestWord() int {
+	if m, ok := t.model.(*wordPiece); ok {
+		return m.longest
+	}
+	return 0
+}
+
 // VocabSize is the highest id plus one: an encoder needs so many rows.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.pieces) }
 

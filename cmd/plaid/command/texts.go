@@ -174,6 +174,15 @@ func (s *spooling) warn(r *encode.Report) {
 			out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
 	}
+	s.app.warnUnknown(r)
+}
+
+// warnUnknown tells of texts that the model makes nothing of.
+func (a *app) warnUnknown(r *encode.Report) {
+	if r.Unknown > 0 {
+		a.warn("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
+			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
+	}
 }
 
 // lostTexts are documents whose objects say something, and have no text.

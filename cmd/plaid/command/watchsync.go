@@ -380,6 +380,7 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"),
 			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
+	s.app.warnUnknown(encoded)
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)

@@ -165,7 +165,7 @@ class Cut:
             f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
             f"have no vectors{advice}",
             UserWarning,
-            stacklevel=level - 1,
+            stacklevel=level,
         )
 
 
