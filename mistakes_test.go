@@ -187,7 +187,7 @@ func TestNamesOfPassages(t *testing.T) {
 		`"page#1" is a passage of "page"`: {{ID: "page#1", Text: "new"}},
 		`would be called "other#2"`:       {{ID: "new", Text: "new"}, {ID: "other", Text: long}},
 		`would be called "whole#1"`:       {{ID: "whole", Text: long}},
-		`(id "x"): id is taken`:    {{ID: "x#0", Text: "new"}, {ID: "x", Text: long}},
+		`(id "x"): id is taken`:           {{ID: "x#0", Text: "new"}, {ID: "x", Text: long}},
 		`"x#0" is a passage of "x"`:       {{ID: "x", Text: long}, {ID: "x#0", Text: long}},
 	} {
 		_, err = c.Update(ctx, docs...)

@@ -382,3 +382,33 @@ func TestVerifyPassagesOfOthers(t *testing.T) {
 		require.NoError(t, v.Close())
 	}
 }
+
+// Passages keep no payload that another file has than the one that they go to: it would be lost.
+func TestSetKeepsPayloadsInTheirFile(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "0.plaid"), filepath.Join(dir, "1.plaid")}
+	_, err := Build(t.Context(), paths[0], fromDocs(t, 4, longer(t, 0, map[string]int{"a": 0, "b": 0})), &BuildOptions{Centroids: 1})
+	require.NoError(t, err)
+	reading(t, paths[0], func(snap *Snapshot) {
+		_, err := Build(t.Context(), paths[1], fromDocs(t, 4, longer(t, 0, map[string]int{"a": 2})), &BuildOptions{Like: snap})
+		require.NoError(t, err)
+	})
+	set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+	require.NoError(t, err)
+	defer set.Close()
+	docs := longer(t, 1, map[string]int{"a": 2})
+	for i := range docs {
+		docs[i].Payload = nil
+	}
+	_, err = set.Add(t.Context(), fromDocs(t, 4, docs), &AddOptions{Replace: true, KeepPayload: true})
+	require.ErrorIs(t, err, ErrOption)
+	require.ErrorContains(t, err, `"a#0"`)
+	all, err := set.Snapshot()
+	require.NoError(t, err)
+	defer all.Close()
+	for i, want := range []int{1, 2} {
+		parts, err := all.Parts()[i].Parts("a")
+		require.NoError(t, err)
+		require.Len(t, parts, want, "nothing is changed")
+	}
+}

@@ -200,7 +200,7 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	if src.Len() == 0 {
 		return r, nil
 	}
-	rows, err := arrivals(ctx, src, parts, o)
+	rows, keptFrom, err := arrivals(ctx, src, parts, o)
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +245,10 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 				home = Place(id, len(parts))
 			}
 		}
+		if from, kept := keptFrom[i]; kept && from != home {
+			return nil, fmt.Errorf("%w: the payload of %.100q would have to move from %s to %s: add it with its payload", ErrOption,
+				rows[i].ID, parts[from].Path(), parts[home].Path())
+		}
 		r.rows[home] = append(r.rows[home], i)
 	}
 	for _, id := range removed {
@@ -259,10 +263,12 @@ func route(ctx context.Context, src vectors.Source, snap *SetSnapshot, o *AddOpt
 	return r, nil
 }
 
-// arrivals lists the rows of a source with the documents that they belong to. Only an id in the
-// form of a passage's can be one, so the payloads of others are not read.
-func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) ([]Arrival, error) {
-	rows := make([]Arrival, src.Len())
+// arrivals lists the rows of a source with the documents that they belong to, and the files whose
+// payloads made rows passages (AddOptions.KeepPayload). Only an id in the form of a passage's can be
+// one, so the payloads of others are not read.
+func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *AddOptions) (rows []Arrival,
+	keptFrom map[int]int, err error) {
+	rows, keptFrom = make([]Arrival, src.Len()), map[int]int{}
 	for i := range rows {
 		rows[i].ID = src.ID(i)
 	}
@@ -278,26 +284,27 @@ func arrivals(ctx context.Context, src vectors.Source, parts []*Snapshot, o *Add
 		i := from
 		for d, err := range src.Docs(ctx, from, to) {
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			payload := d.Payload
 			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(parts); j++ {
 				if ordinal, ok, err := parts[j].Ordinal(d.ID); err != nil {
-					return nil, err
+					return nil, nil, err
 				} else if ok {
+					keptFrom[i] = j
 					if payload, err = parts[j].Payload(ordinal); err != nil {
-						return nil, err
+						return nil, nil, err
 					}
 				}
 			}
 			if rows[i].Parent, err = parentOf(i, d.ID, payload); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			i++
 		}
 		from = to
 	}
-	return rows, nil
+	return rows, keptFrom, nil
 }
 
 // Delete removes documents and passages by id, in every file that has them; see [Index.Delete].
