@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
@@ -135,6 +136,9 @@ func TestGroupsByWordsOfAny(t *testing.T) {
 // A search by words reads the payloads of hits alone, also where one document has nearly all of the
 // passages that have them.
 func TestMemoryOfGroupsByWords(t *testing.T) {
+	if effort.RaceDetector {
+		t.Skip("the race detector allocates, too")
+	}
 	const n = 2000
 	o := &plaid.Options{Model: model, Passages: &encode.Parting{By: encode.ByWords, Window: 12}, Growth: growth}
 	c, err := plaid.Create(t.Context(), filepath.Join(t.TempDir(), "docs.plaid"), o)

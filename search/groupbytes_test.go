@@ -44,6 +44,9 @@ func passagesOf(t testing.TB, m maker, prefix string, docs int, each func(doc in
 // What a grouped search allocates is counted, and little: of many documents, of few passages each, of
 // many, or of none, and where one document has nearly all passages.
 func TestGroupBytes(t *testing.T) {
+	if effort.RaceDetector {
+		t.Skip("the race detector allocates, too")
+	}
 	n := effort.Cases(8_000, 50_000)
 	for name, each := range map[string]func(i int) int{
 		"one":  func(int) int { return 1 },
@@ -158,6 +161,9 @@ func TestGroupOnce(t *testing.T) {
 // Documents that words rank take memory that is counted, whatever their payloads, and however many
 // passages one of them has before the others.
 func TestBytesOfRankedWords(t *testing.T) {
+	if effort.RaceDetector {
+		t.Skip("the race detector allocates, too")
+	}
 	m := newMaker(4, 8, 4)
 	n := effort.Cases(2000, 20_000)
 	docs := passagesOf(t, m, "p", 40, func(i int) int { return max(n*(1-i), 1) })

@@ -101,6 +101,9 @@ func damage(t *testing.T, file, text string) {
 
 // Texts that words rank are found without the metadata of their passages.
 func TestMemoryOfGroupsByText(t *testing.T) {
+	if effort.RaceDetector {
+		t.Skip("the race detector allocates, too")
+	}
 	st := openStore(t, nil)
 	s := startAt(t, st, words{}, nil)
 	c, err := st.Declare(t.Context(), "pets", collection.Config{})
