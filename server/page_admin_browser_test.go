@@ -82,7 +82,7 @@ func TestPageTokensAndNodes(t *testing.T) {
 	b := startBrowser(t)
 	tokens, err := server.ParseTokens(strings.NewReader(`
 ops   admin                a-secret-of-operators
-pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 documents=1000
+pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 indexes=1000
 `), "test")
 	require.NoError(t, err)
 	st := openStore(t, nil)
@@ -108,7 +108,7 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 documents=1000
 	p.until("/Nodes and shards/.test(document.querySelector('#manage').innerText)")
 	require.Equal(t, [][]string{
 		{"ops (yours)", "admin", "", ""},
-		{"pets", "none", "read: pets, write: p-*", "1,000 documents, 50 a second"},
+		{"pets", "none", "read: pets, write: p-*", "1,000 indexes, 50 a second"},
 	}, rows(p, "Tokens"))
 	require.Equal(t, [][]string{{"0", "1,200", "n1 <b>n2</b>: behind"}, {"1", "1,100", "n1"}}, rows(p, "Shards of pets"))
 	require.Contains(t, p.text("#manage"), "1 of 2 nodes were heard of lately.")
@@ -120,7 +120,7 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 documents=1000
 	p.sound(web.URL)
 
 	p = enter("a-secret-of-pets-readers")
-	require.Equal(t, [][]string{{"pets (yours)", "none", "read: pets, write: p-*", "1,000 documents, 50 a second"}}, rows(p, "Tokens"))
+	require.Equal(t, [][]string{{"pets (yours)", "none", "read: pets, write: p-*", "1,000 indexes, 50 a second"}}, rows(p, "Tokens"))
 	require.NotContains(t, p.text("#manage"), "Nodes and shards")
 	var there bool
 	p.js("!!document.querySelector('#snapshot, #new')", &there)
