@@ -151,7 +151,7 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	return v.Dim(), err
 }
 
-// origin says what a row is of that is stored: of which document, whole or a passage of it.
+// origin tells which document of the call a stored row belongs to, and whether it is a passage.
 type origin struct {
 	document int
 	passage  bool

@@ -64,7 +64,7 @@ type Options struct {
 	// all.
 	LockTimeout time.Duration
 	// Logger hears of trainings, repairs and faults, of questions that are longer than the model
-	// reads, and of texts in a script that it does not know; nil: nobody does.
+	// reads, and of texts in a script that it does not know; nil means that no one is told.
 	Logger *slog.Logger
 }
 

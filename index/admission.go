@@ -87,7 +87,7 @@ func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (ov
 	for i := range removed {
 		removed[i] = a.removed[i].Clone()
 	}
-	var others []string // ids of which it is not known yet that they are free
+	var others []string // ids that may be taken
 	for _, id := range claims {
 		if err := ctx.Err(); err != nil {
 			return false, err

@@ -91,7 +91,7 @@ func TestPassagesRefused(t *testing.T) {
 	require.Len(t, parts, 2, "what makes it a passage stays")
 }
 
-// What an addition deletes goes with its passages, but for those that come anew.
+// Documents that an addition deletes go with their passages, except those that it adds.
 func TestAddDeletesPassages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	docs := longer(t, 0, map[string]int{"a": 2, "b": 1, "c": 0})
@@ -285,7 +285,7 @@ func TestCopyOfOneDocumentTwice(t *testing.T) {
 	})
 }
 
-// A document of which passages keep their payloads counts once.
+// A document counts once if its passages keep their payloads.
 func TestKeptCountsDocuments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	docs := longer(t, 0, map[string]int{"a": 3, "b": 0, "c": 2})

@@ -47,7 +47,7 @@ type RetrainReport struct {
 	// part, Unused how many of those, or passages, are not in the index.
 	Original int `json:"original_docs"`
 	Unused   int `json:"unused_docs"`
-	// Followed is how many documents, or passages, were added meanwhile.
+	// Followed is the number of documents and passages that were added during the training.
 	Followed int `json:"followed_docs"`
 	Clamped  int `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
 	// Before and After describe the codec.

@@ -364,7 +364,7 @@ func TestDocumentsOfPassagesByID(t *testing.T) {
 	s.refused(t, 404, server.CodeDocumentNotFound, "POST", "/indices/parts/explain", object{"text": "cats eat", "id": "nobody"})
 }
 
-// Every count of documents counts one of passages once, and passages are counted beside it.
+// Every count of documents counts one of passages once; passages have a count of their own.
 func TestPassagesAreCounted(t *testing.T) {
 	s := startParts(t, nil)
 	s.addParts(t, map[string][]string{"cat": {"cats sleep", "cats eat fish", "cats purr"}})

@@ -21,7 +21,7 @@ type storedOut struct {
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
-// partOut says which passage of which document a passage is.
+// partOut names the document of a passage, and the number of the passage.
 type partOut struct {
 	Of     string `json:"of" doc:"the _id of the document"`
 	Number int    `json:"n" doc:"the number of the passage"`

@@ -228,7 +228,7 @@ func (d *derived) close() error {
 	return data.Close()
 }
 
-// DeriveKeywords is what [Options] derive for searches by keywords: a file beside the index of each
+// DeriveKeywords is what [Options] derive for searches by keywords: a file next to the index of each
 // collection that is searched so. Without it such searches are [collection.ErrUnsupported]. A
 // collection that is only read takes the file that is there, with its settings, or makes a
 // temporary one.

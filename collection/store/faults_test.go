@@ -286,7 +286,7 @@ func TestEvictionCountsDocuments(t *testing.T) {
 	require.Equal(t, []uint64{2, 5}, []uint64{st.Documents, st.Passages})
 }
 
-// A condition deletes that of which it is true, and nothing that is called alike.
+// A condition deletes the parts that it is true of, and no others with similar ids.
 func TestDeletionOfOnePassage(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "docs", collection.Config{})

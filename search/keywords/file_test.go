@@ -118,7 +118,7 @@ func TestSettings(t *testing.T) {
 	require.EqualValues(t, 2, info.Tokens)
 }
 
-// One process at a time writes; any number read, and write nothing beside the index.
+// One process at a time writes; any number read, and write nothing next to the index.
 func TestLocks(t *testing.T) {
 	ctx, temporary := t.Context(), t.TempDir()
 	temporaryDir(t, temporary)

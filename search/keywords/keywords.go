@@ -4,7 +4,7 @@
 //	[Index.Sync]         brings it up to a snapshot of the index
 //	[Index.Search]       the best documents for a text
 //
-// It is derived data: a file beside the index, made from the payloads and never the source of
+// It is derived data: a file next to the index, made from the payloads and never the source of
 // anything. It is made by the first [Index.Sync], which also replaces it if it is damaged or has
 // other settings; it may be deleted at any time. A process that only reads the index leaves the
 // file as it is ([Options.Write]).

@@ -52,7 +52,7 @@ type world struct {
 
 	kw *Index
 	showing
-	beside showing // the file beside the index
+	beside showing // the file next to the index
 	bytes  []byte  // of that file, if it was opened to be read
 	// other is another reader, as another process may have one; nil: there is none.
 	other *Index
@@ -198,7 +198,7 @@ func (w *world) sync(ctx context.Context) error {
 	return err
 }
 
-// wrote notes what the file beside the index shows.
+// wrote notes the state that the file next to the index shows.
 func (w *world) wrote() {
 	if w.kw.options.Write {
 		w.beside = w.showing

@@ -326,7 +326,7 @@ type selection struct {
 // chooser tells of each part whether it is chosen.
 type chooser = func(*documents.Part) bool
 
-// drawIDs chooses by ids, some of which stand for nothing.
+// drawIDs chooses by ids; some stand for nothing.
 func drawIDs(t *rapid.T, names []string) selection {
 	ids := []string{rapid.SampledFrom(names).Draw(t, "id")}
 	if other := rapid.SampledFrom(names).Draw(t, "other id"); other != ids[0] {

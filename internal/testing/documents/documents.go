@@ -73,7 +73,7 @@ func (p *Picture) Named(ids ...string) (chosen func(*Part) bool, missing []strin
 	return func(part *Part) bool { return slices.Contains(ids, part.ID) || slices.Contains(ids, part.Of) }, missing
 }
 
-// Delete deletes the parts that are chosen. Its documents are those of which nothing is left.
+// Delete deletes the parts that are chosen. Its documents are those that have no part left.
 func (p *Picture) Delete(chosen func(*Part) bool) (n Affected) {
 	before := len(p.Documents())
 	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part Part) bool {
