@@ -184,12 +184,14 @@ func (r *replica) logNow() (fault string, lost bool) {
 	if s := r.state(); s.Log != "" {
 		return s.Log, s.Lost
 	}
+	// The replica goes on applying meanwhile, so its state is read before the end of the log is.
+	applied := r.state().Applied
 	err := r.request(func(ctx context.Context) error {
 		stream, err := r.n.bus.JS.Stream(ctx, bus.LogStream(r.key.collection, r.key.shard))
 		if err != nil {
 			return err
 		}
-		if last, applied := stream.CachedInfo().State.LastSeq, r.state().Applied; last < applied {
+		if last := stream.CachedInfo().State.LastSeq; last < applied {
 			return fmt.Errorf("%w: it ends at %d and the replica has %d", errLost, last, applied)
 		}
 		return r.compare(stream)
