@@ -88,7 +88,7 @@ async def every_method(call, name):
 
     meta = await call("get_metadata", name)
     equal((meta.count, [m["_subset_"] for m in meta.metadata]), (4, sorted(numbers.values())))
-    equal(await call("get_metadata_count", name), {"count": 4, "has_metadata": True})
+    equal(await call("get_metadata_count", name), {"count": 4, "passages": 0, "has_metadata": True})
     there = await call("check_metadata", name, [numbers["t0"], numbers["t3"], 9 << 32])
     equal((there.existing_ids, there.missing_ids), ([numbers["t0"], numbers["t3"]], [9 << 32]))
     got = await call("query_metadata", name, "year BETWEEN ? AND ? OR title LIKE ?", [2020, 2021, "BOT%"])
