@@ -249,7 +249,11 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 	s.pieces = len(ids) - s.first
 	if most := length - put; s.pieces > most {
 		s.pieces, s.dropped = most, s.pieces-most
-		ids = ids[:s.first+most]
+		// Copies, so that a long text does not keep the memory of the tokens that are cut.
+		ids = slices.Clone(ids[:s.first+most])
+		if places {
+			s.places = slices.Clone(s.places[:most])
+		}
 	}
 	if unknown, ok := l.tok.Unknown(); ok {
 		for _, id := range ids[s.first:] {
