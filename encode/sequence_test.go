@@ -93,3 +93,19 @@ func TestUnsupportedSizes(t *testing.T) {
 	require.ErrorIs(t, err, modeldir.ErrFamily)
 	require.ErrorContains(t, err, "64 dimensions in 3 heads")
 }
+
+// A text that is cut keeps no memory of the tokens beyond its length.
+func TestCutTextsKeepFewTokens(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.PyLate(t, dir, "bert")
+	e := open(t, dir, nil)
+	for _, role := range []Role{Query, Document} {
+		for _, places := range []bool{false, true} {
+			s, err := localOf(e).sequence(role, strings.Repeat("a ", 100_000), places)
+			require.NoError(t, err)
+			require.Positive(t, s.dropped)
+			require.Less(t, cap(s.ids), 1000)
+			require.Less(t, cap(s.places), 1000)
+		}
+	}
+}

@@ -97,9 +97,9 @@ async def every_method(call, name):
     got = await call("get_metadata_by_ids", name, document_ids=[numbers["t2"], numbers["t0"], 9 << 32])
     equal([m["title"] for m in got.metadata], ["birds", "cats"])
     equal((await call("get_metadata_by_ids", name, condition="year >= ?", parameters=[2020], limit=2)).count, 2)
-    equal(await call("update_metadata", name, "year < ?", {"old": True, "year": 1999}, [2020]), {"updated": 1})
+    equal(await call("update_metadata", name, "year < ?", {"old": True, "year": 1999}, [2020]), {"updated": 1, "passages": 0})
     equal((await call("get_metadata_by_ids", name, document_ids=[numbers["t0"]])).metadata[0]["year"], 1999)
-    equal(await call("update_metadata", name, "year > ?", {"old": True}, [3000]), {"updated": 0})
+    equal(await call("update_metadata", name, "year > ?", {"old": True}, [3000]), {"updated": 0, "passages": 0})
 
     said = await call("delete", name, "title = ? OR year = ?", ["dogs", 1999])
     check("2 documents" in said, said)
