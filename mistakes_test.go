@@ -119,6 +119,7 @@ func TestMistakes(t *testing.T) {
 		{"syntax", search(plaid.Query{Text: "x", Where: "year >"}), plaid.ErrSyntax, ""},
 		{"group", search(plaid.Query{Text: "x", Group: "nosuch"}), plaid.ErrOption, "nosuch"},
 		{"group by words", search(plaid.Query{Text: "x", Keywords: true, Group: "nosuch"}), plaid.ErrOption, "nosuch"},
+		{"sum by words", search(plaid.Query{Text: "x", Keywords: true, Group: "sum"}), plaid.ErrOption, "best passage"},
 		{"passages by words", search(plaid.Query{Text: "x", Keywords: true, Group: "best", Passages: -1}), plaid.ErrOption, "-1 passages"},
 		{"alpha", search(plaid.Query{Text: "x", Hybrid: true, Alpha: 2}), plaid.ErrOption, "2"},
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},

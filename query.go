@@ -42,8 +42,8 @@ type Query struct {
 	// BM25.
 	Keywords bool
 	// Group says how a document stored as passages is scored; "" means by its best passage
-	// ([search.GroupBest]). Keywords always rank a document by its best passage. A hit has at most
-	// Passages of them; 0 means 3. With [EachPassage] hits are passages.
+	// ([search.GroupBest]), which is all that Keywords do. A hit has at most Passages of them; 0
+	// means 3. With [EachPassage] hits are passages.
 	Group    search.Grouping
 	Passages int
 	// Highlight finds the words of each hit, or of its passages, that the question has
@@ -131,6 +131,8 @@ func (q *Query) complete() error {
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
 	case q.Keywords && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
 		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
+	case q.Keywords && q.Group != "" && q.Group != search.GroupBest && q.Group != EachPassage:
+		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage", ErrOption, q.Group)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == EachPassage:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 
@@ -72,9 +71,6 @@ func (c *agentCall) end() {
 // answerAgent lets the tools answer a message. A list of messages is refused, because it would
 // count as one request.
 func answerAgent(q *request, agents http.Handler) error {
-	if err := q.checkOrigin(); err != nil {
-		return err
-	}
 	text, err := q.text()
 	if err != nil {
 		return err
@@ -121,23 +117,6 @@ func (q *request) askAgents(agents http.Handler, text []byte) (*keptAnswer, erro
 	answer := &keptAnswer{header: http.Header{}, code: http.StatusOK}
 	agents.ServeHTTP(answer, r)
 	return answer, q.ctx.Err()
-}
-
-// checkOrigin refuses a page of another site, unless pages of its origin may use the service.
-func (q *request) checkOrigin() error {
-	if q.s.allowsOrigin(q.Header.Get("Origin")) {
-		return nil
-	}
-	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
-		return problem(CodeForbidden, "the request is from a page of another site, %.100q, which is not in cors-origins",
-			q.Header.Get("Origin"))
-	}
-	return nil
-}
-
-// allowsOrigin reports whether pages of an origin may use the service (CORS).
-func (s *Server) allowsOrigin(origin string) bool {
-	return origin != "" && (slices.Contains(s.o.Origins, "*") || slices.Contains(s.o.Origins, origin))
 }
 
 // settle gives back the memory of an answer that was sent. If a tool has the answer, it stays

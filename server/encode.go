@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
@@ -120,11 +121,20 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 			return bad("text %d is not UTF-8", i).at(whereOf(role, i))
 		}
 	}
+	longest := 0
+	for _, text := range texts {
+		longest = max(longest, len(text))
+	}
+	done, err := q.takeTokenMemory(q.memory, longest*min(len(texts), parallel.Processors()))
+	if err != nil {
+		return err
+	}
+	defer done()
 	ctx, end := q.span("encode")
 	began, n := time.Now(), 0
 	var used error // what use returned
 	var report encode.Report
-	err := encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, x *encode.Embedding) error {
+	err = encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, x *encode.Embedding) error {
 		var tokens []encode.Token
 		if x != nil {
 			tokens = x.Tokens
@@ -164,6 +174,19 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").because(err)
+}
+
+// tokenMemory is about how many bytes a tokenizer takes for each byte of a text: its normalized
+// forms, its tokens, and where in the text they are.
+const tokenMemory = 96
+
+// takeTokenMemory takes the memory to make tokens of that many bytes of texts; done gives it back.
+func (q *request) takeTokenMemory(from *account, bytes int) (done func(), err error) {
+	n := from.possible(tokenMemory * int64(bytes))
+	if err := from.take(q.ctx, n); err != nil {
+		return nil, err
+	}
+	return func() { from.give(n) }, nil
 }
 
 // countCut notes texts that were cut, for the answer. Documents are logged, because searches do not

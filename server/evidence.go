@@ -145,7 +145,12 @@ func (q *request) highlighter(v collection.View, d *search.Description, asked []
 
 // highlight adds the words that were found of the hits of a query, or of their passages.
 func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
+	done, err := x.q.takeTokenMemory(x.q.memory, len(t.text))
+	if err != nil {
+		return err
+	}
 	asked, err := highlight.Kept(x.encoder, encode.Query, t.text)
+	done()
 	if highlight.Unknown(err) {
 		out.Notes = append(out.Notes, err.Error())
 		return nil
@@ -161,7 +166,12 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 		if err != nil {
 			return nil, err
 		}
+		done, err := x.q.takeTokenMemory(x.q.memory, len(payload))
+		if err != nil {
+			return nil, err
+		}
 		d, err := highlight.Find(x.encoder, json.RawMessage(payload), nil, h.Tokens, x.pool)
+		done()
 		if highlight.Unknown(err) {
 			note := err.Error()
 			if !errors.Is(err, highlight.ErrPooled) { // which is true of all

@@ -174,6 +174,11 @@ func (q *request) explainTexts(v collection.View, explainer collection.Explainer
 	if e == nil {
 		return nil
 	}
+	done, err := q.takeTokenMemory(q.memory, max(len(in.Text), len(out.Metadata)))
+	if err != nil {
+		return err
+	}
+	defer done()
 	if in.Text != "" {
 		if tokens == nil {
 			if tokens, err = e.Tokenize(encode.Query, in.Text); err != nil {

@@ -330,7 +330,16 @@ func TestCORS(t *testing.T) {
 	require.Equal(t, "https://a.example", r.header.Get("Access-Control-Allow-Origin"))
 	r = s.send(t, "OPTIONS", "/indices", nil, "Origin: https://b.example", "Access-Control-Request-Method: POST")
 	require.Empty(t, r.header.Get("Access-Control-Allow-Origin"))
+	// A page can send a request without a body before it is allowed to: it is refused.
+	own, other := "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"
+	for path, answer := range map[string]int{"/indices/none/retrain": 404, "/indices/none/verify": 404} {
+		require.Equal(t, answer, plain.send(t, "POST", path, nil, own, "Origin: "+plain.URL).status, path)
+		require.Equal(t, 403, plain.send(t, "POST", path, nil, other, "Origin: https://a.example").status, path)
+		require.Equal(t, 403, plain.send(t, "POST", path, nil, "Origin: https://a.example").status, path)
+	}
+	require.Equal(t, 200, plain.send(t, "GET", "/indices", nil, other, "Origin: https://a.example").status)
 	all := start(t, nil, &server.Options{Origins: []string{"*"}})
+	require.Equal(t, 404, all.send(t, "POST", "/indices/none/retrain", nil, other, "Origin: https://a.example").status)
 	require.Equal(t, "*", all.send(t, "GET", "/livez", nil, "Origin: https://b.example").header.Get("Access-Control-Allow-Origin"))
 }
 

@@ -118,6 +118,9 @@ func (s *Server) handle(q *request) error {
 	if p == nil {
 		p = q.limitIndex()
 	}
+	if p == nil {
+		p = q.checkOrigin()
+	}
 	if p != nil {
 		return p
 	}
@@ -189,11 +192,28 @@ func (s *Server) forUs(host string) bool {
 	})
 }
 
+// checkOrigin refuses a change, or a question with a body, that a browser sends for a page of another
+// site, unless pages of its origin may use the service.
+func (q *request) checkOrigin() *Problem {
+	if q.s.allowsOrigin(q.Header.Get("Origin")) {
+		return nil
+	}
+	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
+		return problem(CodeForbidden, "the request is from a page of another site, %.100q, which is not in cors-origins",
+			q.Header.Get("Origin"))
+	}
+	return nil
+}
+
+// allowsOrigin reports whether pages of an origin may use the service (CORS).
+func (s *Server) allowsOrigin(origin string) bool {
+	return origin != "" && (slices.Contains(s.o.Origins, "*") || slices.Contains(s.o.Origins, origin))
+}
+
 // noBody is how much of a body is read, and forgotten, where none is wanted.
 const noBody = 64 << 10
 
-// openBody limits the body and checks what kind it says to be. A body that a page
-// could send without asking (a form, plain text) is refused.
+// openBody limits the body and checks its media type.
 func (s *Server) openBody(q *request, ends time.Time) *Problem {
 	b, size, setting := q.body, s.o.Limits.Body, " (max-body)"
 	b.until = ends

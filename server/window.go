@@ -24,9 +24,6 @@ type windowIn struct {
 // The fields of metadata that texts are parted with.
 const idField, titleField, textField = "_id", "title", "text"
 
-// partingBytes estimates the memory for each byte of a text while it is split.
-const partingBytes = 96
-
 func (in *windowIn) check() error {
 	switch {
 	case in.Window < 0:
@@ -86,12 +83,12 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 		if err != nil {
 			return nil, err
 		}
-		takes := q.body.memory.possible(int64(partingBytes * len(text)))
-		if err := q.body.memory.take(q.ctx, takes); err != nil {
+		done, err := q.takeTokenMemory(&q.body.memory, len(text))
+		if err != nil {
 			return nil, err
 		}
 		err = q.partOne(p, in, how, i, fields)
-		q.body.memory.give(takes)
+		done()
 		if err != nil {
 			return nil, err
 		}

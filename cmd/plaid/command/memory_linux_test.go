@@ -37,7 +37,10 @@ const (
 )
 
 // worst is a request that makes a route take much memory. {n} in its path is the client's number.
-type worst struct{ path, body, media string }
+type worst struct {
+	path, body, media string
+	clients           int // at least
+}
 
 // worstRequests are those of each route: of every operation of the description at least one. Bodies
 // have about so many bytes, and those that are encoded so many.
@@ -49,7 +52,7 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 	}
 	post := func(path string, bodies ...string) (all []worst) {
 		for _, body := range bodies {
-			all = append(all, worst{path, body, "application/json"})
+			all = append(all, worst{path: path, body: body, media: "application/json"})
 		}
 		return all
 	}
@@ -85,8 +88,10 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 			many(`{"queries":[{"embeddings":[`+row+`]}],"ids":[`, `"book"`, `],"group":"best","passages":100`+item+`}`, size),
 		}
 	}
+	long := `"` + strings.Repeat("!", min(encoded, 1<<20)) + `"` // each byte is a token, and nearly all are cut
 	texts := func(item string) []string {
 		return []string{
+			`{"queries":[` + long + `]` + item + `}`,
 			many(`{"queries":[`, `"a"`, `]`+item+`}`, encoded/8),
 			many(`{"queries":[`, `"a"`, `]`+feedback(10)+item+`}`, encoded/8),
 			`{"queries":["page"],"group":"maxsim","passages":50,"highlight":true` + item + `}`,
@@ -104,20 +109,21 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"GET /": get("/"), "GET /health": get("/health"), "GET /livez": get("/livez"), "GET /readyz": get("/readyz"), "GET /metrics": get("/metrics"),
 		"GET /openapi.json": get("/openapi.json"), "GET /api-docs/openapi.json": get("/api-docs/openapi.json"), "GET /tokens": get("/tokens"), "GET /nodes": get("/nodes"),
 		"GET /v1/models": get("/v1/models"), "GET /indices": get("/indices"), "GET /indices/{name}": get("/indices/a"), "GET /indices/{name}/stats": get("/indices/a/stats"),
-		"POST /indices":                                      post("/indices", `{"name":"`+strings.Repeat("x", size)+`"}`),
-		"DELETE /indices/{name}":                             get("/indices/none{n}"),
-		"PUT /indices/{name}/config":                         post("/indices/w/config", `{"max_documents":`+strings.Repeat(" ", size)+`10000000}`),
-		"POST /indices/{name}/update":                        post("/indices/w/update", updates...),
-		"POST /indices/{name}/documents":                     post("/indices/w/documents", updates...),
-		"POST /indices/{name}/update_with_encoding":          post("/indices/w/update_with_encoding", many(`{"documents":[`, text, `]}`, encoded), `{"documents":["`+strings.Repeat("word. ", encoded/12)+`"],"metadata":[{"_id":"long{n}"}],"window":20}`),
-		"DELETE /indices/{name}/documents":                   post("/indices/a/documents", condition, many(`{"ids":[`, `"x"`, `]}`, size)),
-		"GET /indices/{name}/documents":                      get("/indices/a/documents?limit=10000&vectors=json&"+ids, "/indices/a/documents?limit=10000&vectors=base64&"+ids),
-		"POST /indices/{name}/search":                        post("/indices/a/search", searches("")...),
-		"POST /indices/{name}/search/filtered":               post("/indices/a/search/filtered", append(searches(`,"filter_condition":"n = 1"`), many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size))...),
-		"POST /indices/{name}/search_with_encoding":          post("/indices/t/search_with_encoding", texts("")...),
+		"POST /indices":                             post("/indices", `{"name":"`+strings.Repeat("x", size)+`"}`),
+		"DELETE /indices/{name}":                    get("/indices/none{n}"),
+		"PUT /indices/{name}/config":                post("/indices/w/config", `{"max_documents":`+strings.Repeat(" ", size)+`10000000}`),
+		"POST /indices/{name}/update":               post("/indices/w/update", updates...),
+		"POST /indices/{name}/documents":            post("/indices/w/documents", updates...),
+		"POST /indices/{name}/update_with_encoding": post("/indices/w/update_with_encoding", many(`{"documents":[`, text, `]}`, encoded), `{"documents":["`+strings.Repeat("word. ", encoded/12)+`"],"metadata":[{"_id":"long{n}"}],"window":20}`),
+		"DELETE /indices/{name}/documents":          post("/indices/a/documents", condition, many(`{"ids":[`, `"x"`, `]}`, size)),
+		"GET /indices/{name}/documents":             get("/indices/a/documents?limit=10000&vectors=json&"+ids, "/indices/a/documents?limit=10000&vectors=base64&"+ids),
+		"POST /indices/{name}/search":               post("/indices/a/search", searches("")...),
+		"POST /indices/{name}/search/filtered":      post("/indices/a/search/filtered", append(searches(`,"filter_condition":"n = 1"`), many(`{"queries":[{"embeddings":[`+row+`]}],"filter_condition":"n = ?","filter_parameters":[`, `0`, `]}`, size))...),
+		"POST /indices/{name}/search_with_encoding": append(post("/indices/t/search_with_encoding", texts("")...),
+			worst{"/indices/h/search_with_encoding", `{"queries":["page"],"highlight":true,"metadata":false}`, "application/json", 8}),
 		"POST /indices/{name}/search/filtered_with_encoding": post("/indices/t/search/filtered_with_encoding", texts(`,"filter_condition":"n = 1"`)...),
 		"POST /indices/{name}/explain": append(post("/indices/a/explain", many(`{"document_id":1,"similarities":true,"query":{"embeddings":[`, row, `]}}`, min(50_000, size/4))),
-			post("/indices/t/explain", `{"document_id":1,"similarities":true,"text":`+text+`}`)...),
+			append(post("/indices/t/explain", `{"document_id":1,"similarities":true,"text":`+text+`}`), post("/indices/h/explain", `{"document_id":1,"text":`+long+`}`)...)...),
 		"POST /indices/{name}/recall":          post("/indices/a/recall", many(`{"queries":[`, `{"embeddings":[`+row+`]}`, `]}`, min(10_000, size/16))),
 		"GET /indices/{name}/metadata":         get("/indices/a/metadata"),
 		"GET /indices/{name}/metadata/count":   get("/indices/a/metadata/count"),
@@ -130,9 +136,9 @@ func worstRequests(size, encoded int, backup string) map[string][]worst {
 		"POST /indices/{name}/verify":          get("/indices/a/verify"),
 		"POST /indices/{name}/retrain":         get("/indices/t/retrain"),
 		"GET /indices/{name}/backup":           get("/indices/a/backup"),
-		"PUT /indices/{name}/backup":           {{"/indices/copy{n}/backup", backup, "application/octet-stream"}},
-		"PUT /indices/{name}/import":           {{"/indices/new{n}/import", strings.Repeat("no archive", size/10), "application/x-tar"}},
-		"POST /encode":                         post("/encode", many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), many(`{"input_type":"query","texts":[`, `"a"`, `]}`, encoded)),
+		"PUT /indices/{name}/backup":           {{path: "/indices/copy{n}/backup", body: backup, media: "application/octet-stream"}},
+		"PUT /indices/{name}/import":           {{path: "/indices/new{n}/import", body: strings.Repeat("no archive", size/10), media: "application/x-tar"}},
+		"POST /encode":                         post("/encode", many(`{"input_type":"document","texts":[`, text, `]}`, encoded/4), many(`{"input_type":"query","texts":[`, `"a"`, `]}`, encoded), `{"input_type":"query","texts":[`+long+`]}`, `{"input_type":"document","texts":[`+long+`]}`),
 		"POST /v1/embeddings":                  post("/v1/embeddings", many(`{"input":[`, text, `]}`, encoded/4)),
 		"POST /rerank":                         post("/rerank", `{"query":[`+row+`],`+many(`"documents":[`, `{"embeddings":[`+row+`]}`, `]}`, size), `{"query":[`+wide+`],`+many(`"documents":[`, `{"embeddings":[`+wide+`]}`, `]}`, size)),
 		"POST /rerank_with_encoding":           post("/rerank_with_encoding", many(`{"query":"a","documents":[`, `"a"`, `]}`, encoded)),
@@ -183,7 +189,7 @@ func TestMemoryOfRequests(t *testing.T) {
 			require.NotEmpty(t, requests[name], "worstRequests has none of the route %s", name)
 			for _, w := range requests[name] {
 				began := time.Now()
-				statuses := s.slowly(t, strings.ToUpper(method), w, clients)
+				statuses := s.slowly(t, strings.ToUpper(method), w, max(clients, w.clients))
 				t.Logf("%s %.40q: %v, %d MiB at most, %v", name, w.body, statuses, s.most.Load(), time.Since(began).Round(time.Millisecond))
 				require.Zero(t, statuses[http.StatusInternalServerError], name)
 			}
@@ -241,7 +247,8 @@ func serveWithLimits(t *testing.T) *limitedService {
 	return s
 }
 
-// fill makes an index of vectors, with documents and one of passages, one of texts, and one to write to.
+// fill makes an index of vectors, with documents and one of passages, one of texts, one with long texts
+// next to its vectors, and one to write to.
 func fill(t *testing.T, s *limitedService) {
 	t.Helper()
 	s.ok(t, http.MethodPost, "/indices", `{"name":"a"}`)
@@ -264,6 +271,11 @@ func fill(t *testing.T, s *limitedService) {
 		documents, metadata = append(documents, fmt.Sprintf(`"page %d of owls"`, i)), append(metadata, fmt.Sprintf(`{"_id":"d%d","text":"page %d of owls","t":"%s","n":1}`, i, i, strings.Repeat("x ", 10_000)))
 	}
 	s.ok(t, http.MethodPost, "/indices/t/update_with_encoding", `{"documents":[`+strings.Join(documents, ",")+`],"metadata":[`+strings.Join(metadata, ",")+`]}`)
+	s.ok(t, http.MethodPost, "/indices", `{"name":"h"}`)
+	for i := range 4 {
+		s.ok(t, http.MethodPost, "/indices/h/update_with_encoding",
+			fmt.Sprintf(`{"documents":["page of owls"],"metadata":[{"_id":"h%d","text":"page %s"}]}`, i, strings.Repeat("!", 900_000)))
+	}
 }
 
 func (s *limitedService) ok(t *testing.T, method, path, body string) []byte {
