@@ -47,7 +47,7 @@ its line: plaid search INDEX QUESTION --format grep prints path:line: text.
 An index follows one folder. If the folder is moved, say so once with --moved.
 
 Documents stay while the file system that their files were on is not mounted, and if all
-files have vanished, or more than half of more than 20: such a run ends with exit code 3. If
+files have vanished, or more than half of more than 4: such a run ends with exit code 3. If
 these files were deleted, say so once with --allow-empty.
 
 Files are cut again if --window or another setting of passages differs from the one

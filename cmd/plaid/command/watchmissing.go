@@ -114,8 +114,8 @@ func (p *place) unlike(device string) bool {
 	return device != "" && p.device != "" && p.device != device
 }
 
-// All but one of fewFiles files may vanish.
-const fewFiles = 20
+// fewFiles is how many files a folder may have for all but one to vanish at a time.
+const fewFiles = 4
 
 // sort returns the paths of the files that have been deleted.
 func (m *missing) sort() (gone []string, err error) {

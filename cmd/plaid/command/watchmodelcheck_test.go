@@ -99,7 +99,7 @@ func (m *watchModel) expect(allow bool) (want folderReport) {
 			vanished = append(vanished, name)
 		}
 	}
-	hold := len(vanished) == seen || seen > 20 && len(vanished) > seen/2
+	hold := len(vanished) == seen || seen > 4 && len(vanished) > seen/2
 	for _, name := range vanished {
 		if hold {
 			want.Kept++
