@@ -31,7 +31,7 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 		c.names = append(c.names, strings.TrimSpace(h))
 	}
 	if c.id, c.title, c.text, err = f.Columns(c.names); err != nil {
-		return c, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("%w; the first line names the columns", err)}
+		return c, fmt.Errorf("%w; the first line names the columns", err)
 	}
 	return c, nil
 }
@@ -105,7 +105,8 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 		}
 		if first {
 			if c, err = r.Fields.headed(cells); err != nil {
-				return err
+				line, _ := rows.FieldPos(0)
+				return &TextError{Line: line, Row: -1, Err: err}
 			}
 			continue
 		}
@@ -158,10 +159,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			first = n
 			if headless = r.Fields.headless(row); !headless {
 				var err error
-				if c, err = r.Fields.headed(row); err != nil {
-					te := err.(*TextError)
-					te.Line = n
-				}
+				c, err = r.Fields.headed(row)
 				return true, err
 			}
 			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
@@ -169,7 +167,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 		if len(row) != len(c.names) {
 			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, and no quotation marks keep them together", len(row), first, len(c.names))
 		}
-		t, err := c.row(row, func(int) int { return n })
+		t, err := c.row(row, func(int) int { return 0 }) // known to the caller
 		return err == nil && yield(t, nil), err
 	})
 	if err == nil && c.names == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// text as xz compresses it, and with a dictionary of 256 MiB.
+// plain as xz compresses it, and with a dictionary of 256 MiB.
 const (
 	xzLines = "fd377a585a000004e6d6b4460200210116000000742fe5a30100076f6e650a74776f0a0051ab9eaf5775704900012008bb19" +
 		"d9bb1fb6f37d010000000004595a"
@@ -53,17 +53,17 @@ func unpackAll(data, name string) (string, error) {
 	return string(b), err
 }
 
-const text = "one\ntwo\n"
+const plain = "one\ntwo\n"
 
 // The first bytes tell how a file is compressed, whatever its name, and all of its parts count.
 func TestUnpack(t *testing.T) {
-	zst, xzs := packZstd(t, text), packXZ(t)
+	zst, xzs := packZstd(t, plain), packXZ(t)
 	skip := "\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
 	for name, c := range map[string]struct{ data, want string }{
-		"a.txt": {text, text}, "a.gz": {packGzip(t, text), text}, "b.txt": {packGzip(t, text), text},
-		"members.gz": {packGzip(t, text) + packGzip(t, text), text + text},
-		"a.zst":      {zst, text}, "frames.zst": {zst + skip + zst, text + text}, "skip.ZST": {skip + zst, text},
-		"a.xz": {xzs, text}, "streams.xz": {xzs + "\x00\x00\x00\x00" + xzs, text + text}, "c.gz": {xzs, text},
+		"a.txt": {plain, plain}, "a.gz": {packGzip(t, plain), plain}, "b.txt": {packGzip(t, plain), plain},
+		"members.gz": {packGzip(t, plain) + packGzip(t, plain), plain + plain},
+		"a.zst":      {zst, plain}, "frames.zst": {zst + skip + zst, plain + plain}, "skip.ZST": {skip + zst, plain},
+		"a.xz": {xzs, plain}, "streams.xz": {xzs + "\x00\x00\x00\x00" + xzs, plain + plain}, "c.gz": {xzs, plain},
 		"": {"", ""},
 	} {
 		got, err := unpackAll(c.data, name)
@@ -74,7 +74,7 @@ func TestUnpack(t *testing.T) {
 
 // What is damaged, cut short, or not compressed although its name says so is an error.
 func TestUnpackDamaged(t *testing.T) {
-	packed := map[string]string{"a.gz": packGzip(t, text), "a.zst": packZstd(t, text), "a.xz": packXZ(t)}
+	packed := map[string]string{"a.gz": packGzip(t, plain), "a.zst": packZstd(t, plain), "a.xz": packXZ(t)}
 	for name, data := range packed {
 		for n := range len(data) {
 			_, err := unpackAll(data[:n], name)
@@ -108,10 +108,10 @@ func TestUnpackBounds(t *testing.T) {
 	wide := "\x28\xb5\x2f\xfd\x00\xf8" + "\x01\x00\x00" // a window of 2³⁵ bytes or more
 	_, err := unpackAll(wide, "a.zst")
 	require.ErrorContains(t, err, "needs more than 128 MiB")
-	usual := packZstd(t, strings.Repeat(text, 1000), zstd.WithWindowSize(maxWindow))
+	usual := packZstd(t, strings.Repeat(plain, 1000), zstd.WithWindowSize(maxWindow))
 	got, err := unpackAll(usual, "a.zst")
 	require.NoError(t, err)
-	require.Len(t, got, 1000*len(text))
+	require.Len(t, got, 1000*len(plain))
 	big, err := hex.DecodeString(xzBigDictionary)
 	require.NoError(t, err)
 	_, err = unpackAll(string(big), "a.xz")
@@ -119,9 +119,9 @@ func TestUnpackBounds(t *testing.T) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	f.Add([]byte(text))
-	f.Add([]byte(packGzip(f, text)))
-	f.Add([]byte(packZstd(f, text)))
+	f.Add([]byte(plain))
+	f.Add([]byte(packGzip(f, plain)))
+	f.Add([]byte(packZstd(f, plain)))
 	f.Add([]byte(packXZ(f)))
 	f.Add([]byte("\x28\xb5\x2f\xfd"))
 	f.Add([]byte("\xfd7zXZ\x00"))
