@@ -1,6 +1,6 @@
 // Package interop reads and writes the index folders of other late-interaction
 // engines: ColBERT's .pt files and the .npy families of fast-plaid and
-// next-plaid. It executes nothing that it reads and never writes to a source.
+// next-plaid, on their own or as PyLate keeps them. It executes nothing that it reads and never writes to a source.
 package interop
 
 import (
@@ -44,6 +44,9 @@ type Index struct {
 	CentroidsF16 bool
 	// Cutoffs has 2ⁿ−1, Weights 2ⁿ values.
 	Cutoffs, Weights []float32
+	// IDs are the ids of the documents where the folder has some, as that of PyLate; "" is a
+	// document that was removed. nil: it has none.
+	IDs []string
 	// DocLens is the number of tokens of each document.
 	DocLens []int32
 	// Tokens is their sum.
