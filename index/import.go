@@ -88,9 +88,12 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
 		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
 	}
-	removed := o.IDs == nil && src.IDs != nil // documents without an id are left out
-	if removed {
-		o.IDs = src.IDs
+	removed := false // documents without an id are left out
+	if o.IDs == nil {
+		if o.IDs, err = src.IDs(); err != nil {
+			return nil, err
+		}
+		removed = o.IDs != nil
 	}
 	if inside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)

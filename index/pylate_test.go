@@ -14,12 +14,14 @@ import (
 // TestImportPyLate: the folder of an index of PyLate, with its ids and without the documents that it
 // has removed.
 func TestImportPyLate(t *testing.T) {
-	for ids, c := range map[string]struct{ docs, warnings int }{"plaid_ids_to_documents_ids.sqlite": {46, 0}, "removed.sqlite": {44, 1}} {
+	for ids, c := range map[string]struct{ docs, warnings int }{
+		"plaid_ids_to_documents_ids.sqlite": {46, 0}, "removed.sqlite": {44, 1}, "removed.pkl": {44, 1},
+	} {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "i", "fast_plaid_index"), os.DirFS("interop/testdata/real/fast-plaid")))
 		data, err := os.ReadFile(filepath.Join("interop/testdata/pylate", ids))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "i", "plaid_ids_to_documents_ids.sqlite"), data, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "i", "plaid_ids_to_documents_ids"+filepath.Ext(ids)), data, 0o600))
 		path := filepath.Join(dir, "x.plaid")
 		r, err := Import(t.Context(), filepath.Join(dir, "i"), path, nil)
 		require.NoError(t, err)

@@ -44,9 +44,6 @@ type Index struct {
 	CentroidsF16 bool
 	// Cutoffs has 2ⁿ−1, Weights 2ⁿ values.
 	Cutoffs, Weights []float32
-	// IDs are the ids of the documents where the folder has some, as that of PyLate; "" is a
-	// document that was removed. nil: it has none.
-	IDs []string
 	// DocLens is the number of tokens of each document.
 	DocLens []int32
 	// Tokens is their sum.

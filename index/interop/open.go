@@ -47,11 +47,7 @@ type parts struct {
 // file system.
 func Open(dir string) (*Index, error) {
 	x := &Index{Dir: dir, folder: newFolder(dir)}
-	err := x.openAny()
-	if err == nil {
-		err = x.readPyLateIDs()
-	}
-	if err != nil {
+	if err := x.openAny(); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", dir, err)
 	}
 	return x, nil
