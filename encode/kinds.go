@@ -154,6 +154,7 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			if err != nil {
 				return inText(name, err)
 			}
+			t.From.Path = name
 			if !yield(t, nil) {
 				return stopped
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // maxTextLine is the longest line that is read; longer ones are an error.
@@ -29,7 +30,11 @@ type parser func(ctx context.Context, r io.Reader, yield func(Text, error) bool)
 // for errors.
 func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		if err := p(ctx, r, yield); err != nil {
+		err := p(ctx, r, func(t Text, err error) bool {
+			t.From.Path = name
+			return yield(t, err)
+		})
+		if err != nil {
 			yield(Text{}, inText(name, err))
 		}
 	}
@@ -52,19 +57,30 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 		defer f.Close()
 		stopped := false
 		err = p(ctx, f, func(t Text, err error) bool {
-			stopped = !yield(t, err)
+			if t.From.Path = name; err == nil {
+				err = textChanged(watch.Look())
+			}
+			stopped = !yield(t, err) || err != nil
 			return !stopped
 		})
 		if stopped {
 			return
 		}
 		// A fault that is due to a change is of no interest.
-		if changed := watch.Unchanged(); changed != nil {
+		if changed := textChanged(watch.Unchanged()); changed != nil {
 			yield(Text{}, changed)
 		} else if err != nil {
 			yield(Text{}, inText(name, err))
 		}
 	}
+}
+
+// textChanged makes an error of texts of a file that changed.
+func textChanged(err error) error {
+	if c, ok := errors.AsType[*files.ChangedError](err); ok {
+		return &TextError{Path: c.Path, Row: -1, Err: fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)}
+	}
+	return err
 }
 
 // inText names the file of an error.
@@ -92,7 +108,9 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
 		more, err := f(line, lines.Number)
-		if err != nil {
+		if te := (*TextError)(nil); errors.As(err, &te) {
+			return err
+		} else if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
 		if !more {
@@ -165,7 +183,8 @@ func (r *Reader) jsonl(threads int) parser {
 // record reads a line.
 func (r *Reader) record(l textLine) (got record, err error) {
 	got.n = l.n
-	if err = r.object(l.bytes, &got); err == nil && r.Each != nil {
+	err = r.object(l.bytes, &got)
+	if got.text.From.Line = l.n; err == nil && r.Each != nil {
 		got.text, err = r.Each(got.text)
 	}
 	if err != nil {
@@ -274,10 +293,10 @@ func notAnObject(line []byte, err error) error {
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
 func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+	return eachLine(ctx, r, func(line []byte, n int) (bool, error) {
 		if err := valid(string(line)); err != nil {
 			return false, err
 		}
-		return yield(Text{Text: string(line)}, nil), nil
+		return yield(Text{Text: string(line), From: Place{Line: n}}, nil), nil
 	})
 }

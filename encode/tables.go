@@ -39,6 +39,7 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 // row is the text of a row. Columns that are no part of a text go into the payload.
 func (c *columns) row(cells []string, line func(column int) int) (t Text, err error) {
 	rest := map[string]any{}
+	t.From.Line = line(0)
 	for i, v := range cells {
 		if err := valid(v); err != nil {
 			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipped(c.names[i]), err)}
@@ -167,7 +168,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 		if len(row) != len(c.names) {
 			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, and no quotation marks keep them together", len(row), first, len(c.names))
 		}
-		t, err := c.row(row, func(int) int { return 0 }) // known to the caller
+		t, err := c.row(row, func(int) int { return n })
 		return err == nil && yield(t, nil), err
 	})
 	if err == nil && c.names == nil {
