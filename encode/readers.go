@@ -195,7 +195,7 @@ func (r *Reader) record(l textLine) (got record, err error) {
 
 // object reads a line of JSONL.
 func (r *Reader) object(line []byte, got *record) error {
-	line = bytes.TrimSpace(files.Unmarked(line)) // files that are put together have marks inside
+	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // files that are put together have marks inside
 	if err := valid(string(line)); err != nil {
 		return err
 	}
