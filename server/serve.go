@@ -261,7 +261,7 @@ func (q *request) fail(p *Problem) {
 	}
 	q.body.abandon(q.w.Header())
 	rec.failed = p.Code
-	fail(rec, p)
+	fail(rec, p, q.route != nil && q.route.messages)
 }
 
 // preflight sends the headers of CORS, and answers a preflight.
