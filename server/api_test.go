@@ -204,7 +204,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": []} {}`, "more after"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `[]`, "object"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": 7}`, "list"},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a", ""}}, "text 1 is empty"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a", ""}}, "documents[1] is empty"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a"}, "pool_factor": 0}, "pool_factor"},
 		{400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", object{}, "condition"},
 		{400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", object{"condition": "year ="}, ""},
