@@ -56,6 +56,20 @@ func (e *ModelError) Error() string {
 // Unwrap gives the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
+// LengthError is a length of texts, asked for in the place of a folder's, that a model does not take.
+type LengthError struct{ Length, Least, Most int }
+
+// Error reads like: 100000: the model takes 512 at most.
+func (e *LengthError) Error() string {
+	if e.Length < e.Least {
+		return fmt.Sprintf("%d: %d are the least", e.Length, e.Least)
+	}
+	return fmt.Sprintf("%d: the model takes %d at most", e.Length, e.Most)
+}
+
+// Unwrap gives the kind.
+func (e *LengthError) Unwrap() error { return ErrConfig }
+
 // Faultf is a fault of one of the kinds of this package.
 func Faultf(path, field string, kind error, format string, args ...any) *ModelError {
 	return &ModelError{path, field, fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}

@@ -64,6 +64,11 @@ func (r *reader) read() error {
 	if r.sentence, err = open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
 		return err
 	}
+	kind, _, err := r.sentence.text("model_type")
+	if err != nil {
+		return err
+	}
+	r.multiVector = kind == "MultiVectorEncoder"
 	if err := r.readModules(); err != nil {
 		return err
 	}
@@ -177,7 +182,7 @@ func (r *reader) tokenizer() error {
 	}
 	lower.otherwise(false)
 	path := r.find("tokenizer.json")
-	t, err := readTokenizer(path, r.c.LowerCase)
+	t, err := r.readTokenizer(path)
 	if err != nil {
 		return &ModelError{path, "", err}
 	}
@@ -192,12 +197,17 @@ func (r *reader) tokenizer() error {
 	return nil
 }
 
-// readTokenizer puts the step Lowercase before those of the file where texts
-// are made lower case, so that tokens still know their places.
-func readTokenizer(path string, lower bool) (*tokenizer.Tokenizer, error) {
+// readTokenizer reads tokenizer.json. Where texts are made lower case, sentence-transformers 6 puts
+// a step before those of the file, which leaves special tokens alone; PyLate and others lower the
+// whole text first.
+func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	t, err := tokenizer.Read(path)
-	if err != nil || !lower {
+	if err != nil || !r.c.LowerCase {
 		return t, unpath(err)
+	}
+	if !r.multiVector {
+		t.LowerFirst()
+		return t, nil
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -280,8 +290,8 @@ func (r *reader) overrides() error {
 		if n.v == nil {
 			continue
 		}
-		if *n.v < 4 {
-			return f.faultf(n.key, ErrConfig, "is %d, want 4 at least", *n.v)
+		if *n.v < shortest {
+			return &ModelError{byOverride, n.key, &LengthError{Length: *n.v, Least: shortest, Most: r.c.Backbone.Positions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -423,6 +433,9 @@ func (r *reader) check() error {
 		name string
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
+		if l.n > c.Backbone.Positions && r.origin[l.name] == byOverride {
+			return &ModelError{r.dir, strings.ReplaceAll(l.name, ".", "_"), &LengthError{l.n, shortest, c.Backbone.Positions}}
+		}
 		if l.n > c.Backbone.Positions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
 				l.n, r.origin[l.name], c.Backbone.Positions, cmp.Or(r.origin["backbone"], byDefault))

@@ -174,11 +174,6 @@ var similarities = []string{"maxsim", "cosine", "dot"}
 // fromSentence reads config_sentence_transformers.json.
 func (r *reader) fromSentence() error {
 	f := r.sentence
-	if kind, _, err := f.text("model_type"); err != nil {
-		return err
-	} else if kind == "MultiVectorEncoder" {
-		r.multiVector = true
-	}
 	if f != nil {
 		if name, ok, err := f.text("similarity_fn_name"); err != nil || ok && !slices.Contains(similarities, strings.ToLower(name)) {
 			return firstError(err, f.faultf("similarity_fn_name", ErrFamily, "is %q, want MaxSim", name))

@@ -152,16 +152,16 @@ func TestBadBatch(t *testing.T) {
 	m := newModel(t, c, w, Options{})
 	ids := func(n int) []int32 { return make([]int32, n) }
 	for name, b := range map[string]engine.Batch{
-		"no offsets":      {IDs: ids(3)},
-		"offsets short":   {IDs: ids(3), Offsets: []int{0, 2}},
-		"first offset":    {IDs: ids(3), Offsets: []int{1, 3}},
-		"backwards":       {IDs: ids(3), Offsets: []int{0, 5, 3}},
-		"too long":        {IDs: ids(65), Offsets: []int{0, 65}},
-		"unknown id":      {IDs: []int32{0, 50}, Offsets: []int{0, 2}},
-		"negative id":     {IDs: []int32{0, -1}, Offsets: []int{0, 2}},
-		"attends none":    {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{0}},
-		"attends more":    {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{4}},
-		"attended count":  {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{1, 1}},
+		"no offsets":     {IDs: ids(3)},
+		"offsets short":  {IDs: ids(3), Offsets: []int{0, 2}},
+		"first offset":   {IDs: ids(3), Offsets: []int{1, 3}},
+		"backwards":      {IDs: ids(3), Offsets: []int{0, 5, 3}},
+		"too long":       {IDs: ids(65), Offsets: []int{0, 65}},
+		"unknown id":     {IDs: []int32{0, 50}, Offsets: []int{0, 2}},
+		"negative id":    {IDs: []int32{0, -1}, Offsets: []int{0, 2}},
+		"attends none":   {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{0}},
+		"attends more":   {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{4}},
+		"attended count": {IDs: ids(3), Offsets: []int{0, 3}, Attended: []int{1, 1}},
 	} {
 		err := m.Encode(t.Context(), make([]float32, len(b.IDs)*m.Dim()), b)
 		require.ErrorIs(t, err, engine.ErrBatch, name)
