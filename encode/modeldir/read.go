@@ -3,12 +3,14 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // punctuation are the tokens that are skipped in documents where a folder does
@@ -109,10 +111,18 @@ func (r *reader) find(name string) string {
 // files finds the weights, and names everything that is missing at once.
 func (r *reader) files() error {
 	var missing []string
-	for _, name := range []string{"config.json", "tokenizer.json"} {
-		if path := r.find(name); !exists(path) && (name != "config.json" || r.graphs == nil) {
-			missing = append(missing, path)
+	if path := r.find("config.json"); !exists(path) && r.graphs == nil {
+		missing = append(missing, path)
+	}
+	if path := r.find("tokenizer.json"); !exists(path) {
+		for _, other := range []string{"vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"} {
+			if exists(r.find(other)) {
+				path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+					"writes the file)", other)
+				break
+			}
 		}
+		missing = append(missing, path)
 	}
 	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
 		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
@@ -132,29 +142,44 @@ func (r *reader) files() error {
 			missing = append(missing, d.Path)
 		}
 	}
-	index, one := r.find("model.safetensors.index.json"), r.find("model.safetensors")
-	switch {
-	case exists(one):
-		r.c.Weights = []string{one}
-	case exists(index):
-		shards, err := shardsOf(index)
-		if err != nil {
-			return err
-		}
-		for _, path := range shards {
-			if !exists(path) {
-				missing = append(missing, path)
-			}
-		}
-		r.c.Weights = shards
-	default:
+	if err := r.findWeights(); err != nil {
+		return err
+	}
+	if r.c.Weights == nil {
+		one := r.find(weightFiles[0]) + " or " + weightFiles[1]
 		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
 			one += " (the folder has a graph, which the backend onnxruntime runs)"
 		}
 		missing = append(missing, one)
 	}
+	for _, path := range r.c.Weights {
+		if !exists(path) {
+			missing = append(missing, path)
+		}
+	}
 	if missing != nil {
 		return incomplete(r.dir, missing)
+	}
+	return nil
+}
+
+// weightFiles are the names of files of tensors, of which the first that is there is read.
+var weightFiles = []string{"model.safetensors", "pytorch_model.bin"}
+
+// findWeights finds the files of the backbone's tensors, in one or in shards; none if they are not
+// there.
+func (r *reader) findWeights() (err error) {
+	for _, name := range weightFiles {
+		index, one := r.find(name+".index.json"), r.find(name)
+		switch {
+		case exists(one):
+			r.c.Weights = []string{one}
+		case exists(index):
+			r.c.Weights, err = shardsOf(index, filepath.Ext(name))
+		default:
+			continue
+		}
+		return err
 	}
 	return nil
 }
@@ -214,7 +239,7 @@ func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
 		return nil, pathless(err)
 	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
 		return nil, err
 	}
 	steps := []json.RawMessage{json.RawMessage(`{"type":"Lowercase"}`)}

@@ -136,7 +136,7 @@ func TestExport(t *testing.T) {
 	dir := export(t)
 	_, err := modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
-	require.ErrorContains(t, err, "no model.safetensors (the folder has a graph, which the backend onnxruntime runs)")
+	require.ErrorContains(t, err, "no model.safetensors or pytorch_model.bin (the folder has a graph, which the backend onnxruntime runs)")
 	read := func(t *testing.T, dir string, o *modeldir.Override) *modeldir.Config {
 		c, err := modeldir.ReadGraph(dir, []string{"model.onnx"}, o)
 		require.NoError(t, err)
@@ -165,7 +165,11 @@ func TestMissing(t *testing.T) {
 	_, err := modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.EqualError(t, err, dir+": model folder is incomplete: there is no tokenizer.json, no 1_Dense/model.safetensors, "+
-		"no 3_Dense/model.safetensors, no model.safetensors")
+		"no 3_Dense/model.safetensors, no model.safetensors or pytorch_model.bin")
+	modeltest.WriteFile(t, filepath.Join(dir, "vocab.txt"), []byte("[PAD]\n"))
+	_, err = modeldir.Read(dir, nil)
+	require.ErrorContains(t, err, "there is no tokenizer.json (vocab.txt is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+		"writes the file)")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.ErrorContains(t, err, "no config.json, no tokenizer.json, no config_sentence_transformers.json or artifact.metadata or onnx_config.json")
@@ -180,6 +184,29 @@ func TestMissing(t *testing.T) {
 		require.ErrorIs(t, err, modeldir.ErrIncomplete, name)
 		require.ErrorContains(t, err, name)
 	}
+}
+
+// TestMark: files may begin with the mark that editors of Windows put there.
+func TestMark(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.MultiVector(t, dir)
+	modeltest.Edit(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"do_lower_case": true})
+	want := read(t, dir, nil)
+	for _, name := range []string{"config.json", "config_sentence_transformers.json", "modules.json", "sentence_bert_config.json", "tokenizer.json", "1_Dense/config.json"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, append([]byte("\ufeff"), b...), 0o600))
+		got := read(t, dir, nil)
+		require.Equal(t, want.Tokenizer.Fingerprint(), got.Tokenizer.Fingerprint(), name)
+		got.Tokenizer = want.Tokenizer
+		require.Equal(t, want, got, name)
+	}
+	path := filepath.Join(t.TempDir(), "o.json")
+	modeltest.WriteFile(t, path, []byte("\ufeff{\"expand\": false}"))
+	o, err := modeldir.ReadOverride(path)
+	require.NoError(t, err)
+	require.Equal(t, ptr(false), o.Expand)
 }
 
 // TestFaults: damaged files, values of no use and kinds that are not known are

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/encode/remote"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -246,7 +247,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(b, m); err != nil {
+		if err := json.Unmarshal(jsontext.WithoutMark(b), m); err != nil {
 			return nil, fmt.Errorf("%s: not as plaid encode writes it: %w", s, err)
 		}
 		if err := m.Validate(); err != nil {
