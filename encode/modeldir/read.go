@@ -58,7 +58,7 @@ func read(dir string, graphs []string, o *Override) (*Config, error) {
 
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); err != nil {
-		return &ModelError{r.dir, "", pathless(err)}
+		return &ModelError{r.dir, "", withHub(r.dir, pathless(err))}
 	} else if !info.IsDir() {
 		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
