@@ -316,7 +316,8 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 		return nil, err
 	}
 	if q.truncated > 0 {
-		a.warn("%s of %s cut at %s, the most that the model takes: shorter questions, or several, lose nothing", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), out.Plural(e.Config().Query.Length, "token"))
+		c := e.Config()
+		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), c.QueryLimit("--query-length"))
 	}
 	return q, nil
 }
