@@ -90,7 +90,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	}
 	removed := false // documents without an id are left out
 	if o.IDs == nil {
-		if o.IDs, err = src.IDs(); err != nil {
+		if o.IDs, err = src.IDs(ctx); err != nil {
 			return nil, err
 		}
 		removed = o.IDs != nil
