@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
@@ -105,6 +106,9 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 		q := &queries{name: f.Name(), warn: a.warn}
 		q.Source, err = f.Open(ctx, a.in)
 		return q, err
+	}
+	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, func(q string) bool { return strings.ContainsAny(q, " \t") }) {
+		a.hint("%d questions of a word each; quotes around all words make them one question", n)
 	}
 	made, whose, err := searched()
 	if err != nil {
