@@ -263,7 +263,7 @@ func (c *beirInput) file(name string) (string, error) {
 			return p, err
 		}
 	}
-	return "", fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	return "", fmt.Errorf("%s is no folder of BEIR: %s: %w", c.dir, name, fs.ErrNotExist)
 }
 
 // only lets the texts through that keep wants, and errors.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
@@ -109,6 +110,9 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 			return queryLength(made)
 		})
 		return q, err
+	}
+	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, func(q string) bool { return strings.ContainsAny(q, " \t") }) {
+		a.hint("%d questions of a word each; quotes around all words make them one question", n)
 	}
 	made, whose, err := searched()
 	if err != nil {

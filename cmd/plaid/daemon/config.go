@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -280,10 +281,19 @@ func (c *Config) check() error {
 		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
 	case c.Listen == "":
 		return wrong("listen is empty")
+	case !isAddress(c.Listen):
+		return wrong("listen is %q; want HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", c.Listen)
 	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
 		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
 	}
 	return nil
+}
+
+// isAddress reports whether a service can listen on an address: whether it has a host, if only an
+// empty one, and a port.
+func isAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	return err == nil && port != "" || strings.HasPrefix(s, "unix:")
 }
 
 // elsewhere tells whether the indexes are in no folder.
