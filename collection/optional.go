@@ -72,7 +72,7 @@ type Restorer interface {
 	Restore(ctx context.Context, name string, in io.Reader) error
 	// Import reads the index folder of another engine. Documents without ids are named by
 	// their row.
-	Import(ctx context.Context, name, dir string, ids []string) (*index.ImportReport, error)
+	Import(ctx context.Context, name, dir string) (*index.ImportReport, error)
 }
 
 // Backuper is a [Collection] that writes itself to a file, as it is now. The file is

@@ -82,7 +82,7 @@ func FuseRanked(m fuse.Method, alpha float64, p Page, byVectors, others []Ranked
 	}
 }
 
-// first are so many of a ranking, or all.
+// first returns the first n of a ranking, or all.
 func first(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
 
 // MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages

@@ -114,7 +114,7 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	return ranked, nil
 }
 
-// follow adds to rankings what deeper ones have beside them, up to so many hits.
+// follow adds to rankings what deeper ones have beside them, up to a number of hits.
 func follow(ranked, deeper []Result, most int) []Result {
 	for i := range ranked {
 		before, r := &ranked[i], &deeper[i]

@@ -39,7 +39,7 @@ type Search struct {
 func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
 	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
-	f.Var(Int(&s.offset, 0, 0), "offset", "pass over so many of the best documents: with -k 10, 20 is the third page")
+	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the third page")
 	f.Var(Number(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
 	for _, g := range search.Groupings() {
