@@ -27,11 +27,8 @@ func TestMessages(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search", nil, `there is no body; want JSON such as {"queries"`},
 		{404, server.CodeImageNotFound, "GET", "/indices/pets/image?id=a", nil, "the document has no field image"},
 		{400, server.CodeNotSupported, "GET", "/nodes", nil, "nodes exist in a cluster only"},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/update_with_encoding", object{"documents": list{"a", "b", ""}}, "documents[2] is empty"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/search_with_encoding", object{"queries": list{"a", ""}}, "queries[1] is empty"},
-		{400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{"a", ""}, "input_type": "document"}, "texts[1] is empty"},
-		{400, server.CodeBadRequest, "POST", "/v1/embeddings", object{"input": list{"a", ""}}, "input[1] is empty"},
-		{400, server.CodeBadRequest, "POST", "/rerank_with_encoding", object{"query": "a", "documents": list{"x", ""}}, "documents[1] is empty"},
+		{400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{"a", ""}, "input_type": "query"}, "texts[1] is empty"},
 		{400, server.CodeBadRequest, "POST", "/rerank_with_encoding", object{"query": "", "documents": list{"x"}}, "query is empty"},
 	} {
 		p := s.refused(t, x.status, x.code, x.method, x.path, x.body)
