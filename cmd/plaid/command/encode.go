@@ -56,11 +56,10 @@ with a column text, .txt files with a text a line, .html, folders of .txt, .md a
 .html, or - for stdin. A title comes before its text. A text that is too long is cut, and
 counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
 
-The vectors of documents grow in docs.npy.part, and the rest of them in a spool
-beside it. To resume an interrupted run, repeat the command: nothing is
-encoded twice. With --pool, with --spool and from stdin or a pipe the vectors are in
-the spool, and copied at the end. Texts from stdin or a pipe start over, unless
---spool names a file; then only their ids are compared with it.`,
+The vectors of documents grow in docs.npy.part, and digests of their texts in a spool
+beside it. To resume an interrupted run, or one that a fault in the texts has ended,
+repeat the command: no text is encoded twice, wherever it stands now. With --pool,
+with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --as-questions --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 240 --overlap 40 -o vectors
