@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,7 @@ func TestSurvey(t *testing.T) {
 	// What moves from one part to the next is another text.
 	for _, other := range [][]Text{
 		{{ID: "a", Title: "Tx", Text: "y"}, texts[1]}, {texts[1], texts[0]}, texts[:1],
-		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte("z")}},
+		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte(`{"z":1}`)}},
 	} {
 		o, err := SurveyTexts(Texts(other...))
 		require.NoError(t, err)
@@ -117,8 +118,49 @@ func TestChangedWhileRead(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600))
 		}
 	}
-	var changed *files.ChangedError
-	require.ErrorAs(t, err, &changed)
+	require.ErrorIs(t, err, vectors.ErrChanged)
+	require.ErrorContains(t, err, path+": changed while it was read: it had ")
+}
+
+// A file that is replaced by the same bytes while it is read has not changed. Other bytes are noticed
+// before the file ends, and what was read until then was of the file as it was.
+func TestReplacedWhileRead(t *testing.T) {
+	defer func(every time.Duration) { files.LookEvery = every }(files.LookEvery)
+	files.LookEvery = time.Microsecond
+	content := strings.Repeat(`{"text": "x"}`+"\n", 20_000)
+	for _, name := range []string{"a.jsonl", "a.txt", "a.csv"} {
+		dir := t.TempDir()
+		content := content
+		if name == "a.csv" {
+			content = "text\n" + strings.Repeat("x\n", 20_000)
+		}
+		for _, other := range []bool{false, true} {
+			path := write(t, dir, name, content)
+			read := 0
+			var failed error
+			for _, err := range (&Reader{}).Texts(t.Context(), path) {
+				if failed = err; err != nil {
+					break
+				}
+				if read++; read == 100 {
+					now := []byte(content)
+					if other {
+						now[len(now)-2] ^= 1
+					}
+					require.NoError(t, os.WriteFile(path+".new", now, 0o600))
+					require.NoError(t, os.Rename(path+".new", path))
+				}
+			}
+			if !other {
+				require.NoError(t, failed, name)
+				require.Equal(t, 20_000, read)
+				continue
+			}
+			require.ErrorIs(t, failed, vectors.ErrChanged)
+			require.ErrorContains(t, failed, path+": changed while it was read: another file took its place")
+			require.Less(t, read, 2_000, name)
+		}
+	}
 }
 
 func TestSpoolProgress(t *testing.T) {
@@ -128,11 +170,13 @@ func TestSpoolProgress(t *testing.T) {
 		Progress: func(r Report) { seen = append(seen, r) },
 	})
 	require.NoError(t, err)
-	require.Len(t, seen, 3)
-	require.Equal(t, *r, seen[2])
+	require.Len(t, seen, 2)
+	require.Equal(t, Report{Texts: 1, Tokens: 4, Vectors: 4}, seen[0])
 	require.Equal(t, Report{Texts: 2, Empty: 1, Tokens: 4, Vectors: 4}, seen[1])
+	require.Equal(t, Report{Texts: 3, Empty: 1, Equal: 1, Tokens: 4, Vectors: 4}, *r)
+	require.Equal(t, []int64{3, 8}, []int64{int64(s.Len()), s.Tokens()})
 	require.NoError(t, s.Close())
-	require.ErrorIs(t, s.Add(vectors.Document{}), os.ErrClosed)
+	require.NoError(t, s.Close())
 
 	long, err := e.Query(t.Context(), strings.Repeat("cell ", 40))
 	require.NoError(t, err)
