@@ -208,7 +208,8 @@ func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, err
 			return nil, err
 		}
 	}
-	if snap.State().LiveTokens == 0 && r.options.Codec == nil {
+	decides := r.options.Codec != nil && r.options.Codec.Dim != snap.Dim()
+	if snap.State().LiveTokens == 0 && r.options.Like == nil && !decides {
 		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
 	}
 	return s, nil

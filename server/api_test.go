@@ -196,7 +196,7 @@ func TestBadRequests(t *testing.T) {
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{7}}), "object"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_Subset_": 1}}}), "_Subset_"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_subset_": 1}}}), "reserved"},
-		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": 7}}}), "_id"},
+		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": 7.5}}}), "_id is 7.5"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", doc(object{"metadata": list{object{"_id": ""}}}), "_id"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", object{"documents": list{query("x"), query("y")}, "metadata": list{object{"_id": "q"}, object{"_id": "q"}}}, "document 1"},
 		{400, server.CodeBadRequest, "POST", "/indices/pets/update", `{"documents": `, "not JSON"},
