@@ -66,16 +66,54 @@ var changes = map[string]func(path string) error{
 		return os.Chtimes(path, time.Time{}, time.Now().Add(time.Second)) // the clock of files is coarse
 	},
 	"replaced": func(path string) error {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path+".new", b, 0o644); err != nil {
-			return err
-		}
-		return os.Rename(path+".new", path)
+		return replace(path, func(b []byte) { b[len(b)-2] ^= 1 })
 	},
 	"removed": os.Remove,
+}
+
+// replace puts a file with the same time in the place of another one.
+func replace(path string, change func(content []byte)) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	change(b)
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+		return err
+	}
+	if err := os.Chtimes(path+".new", time.Time{}, info.ModTime()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// A file that another one with the same bytes takes the place of has not changed.
+func TestFilesReplacedBySame(t *testing.T) {
+	for kind, build := range collections(t) {
+		files := build()
+		s := open(t, files)
+		for _, path := range []string{files.Vectors, files.Lengths, files.Mask, files.IDs, files.Payload} {
+			if path == "" {
+				continue
+			}
+			want, err := collect(s, 0, 3)
+			require.NoError(t, err)
+			for range 2 {
+				require.NoError(t, replace(path, func([]byte) {}))
+				got, err := collect(s, 0, 3)
+				require.NoError(t, err, "%s: %s", kind, path)
+				require.Equal(t, want, got)
+			}
+			require.NoError(t, replace(path, func(b []byte) { b[len(b)-2] ^= 1 }))
+			_, err = collect(s, 0, 3)
+			require.ErrorIs(t, err, ErrChanged, "%s: %s", kind, path)
+			require.NoError(t, replace(path, func(b []byte) { b[len(b)-2] ^= 1 }))
+		}
+	}
 }
 
 func appendTo(path, s string) error {

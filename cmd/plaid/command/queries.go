@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
@@ -259,20 +260,8 @@ const queryBatch = 256
 // encodeQueries encodes texts as queries. One without a word is an error, and so
 // are ids that come twice; from names where the texts are from in it.
 func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string, float16 bool) (_ *encodedQueries, err error) {
-	defer func() {
-		if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-			te.Path = from
-		}
-	}()
-	var list []encode.Text
-	for t, err := range texts {
-		if err != nil {
-			return nil, err
-		}
-		t.Title, t.Text, t.Payload = "", t.Full(), nil
-		list = append(list, t)
-	}
-	if _, err = encode.SurveyTexts(encode.Texts(list...)); err != nil {
+	list, err := readQueries(texts, e, from)
+	if err != nil {
 		return nil, err
 	}
 	q := &encodedQueries{}
@@ -295,7 +284,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 			}
 			for i, em := range embeddings {
 				if len(em.Vectors) == 0 {
-					err = &encode.TextError{Row: lo + i, ID: part[i].ID, Err: errEmptyQuery}
+					err = part[i].Fault(lo+i, errEmptyQuery)
 				}
 				if em.Dropped > 0 {
 					q.truncated++
@@ -320,6 +309,27 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), c.QueryLimit("--query-length"))
 	}
 	return q, nil
+}
+
+// readQueries reads texts that are going to be encoded as queries, and refuses what encodeQueries does.
+func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from string) (list []encode.Text, err error) {
+	defer func() {
+		if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
+			te.Path = from
+		}
+	}()
+	for t, err := range texts {
+		if err != nil {
+			return nil, err
+		}
+		t.Title, t.Text, t.Payload = "", t.Full(), nil
+		if strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
+			return nil, t.Fault(len(list), errEmptyQuery)
+		}
+		list = append(list, t)
+	}
+	_, err = encode.SurveyTexts(encode.Texts(list...))
+	return list, err
 }
 
 var errEmptyQuery = errors.New("an empty query finds nothing")
