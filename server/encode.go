@@ -80,8 +80,8 @@ func encodeRoutes() []route {
 	}
 }
 
-// encode turns texts into matrices, none of them empty. They are counted with the body,
-// which they are made of.
+// encode turns texts into matrices; those of documents may be empty. They are counted with the
+// body, which they are made of.
 func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
 	err := q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
@@ -114,7 +114,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	}
 	for i, text := range texts {
 		switch most := q.s.o.Limits.Text; {
-		case text == "":
+		case text == "" && role == encode.Query:
 			return bad("%s is empty", q.placeOf(role, i)).at(whereOf(role, i))
 		case int64(len(text)) > most:
 			return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", q.placeOf(role, i), len(text), most).at(whereOf(role, i))
@@ -146,7 +146,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 				q.cutOf[n] = x.Dropped
 			}
 		}
-		if m.Tokens == 0 {
+		if m.Tokens == 0 && role == encode.Query {
 			used = bad("%s has no token that is kept", q.placeOf(role, n)).at(whereOf(role, n))
 		} else {
 			used = use(m, tokens)

@@ -88,7 +88,6 @@ func TestWindow(t *testing.T) {
 		{object{"documents": list{"x"}, "window": 2, "window_by": "lines"}, server.CodeBadRequest, -1},
 		{object{"documents": list{"x"}, "window": 2, "window_by": "tokens"}, server.CodeBadRequest, -1},
 		{object{"documents": list{"x", "a b c"}, "window": 2}, server.CodeBadRequest, 1},
-		{object{"documents": list{"a b c", ""}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "y"}}}, server.CodeBadRequest, 1},
 		{object{"documents": list{"x", "y"}, "window": 2, "metadata": list{object{}}}, server.CodeBadRequest, -1},
 		{object{"documents": list{"a b c", "d e f"}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "x"}}}, server.CodeBadRequest, 1},
 		{object{"documents": list{"a b c", strings.Repeat("a ", 1500)}, "window": 2, "metadata": list{object{"_id": "x"}, object{"_id": "y"}}}, server.CodeTooLarge, 1},
