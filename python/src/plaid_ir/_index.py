@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union
 
 from . import _files, _ingest
 from ._arrays import Embeddings, to_matrices
+from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_TEXTS, id_batches
-from ._errors import EmptyIndexError, PlaidError
-from ._metadata import Where, condition, to_json_value
+from ._errors import EmptyIndexError, PlaidError, add_remark
+from ._metadata import to_json_value
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
+from ._tables import items_of
 
 Ids = Union[str, int, Iterable[str], Iterable[int]]
 Metadata = Sequence[Mapping[str, Any]]
@@ -179,15 +182,15 @@ class Index(IndexReader):
         ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
         1
         """
-        ids = documents_ids
+        ids = documents_ids = items_of(documents_ids, "documents_ids")
         if ids is None:
-            documents_embeddings = to_matrices(documents_embeddings, "document")
+            documents_embeddings = to_matrices(items_of(documents_embeddings, "documents_embeddings"), "document")
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)
         try:
             return index.add_documents(ids, documents_embeddings, metadata, progress=progress)
-        except BaseException:
-            index.close()
+        except BaseException as e:
+            index._abandon(e)
             raise
 
     @classmethod
@@ -225,12 +228,23 @@ class Index(IndexReader):
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """
+        ids = items_of(ids, "ids")
         index = cls._open_empty(ids, {"model": model, **options})
         try:
             return index.add_texts(texts, ids, metadata, text_field=text_field, progress=progress)
-        except BaseException:
-            index.close()
+        except BaseException as e:
+            index._abandon(e)
             raise
+
+    def _abandon(self, e: BaseException) -> None:
+        """Closes an index that could not be filled."""
+        gone = False
+        if self._connection.service is not None and self.index_folder is None:
+            with contextlib.suppress(PlaidError):
+                gone = len(self) > 0
+        self.close()
+        if gone:
+            add_remark(e, "the index was a temporary one, and is gone")
 
     def close(self) -> None:
         """Closes the index, and stops the service if it was started here and no other index uses it. Closing an index
@@ -442,7 +456,10 @@ class Index(IndexReader):
         int
             The number of documents that were changed.
         """
-        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        chosen = condition(where, parameters)
+        if chosen is None:
+            raise TypeError("update() takes a condition (where): '1=1' is true of every document")
+        text, given = chosen
         updates = {k: to_json_value(v, f"values, key {k!r}") for k, v in values.items()}
         body = {"condition": text, "parameters": given, "updates": updates}
         return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])

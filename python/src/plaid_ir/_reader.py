@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from . import _files, _search
 from ._arrays import Embeddings, Matrix, Vectors, matrix_of, to_matrices
+from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import Cut, encode, fetch_documents, fetch_metadata
 from ._errors import EmptyIndexError
-from ._metadata import Where, condition, own_fields
+from ._metadata import own_fields
 from ._results import Explanation, Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
 
