@@ -120,7 +120,8 @@ class Spool:
         has_metadata = any(f.metadata.tell() for f in self._files)
         for f in self._files:
             np.save(f.paths["lengths"], np.array(f.lengths, dtype=np.int64))
-            with open(f.paths["ids"], "w", encoding="utf-8", newline="\n") as lines:
+            # The program refuses half of a character, and says where.
+            with open(f.paths["ids"], "w", encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
                 lines.writelines(i + "\n" for i in f.ids)
             for what in ("vectors", "lengths", "ids"):
                 flags += ["--" + what, f.paths[what]]

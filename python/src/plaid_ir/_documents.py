@@ -168,10 +168,19 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
 
 
 def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
-    """Texts in batches of one request."""
+    """Texts in batches of one request. An error of their source comes after the texts before it."""
     batch: list[str] = []
     size = 0
-    for text in checked_texts(texts):
+    failure: Exception | None = None
+    source = checked_texts(texts)
+    while True:
+        try:
+            text = next(source)
+        except StopIteration:
+            break
+        except Exception as e:
+            failure = e
+            break
         if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
             yield batch
             batch, size = [], 0
@@ -179,6 +188,8 @@ def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
         size += len(text)
     if batch:
         yield batch
+    if failure is not None:
+        raise failure
 
 
 class Cut:

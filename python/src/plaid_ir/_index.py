@@ -22,7 +22,8 @@ from ._reader import IndexReader, ignore_pylate_options
 from ._tables import items_of
 
 Ids = Union[str, int, Iterable[str], Iterable[int]]
-Metadata = Sequence[Mapping[str, Any]]
+#: Dictionaries, or a table of pandas, polars or pyarrow.
+Metadata = Union[Sequence[Mapping[str, Any]], Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -198,7 +199,7 @@ class Index(IndexReader):
         cls,
         texts: Iterable[str],
         ids: Iterable[str] | Iterable[int] | None = None,
-        metadata: Iterable[Mapping[str, Any]] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | Any = None,
         *,
         model: str | os.PathLike[str] | None = None,
         text_field: str = "text",
@@ -287,8 +288,9 @@ class Index(IndexReader):
             A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
             dim], whose zeros at the end of a document are left out.
         metadata
-            A dictionary for each document, or a data frame with a row for each. Values are texts, numbers, booleans,
-            None, dates (stored as ISO 8601), lists and dictionaries.
+            A dictionary for each document, or a table with a row for each: a data frame of pandas or polars, or a table
+            of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
+            those that are missing (NaN, NaT, NA) are null.
         keep_metadata
             Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
             more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
@@ -364,7 +366,7 @@ class Index(IndexReader):
         self,
         texts: Iterable[str],
         ids: Iterable[str] | Iterable[int] | None = None,
-        metadata: Iterable[Mapping[str, Any]] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | Any = None,
         *,
         text_field: str = "text",
         pool_factor: int | None = None,
@@ -383,11 +385,11 @@ class Index(IndexReader):
         ----------
         texts
             The documents. A text that is longer than the model reads is cut off, and a warning counts such texts,
-            unless ``window`` is given.
+            unless ``window`` is given. An empty one, or one that is missing (None, NaN), is a document without tokens.
         ids
             An id for each; without them texts are numbered from 0, if the index is empty.
         metadata
-            A dictionary for each.
+            As for `add_documents`.
         text_field
             The key of the metadata that keeps the text; "" does not keep it, and then neither highlights nor
             explanations can show it.
@@ -447,7 +449,7 @@ class Index(IndexReader):
         Parameters
         ----------
         where, parameters
-            The documents: a condition, as for `search`. A key that no document has is an error.
+            The documents: a condition, as for `search`. An empty one is an error.
         values
             Keys and their new values; None removes a key.
 
@@ -472,8 +474,7 @@ class Index(IndexReader):
         ids
             An id that is not there is ignored; that of a document that is stored as passages removes them.
         where, parameters
-            A condition, as for `search`. A key that no document has is an error, so that a typo does not remove too
-            much.
+            A condition, as for `search`. An empty one is an error.
 
         Returns
         -------

@@ -85,8 +85,9 @@ class IndexReader:
             The number of documents.
         where, parameters
             A condition over the metadata: ``"year >= 2000"``, or ``"year >= ?"`` with a value for each ``?`` (pass
-            input of users like this), or a dictionary of keys and their values: ``{"lang": ["en", "de"], "draft":
-            None}``. A key that no document has is NULL.
+            input of users like this), or a dictionary of keys and their values or tests: ``{"lang": ["en", "de"],
+            "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty one is none. A key
+            that no document has is an error.
         subset
             Ids of the documents that may be returned.
         metadata
@@ -492,6 +493,6 @@ class IndexReader:
         """Reports whether a document is there."""
         try:
             fetch_documents(self._connection, self._connection.to_names([id]), "none")
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, UnicodeEncodeError):  # half of a character is in no id
             return False
         return True
