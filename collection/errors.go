@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Errors of this package, beside those of index, storage and search; test with
@@ -31,11 +33,9 @@ var (
 	ErrDamaged = errors.New("collection cannot be opened")
 	// ErrMetadata: metadata of a document that is no object, has a bad key or is too
 	// large.
-	ErrMetadata = errors.New("bad metadata")
+	ErrMetadata = vectors.ErrPayload
 	// ErrSelection: documents are meant in more ways than are possible, or in none.
 	ErrSelection = errors.New("bad selection")
-	// ErrNoTokens: a document without vectors.
-	ErrNoTokens = errors.New("document has no vectors")
 	// ErrUnsupported: what these collections do not do.
 	ErrUnsupported = errors.New("this service cannot do that")
 )
@@ -55,7 +55,7 @@ func (e *BusyError) Error() string {
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // DocumentError says which document of a request is refused, and why: Err wraps
-// [ErrNoTokens], [ErrMetadata], [vectors.ErrShape], [vectors.ErrValue],
+// [ErrMetadata], [vectors.ErrText], [vectors.ErrShape], [vectors.ErrValue],
 // [vectors.ErrID], [index.ErrDimension] or [index.ErrDuplicateID]. Nothing of the
 // request has taken effect.
 type DocumentError struct {

@@ -29,7 +29,7 @@ type Collection struct {
 // NewCollection goes through texts, which open gives from the first one on each time, and
 // makes ids of all of them, on all processors: then it is known how many vectors each has.
 //
-// Errors: those of [SurveyTexts] and of the tokenizer, [vectors.ErrID], and
+// Errors: those of [SurveyTexts] and of the tokenizer, and
 // [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
 func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) iter.Seq2[Text, error]) (*Collection, error) {
 	l, ok := e.backend.(*local)
@@ -48,11 +48,8 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
 		}
-		if err == nil && t.ID != "" {
-			err = vectors.CheckID(t.ID)
-		}
 		if err != nil {
-			return c, &TextError{Row: -1, ID: t.ID, Err: err}
+			return c, t.Fault(-1, err)
 		}
 		for i := range c.seq.ids {
 			if l.keeps(Document, c.seq, i) {

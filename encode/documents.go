@@ -50,6 +50,7 @@ type Report struct {
 	Unknown   int   // texts of which more than half the tokens are unknown; servers do not tell
 	Tokens    int64 // ids computed; of Remote: vectors that came
 	Vectors   int64 // kept
+	Equal     int   // texts that are equal to one before them, and share its vectors
 	Resumed   int   // documents that were there before
 }
 
@@ -59,7 +60,7 @@ func (r *Report) String() string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"},
+	}{{int64(r.Resumed), "encoded before"}, {int64(r.Equal), "of them equal to others"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"},
 		{r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
 		{r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
 		if part.n != 0 {
@@ -268,7 +269,7 @@ func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
 	if err != nil {
 		for failed = 0; prepare(failed) == nil; failed++ { // the lowest, whose error it is
 		}
-		c.last = &TextError{Row: fresh[failed].row, ID: fresh[failed].text.ID, Err: err}
+		c.last = fresh[failed].text.Fault(fresh[failed].row, err)
 		clear(fresh[failed:])
 	}
 	c.texts = c.texts[:first+failed]

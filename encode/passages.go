@@ -166,7 +166,7 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) it
 			}
 			for t, err := range parted.texts() {
 				if err != nil {
-					err = &TextError{Row: row, ID: parted.text.ID, Err: err}
+					err = parted.text.Fault(row, err)
 				}
 				if !yield(t, err) || err != nil {
 					return

@@ -23,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // maxTextLine is the longest line that is read; longer ones are an error.
@@ -35,7 +36,11 @@ type parser func(ctx context.Context, r io.Reader, yield func(Text, error) bool)
 // for errors.
 func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		if err := p(ctx, r, yield); err != nil {
+		err := p(ctx, r, func(t Text, err error) bool {
+			t.From.Path = name
+			return yield(t, err)
+		})
+		if err != nil {
 			yield(Text{}, inText(name, err))
 		}
 	}
@@ -59,7 +64,10 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 		stopped := false
 		err = unpacked(f, name, func(r io.Reader) error {
 			return p(ctx, r, func(t Text, err error) bool {
-				stopped = !yield(t, err)
+				if t.From.Path = name; err == nil {
+					err = textChanged(watch.Look())
+				}
+				stopped = !yield(t, err) || err != nil
 				return !stopped
 			})
 		})
@@ -67,12 +75,20 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 			return
 		}
 		// A fault that is due to a change is of no interest.
-		if changed := watch.Unchanged(); changed != nil {
+		if changed := textChanged(watch.Unchanged()); changed != nil {
 			yield(Text{}, changed)
 		} else if err != nil {
 			yield(Text{}, inText(name, err))
 		}
 	}
+}
+
+// textChanged makes an error of texts of a file that changed.
+func textChanged(err error) error {
+	if c, ok := errors.AsType[*files.ChangedError](err); ok {
+		return &TextError{Path: c.Path, Row: -1, Err: fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)}
+	}
+	return err
 }
 
 func unpacked(r io.Reader, name string, read func(io.Reader) error) error {
@@ -180,7 +196,8 @@ func (r *Reader) jsonl(threads int) parser {
 // record reads a line.
 func (r *Reader) record(l textLine) (got record, err error) {
 	got.n = l.n
-	if got.text, got.without, err = r.object(l.bytes); err == nil && r.Each != nil {
+	got.text, got.without, err = r.object(l.bytes)
+	if got.text.From.Line = l.n; err == nil && r.Each != nil {
 		got.text, err = r.Each(got.text)
 	}
 	if err != nil {
@@ -254,11 +271,11 @@ func (r *Reader) object(line []byte) (t Text, names []string, err error) {
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
 func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-	return eachLine(ctx, r, func(line []byte, _ int) (bool, error) {
+	return eachLine(ctx, r, func(line []byte, n int) (bool, error) {
 		if err := valid(string(line)); err != nil {
 			return false, err
 		}
-		return yield(Text{Text: string(line)}, nil), nil
+		return yield(Text{Text: string(line), From: Place{Line: n}}, nil), nil
 	})
 }
 
@@ -340,6 +357,7 @@ func (fr *Reader) columns(in *csv.Reader) (columns []column, err error) {
 // tableRow is the text of a row.
 func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err error) {
 	rest := map[string]string{}
+	t.From.Line, _ = in.FieldPos(0)
 	for i, v := range record {
 		if err := valid(v); err != nil {
 			line, _ := in.FieldPos(i)
@@ -409,6 +427,7 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			if err != nil {
 				return inText(name, err)
 			}
+			t.From.Path = name
 			if !yield(t, nil) {
 				return stopped
 			}

@@ -19,6 +19,7 @@ func all(s iter.Seq2[Text, error]) (list []Text, err error) {
 		if e != nil {
 			return list, e
 		}
+		t.From = Place{} // TestPlaces has them
 		list = append(list, t)
 	}
 	return list, nil

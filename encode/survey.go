@@ -4,10 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"iter"
+	"math"
+	"sort"
 
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -16,47 +19,125 @@ import (
 type Survey struct {
 	Texts int
 	Bytes int64 // of titles and texts
-	// Sum is a SHA-256 of all texts, ids and payloads in their order: the tag of a
-	// spool that is to go on with the same texts only.
+	// Sum is a SHA-256 of all texts, ids and payloads in their order.
 	Sum string
 
-	sums []uint64 // of each text
+	sums   []uint64 // of each text
+	places places
 }
 
 // SurveyTexts goes through texts that can be gone through again. It takes little of
 // the time that encoding them does, and finds what would end that only after hours:
-// a text that cannot be read, an id that comes twice or is missing.
+// a text that cannot be read, a document that cannot be stored ([vectors.CheckDocument]), an id that
+// comes twice or is missing.
 //
-// Ids are held in memory meanwhile, and eight bytes a text as long as the survey.
+// Ids are held in memory meanwhile, and twelve bytes a text as long as the survey.
 func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
-	rows := map[string]int{}
+	var roll roll
 	for t, err := range texts {
+		if err == nil {
+			err = roll.note(&t)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if s.Texts > 0 && (t.ID == "") != (len(rows) == 0) {
-			return nil, &TextError{Row: s.Texts, ID: t.ID, Err: fmt.Errorf("some texts have an id and others have none")}
-		}
-		if t.ID != "" {
-			if first, ok := rows[t.ID]; ok {
-				return nil, &TextError{Row: s.Texts, ID: t.ID, Err: &SameIDError{first}}
-			}
-			rows[t.ID] = s.Texts
 		}
 		t.write(h)
 		s.sums = append(s.sums, t.sum())
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
-	s.Sum = hex.EncodeToString(h.Sum(nil))
+	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), roll.places
 	return s, nil
 }
 
-// SameIDError is of an id that comes twice: the text of row First, from 0, has it.
-type SameIDError struct{ First int }
+// Fault is an error of the text of a row, with its place.
+func (s *Survey) Fault(row int, id string, err error) *TextError {
+	t := Text{ID: id, From: s.places.at(row)}
+	return t.Fault(row, err)
+}
 
-func (e *SameIDError) Error() string { return fmt.Sprintf("text %d has this id too", e.First+1) }
+// roll is the texts of a stream that were seen.
+type roll struct {
+	n      int
+	rows   map[string]int // of ids
+	places places
+}
+
+// note refuses a text that cannot be stored, or not beside those before it.
+func (r *roll) note(t *Text) error {
+	row := r.n
+	if err := vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload}); err != nil {
+		return t.Fault(row, err)
+	}
+	if row > 0 && (t.ID == "") != (len(r.rows) == 0) {
+		return t.Fault(row, errors.New("some texts have an id and others have none"))
+	}
+	if t.ID != "" {
+		if first, ok := r.rows[t.ID]; ok {
+			from := r.places.at(first)
+			if from.Path == t.From.Path && from.Line+from.Row > 0 {
+				from.Path = "" // it is named already
+			}
+			return t.Fault(row, &SameIDError{First: first, From: from})
+		}
+		if r.rows == nil {
+			r.rows = map[string]int{}
+		}
+		r.rows[t.ID] = row
+	}
+	r.places.add(t.From)
+	r.n++
+	return nil
+}
+
+// places are those of texts, by rows.
+type places struct {
+	numbers []int32 // of lines, or of rows in a file
+	paths   []placePath
+}
+
+// placePath is a path, and the first row that has it.
+type placePath struct {
+	first int
+	path  string
+	lines bool // numbers are of lines
+}
+
+func (p *places) add(at Place) {
+	own := placePath{len(p.numbers), at.Path, at.Line > 0}
+	if n := len(p.paths); n == 0 || p.paths[n-1].path != own.path || p.paths[n-1].lines != own.lines {
+		p.paths = append(p.paths, own)
+	}
+	p.numbers = append(p.numbers, int32(min(max(at.Line, at.Row), math.MaxInt32)))
+}
+
+func (p *places) at(row int) (at Place) {
+	if row < 0 || row >= len(p.numbers) {
+		return at
+	}
+	i := sort.Search(len(p.paths), func(i int) bool { return p.paths[i].first > row }) - 1
+	if at.Path = p.paths[i].path; p.paths[i].lines {
+		at.Line = int(p.numbers[row])
+	} else {
+		at.Row = int(p.numbers[row])
+	}
+	return at
+}
+
+// SameIDError is of an id that comes twice: the text of row First, from 0, has it.
+type SameIDError struct {
+	First int
+	From  Place
+}
+
+func (e *SameIDError) Error() string {
+	first := &TextError{Path: e.From.Path, Line: e.From.Line, Row: -1}
+	if first.Line == 0 {
+		first.Row = e.From.row(e.First)
+	}
+	return first.place() + " has this id too"
+}
 
 // write writes all of a text, so that no other text has the same bytes.
 func (t *Text) write(w io.Writer) {
@@ -88,9 +169,9 @@ func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 		row := 0
 		for t, err := range texts {
 			if err == nil && row == s.Texts {
-				err = &TextError{Row: row, ID: t.ID, Err: fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts)}
+				err = t.Fault(row, fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts))
 			} else if err == nil && t.sum() != s.sums[row] {
-				err = &TextError{Row: row, ID: t.ID, Err: fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged)}
+				err = t.Fault(row, fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged))
 			}
 			if err != nil {
 				yield(Text{}, err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -23,7 +22,7 @@ func TestSurvey(t *testing.T) {
 	// What moves from one part to the next is another text.
 	for _, other := range [][]Text{
 		{{ID: "a", Title: "Tx", Text: "y"}, texts[1]}, {texts[1], texts[0]}, texts[:1],
-		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte("z")}},
+		{{ID: "a", Title: "T", Text: "xy", Payload: []byte{}}, {ID: "b", Payload: []byte(`{"z":1}`)}},
 	} {
 		o, err := SurveyTexts(Texts(other...))
 		require.NoError(t, err)
@@ -117,8 +116,8 @@ func TestChangedWhileRead(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte("{}"), 0o600))
 		}
 	}
-	var changed *files.ChangedError
-	require.ErrorAs(t, err, &changed)
+	require.ErrorIs(t, err, vectors.ErrChanged)
+	require.ErrorContains(t, err, path+": changed while it was read: it had ")
 }
 
 func TestSpoolProgress(t *testing.T) {
@@ -128,11 +127,13 @@ func TestSpoolProgress(t *testing.T) {
 		Progress: func(r Report) { seen = append(seen, r) },
 	})
 	require.NoError(t, err)
-	require.Len(t, seen, 3)
-	require.Equal(t, *r, seen[2])
+	require.Len(t, seen, 2)
+	require.Equal(t, Report{Texts: 1, Tokens: 4, Vectors: 4}, seen[0])
 	require.Equal(t, Report{Texts: 2, Empty: 1, Tokens: 4, Vectors: 4}, seen[1])
+	require.Equal(t, Report{Texts: 3, Empty: 1, Equal: 1, Tokens: 4, Vectors: 4}, *r)
+	require.Equal(t, []int64{3, 8}, []int64{int64(s.Len()), s.Tokens()})
 	require.NoError(t, s.Close())
-	require.ErrorIs(t, s.Add(vectors.Document{}), os.ErrClosed)
+	require.NoError(t, s.Close())
 
 	long, err := e.Query(t.Context(), strings.Repeat("cell ", 40))
 	require.NoError(t, err)

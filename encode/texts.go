@@ -20,6 +20,31 @@ type Text struct {
 	Title, Text string
 	// Payload goes with the document; nil if there is none.
 	Payload []byte
+	// From is where the text was read, for errors. It is no part of the text.
+	From Place
+}
+
+// Place is where a text was read; zero fields are not known.
+type Place struct {
+	Path string // of the file
+	Line int    // from 1
+	Row  int    // of the text in the file or stream, from 1, where it has no lines
+}
+
+// row is the row for a [TextError] of a text, which is that of a stream where nothing else is known.
+func (p Place) row(ofStream int) int {
+	switch {
+	case p.Row > 0:
+		return p.Row - 1
+	case p.Path != "":
+		return -1
+	}
+	return ofStream
+}
+
+// Fault is an error of a text, with the place where it was read, or with its row in a stream, from 0.
+func (t *Text) Fault(row int, err error) *TextError {
+	return &TextError{Path: t.From.Path, Line: t.From.Line, Row: t.From.row(row), ID: t.ID, Err: err}
 }
 
 // Full is the title and the text.
@@ -52,6 +77,22 @@ type TextError struct {
 
 // Error reads like: corpus.jsonl: line 3: not a JSON object.
 func (e *TextError) Error() string {
+	place := e.place()
+	if e.ID != "" {
+		place = join(place, fmt.Sprintf("id %.100q", e.ID))
+	}
+	return join(place, e.Err.Error())
+}
+
+func join(place, rest string) string {
+	if place == "" {
+		return rest
+	}
+	return place + ": " + rest
+}
+
+// place reads like: corpus.jsonl: line 3.
+func (e *TextError) place() string {
 	var place []string
 	if e.Path != "" {
 		place = append(place, e.Path)
@@ -62,10 +103,7 @@ func (e *TextError) Error() string {
 	if e.Row >= 0 {
 		place = append(place, "text "+strconv.Itoa(e.Row+1)) // as lines are counted
 	}
-	if e.ID != "" {
-		place = append(place, fmt.Sprintf("id %q", e.ID))
-	}
-	return strings.Join(append(place, e.Err.Error()), ": ")
+	return strings.Join(place, ": ")
 }
 
 // Unwrap gives the cause.
@@ -118,12 +156,13 @@ func checkedTexts(texts iter.Seq2[Text, error], name string) iter.Seq2[Text, err
 				yield(Text{}, err)
 				return
 			}
+			t.From = Place{Path: name, Row: row + 1}
 			err = errors.Join(valid(t.Title), valid(t.Text))
 			if len(t.Title)+len(t.Text) > maxTextLine {
 				err = fmt.Errorf("has more than %d bytes", maxTextLine)
 			}
 			if err != nil {
-				yield(Text{}, &TextError{Path: name, Row: row, ID: t.ID, Err: err})
+				yield(Text{}, t.Fault(row, err))
 				return
 			}
 			if !yield(t, nil) {

@@ -245,6 +245,9 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {
 				return err
 			}
+			if err := admissible(d.id, d.payload); err != nil {
+				return ofDocument(im.docs, d.id, err)
+			}
 			if d.payload != nil {
 				im.report.Payloads++
 			}

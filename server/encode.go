@@ -51,8 +51,8 @@ func (q *request) noteCut(i int, notes []string) []string {
 	if n == 0 || e == nil {
 		return notes
 	}
-	return append(notes, fmt.Sprintf("the query is longer than the %d tokens that the model reads: its last %s took no part",
-		e.Config().Query.Length, plural(n, "token")))
+	c := e.Config()
+	return append(notes, fmt.Sprintf("the query was cut at %s; its last %s took no part", c.QueryLimit("--query-length"), plural(n, "token")))
 }
 
 // modelCodes are those of routes that take texts.
@@ -79,8 +79,8 @@ func encodeRoutes() []route {
 	}
 }
 
-// encode turns texts into matrices, none of them empty. They are counted with the body,
-// which they are made of.
+// encode turns texts into matrices; those of documents may be empty. They are counted with the
+// body, which they are made of.
 func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
 	err := q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
@@ -113,7 +113,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	}
 	for i, text := range texts {
 		switch most := q.s.o.Limits.Text; {
-		case text == "":
+		case text == "" && role == encode.Query:
 			return bad("text %d is empty", i).at(whereOf(role, i))
 		case int64(len(text)) > most:
 			return problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-body)", i, len(text), most).at(whereOf(role, i))
@@ -145,7 +145,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 				q.cutOf[n] = x.Dropped
 			}
 		}
-		if m.Tokens == 0 {
+		if m.Tokens == 0 && role == encode.Query {
 			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))
 		} else {
 			used = use(m, tokens)

@@ -60,7 +60,7 @@ func (q *request) dimension(v collection.View, tasks []task, err error) error {
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err
 	}
-	if dim := tasks[of.Index].query.Dim; dim != v.Dim() {
+	if dim := tasks[of.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
 		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).at(Where{Query: &of.Index})
 	}
 	return err

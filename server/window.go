@@ -104,7 +104,9 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 	}
 	whole := encode.Text{Text: in.Documents[i]}
 	_ = json.Unmarshal(fields[titleField], &whole.Title) // another value is no title
-	_ = json.Unmarshal(fields[idField], &whole.ID)       // what is wrong with it is said later
+	if id := fields[idField]; id != nil {
+		whole.ID, _ = vectors.ParseID(id) // it was checked
+	}
 	if own := fields[vectors.PassageField]; own != nil {
 		var err error
 		if whole.Payload, err = json.Marshal(map[string]json.RawMessage{vectors.PassageField: own}); err != nil {

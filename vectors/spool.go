@@ -42,8 +42,8 @@ type Spool struct {
 	rows    []uint32
 	ids     []string // nil: row numbers
 	seen    idSet
+	keys    map[Key]uint32 // of a keyed spool: which document has a key; nil: it is none
 	tokens  int64
-	payload bool // some document has one
 	keep    bool
 	fault   error // of writing: the end of the file is not known
 	closed  bool
@@ -70,7 +70,14 @@ type SpoolOptions struct {
 	// before Path was removed, left it in place of Vectors: it is taken back, but only if
 	// the file at Path is the spool that is to go on.
 	Matrix string
+	// Keyed says that ids are keys: 16 bytes of any kind, each of them once. [Spool.Row] finds a
+	// document by its key, and [Spool.ID] is the number of its row. In memory are about 45 bytes
+	// for each document.
+	Keyed bool
 }
+
+// Key is a digest that stands for what vectors were made from ([SpoolOptions].Keyed).
+type Key [16]byte
 
 // ErrSpool: a file that cannot be resumed, because it is none of a spool, or of
 // one with another dimension, type of numbers or tag.
@@ -87,9 +94,11 @@ var ErrSpoolInUse = errors.New("the spool is in use")
 //	        record without the checksum; id; payload; vectors
 //
 // Where the vectors are in a file of their own (spoolmatrix.go) the magic is another one,
-// and a record has the CRC32C of its vectors in front of its own.
+// and a record has the CRC32C of its vectors in front of its own. A keyed spool has a magic of its
+// own too, and a key in the place of an id.
 const (
 	spoolMagic  = "plaidsp\x01"
+	keyedMagic  = "plaidsp\x03"
 	recordBytes = 16
 	// spoolBuffer is how much is written at once.
 	spoolBuffer = 1 << 20
@@ -112,6 +121,9 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	}
 	if len(s.o.Tag) > maxTag {
 		return nil, faultf(s.o.Path, ErrShape, "a tag of %d bytes; at most %d are possible", len(s.o.Tag), maxTag)
+	}
+	if s.o.Keyed {
+		s.keys = map[Key]uint32{}
 	}
 	if s.o.Vectors != "" && s.o.Path == "" {
 		return nil, faultf(s.o.Vectors, ErrShape, "a file for vectors alone, and none for the rest")
@@ -190,8 +202,7 @@ func (s *Spool) begin() error {
 			return s.at0(err)
 		}
 		if !slices.Equal(got, head[:len(got)]) {
-			return s.at0(fmt.Errorf("%w: its first bytes are not those of a spool of dimension %d and %d bytes a number, for the same purpose",
-				ErrSpool, s.dim, s.width()))
+			return s.at0(s.other())
 		}
 		if len(got) == len(head) {
 			s.size = int64(len(head))
@@ -214,11 +225,36 @@ func (s *Spool) begin() error {
 	return s.cutMatrix()
 }
 
-func (s *Spool) header() []byte {
-	b := []byte(spoolMagic)
-	if s.apart != nil {
-		b = []byte(apartMagic)
+// other says why the file cannot be gone on with, whose head is not the one that is wanted.
+func (s *Spool) other() error {
+	head := make([]byte, len(spoolMagic)+12)
+	if _, err := s.file.ReadAt(head, 0); err != nil || !slices.Contains([]string{spoolMagic, apartMagic, keyedMagic, keyedApartMagic}, string(head[:len(spoolMagic)])) {
+		return fmt.Errorf("%w: it is not a spool of this version", ErrSpool)
 	}
+	if string(head[:len(spoolMagic)]) != s.magic() {
+		return fmt.Errorf("%w: it is a spool for another purpose", ErrSpool)
+	}
+	dim, width := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
+	if int(dim) != s.dim || int(width) != s.width() {
+		return fmt.Errorf("%w: it has vectors of dimension %d with %d bytes a number, wanted are %d and %d", ErrSpool, dim, width, s.dim, s.width())
+	}
+	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it", ErrSpool)
+}
+
+func (s *Spool) magic() string {
+	switch {
+	case s.apart != nil && s.keys != nil:
+		return keyedApartMagic
+	case s.apart != nil:
+		return apartMagic
+	case s.keys != nil:
+		return keyedMagic
+	}
+	return spoolMagic
+}
+
+func (s *Spool) header() []byte {
+	b := []byte(s.magic())
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.dim))
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.width()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.o.Tag)))
@@ -236,9 +272,17 @@ func (s *Spool) width() int {
 func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
 
 // note enters a document of the file.
-func (s *Spool) note(id []byte, rows int, payload bool, size int64) error {
+func (s *Spool) note(id []byte, rows int, size int64) error {
 	i := len(s.at)
 	switch {
+	case s.keys != nil:
+		if len(id) != len(Key{}) {
+			return inFile(fmt.Errorf("%w: a key has %d bytes, not %d", ErrID, len(Key{}), len(id)), s.o.Path, i, -1, "")
+		}
+		if first, twice := s.keys[Key(id)]; twice {
+			return inFile(fmt.Errorf("%w: document %d has the same key", ErrID, first), s.o.Path, i, -1, "")
+		}
+		s.keys[Key(id)] = uint32(i)
 	case i > 0 && (len(id) > 0) != (s.ids != nil):
 		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
 	case len(id) > 0:
@@ -254,7 +298,6 @@ func (s *Spool) note(id []byte, rows int, payload bool, size int64) error {
 	if s.apart != nil {
 		s.apart.firsts = append(s.apart.firsts, s.tokens)
 	}
-	s.payload = s.payload || payload
 	s.at = append(s.at, s.size)
 	s.rows = append(s.rows, uint32(rows))
 	s.tokens += int64(rows)
@@ -272,14 +315,17 @@ func (s *Spool) Add(doc Document) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	i := len(s.at)
+	i, id := len(s.at), doc.ID
+	if s.keys != nil {
+		id = "" // in errors
+	}
 	if len(doc.Tokens)%s.dim != 0 {
 		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
-		return inFile(err, "", i, -1, doc.ID)
+		return inFile(err, "", i, -1, id)
 	}
 	if !s.o.Float16 { // halves are looked at as they are made
 		if err := checkFinite(doc.Tokens, s.dim); err != nil {
-			return inFile(err, "", i, -1, doc.ID)
+			return inFile(err, "", i, -1, id)
 		}
 	}
 	if err := checkCount(i+1, s.o.Path); err != nil {
@@ -288,7 +334,7 @@ func (s *Spool) Add(doc Document) error {
 	rows := len(doc.Tokens) / s.dim
 	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
 		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
-		return inFile(err, "", i, -1, doc.ID)
+		return inFile(err, "", i, -1, id)
 	}
 	start := len(s.buf)
 	b := binary.LittleEndian.AppendUint32(s.buf, uint32(len(doc.ID)))
@@ -300,9 +346,9 @@ func (s *Spool) Add(doc Document) error {
 	b = binary.LittleEndian.AppendUint32(b, uint32(rows))
 	b, err := s.appendRecord(b, start, doc)
 	if err != nil {
-		return inFile(err, "", i, -1, doc.ID)
+		return inFile(err, "", i, -1, id)
 	}
-	if err := s.note([]byte(doc.ID), rows, doc.Payload != nil, int64(len(b)-start)); err != nil {
+	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
 		return err
 	}
 	s.buf = b
@@ -391,8 +437,11 @@ func (s *Spool) Flush() error {
 // Tokens is the number of token vectors of all documents.
 func (s *Spool) Tokens() int64 { return s.tokens }
 
-// HasPayload reports whether a document of the spool has one.
-func (s *Spool) HasPayload() bool { return s.payload }
+// Row is the row of the document with a key, in a keyed spool.
+func (s *Spool) Row(k Key) (row int, ok bool) {
+	n, ok := s.keys[k]
+	return int(n), ok
+}
 
 // Dim implements [Source].
 func (s *Spool) Dim() int {
@@ -437,6 +486,14 @@ func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, erro
 	}
 }
 
+// Doc is document i, as [Spool.Docs] yields it.
+func (s *Spool) Doc(i int) (Document, error) {
+	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.at)), s.Flush()); err != nil {
+		return Document{}, err
+	}
+	return s.doc(i)
+}
+
 func (s *Spool) doc(i int) (Document, error) {
 	if err := s.usable(); err != nil {
 		return Document{}, err
@@ -446,7 +503,7 @@ func (s *Spool) doc(i int) (Document, error) {
 	if err == nil && s.apart != nil {
 		err = s.readVectors(&r, s.apart.firsts[i])
 	}
-	if err == nil && (s.ids != nil && string(r.id) != id || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
+	if err == nil && (!s.has(i, r.id) || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
 		err = &brokenRecord{"it is another document's"}
 	}
 	if err != nil {
@@ -462,6 +519,21 @@ func (s *Spool) doc(i int) (Document, error) {
 	}
 	decodeFloats(s.scratch, r.vectors, k)
 	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
+}
+
+// has reports whether an id in the file is that of a document.
+func (s *Spool) has(i int, id []byte) bool {
+	switch {
+	case s.keys != nil:
+		if len(id) != len(Key{}) {
+			return false
+		}
+		n, ok := s.keys[Key(id)]
+		return ok && int(n) == i
+	case s.ids != nil:
+		return string(id) == s.ids[i]
+	}
+	return true
 }
 
 // Close implements [Source]. A file that has a path of its own stays, with all

@@ -1,14 +1,12 @@
 package vectors
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 
@@ -16,7 +14,8 @@ import (
 )
 
 const (
-	apartMagic = "plaidsp\x02"
+	apartMagic      = "plaidsp\x02"
+	keyedApartMagic = "plaidsp\x04"
 	// matrixHead is what is kept free for the header of the .npy file: as long as
 	// that of any matrix is.
 	matrixHead = 128
@@ -132,28 +131,6 @@ func (s *Spool) wholeVectorsBehind(off, n int64) (int64, error) {
 		off, first = off+r.size, first+r.rows
 	}
 	return 0, nil
-}
-
-// Heads yields all documents without their vectors, which are not read where they are in
-// a file of their own.
-func (s *Spool) Heads(ctx context.Context) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
-		if s.apart == nil || s.apart.file != nil {
-			if err := s.Flush(); err != nil {
-				yield(Document{}, err)
-				return
-			}
-		}
-		eachDocument(ctx, s.o.Path, 0, s.Len(), s.Len(), yield, func(i int) (Document, error) {
-			d := Document{ID: s.ID(i)}
-			r, err := s.read(s.at[i], s.size)
-			if err != nil {
-				return d, inFile(cause(err), s.o.Path, i, -1, d.ID)
-			}
-			d.Payload = r.payload
-			return d, nil
-		})
-	}
 }
 
 // Matrix makes a .npy file [tokens, dim] at path of the file that has the vectors of all

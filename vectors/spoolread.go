@@ -108,7 +108,7 @@ func (s *Spool) recover(n int64) error {
 		if errors.As(err, &broken) {
 			whole, err := behind(s.size, n)
 			if err == nil && whole > 0 {
-				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to begin anew",
+				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to start again",
 					broken, s.size, whole)
 			}
 			if err != nil {
@@ -119,7 +119,7 @@ func (s *Spool) recover(n int64) error {
 		if err != nil {
 			return s.at0(err)
 		}
-		if err := s.note(r.id, int(r.rows), r.payload != nil, r.size); err != nil {
+		if err := s.note(r.id, int(r.rows), r.size); err != nil {
 			return s.at0(err)
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 				return begin, nil
 			}
 			if left -= l.record(); left < 0 {
-				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; remove the file to begin anew", off)}
+				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; remove the file to start again", off)}
 			}
 		}
 	}

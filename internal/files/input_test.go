@@ -52,10 +52,10 @@ func TestWatch(t *testing.T) {
 		"":                         func(path string) error { _, err := os.ReadFile(path); return err },
 		"it had 3 bytes, it has 2": func(path string) error { return os.Truncate(path, 2) },
 		"it was written at 2001": func(path string) error {
-			return os.Chtimes(path, time.Time{}, time.Date(2001, 2, 3, 4, 5, 6, 0, time.Local))
+			return errors.Join(os.WriteFile(path, []byte("abd"), 0o644), os.Chtimes(path, time.Time{}, time.Date(2001, 2, 3, 4, 5, 6, 0, time.Local)))
 		},
 		"another file took its place": func(path string) error {
-			return errors.Join(os.WriteFile(path+"2", []byte("abc"), 0o644), os.Rename(path+"2", path))
+			return errors.Join(os.WriteFile(path+"2", []byte("abd"), 0o644), os.Rename(path+"2", path))
 		},
 		noSuchFile: os.Remove,
 	} {
@@ -82,6 +82,67 @@ func TestWatch(t *testing.T) {
 		require.Equal(t, path, changed.Path)
 		require.ErrorContains(t, err, name)
 		require.NotErrorIs(t, err, fs.ErrNotExist, "it was there")
+	}
+}
+
+// What counts is the content: of a stream, whether it was read to its end or not, and of a file that is open.
+func TestWatchContent(t *testing.T) {
+	const content = "one line\nanother line\n"
+	touch := func(path string) error { return os.Chtimes(path, time.Time{}, time.Now().Add(time.Minute)) }
+	put := func(content string) func(string) error {
+		return func(path string) error {
+			return errors.Join(os.WriteFile(path+"2", []byte(content), 0o644), os.Rename(path+"2", path))
+		}
+	}
+	over := func(content string) func(string) error {
+		return func(path string) error { return errors.Join(os.WriteFile(path, []byte(content), 0o644), touch(path)) }
+	}
+	begin, end := "One line\nanother line\n", "one line\nanother Line\n"
+	for _, x := range []struct {
+		name            string
+		change          func(string) error
+		half, all, open bool // it is unchanged for a stream that was read so far, and for a file that is open
+	}{
+		{"replaced by the same", put(content), true, true, true},
+		{"touched", touch, true, true, false},
+		{"the same written over it", over(content), true, true, false},
+		{"another begin put in its place", put(begin), false, false, false},
+		{"another begin written over it", over(begin), false, false, false},
+		{"another end put in its place", put(end), false, false, false},
+		// What is read then is what is there.
+		{"another end written over it", over(end), true, false, false},
+	} {
+		for how, same := range map[string]bool{"half": x.half, "all": x.all, "open": x.open} {
+			path := filepath.Join(t.TempDir(), "f")
+			write(t, path, content)
+			var w Watch
+			if how == "open" {
+				defer func(most int64) { mostHashed = most }(mostHashed)
+				mostHashed = 1
+				f, _, err := w.Open(path)
+				require.NoError(t, err)
+				defer f.Close()
+			} else {
+				s, err := w.Stream(t.Context(), path)
+				require.NoError(t, err)
+				defer s.Close()
+				n := len(content)
+				if how == "half" {
+					n = 10
+				}
+				_, err = io.ReadFull(s, make([]byte, n))
+				require.NoError(t, err)
+			}
+			require.NoError(t, w.Look())
+			require.NoError(t, x.change(path))
+			for range 2 {
+				require.NoError(t, w.Look(), "not within a second")
+				err := w.Unchanged()
+				require.Equal(t, same, err == nil, "%s, %s: %v", x.name, how, err)
+			}
+			w.next = time.Now().Add(-time.Second)
+			require.Equal(t, same, w.Look() == nil)
+		}
 	}
 }
 

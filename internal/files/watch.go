@@ -1,8 +1,11 @@
 package files
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"io/fs"
 	"os"
@@ -14,10 +17,28 @@ import (
 // Watch remembers what files looked like when they were opened for the first
 // time. Its zero value is ready; its methods may be called from several
 // goroutines.
+//
+// What counts is the content: a file that was written again, or that another one took the place of,
+// with the same bytes is the same. Of a file that is small, or read as a stream, that is decided by a
+// hash; of a large one for random access, by comparing it with the file that took its place: one that
+// was written in place counts as changed, and so does any that was closed.
 type Watch struct {
 	mu    sync.Mutex
 	paths []string // in the order in which they were opened
-	seen  map[string]fs.FileInfo
+	seen  map[string]*watched
+	next  time.Time // when Look looks again
+}
+
+// watched is a file that was opened.
+type watched struct {
+	file     *os.File
+	streamed bool        // it is read from front to back, or was
+	opened   fs.FileInfo // what it was then
+	same     fs.FileInfo // what had the same content, when that was looked at
+
+	mu   sync.Mutex
+	n    int64 // bytes of a stream that were read
+	hash maphash.Hash
 }
 
 // ChangedError is a file that is not what it was when it was opened.
@@ -34,7 +55,13 @@ func (w *Watch) Open(path string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	w.note(path, info)
+	own := &watched{file: f, opened: info, same: info}
+	if size := info.Size(); size <= mostHashed { // it may be closed before it is looked at again
+		if n, err := io.Copy(&own.hash, io.NewSectionReader(f, 0, size)); err == nil && n == size {
+			own.n, own.streamed = n, true
+		}
+	}
+	w.note(path, own)
 	return f, info.Size(), nil
 }
 
@@ -45,61 +72,167 @@ func (w *Watch) Stream(ctx context.Context, path string) (io.ReadCloser, error) 
 		return nil, err
 	}
 	if l, ok := s.(stream).Reader.(limited); ok {
-		info, err := l.r.(*os.File).Stat()
+		f := l.r.(*os.File)
+		info, err := f.Stat()
 		if err != nil {
 			s.Close()
 			return nil, err
 		}
-		w.note(path, info)
+		own := &watched{file: f, streamed: true, opened: info, same: info}
+		if w.note(path, own) {
+			l.r = own
+		}
+		return stream{l, s.Close}, nil
 	}
 	return s, nil
 }
 
-func (w *Watch) note(path string, info fs.FileInfo) {
+// note remembers a file, unless it did so before.
+func (w *Watch) note(path string, f *watched) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.seen[path]; ok {
-		return
+	if was, ok := w.seen[path]; ok {
+		if !was.streamed && !f.streamed && sameFile(was.opened, f.opened) {
+			was.file = f.file // the one before it may be closed
+		}
+		return false
 	}
 	if w.seen == nil {
-		w.seen = map[string]fs.FileInfo{}
+		w.seen = map[string]*watched{}
 	}
-	w.seen[path] = info
+	w.seen[path] = f
 	w.paths = append(w.paths, path)
+	return true
 }
 
-// Unchanged returns a [*ChangedError] for the first file whose size, time of
-// modification or identity is another than when it was opened. What was read
-// before is of one state of the files if it returns nil afterwards, as far as
-// their times tell: two writes within one tick of the clock, a few milliseconds,
-// have the same.
+// Read reads a stream, and notes what was read.
+func (f *watched) Read(p []byte) (int, error) {
+	n, err := f.file.Read(p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += int64(n)
+	_, _ = f.hash.Write(p[:n])
+	return n, err
+}
+
+// Unchanged returns a [*ChangedError] for the first file whose content is another than when it was
+// opened. What was read before is of one state of the files if it returns nil afterwards, as far as
+// their sizes, times and identities tell that they have to be read once more: two writes within one
+// tick of the clock, a few milliseconds, have the same.
 func (w *Watch) Unchanged() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, path := range w.paths {
-		if how := difference(path, w.seen[path]); how != "" {
+		f := w.seen[path]
+		now, how := difference(path, f.same)
+		if how == "" {
+			continue
+		}
+		if now == nil || !f.holds(path, now) {
 			return &ChangedError{path, how}
 		}
+		f.same = now
 	}
 	return nil
 }
 
-func difference(path string, was fs.FileInfo) string {
+// lookEvery is how often Look looks.
+const lookEvery = time.Second
+
+// Look is Unchanged once a second, or less often where that takes long, and nil in between: for what
+// reads slowly, and has to hear of a change soon.
+func (w *Watch) Look() error {
+	now := time.Now()
+	w.mu.Lock()
+	due := !now.Before(w.next)
+	if first := w.next.IsZero(); first {
+		w.next, due = now.Add(lookEvery), false
+	}
+	w.mu.Unlock()
+	if !due {
+		return nil
+	}
+	err := w.Unchanged()
+	end := time.Now()
+	w.mu.Lock()
+	w.next = end.Add(max(lookEvery, 10*end.Sub(now)))
+	w.mu.Unlock()
+	return err
+}
+
+// difference says how a file differs from what it was; now is nil where it is not there.
+func difference(path string, was fs.FileInfo) (now fs.FileInfo, how string) {
 	now, err := os.Stat(path)
 	switch {
 	case err != nil:
 		if pe, ok := err.(*fs.PathError); ok {
 			err = pe.Err
 		}
-		return err.Error()
+		return nil, err.Error()
 	case !os.SameFile(was, now):
-		return "another file took its place"
+		return now, "another file took its place"
 	case now.Size() != was.Size():
-		return fmt.Sprintf("it had %d bytes, it has %d", was.Size(), now.Size())
+		return now, fmt.Sprintf("it had %d bytes, it has %d", was.Size(), now.Size())
 	case !now.ModTime().Equal(was.ModTime()):
-		return fmt.Sprintf("it was written at %s", now.ModTime().Format("2006-01-02 15:04:05.000"))
+		return now, fmt.Sprintf("it was written at %s", now.ModTime().Format("2006-01-02 15:04:05.000"))
 	}
-	return ""
+	return now, ""
+}
+
+// mostHashed is the largest file for random access that is read when it is opened. A variable, for tests.
+var mostHashed int64 = 1 << 20
+
+// mostCompared is the largest file for random access that is compared with another one.
+const mostCompared = 4 << 30
+
+// holds reports whether the file at a path has the bytes of the one that was opened.
+func (f *watched) holds(path string, now fs.FileInfo) bool {
+	size := f.opened.Size()
+	if now.Size() != size || !now.Mode().IsRegular() {
+		return false
+	}
+	f.mu.Lock()
+	n, sum, seed := f.n, f.hash.Sum64(), f.hash.Seed()
+	f.mu.Unlock()
+	in, info, err := OpenInput(path)
+	if err != nil {
+		return false
+	}
+	defer in.Close()
+	var h maphash.Hash
+	h.SetSeed(seed)
+	if read, err := io.Copy(&h, io.LimitReader(in, n)); err != nil || read != n || h.Sum64() != sum {
+		return false
+	}
+	if n == size {
+		return true
+	}
+	open, err := f.file.Stat()
+	switch {
+	case err != nil: // it was closed
+		return false
+	case os.SameFile(open, info):
+		return f.streamed // what was not read is going to be read as it is
+	case !f.streamed && (size > mostCompared || open.Size() != size || !open.ModTime().Equal(f.opened.ModTime())):
+		return false
+	}
+	return sameBytes(io.NewSectionReader(in, n, size-n), io.NewSectionReader(f.file, n, size-n))
+}
+
+// sameBytes reports whether two readers have the same bytes.
+func sameBytes(a, b io.Reader) bool {
+	var bufs [2][1 << 16]byte
+	for {
+		n, errA := io.ReadFull(a, bufs[0][:])
+		m, errB := io.ReadFull(b, bufs[1][:])
+		if !bytes.Equal(bufs[0][:n], bufs[1][:m]) {
+			return false
+		}
+		if errA != nil || errB != nil {
+			end := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+			return end(errA) && end(errB)
+		}
+	}
 }
 
 // Kept is a value that was read from files, and is read again when one of them changes. It

@@ -269,7 +269,7 @@ func (s *scanner) value() (ended bool, err error) {
 			return false, err
 		}
 		return true, s.charge(int64(n) + costString)
-	case c == '-' || c >= '0' && c <= '9':
+	case (c == '-' || c >= '0' && c <= '9') && !bytes.HasPrefix(s.text[s.at:], []byte("-I")):
 		cost, finite := int64(costScalar), !s.lax
 		if n := len(s.open); n > 1 && s.open[n-1].array && s.open[n-2].array {
 			cost, finite = costInRow, finite && !s.o.Vectors
@@ -283,6 +283,11 @@ func (s *scanner) value() (ended bool, err error) {
 		if strings.HasPrefix(string(s.text[s.at:min(s.at+5, len(s.text))]), word) {
 			s.at += len(word)
 			return true, s.charge(costScalar)
+		}
+	}
+	for _, word := range []string{"NaN", "Infinity", "-Infinity", "nan", "inf", "Inf"} {
+		if bytes.HasPrefix(s.text[s.at:], []byte(word)) {
+			return false, s.fault(s.at, true, "%s is no number in JSON: write null", word)
 		}
 	}
 	return false, s.unexpected("a value")
@@ -386,7 +391,7 @@ func (s *scanner) escape() error {
 		s.at += 12
 		return nil
 	}
-	return s.fault(s.at, false, "%s is half of a character", s.text[s.at:s.at+6])
+	return s.fault(s.at, false, "%s is half of a character: write both halves, or \\ufffd", s.text[s.at:s.at+6])
 }
 
 // unit is the UTF-16 unit of \uXXXX at a place.
@@ -473,3 +478,7 @@ func (s *scanner) number(finite bool) error {
 	}
 	return nil
 }
+
+// WithoutMark drops the byte order mark that editors of Windows begin files with, and that JSON has
+// no place for.
+func WithoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }

@@ -69,7 +69,7 @@ documents in one step; if one fails, those before it have theirs.`,
 func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
 	defer work.Limit()()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
 			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})
@@ -95,21 +95,27 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if snap.Header().Model == nil {
 			a.warn("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
 		}
-		unused := func(t encode.Text) error { return unusedID(ctx, x, &t, o.Replace) }
+		s.admit = func(ctx context.Context, documents []index.Arrival) error {
+			_, err := index.NewAdmission(x.parts...).Admit(ctx, documents, o.Replace)
+			return err
+		}
 		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
-			if streamed, report, err = s.collect(ctx, unused); err == nil {
+			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
 			return err
 		}
-		return s.survey(ctx, unused)
+		return s.survey(ctx)
 	})
+	s.admit = func(ctx context.Context, documents []index.Arrival) error { // of a stream: each when it comes
+		return a.admitNow(ctx, names, path, documents, o.Replace)
+	}
 	switch {
 	case err != nil:
 	case streamed != nil:
-		err = s.inTexts(a.addDocuments(ctx, names, path, streamed, report, o, false))
+		err = a.addDocuments(ctx, names, path, streamed, report, o, false)
 	default:
-		err = s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+		err = s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
 			return a.addDocuments(ctx, names, path, src, r, o, false)
 		})
 	}
@@ -119,23 +125,27 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	return err
 }
 
-// unusedID refuses a text that the index cannot take, before texts are encoded. The index decides
-// again when they are stored.
-func unusedID(ctx context.Context, x *searched, t *encode.Text, replace bool) error {
-	row := index.Arrival{ID: t.ID}
-	p, err := vectors.PassageOf(t.ID, t.Payload)
-	if err != nil || t.ID == "" {
+// admitNow refuses documents that an index has no place for as it is now, unless it is being written:
+// it decides again when they are stored.
+func (a *app) admitNow(ctx context.Context, names *indexes, path string, documents []index.Arrival, replace bool) (err error) {
+	paths, err := names.paths(path)
+	if err != nil {
 		return err
 	}
-	if p != nil {
-		row.Parent = p.Of
+	set, err := index.OpenSet(ctx, paths, &index.Options{})
+	if errors.Is(err, storage.ErrLocked) {
+		return nil
 	}
-	_, err = index.NewAdmission(x.parts...).Admit(ctx, []index.Arrival{row}, replace)
-	var refused *index.ArrivalError
-	if errors.As(err, &refused) {
-		err = refused.Err
+	if err != nil {
+		return err
 	}
-	return err
+	defer func() { err = errors.Join(err, set.Close()) }()
+	snap, err := set.Snapshot()
+	if err != nil {
+		return err
+	}
+	_, err = index.NewAdmission(snap.Parts()...).Admit(ctx, documents, replace)
+	return errors.Join(err, snap.Close())
 }
 
 // canChange opens what is to be changed later for writing, and closes it: what keeps it from

@@ -205,8 +205,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--param gives the value of a question mark, one for each, in order"
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
 		return "plaid compact --salvage saves what can be read"
-	case is(fs.ErrNotExist) && missingModel(cmd, err):
-		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
+	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
+		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: hf download OWNER/NAME --local-dir NAME"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}

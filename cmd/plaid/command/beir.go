@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,8 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	}
 	f := cmd.Flags()
 	in.encoder.RegisterDocuments(f)
-	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same texts and model do not encode them again (default: a temporary one, or INDEX.spool with --index; none with --device)")
+	in.encoder.RegisterQueryLength(f)
+	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same texts and model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, removed when the index is complete; none with --device)")
 	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
 	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
@@ -233,10 +235,22 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}
 	defer func() { err = errors.Join(err, enc.Close()) }()
 	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, path: c.spool}
-	if o.Index != "" {
-		s.temporary = o.Index + ".spool"
+	if s.temporary = o.Index + ".spool"; o.Index == "" {
+		if s.temporary, err = temporarySpool(corpus, enc); err != nil {
+			return err
+		}
+		s.shared, s.waits = true, true
 	}
-	return use(beir.Vectors{
+	// What is wrong with judgements and queries is said before the documents are encoded.
+	qrels, err := eval.LoadQrelsOf(c.dir, o.Split)
+	if err != nil {
+		return err
+	}
+	asked, err := readQueries(only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), qrels.Judged), enc, queries)
+	if err != nil {
+		return err
+	}
+	return s.end(use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
 			return s.use(ctx, s.streams(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {
 				c.encoded = r
@@ -244,14 +258,25 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 			})
 		},
 		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
-			q, err := c.app.encodeQueries(ctx, enc, only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), judged), queries, false)
+			q, err := c.app.encodeQueries(ctx, enc, only(encode.Texts(asked...), judged), queries, false)
 			if err != nil {
 				return err
 			}
 			return errors.Join(use(q), q.Close())
 		},
 		Model: model, DocsName: corpus, QueriesName: queries,
-	})
+	}))
+}
+
+// temporarySpool is where the vectors of a collection wait if nothing says where: the same file for
+// the same command, so that it can continue from there.
+func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
+	path, err := filepath.Abs(corpus)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s\n%s", os.Getuid(), path, e.Config().Fingerprint))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("plaid-beir-%x.spool", sum[:8])), nil
 }
 
 // file finds a file of the collection, which may be packed.

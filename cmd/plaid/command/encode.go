@@ -37,7 +37,7 @@ type encoding struct {
 	pool    int
 	float32 bool
 	force   bool
-	apart   bool // the vectors are in a file that becomes the matrix
+	apart   *encode.Spooled // has the vectors in a file that becomes the matrix; nil: they are copied
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -69,6 +69,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
+	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
@@ -140,18 +141,24 @@ func (e *encoding) run(ctx context.Context) (err error) {
 		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
 	}
 	none := e.texts.Named(index.ErrNoDocuments)
-	if err := s.survey(ctx, nil); err != nil {
+	if err := s.survey(ctx); err != nil {
 		return err
 	}
 	if s.known != nil && s.known.Texts == 0 {
 		return none
 	}
-	return s.run(ctx, func(src *vectors.Spool, r *textsReport) error {
+	return s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
 		if src.Len() == 0 { // of a pipe
 			return none
 		}
-		e.apart = s.vectors != ""
-		return e.write(ctx, src, enc.Dim(), model, r)
+		if s.vectors != "" && src.InOrder() { // else they are copied
+			e.apart = src
+		}
+		payloads := src
+		if !src.HasPayload() {
+			payloads = nil
+		}
+		return e.write(ctx, src, payloads, enc.Dim(), model, r)
 	})
 }
 
@@ -188,7 +195,7 @@ func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model
 		return errors.Join(noQueries(from), q.Close())
 	}
 	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
-	return errors.Join(e.write(ctx, q.Spool, enc.Dim(), model, r), q.Close())
+	return errors.Join(e.write(ctx, q.Spool, nil, enc.Dim(), model, r), q.Close())
 }
 
 // encodeReport is what `plaid encode --json` prints.
@@ -201,8 +208,8 @@ type encodeReport struct {
 	Files       []string `json:"files"`
 }
 
-// write makes the files.
-func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model *storage.Model, r *textsReport) error {
+// write makes the files. payloads is the source again if some document has a payload.
+func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int, model *storage.Model, r *textsReport) error {
 	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
 	matrix, lengths, ids := e.names()
 	lens := make([]int64, src.Len())
@@ -210,7 +217,7 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
-	if !e.apart {
+	if e.apart == nil {
 		if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim); err != nil {
 			return err
 		}
@@ -233,10 +240,10 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
-	if src.HasPayload() {
+	if payloads != nil {
 		rep.Files = append(rep.Files, e.file(metadataFile))
 		err := e.writeLines(ctx, metadataFile, func(b *bufio.Writer) error {
-			for d, err := range src.Heads(ctx) {
+			for d, err := range payloads.Heads(ctx) {
 				if err == nil {
 					err = writePayload(b, d)
 				}
@@ -261,8 +268,8 @@ func (e *encoding) write(ctx context.Context, src *vectors.Spool, dim int, model
 	if err != nil {
 		return err
 	}
-	if e.apart { // last: what is beside a matrix is complete
-		if err := src.Matrix(e.file(matrix)); err != nil {
+	if e.apart != nil { // last: what is beside a matrix is complete
+		if err := e.apart.Matrix(e.file(matrix)); err != nil {
 			return err
 		}
 	}

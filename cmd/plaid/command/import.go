@@ -84,6 +84,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		payload = ""
 		o.Payload = func(int, string) ([]byte, error) { return nil, nil }
 	}
+	var matched []string
 	if payload != "" {
 		var objects *vectors.Payloads
 		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
@@ -91,7 +92,12 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		}
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
-		o.Unchanged = objects.Unchanged
+		o.Unchanged = func() error {
+			if err := objects.Matched(func(text string) { matched = append(matched, text) }); err != nil {
+				return err
+			}
+			return objects.Unchanged()
+		}
 	}
 	o.LockTimeout = a.lockTimeout
 	r, err := index.Import(ctx, source, path, &o)
@@ -102,12 +108,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	switch stored := r.Payloads; {
-	case payload != "" && stored == 0:
-		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
-	case payload != "" && stored < r.Docs:
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
-	}
+	r.Warnings = append(r.Warnings, matched...)
 	for _, w := range r.Warnings {
 		a.warn("%s", w)
 	}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
@@ -88,9 +90,6 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	if err := checkQueries(q, snap); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	if q.texts == nil && f.Single() && q.Len() == 1 && q.Rows(0) > longQuery {
-		a.warn("%s is taken for one query of %s; --query-lengths says where several end", q.name, out.Plural(q.Rows(0), "token"))
-	}
 	return q, nil
 }
 
@@ -103,7 +102,13 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	}
 	if !texts {
 		q := &queries{name: f.Name(), warn: a.warn}
-		q.Source, err = f.Open(ctx, a.in)
+		q.Source, err = f.Open(ctx, a.in, func() int {
+			made, _, err := searched()
+			if err != nil {
+				return 0
+			}
+			return queryLength(made)
+		})
 		return q, err
 	}
 	made, whose, err := searched()
@@ -130,8 +135,21 @@ func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2
 	return &queries{Source: encoded.Spool, name: name, model: model, texts: encoded.texts, encoder: enc, warn: a.warn}, nil
 }
 
-// longQuery is more tokens than the queries of any model have that is known.
-const longQuery = 256
+// queryLength is the most tokens of a query of a model, 0 where its folder does not tell.
+func queryLength(of *storage.Model) int {
+	if of == nil || of.Name == "" || modelof.IsServer(of.Name) {
+		return 0
+	}
+	dir, o, err := modelof.Options(of)
+	if err != nil {
+		return 0
+	}
+	c, err := encode.ReadConfig(dir, o)
+	if err != nil {
+		return 0
+	}
+	return c.Query.Length
+}
 
 // openEncoder opens the model that made the vectors of an index, or that of the flags;
 // whose "" is no index.
@@ -242,20 +260,8 @@ const queryBatch = 256
 // encodeQueries encodes texts as queries. One without a word is an error, and so
 // are ids that come twice; from names where the texts are from in it.
 func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string, float16 bool) (_ *encodedQueries, err error) {
-	defer func() {
-		if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-			te.Path = from
-		}
-	}()
-	var list []encode.Text
-	for t, err := range texts {
-		if err != nil {
-			return nil, err
-		}
-		t.Title, t.Text, t.Payload = "", t.Full(), nil
-		list = append(list, t)
-	}
-	if _, err = encode.SurveyTexts(encode.Texts(list...)); err != nil {
+	list, err := readQueries(texts, e, from)
+	if err != nil {
 		return nil, err
 	}
 	q := &encodedQueries{}
@@ -278,7 +284,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 			}
 			for i, em := range embeddings {
 				if len(em.Vectors) == 0 {
-					err = &encode.TextError{Row: lo + i, ID: part[i].ID, Err: errEmptyQuery}
+					err = part[i].Fault(lo+i, errEmptyQuery)
 				}
 				if em.Dropped > 0 {
 					q.truncated++
@@ -299,9 +305,31 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 		return nil, err
 	}
 	if q.truncated > 0 {
-		a.warn("%s of %s cut at %s, the most that the model takes: shorter questions, or several, lose nothing", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), out.Plural(e.Config().Query.Length, "token"))
+		c := e.Config()
+		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), c.QueryLimit("--query-length"))
 	}
 	return q, nil
+}
+
+// readQueries reads texts that are going to be encoded as queries, and refuses what encodeQueries does.
+func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from string) (list []encode.Text, err error) {
+	defer func() {
+		if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
+			te.Path = from
+		}
+	}()
+	for t, err := range texts {
+		if err != nil {
+			return nil, err
+		}
+		t.Title, t.Text, t.Payload = "", t.Full(), nil
+		if strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
+			return nil, t.Fault(len(list), errEmptyQuery)
+		}
+		list = append(list, t)
+	}
+	_, err = encode.SurveyTexts(encode.Texts(list...))
+	return list, err
 }
 
 var errEmptyQuery = errors.New("an empty query finds nothing")

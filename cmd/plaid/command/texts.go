@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -27,6 +28,7 @@ import (
 type textsReport struct {
 	Texts   int `json:"texts"`
 	Resumed int `json:"resumed"` // of these, encoded by an earlier run
+	Equal   int `json:"equal"`   // equal to one before them, whose vectors they share
 	// Of those that were encoded now.
 	Empty     int     `json:"empty"`
 	Truncated int     `json:"truncated"`
@@ -44,6 +46,9 @@ func (r *textsReport) line(b *bytes.Buffer) {
 	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
+	}
+	if r.Equal > 0 {
+		fmt.Fprintf(b, ", %s equal to others", out.Count(r.Equal))
 	}
 	fmt.Fprintf(b, ", %s", out.Plural(r.Tokens, "token"))
 	if r.Streamed {
@@ -66,12 +71,17 @@ type spooling struct {
 	app     *app
 	encoder *encode.Encoder
 	texts   *flags.Texts
-	// path is the file, which stays; "": temporary, and what is used then while the
-	// texts can be gone through again, so that an interrupted run can go on.
+	// path is the file, which stays; "": temporary, and what is used then, so that an interrupted
+	// run can go on.
 	path, temporary string
+	shared          bool   // others may use the temporary file at the same time: then there is none
+	waits           bool   // the temporary file is needed after it was used: end removes it
+	left            string // the file that end removes
 	vectors         string // a file for the vectors alone, beside the temporary one; "": they are in that
 	matrix          string // what is made of that file
 	float32         bool   // whole numbers, not halves
+	// admit, where set, refuses documents that cannot be stored beside those that are there.
+	admit func(ctx context.Context, documents []index.Arrival) error
 
 	known *encode.Survey // nil: nothing is known before
 
@@ -80,17 +90,33 @@ type spooling struct {
 }
 
 // survey goes through the texts before the first one is encoded, if they can be
-// gone through again, and lets check look at each.
-func (s *spooling) survey(ctx context.Context, check func(encode.Text) error) (err error) {
+// gone through again.
+func (s *spooling) survey(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
 	defer func() { s.texts.PassedOver = nil }() // they are told of once
-	if s.texts.Again() {
-		s.known, err = encode.SurveyTexts(checked(s.texts.Open(ctx, nil), check))
+	if !s.texts.Again() {
+		return nil
 	}
-	return s.inTexts(err)
+	return s.whole(func(passages bool) (err error) {
+		s.known, err = encode.SurveyTexts(s.admitted(ctx, s.texts.Open(ctx, nil), passages))
+		return err
+	})
 }
+
+// whole calls pass, which goes through all texts, and once more for texts of which some turn out to
+// be passages: then ids of all are held against each other.
+func (s *spooling) whole(pass func(passages bool) error) error {
+	passages := s.texts.Parted()
+	err := pass(passages)
+	if errors.Is(err, errPassages) && !passages {
+		err = pass(true)
+	}
+	return err
+}
+
+var errPassages = errors.New("there are passages")
 
 // prepare lets the texts be read for the encoder, and what is not read be counted.
 func (s *spooling) prepare() error {
@@ -105,34 +131,91 @@ func (s *spooling) prepare() error {
 	return s.texts.CheckModel()
 }
 
-func checked(texts iter.Seq2[encode.Text, error], check func(encode.Text) error) iter.Seq2[encode.Text, error] {
+// admitted passes texts on that may be stored: a passage goes on when all of its document are known.
+// Without passages, the first one is errPassages.
+func (s *spooling) admitted(ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool) iter.Seq2[encode.Text, error] {
+	stream := index.NewAdmission()
 	return func(yield func(encode.Text, error) bool) {
-		for t, err := range texts {
-			if err == nil && check != nil {
-				err = check(t)
+		var group []encode.Text
+		var documents []index.Arrival
+		pass := func() bool {
+			err := admit(ctx, stream, s.admit, documents, passages)
+			if refused := (*index.ArrivalError)(nil); errors.As(err, &refused) {
+				err = group[refused.Row].Fault(-1, refused.Err)
 			}
-			if !yield(t, err) || err != nil {
+			for _, t := range group {
+				if !yield(t, err) || err != nil {
+					return false
+				}
+			}
+			group, documents = group[:0], documents[:0]
+			return true
+		}
+		for t, err := range texts {
+			var p *vectors.Passage
+			if err == nil && t.ID != "" {
+				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // what it is else is said later
+					err = errPassages
+				}
+			}
+			if err != nil {
+				if pass() {
+					yield(t, err)
+				}
+				return
+			}
+			document := index.Arrival{ID: t.ID}
+			if p != nil {
+				document.Parent = p.Of
+			}
+			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !pass() {
+				return
+			}
+			group, documents = append(group, t), append(documents, document)
+			if p == nil && !pass() {
 				return
 			}
 		}
+		pass()
 	}
+}
+
+// admit refuses documents, one or the passages of one, that cannot be stored beside those of the stream
+// before them, or those that are there.
+func admit(ctx context.Context, stream *index.Admission, there func(context.Context, []index.Arrival) error, documents []index.Arrival, passages bool) error {
+	if len(documents) == 0 || documents[0].ID == "" {
+		return nil
+	}
+	if passages {
+		again, err := stream.Admit(ctx, documents, false)
+		if again {
+			err = &index.ArrivalError{ID: documents[0].ID, Err: fmt.Errorf("%w: a document or passage before it has this id, or that of its document", index.ErrDuplicateID)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if there == nil {
+		return nil
+	}
+	return there(ctx, documents)
 }
 
 // run encodes the texts, or what an earlier run left of them, and hands the vectors
 // to use. A temporary file goes when that was done.
-func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsReport) error) error {
-	path, tag := s.path, "texts that were read once"
+func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsReport) error) error {
+	path := s.path
 	if s.known == nil {
-		if err := s.survey(ctx, nil); err != nil {
+		if err := s.survey(ctx); err != nil {
 			return err
 		}
 	}
 	var total out.Texts
 	if s.known != nil {
-		total.Total, total.AllBytes, tag = s.known.Texts, s.known.Bytes, s.known.Sum
-		if path == "" {
-			path = s.temporary
-		}
+		total.Total, total.AllBytes = s.known.Texts, s.known.Bytes
+	}
+	if path == "" && s.texts.Again() {
+		path = s.temporary
 	}
 	if path != s.temporary {
 		s.vectors = ""
@@ -140,9 +223,13 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	_, serr := os.Lstat(path)
 	fresh := path != "" && errors.Is(serr, fs.ErrNotExist)
 	begin := s.app.now()
-	spool, r, err := s.encode(ctx, path, tag, total)
+	spool, r, err := s.encode(ctx, path, total)
+	if s.shared && path != s.path && errors.Is(err, vectors.ErrSpoolInUse) {
+		path = ""
+		spool, r, err = s.encode(ctx, path, total)
+	}
 	if err != nil {
-		return s.stopped(path, fresh, r, s.inTexts(err))
+		return s.stopped(path, fresh, r, err)
 	}
 	if r.Resumed > 0 {
 		s.app.logger().Info("texts were encoded before", "texts", r.Resumed, "file", path)
@@ -150,17 +237,34 @@ func (s *spooling) run(ctx context.Context, use func(*vectors.Spool, *textsRepor
 	s.warn(r)
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
-		Texts: spool.Len(), Resumed: r.Resumed, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
+		Texts: spool.Len(), Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
 		Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
 	})
 	// Closed before it is removed, which not every system allows otherwise.
 	err = errors.Join(err, spool.Close())
 	done := err == nil || errors.Is(err, errOutput)
 	switch temporary := s.path == "" && path != ""; {
-	case temporary && (done || empty):
+	case temporary && done && s.waits:
+		s.left = path
+	case temporary && (done || empty) && spool.Unused() <= spool.Len():
 		return errors.Join(err, s.remove(path))
+	case temporary && (done || empty):
+		s.app.hint("%s stays: it has the vectors of %s that were not among these; remove it if nothing will continue from there",
+			path, out.Plural(spool.Unused(), "text", "texts"))
 	case path != "" && !done:
 		s.app.hint("the vectors of the texts are in %s: repeat the command to continue from there", path)
+	}
+	return err
+}
+
+// end removes a file that waited for what was done with the vectors, or says where it is.
+func (s *spooling) end(err error) error {
+	switch {
+	case s.left == "":
+	case err == nil, errors.Is(err, errOutput):
+		err = errors.Join(err, s.remove(s.left))
+	default:
+		s.app.hint("the vectors of the texts are in %s: repeat the command to continue from there", s.left)
 	}
 	return err
 }
@@ -261,8 +365,12 @@ func (s *spooling) remove(path string) error {
 }
 
 // encode writes the vectors of the texts to a file, and shows how far it is of the total.
-func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts) (*vectors.Spool, *encode.Report, error) {
-	o := &encode.SpoolOptions{Tag: tag, Float32: s.float32, Vectors: s.vectors, Matrix: s.matrix}
+func (s *spooling) encode(ctx context.Context, path string, total out.Texts) (*encode.Spooled, *encode.Report, error) {
+	s.lost = lostTexts{}
+	o := &encode.SpoolOptions{Float32: s.float32, Vectors: s.vectors, Matrix: s.matrix}
+	if path == "" {
+		o.Vectors, o.Matrix = "", ""
+	}
 	if !s.app.quiet {
 		show := out.TextProgress(s.app.console, s.app.now)
 		o.Progress = func(r encode.Report) {
@@ -273,11 +381,12 @@ func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts
 	texts := s.texts.Open(ctx, s.app.in)
 	if s.known != nil {
 		texts = s.known.Same(texts)
+	} else {
+		texts = s.admitted(ctx, texts, true)
 	}
 	return encode.Spool(ctx, s.encoder, func(yield func(encode.Text, error) bool) {
-		for t, err := range texts {
+		for t, err := range s.looked(texts) {
 			total.Bytes += int64(len(t.Title) + len(t.Text))
-			s.lost.look(&t)
 			if !yield(t, err) {
 				return
 			}
@@ -285,16 +394,16 @@ func (s *spooling) encode(ctx context.Context, path, tag string, total out.Texts
 	}, path, o)
 }
 
-// stopped says what becomes of a file that is not complete.
+// stopped says what becomes of a file that is not complete: it stays, unless nothing was written.
 func (s *spooling) stopped(path string, fresh bool, r *encode.Report, err error) error {
 	switch {
 	case path == "", errors.Is(err, vectors.ErrSpoolInUse):
-	case errors.Is(err, vectors.ErrSpool):
-		return fmt.Errorf("%w. It is of other texts, of another model, or no spool: remove it, or name another file with --spool", err)
-	case fresh && (r == nil || r.Texts == 0 || errors.Is(err, vectors.ErrChanged)): // what it has is of texts that are no more
-		err = errors.Join(err, s.remove(path))
-	case errors.Is(err, vectors.ErrChanged):
-	case r != nil:
+	case r == nil && errors.Is(err, vectors.ErrSpool):
+		return fmt.Errorf("%w. It stays as it is: remove it, or name another file with --spool", err)
+	case r == nil:
+	case fresh && r.Texts == 0:
+		return errors.Join(err, s.remove(path))
+	default:
 		s.app.hint("what was encoded is in %s: repeat the command to continue from there", path)
 	}
 	return err
@@ -312,30 +421,29 @@ func (s *spooling) streams(pool int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// collect goes through the texts, lets check look at each, and makes a source of vectors of them.
-func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (*encode.Collection, *textsReport, error) {
+// collect goes through the texts, and makes a source of vectors of them.
+func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsReport, error) {
 	begin := s.app.now()
 	if err := s.prepare(); err != nil {
 		return nil, nil, err
 	}
 	defer func() { s.texts.PassedOver = nil }() // they are told of once
-	first := true
-	c, err := encode.NewCollection(ctx, s.encoder, func(ctx context.Context) iter.Seq2[encode.Text, error] {
-		texts := s.texts.Open(ctx, s.app.in)
-		if first {
+	var c *encode.Collection
+	err := s.whole(func(passages bool) (err error) {
+		first := true
+		s.lost = lostTexts{}
+		c, err = encode.NewCollection(ctx, s.encoder, func(ctx context.Context) iter.Seq2[encode.Text, error] {
+			texts := s.texts.Open(ctx, s.app.in)
+			if !first {
+				return texts
+			}
 			first = false
-			return checked(texts, func(t encode.Text) error {
-				s.lost.look(&t)
-				if check == nil {
-					return nil
-				}
-				return check(t)
-			})
-		}
-		return texts
+			return s.looked(s.admitted(ctx, texts, passages))
+		})
+		return err
 	})
 	if err != nil {
-		return nil, nil, s.inTexts(err)
+		return nil, nil, err
 	}
 	r := c.Report()
 	s.warn(&r)
@@ -345,27 +453,27 @@ func (s *spooling) collect(ctx context.Context, check func(encode.Text) error) (
 	}, nil
 }
 
+// looked notes texts that have none.
+func (s *spooling) looked(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for t, err := range texts {
+			s.lost.look(&t)
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
 // use hands the vectors of the texts to use: those of a spool, or of a source that encodes them
 // while they are taken; tag stands for the texts then.
 func (s *spooling) use(ctx context.Context, stream bool, use func(src vectors.Source, tag string, r *textsReport) error) error {
 	if !stream {
-		return s.run(ctx, func(src *vectors.Spool, r *textsReport) error { return use(src, "", r) })
+		return s.run(ctx, func(src *encode.Spooled, r *textsReport) error { return use(src, "", r) })
 	}
-	c, r, err := s.collect(ctx, nil)
+	c, r, err := s.collect(ctx)
 	if err != nil {
 		return err
 	}
-	return s.inTexts(use(c, c.Tag(), r))
-}
-
-// inTexts names the file of an error of a text.
-func (s *spooling) inTexts(err error) error {
-	if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-		if same := (*encode.SameIDError)(nil); errors.As(te.Err, &same) {
-			path, n := s.texts.Place(same.First)
-			te.Err = fmt.Errorf("text %d of %s has this id too", n+1, path)
-		}
-		te.Path, te.Row = s.texts.Place(te.Row)
-	}
-	return err
+	return use(c, c.Tag(), r)
 }

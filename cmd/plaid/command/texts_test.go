@@ -180,8 +180,8 @@ func TestTextsOnDeviceGoOn(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Texts that change after all were read, and before they are encoded, are an error; what of
-// them was written does not stay where the next command would look.
+// Texts that change after all were read, and before they are encoded, are an error. What of
+// them was encoded stays.
 func TestTextsThatChange(t *testing.T) {
 	dir := t.TempDir()
 	path, spool := filepath.Join(dir, "texts.jsonl"), filepath.Join(dir, "x.spool")
@@ -195,15 +195,20 @@ func TestTextsThatChange(t *testing.T) {
 		write("cells divide")
 		a := newApp(streams{out: io.Discard, err: io.Discard}, nil)
 		s := &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
-		require.NoError(t, s.survey(t.Context(), nil))
+		require.NoError(t, s.survey(t.Context()))
 		write("divide cells")
-		err = s.run(t.Context(), func(*vectors.Spool, *textsReport) error {
+		err = s.run(t.Context(), func(*encode.Spooled, *textsReport) error {
 			t.Error("used")
 			return nil
 		})
 		require.ErrorIs(t, err, vectors.ErrChanged)
-		require.ErrorContains(t, err, path+`: text 2: id "b": `)
-		require.NoFileExists(t, spool)
+		require.ErrorContains(t, err, path+`: line 2: id "b": `)
+		require.FileExists(t, spool)
+		s = &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
+		require.NoError(t, s.run(t.Context(), func(s *encode.Spooled, r *textsReport) error {
+			require.Equal(t, []int{2, 1}, []int{s.Len(), r.Resumed})
+			return nil
+		}))
 	}
 }
 

@@ -127,7 +127,7 @@ func NewConfig() *Config {
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
-	count("query-length", &c.QueryLength, "the longest query in tokens of the model; longer ones are cut (0: as its folder says)")
+	count("query-length", &c.QueryLength, flags.QueryLengthUsage)
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
 
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")

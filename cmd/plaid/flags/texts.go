@@ -36,7 +36,6 @@ type Texts struct {
 	format string
 	window Window
 	set    *pflag.FlagSet
-	firsts []int // the number of the first text of each path
 }
 
 // Window are the flags that say how texts are cut into passages.
@@ -136,6 +135,9 @@ func (t *Texts) CheckModel() error {
 	return err
 }
 
+// Parted reports whether texts are cut into passages.
+func (t *Texts) Parted() bool { return t.window.Size > 0 }
+
 // Again says whether the texts can be gone through more than once: they are files
 // and folders, none of them a pipe.
 func (t *Texts) Again() bool {
@@ -174,16 +176,12 @@ func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text
 func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
-		n, firsts := 0, []int{}
 		for _, path := range t.Paths {
-			firsts = append(firsts, n)
-			t.firsts = firsts
 			texts := r.Texts(ctx, path)
 			if path == "-" {
 				texts = r.Read(ctx, files.ContextReader(ctx, stdin), "stdin")
 			}
 			for text, err := range texts {
-				n++
 				if !yield(text, err) || err != nil {
 					return
 				}
@@ -223,18 +221,6 @@ func withPayload(t encode.Text) (encode.Text, error) {
 	}
 	t.Payload = p
 	return t, err
-}
-
-// Place is the file of a text by its number among all, from 0, and the number in that. Passages are
-// not the texts of a file: they are of all files.
-func (t *Texts) Place(n int) (path string, in int) {
-	if t.window.Size > 0 || n < 0 || len(t.firsts) == 0 {
-		return t.Name(), n
-	}
-	i := len(t.firsts) - 1
-	for ; t.firsts[i] > n; i-- {
-	}
-	return t.Paths[i], n - t.firsts[i]
 }
 
 // Name is the files, for messages.

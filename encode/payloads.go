@@ -1,0 +1,88 @@
+package encode
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// payloads are what documents have beside vectors, in a file that goes when it is closed.
+type payloads struct {
+	file    *os.File
+	ends    []int64 // of each document, the byte behind its payload
+	written int64
+	buf     []byte // behind what is written
+	removed bool   // the name of the file is gone
+}
+
+// payloadBuffer is how much is written at once.
+const payloadBuffer = 1 << 20
+
+// newPayloads makes the file in the folder of a path; "" stands for the one of temporary files.
+func newPayloads(path string) (*payloads, error) {
+	dir := ""
+	if path != "" {
+		dir = filepath.Dir(path)
+	}
+	f, err := os.CreateTemp(dir, ".plaid-payloads-*")
+	if err != nil {
+		return nil, err
+	}
+	return &payloads{file: f, removed: os.Remove(f.Name()) == nil}, nil // not every system allows it
+}
+
+func (p *payloads) len() int { return len(p.ends) }
+
+// bytes is the size of all.
+func (p *payloads) bytes() int64 { return p.written + int64(len(p.buf)) }
+
+// add appends one; one without a byte is none.
+func (p *payloads) add(b []byte) error {
+	p.buf = append(p.buf, b...)
+	p.ends = append(p.ends, p.bytes())
+	if len(p.buf) >= payloadBuffer {
+		return p.flush()
+	}
+	return nil
+}
+
+func (p *payloads) flush() error {
+	if len(p.buf) == 0 {
+		return nil
+	}
+	if _, err := p.file.WriteAt(p.buf, p.written); err != nil {
+		return err
+	}
+	p.written += int64(len(p.buf))
+	p.buf = p.buf[:0]
+	return nil
+}
+
+// get is the payload of document i; nil if it has none.
+func (p *payloads) get(i int) ([]byte, error) {
+	if err := p.flush(); err != nil {
+		return nil, err
+	}
+	begin := int64(0)
+	if i > 0 {
+		begin = p.ends[i-1]
+	}
+	if p.ends[i] == begin {
+		return nil, nil
+	}
+	b := make([]byte, p.ends[i]-begin)
+	_, err := p.file.ReadAt(b, begin)
+	return b, err
+}
+
+func (p *payloads) close() error {
+	err := p.file.Close()
+	if !p.removed {
+		p.removed = true
+		if rerr := os.Remove(p.file.Name()); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
