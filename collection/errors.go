@@ -13,11 +13,11 @@ import (
 // errors.Is.
 var (
 	// ErrName: a name that a collection cannot have.
-	ErrName = errors.New("bad name of a collection")
+	ErrName = errors.New("bad name of an index")
 	// ErrConfig: a setting out of range.
 	ErrConfig = errors.New("bad configuration")
 	// ErrExists: a collection of that name, or documents where there must be none.
-	ErrExists = errors.New("collection exists")
+	ErrExists = errors.New("index exists")
 	// ErrUnknown: no collection of that name, any more or at all.
 	ErrUnknown = errors.New("no such collection")
 	// ErrEmpty: the collection has no documents yet.

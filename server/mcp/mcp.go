@@ -51,11 +51,11 @@ func New(service *Service, version string) *Server {
 	})
 	s.AddReceivingMiddleware(sound)
 	t := tools{service}
-	add(s, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
-	add(s, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
-	add(s, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
-	add(s, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
-	add(s, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
+	add(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
+	add(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
+	add(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
+	add(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
+	add(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}",
 		MIMEType:    mediaJSON,
@@ -88,13 +88,14 @@ func sound(next sdk.MethodHandler) sdk.MethodHandler {
 }
 
 // add adds a tool that changes nothing.
-func add[In, Out any](s *sdk.Server, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
+func add[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
 	closed := false
 	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
 		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
-			out, err := do(ctx, headerOf(r.GetExtra()), &in)
+			from := headerOf(r.GetExtra())
+			out, err := do(ctx, from, &in)
 			if err != nil {
-				return nil, out, err
+				return nil, out, t.withNames(ctx, from, r.Params.Arguments, err)
 			}
 			text, err := jsontext.Plain(out) // the library would write < as \u003c, which is six bytes for an agent to read
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
