@@ -339,8 +339,6 @@ class Changes(unittest.TestCase):
             ("2 ids and 1 documents", ["b", "c"], self.docs[:1]),
             ("'b' is there twice", ["b", "b"], self.docs[:2]),
             ("document 1 has dimension 3", ["b", "c"], [self.docs[0], np.ones((2, 3))]),
-            ("document 0 has no vectors", ["b"], [np.ones((0, DIM))]),
-            ("document 1 has no vectors", ["b", "c"], np.stack([np.ones((2, DIM)), np.zeros((2, DIM))])),
             ("document 0 has one axis", ["b"], [np.ones(DIM)]),
             ("document 0 has 3 axes", ["b"], [np.ones((2, 2, DIM))]),
         ):

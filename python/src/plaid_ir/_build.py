@@ -69,6 +69,8 @@ class Spool:
         """Takes documents whose ids are not there yet; ``fields`` have their ids and metadata."""
         ids = [row["_id"] for row in fields]
         kind, dim, start = matrices[0].dtype.str, matrices[0].shape[1], len(self.ids)
+        if not any(len(m) for m in matrices):  # of any dimension
+            dim = self._dim
         if self._dim not in (0, dim):
             said = f"document {start} has dimension {dim}, those before it {self._dim}"
             raise RequestError(said, "DIMENSION_MISMATCH", 400, {"document": start})

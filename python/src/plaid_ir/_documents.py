@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from ._arrays import Matrix, Vectors, batches, tensors_body, vectors_of
+from ._arrays import Matrix, Vectors, batches, documents_body, vectors_of
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position
 from ._metadata import cells_of, is_missing, passage_of
@@ -228,7 +228,7 @@ def send_vectors(
     """Stores one batch of documents; ``fields`` have their ids and metadata. ``start`` is the position of the first
     among all that were given: errors count from there."""
     connection.declare()
-    _send(connection, "/update", tensors_body(matrices, {"metadata": fields}), start)
+    _send(connection, "/update", documents_body(matrices, {"metadata": fields}), start)
     stored.add([connection.to_id(row["_id"]) for row in fields])
 
 

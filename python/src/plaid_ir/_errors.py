@@ -61,13 +61,13 @@ def add_to_position(e: PlaidError, what: str, start: int) -> None:
     position of the batch."""
     message = str(e.args[0])
     # A fault of the JSON has no other place than this.
-    if what == "document" and (at := re.match(r"(?:documents|metadata)\[(\d+)\]", message)):
+    if what == "document" and (at := re.match(r"(?:documents|metadata|texts)\[(\d+)\]", message)):
         e.details.setdefault(what, int(at[1]))
     position = e.details.get(what)
     if isinstance(position, int) and start:
         e.details[what] = position + start
         message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {position + start}", message)
-        message = re.sub(rf"^(documents|metadata)\[{position}\]", lambda m: f"{m[1]}[{position + start}]", message)
+        message = re.sub(rf"^(documents|metadata|texts|queries)\[{position}\]", lambda m: f"{m[1]}[{position + start}]", message)
         e.args = (message,)
 
 

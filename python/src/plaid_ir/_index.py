@@ -263,7 +263,7 @@ class Index(IndexReader):
     def add_documents(
         self,
         documents_ids: Ids,
-        documents_embeddings: Embeddings,
+        documents_embeddings: Embeddings | None,
         metadata: Metadata | None = None,
         *,
         keep_metadata: bool | None = None,
@@ -286,7 +286,8 @@ class Index(IndexReader):
             An id for each document.
         documents_embeddings
             A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
-            dim], whose zeros at the end of a document are left out.
+            dim], whose zeros at the end of a document are left out. None, or None in the list, is a document without
+            vectors, which words, conditions and ids find. They may come later: add it again, with ``keep_metadata``.
         metadata
             A dictionary for each document, or a table with a row for each: a data frame of pandas or polars, or a table
             of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
@@ -320,7 +321,11 @@ class Index(IndexReader):
         return self
 
     def update_documents(
-        self, documents_ids: Ids, documents_embeddings: Embeddings, metadata: Metadata | None = None, **options: Any
+        self,
+        documents_ids: Ids,
+        documents_embeddings: Embeddings | None,
+        metadata: Metadata | None = None,
+        **options: Any,
     ) -> Index:
         """Another name for `add_documents`, since PyLate has both.
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
 
 from . import _build
-from ._arrays import Embeddings, Matrix, alike, to_matrices
+from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
@@ -45,7 +45,7 @@ _CHARACTERS_PER_TOKEN = 4
 def add_documents(
     connection: Connection,
     ids: Any,
-    embeddings: Embeddings,
+    embeddings: Embeddings | None,
     metadata: Any,
     keep_metadata: bool | None,
     batch_size: int | None,
@@ -365,11 +365,14 @@ def _min_characters(pool_factor: int | None) -> int:
 
 
 def _documents_of(
-    connection: Connection, ids: Any, embeddings: Embeddings, metadata: Any, subject: str
+    connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
     """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
     names = connection.to_names(ids)
-    matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
+    if embeddings is None:
+        matrices = without_vectors(len(names))
+    else:
+        matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)

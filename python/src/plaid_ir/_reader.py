@@ -32,7 +32,7 @@ _PYLATE_OPTIONS = frozenset(
 #: Keywords of `search_batch` that `__call__` takes.
 _SEARCH_OPTIONS = frozenset(
     "where parameters metadata keywords hybrid fusion expression group passages highlight feedback like unlike "
-    "mode".split()
+    "mode offset min_score".split()
 )
 _warned_options: set[str] = set()
 
@@ -74,6 +74,8 @@ class IndexReader:
         like: Sequence[Any] = (),
         unlike: Sequence[Any] = (),
         mode: Mode | None = None,
+        offset: int = 0,
+        min_score: float | None = None,
     ) -> Hits:
         """The k best documents for one query, best first. Several queries: `search_batch`.
 
@@ -113,6 +115,10 @@ class IndexReader:
             ``like``, and away from those of ``unlike``.
         mode
             ``"pruned"``, ``"exhaustive"``, or ``"candidates"``: score all of ``subset``.
+        offset
+            Leave this many of the best out: the next page begins where this one ends.
+        min_score
+            Leave documents out that score less.
 
         Returns
         -------
@@ -142,7 +148,7 @@ class IndexReader:
         return self.search_batch(
             queries, k, subset, where=where, parameters=parameters, metadata=metadata, keywords=words, hybrid=hybrid,
             fusion=fusion, expression=expression, group=group, passages=passages, highlight=highlight,
-            feedback=feedback, like=like, unlike=unlike, mode=mode,
+            feedback=feedback, like=like, unlike=unlike, mode=mode, offset=offset, min_score=min_score,
         )[0]  # fmt: skip
 
     def search_batch(
@@ -165,6 +171,8 @@ class IndexReader:
         like: Sequence[Any] = (),
         unlike: Sequence[Any] = (),
         mode: Mode | None = None,
+        offset: int = 0,
+        min_score: float | None = None,
     ) -> Results:
         """The k best documents for each query, best first.
 
@@ -180,7 +188,7 @@ class IndexReader:
             Words for each query, or True.
         where, parameters, metadata, hybrid, fusion, expression, group
             As for `search`.
-        passages, highlight, feedback, like, unlike, mode
+        passages, highlight, feedback, like, unlike, mode, offset, min_score
             As for `search`.
 
         Returns
@@ -189,7 +197,7 @@ class IndexReader:
             The hits of each query, in the order of the queries.
         """
         to_names = self._connection.to_names
-        request = _search.base_request(k, mode or self.mode)
+        request = _search.base_request(k, mode or self.mode, offset, min_score)
         request |= {"metadata": metadata or highlight, **_search.filter_fields(where, parameters)}
         if highlight:
             request["highlight"] = True

@@ -56,7 +56,7 @@ class Queries:
         return [len(t) for t in self.texts or self.words or ()]
 
 
-def base_request(k: Any, mode: str) -> dict[str, Any]:
+def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
     try:
         k = operator.index(k)
@@ -66,7 +66,12 @@ def base_request(k: Any, mode: str) -> dict[str, Any]:
         raise ValueError(f"k is {k}; want 1 or more")
     if mode not in ("pruned", "exhaustive", "candidates"):
         raise ValueError(f"mode is {mode!r}; want 'pruned', 'exhaustive' or 'candidates'")
-    return {"params": {"top_k": k, "mode": mode}}
+    params: dict[str, Any] = {"top_k": k, "mode": mode}
+    if offset:
+        params["offset"] = operator.index(offset)
+    if min_score is not None:
+        params["min_score"] = float(min_score)
+    return {"params": params}
 
 
 def search(
