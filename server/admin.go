@@ -271,11 +271,15 @@ func recall(q *request, in *recallIn) (out recallOut, err error) {
 		if !ok {
 			return collection.Unsupported("a measured recall")
 		}
-		k := in.Params.top(v.Most())
+		page := in.Params.page(v.Most())
+		k := page.K
+		if page.Offset != 0 || page.MinScore != nil {
+			return bad("recall is measured of the best documents, without params.offset and params.min_score")
+		}
 		if k == 0 {
 			return bad("params.top_k is 0")
 		}
-		o, err := in.Params.options(k)
+		o, err := in.Params.options(page)
 		if err != nil {
 			return err
 		}

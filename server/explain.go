@@ -113,7 +113,9 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if err != nil {
 			return err
 		}
-		o, err := in.Params.options(max(1, in.Params.top(v.Most())))
+		page := in.Params.page(v.Most())
+		page.K = max(1, page.K)
+		o, err := in.Params.options(page)
 		if err != nil {
 			return err
 		}

@@ -293,7 +293,7 @@ func TestFramesModel(t *testing.T) {
 				continue
 			}
 			id := rapid.OneOf(
-				rapid.Map(rapid.Int64(), func(n int64) string { return strconv.FormatInt(n, 10) + "000007" }),
+				rapid.Map(rapid.Int64(), func(n int64) string { return "-1" + strings.TrimPrefix(strconv.FormatInt(n, 10), "-") + "000007" }),
 				rapid.Map(rapid.Float64Range(-1e9, 1e9), func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "7" }),
 				rapid.Map(rapid.String(), func(text string) string { b, _ := json.Marshal("mine " + text); return string(b) }),
 			).Draw(t, "id")

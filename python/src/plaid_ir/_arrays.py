@@ -167,7 +167,7 @@ def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body
     head = ("{" + ",".join(entries) + "}").encode()
     head += b" " * (-len(head) % 8)
     start = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
-    return Body([start, *(m.data.cast("B") for m in matrices)], len(start) + size)
+    return Body([start, *(m.data.cast("B") for m in matrices if len(m))], len(start) + size)
 
 
 def batches(

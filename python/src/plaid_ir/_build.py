@@ -87,7 +87,7 @@ class Spool:
         if not self._files or self._files[-1].kind != kind:
             self._files.append(_File(self._folder, len(self._files), kind))
         file = self._files[-1]
-        for m in matrices:
+        for m in filter(len, matrices):
             file.vectors.write(m.data.cast("B"))
         file.lengths.extend(len(m) for m in matrices)
         file.ids.extend(ids)
