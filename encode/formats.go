@@ -1,7 +1,6 @@
 package encode
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
@@ -24,9 +24,12 @@ type Format string
 const (
 	FormatJSONL Format = "jsonl" // as for [JSONL]
 	FormatCSV   Format = "csv"   // a table with a line that names its columns, among them text
-	FormatTSV   Format = "tsv"   // the same with tabs
-	FormatLines Format = "lines" // a text a line, without ids
-	FormatHTML  Format = "html"  // a page is a text, without its tags
+	// FormatTSV is a table whose cells tabs part. They are literal: each line is a row, and a quotation
+	// mark is a character. The first line names the columns, or is a document, an id and a text.
+	FormatTSV      Format = "tsv"
+	FormatLines    Format = "lines"    // a text a line, without ids
+	FormatHTML     Format = "html"     // a page is a text, without its tags
+	FormatNotebook Format = "notebook" // one of Jupyter is a text: its cells, without what they put out
 )
 
 var (
@@ -36,20 +39,23 @@ var (
 	ErrLines = errors.New("not a JSON object: a file with a text on each line has another format, lines")
 	// ErrNoTextField: no record of a file has a field or column with a text.
 	ErrNoTextField = errors.New("no text field")
+	// ErrNoField: no record of a file has a field or column that was named.
+	ErrNoField = errors.New("no such field")
 	// ErrNoTexts: a folder has no file of a text.
 	ErrNoTexts = errors.New("no text files")
 )
 
 // Formats are all of them.
 func Formats() []Format {
-	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML}
+	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML, FormatNotebook}
 }
 
-// formatOf is the format of a file by its name, without .gz: tables end in .csv
-// and .tsv, lines in .txt, pages in .html and .htm, JSON lines in .jsonl, .ndjson, .json or
-// nothing; "" for a name that ends otherwise.
+// formatOf is the format of a file by its name, without .gz, .zst or .xz: tables end in .csv
+// and .tsv, lines in .txt, pages in .html and .htm, notebooks in .ipynb, JSON lines in .jsonl, .ndjson,
+// .json or nothing; "" for a name that ends otherwise.
 func formatOf(name string) Format {
-	switch strings.ToLower(filepath.Ext(strings.TrimSuffix(name, ".gz"))) {
+	bare, _ := files.Unpacked(name)
+	switch strings.ToLower(filepath.Ext(bare)) {
 	case ".csv":
 		return FormatCSV
 	case ".tsv":
@@ -58,6 +64,8 @@ func formatOf(name string) Format {
 		return FormatLines
 	case ".html", ".htm":
 		return FormatHTML
+	case ".ipynb":
+		return FormatNotebook
 	case ".jsonl", ".ndjson", ".json", "":
 		return FormatJSONL
 	}
@@ -93,12 +101,15 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 	}
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
+		if r.Fields != (Fields{}) {
+			return failed(r.fieldless(name))
+		}
 		return r.each(ctx, folder(ctx, name, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {
 		if f = formatOf(name); f == "" {
-			return func(yield func(Text, error) bool) { yield(Text{}, suffixError(name)) }
+			return failed(suffixError(name))
 		}
 	}
 	threads := 1 // of what may block
@@ -113,6 +124,16 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[
 	return r.parser(r.Format, name, 1).stream(ctx, in, name)
 }
 
+func failed(err error) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) { yield(Text{}, err) }
+}
+
+// fieldless is the error of a file without fields where one was named.
+func (r *Reader) fieldless(name string) error {
+	named := cmp.Or(r.Fields.Text, r.Fields.ID, r.Fields.Title)
+	return &TextError{Path: name, Row: -1, Err: fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))}
+}
+
 // each calls Each with texts, one after the other.
 func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	if r.Each == nil {
@@ -122,8 +143,9 @@ func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Se
 }
 
 func suffixError(name string) error {
-	suffix := strings.ToLower(filepath.Ext(name))
-	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm"}, registered.Suffixes()...)
+	bare, _ := files.Unpacked(name)
+	suffix := strings.ToLower(filepath.Ext(bare))
+	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm", ".ipynb"}, registered.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
@@ -142,22 +164,34 @@ func foreignAdvice(suffix string) string {
 }
 
 func (r *Reader) parser(f Format, name string, threads int) parser {
-	p := r.jsonl(threads)
+	p, fields := r.jsonl(threads), true
+	bare, _ := files.Unpacked(name)
 	switch f {
 	case FormatCSV:
-		p = r.table(',')
+		p = r.parseCSV
 	case FormatTSV:
-		p = r.table('\t')
+		p = r.parseTSV
 	case FormatLines:
-		p = parseLines
+		p, fields = parseLines, false
 	case FormatHTML:
-		p = parsePage(name)
+		p, fields = parseWhole(bare, kindsByEnd[".html"]), false
+	case FormatNotebook:
+		p, fields = parseWhole(bare, kindsByEnd[".ipynb"]), false
 	}
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
-		b := bufio.NewReaderSize(in, 1<<16)
+		if !fields && r.Fields != (Fields{}) {
+			return r.fieldless(name)
+		}
+		b, err := files.Unpack(in, name)
+		if err != nil {
+			return err
+		}
 		begin, err := b.Peek(8)
 		if len(begin) == 0 && err != nil && !errors.Is(err, io.EOF) {
 			return err
+		}
+		if packing := files.Packing(begin); packing != "" {
+			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
 		}
 		for _, k := range foreign {
 			switch {
@@ -192,6 +226,4 @@ var foreign = []struct{ suffix, magic, advice string }{
 	{".feather", "", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},
 	{"", "\xff\xfe", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
 	{"", "\xfe\xff", "it is UTF-16: iconv -f UTF-16 -t UTF-8 makes UTF-8 of it"},
-	{"", "\x1f\x8b", "it is compressed by gzip twice, or comes from a pipe: unpack it first"},
-	{"", "\x28\xb5\x2f\xfd", "it is compressed by zstd: unpack it first"},
 }

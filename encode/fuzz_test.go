@@ -20,6 +20,10 @@ func FuzzTexts(f *testing.F) {
 	for i := range 4 {
 		f.Add(uint8(i), []byte("{\"_id\": \"a\", \"title\": \"t\", \"text\": \"x\", \"metadata\": {\"y\": 1}}\n{\"id\": 7, \"text\": \"\\u00e9\"}\n"))
 		f.Add(uint8(i), []byte("id,title,text,year\n1,a,\"b, \"\"c\"\"\",2020\n2,,\xff\n"))
+		f.Add(uint8(i), []byte("0\tThe \"ferry\n1\twas\" late.\n"))
+		f.Add(uint8(i), []byte("{\"text\": NaN}"))
+		f.Add(uint8(i), []byte("\x28\xb5\x2f\xfd\x00"))
+		f.Add(uint8(i), []byte("\xfd7zXZ\x00"))
 		f.Add(uint8(i), []byte("\xef\xbb\xbfid\ttext\r\n1\ta\r\n\r\n"))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, content []byte) {

@@ -23,7 +23,7 @@ func TestMistakesInFiles(t *testing.T) {
 		says          string
 	}{
 		{"a.jsonl", `{"id": "1", "body": "x"}` + "\n" + `{"body": "y"}`, Reader{}, "a.jsonl: line 1: no text field: no object has text, this one has body"},
-		{"a.jsonl", `{"id": "1"}`, Reader{}, "line 1: no text field: no object has text, this one has nothing else"},
+		{"a.jsonl", `{"id": "1"}`, Reader{}, "line 1: no text field: no object has text, this one has id"},
 		{"a.jsonl", `{"text": "x"}`, Reader{Fields: Fields{Text: "body"}}, "no object has body, this one has text"},
 		{"a.jsonl", `[{"text": "x"}]`, Reader{}, "line 1: not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does"},
 		{"a.jsonl", `hello`, Reader{}, "line 1: not a JSON object: a file with a text on each line has another format, lines"},
@@ -32,7 +32,7 @@ func TestMistakesInFiles(t *testing.T) {
 		{"a.jsonl", "{\"text\": \"caf\xe9\"}", Reader{}, "byte 0xe9; if it is Latin-1, iconv"},
 		{"a.txt", "%PDF-1.7\n", Reader{}, "a.txt: it is a PDF: make text of it first, as pdftotext does"},
 		{"a.pdf", "%PDF-1.7\n", Reader{}, `a.pdf: unknown suffix ".pdf": it is a PDF: make text of it first, as pdftotext does`},
-		{"a.xyz", "x", Reader{}, `a.xyz: unknown suffix: ".xyz" is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html and .htm`},
+		{"a.xyz", "x", Reader{}, `a.xyz: unknown suffix: ".xyz" is none of .jsonl, .ndjson, .json, .csv, .tsv, .txt, .html, .htm and .ipynb`},
 		{"a.parquet", "PAR1", Reader{}, "the program of the formats module reads it"},
 		{"a.csv", "PAR1", Reader{}, "it is Parquet"},
 		{"a.csv", "id,body\n1,x\n", Reader{}, "no text field: there is no column text, only id, body"},
@@ -56,7 +56,7 @@ func TestMistakesInFiles(t *testing.T) {
 	r := Reader{PassedOver: func(name string) { passed = append(passed, filepath.Base(name)) }}
 	_, err := all(r.Texts(t.Context(), dir))
 	require.ErrorIs(t, err, ErrNoTexts)
-	require.ErrorContains(t, err, "no text files: none ends in .txt, .md, .html, .htm; other files: 1")
+	require.ErrorContains(t, err, "no text files: none is one of text, Markdown, web pages (.html), notebooks (.ipynb) and source code by its name; other files: 1")
 	require.ErrorContains(t, err, "; of one of these: it is a PDF")
 	require.Equal(t, []string{"a.pdf"}, passed)
 }
@@ -93,7 +93,7 @@ func TestRegisterFormat(t *testing.T) {
 	_, err = all(r.Texts(t.Context(), dir))
 	require.ErrorContains(t, err, "registered: text 2: has more than")
 	_, err = all(r.Texts(t.Context(), write(t, dir, "c.unknown", "")))
-	require.ErrorContains(t, err, ".html, .htm and .registered")
+	require.ErrorContains(t, err, ".html, .htm, .ipynb and .registered")
 	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".registered"}}) })
 	require.Panics(t, func() { RegisterFormat(TextFormat{Suffixes: []string{".csv"}}) })
 	registered = registry.Formats[TextFormat]{}
@@ -138,7 +138,7 @@ func FuzzPage(f *testing.F) {
 	f.Add("<title>a</title><p>b</p>")
 	f.Add("<svg><title>a<svg></title></svg></svg>b")
 	f.Fuzz(func(t *testing.T, page string) {
-		title, text, err := pageText(bytes.NewReader([]byte(page)))
+		title, text, err := pageText(page)
 		if err != nil {
 			return
 		}

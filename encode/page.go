@@ -1,10 +1,7 @@
 package encode
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,31 +9,6 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 )
-
-// parsePage reads a page as one text, whose id is the name.
-func parsePage(name string) parser {
-	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-		t, err := wholeText(r, name, true)
-		if err = cmp.Or(ctx.Err(), err); err != nil {
-			return err
-		}
-		yield(t, nil)
-		return nil
-	}
-}
-
-// wholeText reads all as one text: a page, or the text as it stands.
-func wholeText(r io.Reader, id string, page bool) (Text, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxTextLine+1))
-	if err == nil && len(b) > maxTextLine {
-		err = fmt.Errorf("has more than %d bytes", maxTextLine)
-	}
-	t := Text{ID: id, Text: strings.TrimPrefix(string(b), "\ufeff")}
-	if err = cmp.Or(err, valid(t.Text)); err == nil && page {
-		t.Title, t.Text, err = pageText(strings.NewReader(t.Text))
-	}
-	return t, err
-}
 
 // Elements whose text nobody reads, and those that a line ends with.
 var (
@@ -51,8 +23,8 @@ var (
 // pageText is the title of a page and what a reader sees of it: lines where blocks end, and
 // otherwise a blank for white space. Pages are read tag by tag, and so need no memory beside
 // their text however deep they are.
-func pageText(r io.Reader) (title, text string, err error) {
-	z := html.NewTokenizer(r)
+func pageText(content string) (title, text string, err error) {
+	z := html.NewTokenizer(strings.NewReader(content))
 	z.SetMaxBuf(maxTextLine)
 	var page, head strings.Builder
 	inTitle := false

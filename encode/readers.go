@@ -1,12 +1,9 @@
 package encode
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +11,6 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -46,8 +40,8 @@ func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[
 	}
 }
 
-// file is a sequence that opens a file for each pass. The file may be a pipe; a
-// name that ends in .gz is unpacked. One that changes while it is read is an error.
+// file is a sequence that opens a file for each pass. The file may be a pipe. One that
+// changes while it is read is an error.
 func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		var watch files.Watch
@@ -62,14 +56,12 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 		}
 		defer f.Close()
 		stopped := false
-		err = unpacked(f, name, func(r io.Reader) error {
-			return p(ctx, r, func(t Text, err error) bool {
-				if t.From.Path = name; err == nil {
-					err = textChanged(watch.Look())
-				}
-				stopped = !yield(t, err) || err != nil
-				return !stopped
-			})
+		err = p(ctx, f, func(t Text, err error) bool {
+			if t.From.Path = name; err == nil {
+				err = textChanged(watch.Look())
+			}
+			stopped = !yield(t, err) || err != nil
+			return !stopped
 		})
 		if stopped {
 			return
@@ -89,18 +81,6 @@ func textChanged(err error) error {
 		return &TextError{Path: c.Path, Row: -1, Err: fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)}
 	}
 	return err
-}
-
-func unpacked(r io.Reader, name string, read func(io.Reader) error) error {
-	b := bufio.NewReader(r)
-	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" && !strings.HasSuffix(name, ".gz") {
-		return read(b)
-	}
-	z, err := gzip.NewReader(b)
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(z), z.Close())
 }
 
 // inText names the file of an error.
@@ -128,7 +108,9 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
 		more, err := f(line, lines.Number)
-		if err != nil {
+		if te := (*TextError)(nil); errors.As(err, &te) {
+			return err
+		} else if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
 		if !more {
@@ -140,24 +122,28 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 // JSONL reads a file of JSON objects, one a line, as the corpus.jsonl and
 // queries.jsonl of BEIR: _id (or id), title, text, metadata. What an object has
 // beside id, title and text goes into the payload, where there is something. A
-// file that is compressed by gzip is unpacked.
+// file that is compressed by gzip, zstd or xz is unpacked.
 func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return (&Reader{Format: FormatJSONL}).Texts(ctx, name)
 }
 
-// textLine is a line of a file, from 1, and record what is in it: of one without a title
-// and a text, without are the fields that it has.
+// textLine is a line of a file, from 1, and record what is in it.
 type (
 	textLine struct {
 		bytes []byte
 		n     int
 	}
 	record struct {
-		text    Text
-		without []string
-		n       int
+		text Text
+		has  parts
+		// names are the fields of an object that lacks a part which some object has to have.
+		names []string
+		n     int
 	}
 )
+
+// parts are those of a text that an object has.
+type parts struct{ id, title, text bool }
 
 // jsonl reads lines in order and parses them on so many goroutines.
 func (r *Reader) jsonl(threads int) parser {
@@ -170,24 +156,25 @@ func (r *Reader) jsonl(threads int) parser {
 				yield(textLine{}, err)
 			}
 		}
-		var without []string // the fields of the first object, as long as none has a text
-		first, none := 0, true
+		var lacks *record // the first object that lacks something
+		var has parts     // of all objects
 		for got, err := range parallel.Map(ctx, lines, threads, func(l textLine) int { return len(l.bytes) }, r.record) {
 			if err != nil {
 				return err
 			}
-			if none && got.without == nil {
-				none = false
-			} else if none && first == 0 {
-				without, first = got.without, got.n
+			if lacks == nil && got.names != nil {
+				lacks = &got
 			}
+			has = parts{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
 			if !yield(got.text, nil) {
 				return nil
 			}
 		}
-		if none && first > 0 {
-			return &TextError{Line: first, Row: -1, Err: fmt.Errorf("%w: no object has %s, this one has %s",
-				ErrNoTextField, cmp.Or(r.Fields.Text, "text"), strings.Join(without, ", "))}
+		if lacks == nil {
+			return nil
+		}
+		if err := r.Fields.missing(has, "no object has", "this one has", lacks.names); err != nil {
+			return &TextError{Line: lacks.n, Row: -1, Err: err}
 		}
 		return nil
 	}
@@ -196,7 +183,7 @@ func (r *Reader) jsonl(threads int) parser {
 // record reads a line.
 func (r *Reader) record(l textLine) (got record, err error) {
 	got.n = l.n
-	got.text, got.without, err = r.object(l.bytes)
+	err = r.object(l.bytes, &got)
 	if got.text.From.Line = l.n; err == nil && r.Each != nil {
 		got.text, err = r.Each(got.text)
 	}
@@ -206,67 +193,102 @@ func (r *Reader) record(l textLine) (got record, err error) {
 	return got, err
 }
 
-// object reads a line of JSONL. Of one without a title and a text, names are the fields
-// that it has.
-func (r *Reader) object(line []byte) (t Text, names []string, err error) {
+// object reads a line of JSONL.
+func (r *Reader) object(line []byte, got *record) error {
+	line = bytes.TrimSpace(files.Unmarked(line)) // files that are put together have marks inside
 	if err := valid(string(line)); err != nil {
-		return t, nil, err
+		return err
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
-		switch b := bytes.TrimSpace(line); {
-		case b[0] == '[':
-			return t, nil, errors.New("not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does")
-		case b[0] != '{':
-			return t, nil, ErrLines
-		}
-		if bad := (*json.SyntaxError)(nil); errors.As(err, &bad) {
-			return t, nil, fmt.Errorf("not a JSON object: byte %d: %w", bad.Offset, err)
-		}
-		return t, nil, fmt.Errorf("not a JSON object: %w", err)
+		return notAnObject(line, err)
 	}
-	parts := []struct {
-		key string
-		to  *string
-	}{{"_id", &t.ID}, {"id", &t.ID}, {cmp.Or(r.Fields.Title, "title"), &t.Title}, {cmp.Or(r.Fields.Text, "text"), &t.Text}}
-	if r.Fields.ID != "" {
-		parts[0].key, parts[1].key = r.Fields.ID, r.Fields.ID
+	t, f := &got.text, &r.Fields
+	ids := []string{f.ID}
+	if f.ID == "" {
+		ids = []string{"_id", "id"}
 	}
-	says := false
-	for i, f := range parts {
-		raw, ok := m[f.key]
-		if !ok || i == 1 && t.ID != "" {
-			continue
-		}
-		says = says || i > 1
-		delete(m, f.key)
-		if string(raw) == "null" {
-			continue
-		}
-		if err := json.Unmarshal(raw, f.to); err != nil {
-			// Ids are numbers in some collections.
-			var n json.Number
-			if f.to != &t.ID || json.Unmarshal(raw, &n) != nil {
-				return t, nil, fmt.Errorf("%s is not a string", f.key)
+	title, text := cmp.Or(f.Title, "title"), cmp.Or(f.Text, "text")
+	_, got.has.title = m[title]
+	_, got.has.text = m[text]
+	used := []string{title, text}
+	for _, key := range ids {
+		if raw, ok := m[key]; ok && t.ID == "" {
+			got.has.id, used = true, append(used, key)
+			if err := stringOf(raw, key, &t.ID, true); err != nil {
+				return err
 			}
-			t.ID = n.String()
 		}
 	}
-	if !says {
-		names = append(slices.Sorted(maps.Keys(m)), "nothing else")
-		if len(names) > 1 {
-			names = names[:len(names)-1]
+	if title != text {
+		if err := stringOf(m[title], title, &t.Title, false); err != nil {
+			return err
 		}
 	}
-	if string(bytes.TrimSpace(m["metadata"])) == "{}" || string(bytes.TrimSpace(m["metadata"])) == "null" {
+	if err := stringOf(m[text], text, &t.Text, false); err != nil {
+		return err
+	}
+	if f.missing(got.has, "", "", nil) != nil {
+		got.names = slices.Sorted(maps.Keys(m))
+		if len(m) == 0 {
+			got.names = []string{"nothing"}
+		}
+	}
+	for _, key := range used {
+		delete(m, key)
+	}
+	if meta := string(bytes.TrimSpace(m["metadata"])); meta == "{}" || meta == "null" {
 		delete(m, "metadata")
 	}
-	if len(m) > 0 {
-		if t.Payload, err = jsontext.Plain(m); err != nil {
-			return t, nil, err
+	if len(m) == 0 {
+		return nil
+	}
+	var err error
+	t.Payload, err = jsontext.Plain(m)
+	return err
+}
+
+// stringOf decodes a field that is a string, or an id, which is a number in some collections; one that
+// is null or not there is the empty string.
+func stringOf(raw json.RawMessage, key string, to *string, id bool) error {
+	if raw == nil || string(raw) == "null" {
+		return nil
+	}
+	if json.Unmarshal(raw, to) == nil {
+		return nil
+	}
+	var n json.Number
+	if !id || json.Unmarshal(raw, &n) != nil {
+		return fmt.Errorf("%s is not a string", key)
+	}
+	*to = n.String()
+	return nil
+}
+
+// notAnObject says what a line is that is no object, and what to do about it.
+func notAnObject(line []byte, err error) error {
+	switch {
+	case line[0] == '[':
+		return errors.New("not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does")
+	case line[0] != '{':
+		return ErrLines
+	}
+	bad := (*json.SyntaxError)(nil)
+	if !errors.As(err, &bad) {
+		return fmt.Errorf("not a JSON object: %w", err)
+	}
+	if bad.Error() == "unexpected end of JSON input" {
+		return errors.New("ends within the JSON object: the file is cut short, or the object goes on in the next line; jq -c . writes one object a line")
+	}
+	for _, word := range []string{"NaN", "Infinity"} {
+		if bytes.HasPrefix(line[max(bad.Offset-1, 0):], []byte(word)) {
+			return fmt.Errorf("not a JSON object: byte %d: JSON has no %s: write null", bad.Offset, word)
 		}
 	}
-	return t, names, nil
+	if strings.HasSuffix(bad.Error(), "after top-level value") {
+		return fmt.Errorf("not a JSON object: byte %d: the line goes on after the object: write one object a line, as jq -c . does", bad.Offset)
+	}
+	return fmt.Errorf("not a JSON object: byte %d: %w", bad.Offset, err)
 }
 
 // parseLines reads a text a line, without ids; empty lines are texts too.
@@ -277,171 +299,4 @@ func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) 
 		}
 		return yield(Text{Text: string(line), From: Place{Line: n}}, nil), nil
 	})
-}
-
-// table reads a table whose columns are parted by comma. Its first line names them:
-// text, and if they are there id (or _id) and title. Others go into the payload, as a
-// JSON object of strings.
-func (fr *Reader) table(comma rune) parser {
-	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-		b := bufio.NewReader(r)
-		if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
-			b.Discard(3)
-		}
-		in := csv.NewReader(b)
-		in.ReuseRecord = true
-		in.Comma = comma
-		columns, err := fr.columns(in)
-		if err != nil {
-			return err
-		}
-		for {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			record, err := in.Read()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			t, err := tableRow(in, columns, record)
-			if err != nil {
-				return err
-			}
-			if !yield(t, nil) {
-				return nil
-			}
-		}
-	}
-}
-
-// column is one of a table; its role is id, title, text, or "" for one of the payload.
-type column struct{ name, role string }
-
-// columns reads the line that names the columns.
-func (fr *Reader) columns(in *csv.Reader) (columns []column, err error) {
-	head, err := in.Read()
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("is empty: want a line that names the columns")
-	}
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, h := range head {
-		h = strings.TrimSpace(h)
-		if slices.Contains(names, h) {
-			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("names column %q twice", h)}
-		}
-		names, columns = append(names, h), append(columns, column{name: h})
-	}
-	id := cmp.Or(fr.Fields.ID, "_id")
-	if fr.Fields.ID == "" && !slices.Contains(names, id) {
-		id = "id"
-	}
-	for _, part := range []struct {
-		name, role string
-		wanted     bool
-	}{{id, "id", fr.Fields.ID != ""}, {cmp.Or(fr.Fields.Title, "title"), "title", fr.Fields.Title != ""}, {cmp.Or(fr.Fields.Text, "text"), "text", true}} {
-		if at := slices.Index(names, part.name); at >= 0 {
-			columns[at].role = part.role
-		} else if part.wanted {
-			return nil, &TextError{Line: 1, Row: -1, Err: fmt.Errorf("%w: there is no column %s, only %s", ErrNoTextField, part.name, strings.Join(names, ", "))}
-		}
-	}
-	return columns, nil
-}
-
-// tableRow is the text of a row.
-func tableRow(in *csv.Reader, columns []column, record []string) (t Text, err error) {
-	rest := map[string]string{}
-	t.From.Line, _ = in.FieldPos(0)
-	for i, v := range record {
-		if err := valid(v); err != nil {
-			line, _ := in.FieldPos(i)
-			return t, &TextError{Line: line, Row: -1, Err: fmt.Errorf("column %s %w", columns[i].name, err)}
-		}
-		switch columns[i].role {
-		case "id":
-			t.ID = v
-		case "title":
-			t.Title = v
-		case "text":
-			t.Text = v
-		default:
-			rest[columns[i].name] = v
-		}
-	}
-	if len(rest) > 0 {
-		t.Payload, err = jsontext.Plain(rest)
-	}
-	return t, err
-}
-
-// folder reads the files of texts and pages below a folder, in the order of their names.
-// Ids are paths within the folder, with slashes. Links in it and files whose names
-// begin with a dot are passed over.
-func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[Text, error] {
-	suffixes := []string{".txt", ".md", ".html", ".htm"}
-	return func(yield func(Text, error) bool) {
-		stopped := errors.New("stopped")
-		read, others, advice := 0, 0, ""
-		root := dir
-		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			root += string(filepath.Separator) // what it leads to
-		}
-		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return err
-			}
-			hidden := name != root && strings.HasPrefix(d.Name(), ".")
-			if d.IsDir() && hidden {
-				return fs.SkipDir
-			}
-			if !d.Type().IsRegular() || hidden {
-				return nil
-			}
-			if suffix := strings.ToLower(filepath.Ext(name)); !slices.Contains(suffixes, suffix) {
-				if others++; passedOver != nil {
-					passedOver(name)
-				}
-				advice = cmp.Or(advice, foreignAdvice(suffix))
-				return nil
-			}
-			read++
-			rel, err := filepath.Rel(root, name)
-			if err != nil {
-				return err
-			}
-			f, err := os.Open(name)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			t, err := wholeText(f, path.Clean(filepath.ToSlash(rel)), formatOf(name) == FormatHTML)
-			if err != nil {
-				return inText(name, err)
-			}
-			t.From.Path = name
-			if !yield(t, nil) {
-				return stopped
-			}
-			return nil
-		})
-		if err == nil && read == 0 {
-			err = fmt.Errorf("%w: none ends in %s; other files: %d", ErrNoTexts, strings.Join(suffixes, ", "), others)
-			if advice != "" {
-				err = fmt.Errorf("%w; of one of these: %s", err, advice)
-			}
-			err = &TextError{Path: dir, Row: -1, Err: err}
-		}
-		if err != nil && !errors.Is(err, stopped) {
-			yield(Text{}, err)
-		}
-	}
 }

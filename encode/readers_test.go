@@ -52,7 +52,7 @@ func TestJSONL(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	for line, message := range map[string]string{
-		`{"text": "a"`: "not a JSON object", `[]`: "not a JSON object", `{"text": 3}`: "text is not a string",
+		`{"text": "a"`: "ends within the JSON object", `[]`: "not a JSON object", `{"text": 3}`: "text is not a string",
 		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "_id is not a string",
 	} {
 		path := write(t, dir, "bad.jsonl", `{"text": "fine"}`+"\n\n"+line)
@@ -83,7 +83,7 @@ func TestLinesAndTables(t *testing.T) {
 	got, err = all((&Reader{Format: ""}).Texts(t.Context(), path))
 	require.NoError(t, err)
 	require.Equal(t, []Text{
-		{ID: "1", Text: "two\nlines, one comma", Payload: []byte(`{"year":"1999"}`)}, {ID: "2", Text: "x", Payload: []byte(`{"year":""}`)},
+		{ID: "1", Text: "two\nlines, one comma", Payload: []byte(`{"year":1999}`)}, {ID: "2", Text: "x", Payload: []byte(`{"year":null}`)},
 	}, got)
 	got, err = all((&Reader{}).Texts(t.Context(), write(t, dir, "a.tsv", "title\ttext\na, b\tc\n")))
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ func requireLineError(t *testing.T, err error) {
 func FuzzReadQrels(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "query-id\tcorpus-id\tscore\r\nq\td\t1\r\n", "q 0 d 1\nq 0 e -1\n", "q\td\t2\nq\td\t3\n",
-		"query-id\tcorpus-id\tscore\na b\t\t1\n", "q d 99999999999999999999\n", "\xef\xbb\xbfq d 1", "\x1f\x8b\x08",
+		"query-id\tcorpus-id\tscore\na b\t\t1\n", "q d 99999999999999999999\n", "\xef\xbb\xbfq d 1", "\x1f\x8b\x08", "q 1\t0\td 1\t1.0\n", "q 1\td\t1\n", "\x28\xb5\x2f\xfd", "\xfd7zXZ\x00",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -49,7 +49,7 @@ func FuzzReadQrels(f *testing.F) {
 func FuzzReadRun(f *testing.F) {
 	for _, seed := range []string{
 		"", "q Q0 d 1 2.5 tag\nq Q0 e 2 -1e-9 tag\n", "q\td\t1\t22.990512\n", "qid\tdocid\trank\tscore\r\nq\td e\t0\t1\r\n",
-		"q Q0 d 1 nan tag\n", "q Q0 d 1 0x1p-3 tag\n", "a d 1 1\nb d 1 1\na d 2 0\n", "q d 1 7.038531e-26\n",
+		"q Q0 d 1 nan tag\n", "q Q0 d 1 0x1p-3 tag\n", "a d 1 1\nb d 1 1\na d 2 0\n", "q\td\t1\nq\te\t2\n", "qid\tpid\trank\nq\td e\t1\n", "q\td e\t1\t2\n", "q d 1 7.038531e-26\n",
 	} {
 		f.Add([]byte(seed))
 	}

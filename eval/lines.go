@@ -1,12 +1,11 @@
 package eval
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/files"
@@ -24,21 +23,18 @@ func load[T any](path string, read func(io.Reader, string) (T, error)) (v T, err
 	return v, err
 }
 
-// lineReader gives the lines of a plain or gzip stream that are not blank.
+// lineReader gives the lines of a plain or compressed stream that are not blank.
 type lineReader struct {
 	*files.LineReader
 	name string
 }
 
 func newLineReader(r io.Reader, name string) (*lineReader, error) {
-	b := bufio.NewReaderSize(r, 64<<10)
-	r = b
-	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		if r, err = gzip.NewReader(b); err != nil {
-			return nil, &LineError{File: name, Line: 1, Err: err}
-		}
+	b, err := files.Unpack(r, name)
+	if err != nil {
+		return nil, &LineError{File: name, Line: 1, Err: err}
 	}
-	return &lineReader{files.NewLineReader(r, maxLine), name}, nil
+	return &lineReader{files.NewLineReader(b, maxLine), name}, nil
 }
 
 // next returns the next line that is not blank, valid until the call after, or
@@ -69,13 +65,16 @@ func isBlank(r rune) bool { return r == ' ' || '\t' <= r && r <= '\r' }
 
 // table reads lines of columns. A header, when there is one, decides the number
 // of columns, and a tab in it makes tabs the only separator, so that ids may hold
-// blanks; otherwise the first line decides, and white space separates.
+// blanks. Otherwise the first line decides: tabs separate if they make columns of it and
+// white space does not, and white space if tabs do not; where both do, and not the same, it is an
+// error. Cells are literal ([files.Cells]).
 type table struct {
 	*lineReader
 	layouts string // for messages: what numbers of columns are known
 	known   []int
 	tabs    bool
 	count   int
+	heads   []header
 	first   []byte // a first line that is not a header, until it is read
 	cols    [][]byte
 }
@@ -83,12 +82,12 @@ type table struct {
 // header lists, for each column, the names that mark a header, in lower case.
 type header [][]string
 
-func newTable(r io.Reader, name string, head header, layouts string, known ...int) (*table, error) {
+func newTable(r io.Reader, name string, heads []header, layouts string, known ...int) (*table, error) {
 	lr, err := newLineReader(r, name)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{lineReader: lr, layouts: layouts, known: known}
+	t := &table{lineReader: lr, heads: heads, layouts: layouts, known: known}
 	line, err := lr.next()
 	if err == io.EOF {
 		return t, nil
@@ -96,13 +95,24 @@ func newTable(r io.Reader, name string, head header, layouts string, known ...in
 	if err != nil {
 		return nil, err
 	}
-	if head.match(line) {
-		t.count = len(head)
-		t.tabs = bytes.ContainsRune(line, '\t')
-		return t, nil
+	for _, head := range heads {
+		if head.match(line) {
+			t.count = len(head)
+			t.tabs = bytes.ContainsRune(line, '\t')
+			return t, nil
+		}
 	}
 	t.first = bytes.Clone(line)
 	return t, nil
+}
+
+// example are the names that a header has by custom.
+func (h header) example() string {
+	var names []string
+	for _, column := range h {
+		names = append(names, column[0])
+	}
+	return strings.Join(names, ", ")
 }
 
 func (h header) match(line []byte) bool {
@@ -132,28 +142,37 @@ func (t *table) row() ([][]byte, error) {
 			return nil, err
 		}
 	}
-	t.cols = t.cols[:0]
-	if t.tabs {
-		for cell := range bytes.SplitSeq(line, []byte{'\t'}) {
-			t.cols = append(t.cols, bytes.TrimFunc(cell, isBlank))
-		}
-	} else {
-		for cell := range bytes.FieldsFuncSeq(line, isBlank) {
-			t.cols = append(t.cols, cell)
-		}
-	}
 	if t.count == 0 {
-		for _, n := range t.known {
-			if len(t.cols) == n {
-				t.count = n
-			}
-		}
-		if t.count == 0 {
-			return nil, t.fail(malformed("%d columns: want %s", len(t.cols), t.layouts))
+		byTabs, byBlanks := t.split(line, true), t.split(line, false)
+		switch tabs, blanks := slices.Contains(t.known, byTabs), slices.Contains(t.known, byBlanks); {
+		case tabs && blanks && byTabs != byBlanks:
+			return nil, t.fail(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
+				"A first line with their names, parted by tabs, says that tabs do (%s)", byTabs, byBlanks, t.heads[0].example()))
+		case blanks:
+			t.count = byBlanks
+		case tabs:
+			t.count, t.tabs = byTabs, true
+		default:
+			return nil, t.fail(malformed("%d columns: want %s", byBlanks, t.layouts))
 		}
 	}
+	t.split(line, t.tabs)
 	if len(t.cols) != t.count {
 		return nil, t.fail(malformed("%d columns, the lines before have %d", len(t.cols), t.count))
 	}
 	return t.cols, nil
+}
+
+// split makes columns of a line, and returns how many they are.
+func (t *table) split(line []byte, tabs bool) int {
+	t.cols = t.cols[:0]
+	if !tabs {
+		t.cols = slices.AppendSeq(t.cols, bytes.FieldsFuncSeq(line, isBlank))
+		return len(t.cols)
+	}
+	t.cols = files.Cells(t.cols, line)
+	for i, cell := range t.cols {
+		t.cols[i] = bytes.TrimFunc(cell, isBlank)
+	}
+	return len(t.cols)
 }

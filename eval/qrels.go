@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Qrels are relevance judgements: a grade for some documents of each query. A
@@ -98,7 +100,7 @@ var qrelsHeader = header{
 func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 
 // LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
-// <dir>/qrels/<split>.tsv, plain or gzip, with [ReadQrels]. No other file of the folder
+// <dir>/qrels/<split>.tsv, plain or compressed, with [ReadQrels]. No other file of the folder
 // is needed. A split that is not there wraps [fs.ErrNotExist], and the message names
 // those that are.
 func LoadQrelsOf(dir, split string) (*Qrels, error) {
@@ -108,13 +110,16 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 	path := filepath.Join(dir, "qrels", split+".tsv")
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, gzErr := os.Stat(path + ".gz"); gzErr == nil {
-			return LoadQrels(path + ".gz")
+		for _, suffix := range files.PackedSuffixes() {
+			if _, packed := os.Stat(path + suffix); packed == nil {
+				return LoadQrels(path + suffix)
+			}
 		}
 		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // the error at hand says enough
 		var splits []string
 		for _, e := range entries {
-			if name, ok := strings.CutSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".tsv"); ok {
+			bare, _ := files.Unpacked(e.Name())
+			if name, ok := strings.CutSuffix(bare, ".tsv"); ok {
 				splits = append(splits, name)
 			}
 		}
@@ -128,18 +133,20 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 	return LoadQrels(path)
 }
 
-// ReadQrels reads judgements, plain or gzip, of one of three layouts:
+// ReadQrels reads judgements, plain or compressed by gzip, zstd or xz, of one of three layouts:
 //
 //   - BEIR: tab-separated with the header query-id, corpus-id, score
 //   - TREC: query, an ignored column, document, grade
 //   - query, document, grade without a header
 //
-// White space separates the columns where there is no header. Lines end with LF
-// or CRLF, blank ones are skipped. name stands for the file in errors, which are
+// Without a header white space separates the columns, or tabs if only they make so many
+// columns, so that ids may have blanks; what could be read both ways is an error. Nothing is quoted.
+// Lines end with LF or CRLF, blank ones are skipped. A grade is an integer, which may be written
+// as 1.0. name stands for the file in errors, which are
 // a [LineError] wrapping [ErrFormat] or, for a document judged twice with
 // different grades, [ErrDuplicate].
 func ReadQrels(r io.Reader, name string) (*Qrels, error) {
-	t, err := newTable(r, name, qrelsHeader, "4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
+	t, err := newTable(r, name, []header{qrelsHeader}, "4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +160,7 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 			return nil, err
 		}
 		n := len(cols)
-		grade, err := strconv.Atoi(string(cols[n-1]))
+		grade, err := strconv.Atoi(wholeNumber(string(cols[n-1])))
 		if err != nil {
 			return nil, t.fail(malformed("grade %q is not an integer", clip(cols[n-1])))
 		}
@@ -161,4 +168,13 @@ func ReadQrels(r io.Reader, name string) (*Qrels, error) {
 			return nil, t.fail(err)
 		}
 	}
+}
+
+// wholeNumber is an integer that is written with a fraction of zeros, as pandas writes a column that
+// has lacked a value, without it.
+func wholeNumber(s string) string {
+	if whole, zeros, ok := strings.Cut(s, "."); ok && zeros != "" && whole != "" && strings.Trim(zeros, "0") == "" {
+		return whole
+	}
+	return s
 }

@@ -120,12 +120,13 @@ var runHeader = header{
 // LoadRun reads a regular file with [ReadRun].
 func LoadRun(path string) (*Run, error) { return load(path, ReadRun) }
 
-// ReadRun reads a run, plain or gzip: TREC's six columns (query, Q0, document,
-// rank, score, tag) or four (query, document, rank, score; a header is optional).
-// Separators, line ends and errors are those of [ReadQrels]; a document that a
-// query retrieves twice is an error, as in trec_eval.
+// ReadRun reads a run, plain or compressed: TREC's six columns (query, Q0, document,
+// rank, score, tag), four (query, document, rank, score) or the three of MS MARCO (query, document,
+// rank); of the latter two a header is optional. A hit without a score has the negative rank for one, so
+// that the first is the best. Separators, line ends and errors are those of [ReadQrels]; a
+// document that a query retrieves twice is an error, as in trec_eval.
 func ReadRun(r io.Reader, name string) (*Run, error) {
-	t, err := newTable(r, name, runHeader, "6 (query, Q0, document, rank, score, tag) or 4 (query, document, rank, score)", 4, 6)
+	t, err := newTable(r, name, []header{runHeader, runHeader[:3]}, "6 (query, Q0, document, rank, score, tag), 4 (query, document, rank, score) or 3 (query, document, rank)", 3, 4, 6)
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +149,13 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 		if err != nil {
 			return nil, t.fail(malformed("rank %q is not an integer", clip(cols[2])))
 		}
-		score, err := strconv.ParseFloat(string(cols[3]), 64)
-		if err != nil {
-			return nil, t.fail(malformed("score %q is not a number", clip(cols[3])))
+		score := -float64(rank)
+		if len(cols) > 3 {
+			if score, err = strconv.ParseFloat(string(cols[3]), 64); err != nil {
+				return nil, t.fail(malformed("score %q is not a number", clip(cols[3])))
+			}
+		} else if rank > maxRank || rank < -maxRank {
+			return nil, t.fail(malformed("rank %d is beyond %d", rank, maxRank))
 		}
 		hit := Hit{Doc: string(cols[1]), Score: score, Rank: rank}
 		if err := run.Add(string(cols[0]), hit); err != nil {
@@ -159,46 +164,93 @@ func ReadRun(r io.Reader, name string) (*Run, error) {
 	}
 }
 
-// WriteRun writes a run as TREC's six columns. The hits of a query come in the
+// maxRank is the largest rank that makes a score: float32 tells all of these apart.
+const maxRank = 1 << 24
+
+// Layout is how a run is written.
+type Layout int
+
+const (
+	// TREC is six columns that blanks separate: query, Q0, document, rank, score and tag. No id can have
+	// white space.
+	TREC Layout = iota
+	// TSV is a header and four columns that tabs separate: query, document, rank and score. No id can have a
+	// tab or a line end, nor begin or end with white space.
+	TSV
+)
+
+// CheckID refuses an id that the layout cannot have; what names its kind, such as document. The error
+// wraps [ErrFormat].
+func (l Layout) CheckID(what, id string) error {
+	switch {
+	case l == TREC && strings.ContainsFunc(id, isBlank):
+		return malformed("%s id %q has white space, which separates the columns of a TREC run", what, clip(id))
+	case l == TSV && (strings.ContainsAny(id, "\t\r\n") || strings.TrimFunc(id, isBlank) != id):
+		return malformed("%s id %q begins or ends with white space, or has a tab or a line end", what, clip(id))
+	}
+	return nil
+}
+
+// WriteRun writes a run as TREC's six columns, see [Layout.WriteRun].
+func WriteRun(w io.Writer, run *Run) error { return TREC.WriteRun(w, run) }
+
+// Header is the first line of a run, "" if there is none.
+func (l Layout) Header() string {
+	if l == TSV {
+		return "query-id\tdoc-id\trank\tscore\n"
+	}
+	return ""
+}
+
+// WriteRun writes a run, below its header. The hits of a query come in the
 // order of [TiesRank], ranked anew from 1, and a score has the digits that give
-// back its float32. An empty run.Tag is written as "plaid". An id or tag that
-// white space would split, or a score beyond float32, is an error that wraps
-// [ErrFormat].
-func WriteRun(w io.Writer, run *Run) error {
+// back its float32. An empty run.Tag is written as "plaid". An id or tag that the
+// layout cannot have, or a score beyond float32, is an error that wraps [ErrFormat].
+func (l Layout) WriteRun(w io.Writer, run *Run) error {
 	tag := cmp.Or(run.Tag, "plaid")
 	if strings.ContainsFunc(tag, isBlank) {
 		return malformed("tag %q has white space", clip(tag))
 	}
 	bw := bufio.NewWriter(w)
+	_, _ = bw.WriteString(l.Header()) // Flush has its error
+	if err := l.writeHits(bw, run, tag); err != nil {
+		return err
+	}
+	if err := bw.Flush(); err != nil {
+		return fmt.Errorf("writing run: %w", err)
+	}
+	return nil
+}
+
+// WriteHits is [Layout.WriteRun] without the header, for runs that are written a part at a time.
+func (l Layout) WriteHits(w io.Writer, run *Run) error {
+	return l.writeHits(w, run, cmp.Or(run.Tag, "plaid"))
+}
+
+func (l Layout) writeHits(w io.Writer, run *Run, tag string) error {
+	between, before, after := " Q0 ", " ", " "+tag+"\n"
+	if l == TSV {
+		between, before, after = "\t", "\t", "\n"
+	}
 	var line []byte
 	for _, query := range run.queries {
-		if strings.ContainsFunc(query, isBlank) {
-			return malformed("query id %q has white space", clip(query))
+		if err := l.CheckID("query", query); err != nil {
+			return err
 		}
 		for i, h := range TiesRank.sort(slices.Clone(run.hits[query])) {
-			if strings.ContainsFunc(h.Doc, isBlank) {
-				return malformed("query %q: document id %q has white space", clip(query), clip(h.Doc))
+			if err := l.CheckID("document", h.Doc); err != nil {
+				return fmt.Errorf("query %q: %w", clip(query), err)
 			}
 			if math.IsInf(float64(float32(h.Score)), 0) {
 				return malformed("query %q, document %q: score %v is beyond float32", clip(query), clip(h.Doc), h.Score)
 			}
-			line = append(line[:0], query...)
-			line = append(line, " Q0 "...)
-			line = append(line, h.Doc...)
-			line = append(line, ' ')
-			line = strconv.AppendInt(line, int64(run.Before+i+1), 10)
-			line = append(line, ' ')
-			line = appendScore(line, float32(h.Score))
-			line = append(line, ' ')
-			line = append(line, tag...)
-			line = append(line, '\n')
-			if _, err := bw.Write(line); err != nil {
+			line = append(append(append(append(line[:0], query...), between...), h.Doc...), before...)
+			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), before...)
+			line = append(appendScore(line, float32(h.Score)), after...)
+			if _, err := w.Write(line); err != nil {
 				return fmt.Errorf("writing run: %w", err)
 			}
 		}
-	}
-	if err := bw.Flush(); err != nil {
-		return fmt.Errorf("writing run: %w", err)
 	}
 	return nil
 }

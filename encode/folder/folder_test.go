@@ -41,7 +41,9 @@ func TestScan(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	require.Equal(t, []string{"Makefile", "a.md", "sub/b.go"}, paths)
-	require.Equal(t, Passed{Kinds: 1, Large: 1}, passed)
+	require.Equal(t, Passed{Kinds: 1, Large: 1, Files: []PassedFile{
+		{"large.txt", "101 bytes, more than --max-file"}, {"picture.png", "no kind of text by its name"},
+	}}, passed)
 	require.Equal(t, []string{root, filepath.Join(root, "sub")}, dirs)
 
 	_, _, err = Scan(t.Context(), filepath.Join(root, "a.md"), 0, nil)
@@ -90,7 +92,7 @@ func TestTextsKnowTheirLines(t *testing.T) {
 		name := rapid.SampledFrom([]string{"x.md", "x.go", "x.txt", "odd#3.md"}).Draw(t, "name")
 		text := strings.Join(rapid.SliceOfN(part, 0, 30).Draw(t, "parts"), rapid.SampledFrom([]string{"\n", "\r\n", "\n\n"}).Draw(t, "end"))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o666))
-		k, _ := kindOf(name)
+		k, _ := encode.KindOf(name)
 		f := File{Path: name, kind: k, root: root}
 		c, err := f.Read(0)
 		require.NoError(t, err)

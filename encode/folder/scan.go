@@ -7,6 +7,7 @@
 package folder
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -17,7 +18,6 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,15 +37,15 @@ type File struct {
 	Time time.Time
 	// Mode tells who may read it.
 	Mode fs.FileMode
-	kind kind
+	kind encode.Kind
 	root string
 }
 
 // Content is what a file has.
 type Content struct {
 	File
-	// Text is without the mark that editors of Windows begin files with.
-	Text string
+	// Title, where there is one, and Text are those of its kind ([encode.Kind]).
+	Title, Text string
 	// Digest of the file, in hexadecimal digits.
 	Digest string
 	// Root names the folder in payloads, and Device the file system that the file is on ([Device]);
@@ -61,8 +61,32 @@ type Passed struct {
 	// Closed are the paths of files and folders that may not be read, and of folders whose rules
 	// are not known: what lies there now is not known either.
 	Closed []string
+	// Files names the first of them.
+	Files []PassedFile
 	// Rules are paths of .gitignore files that are too large: their folders are in Closed.
 	Rules []string
+}
+
+// PassedFile is a file or a folder that was not taken, and why.
+type PassedFile struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// mostNamed is how many files are named that were not taken.
+const mostNamed = 100
+
+// Name names a file that was not taken, if few are named before it.
+func (p *Passed) Name(path, why string) {
+	if len(p.Files) < mostNamed {
+		p.Files = append(p.Files, PassedFile{path, why})
+	}
+}
+
+// Close passes over a file or a folder that may not be read.
+func (p *Passed) Close(path string) {
+	p.Closed = append(p.Closed, path)
+	p.Name(path, "it, or what its .gitignore leaves out, cannot be read")
 }
 
 // All is how many files and folders that is.
@@ -78,41 +102,6 @@ func (p *Passed) Hides(path string) bool {
 
 // usual is the largest file in bytes that is taken where no other size is given.
 const usual = 1 << 20
-
-// kind of a file: how it is parted.
-type kind = encode.Unit
-
-var kinds = func() map[string]kind {
-	all := map[string]kind{}
-	for part, names := range map[kind]string{
-		encode.ByHeadings:  "md markdown mdx mkd",
-		encode.BySentences: "txt text rst adoc asciidoc org tex pod",
-		encode.ByBlocks: "go c h cc cpp cxx hh hpp hxx cu cuh cs java kt kts scala swift m mm rs zig py pyi rb php pl pm lua r jl js jsx mjs cjs ts tsx vue svelte " +
-			"hs ml mli ex exs erl clj cljs el lisp scm sh bash zsh fish ps1 sql proto thrift graphql s asm v vhd cmake mk dart nim d f f90 pas ada adb ads " +
-			"toml yaml yml ini cfg conf nix bzl gradle tf dts dtsi",
-	} {
-		for name := range strings.FieldsSeq(names) {
-			all["."+name] = part
-		}
-	}
-	return all
-}()
-
-// named files have no ending.
-var named = map[string]kind{
-	"makefile": encode.ByBlocks, "dockerfile": encode.ByBlocks, "kconfig": encode.ByBlocks, "cmakelists.txt": encode.ByBlocks,
-	"readme": encode.BySentences, "license": encode.BySentences, "copying": encode.BySentences, "authors": encode.BySentences, "todo": encode.BySentences,
-	"changelog": encode.BySentences, "news": encode.BySentences, "install": encode.BySentences,
-}
-
-func kindOf(name string) (kind, bool) {
-	name = strings.ToLower(name)
-	if k, ok := named[name]; ok {
-		return k, true
-	}
-	k, ok := kinds[path.Ext(name)]
-	return k, ok
-}
 
 // ErrFolder: what is to be scanned is no folder.
 var ErrFolder = errors.New("no folder")
@@ -291,14 +280,16 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		if !e.Type().IsRegular() {
 			continue
 		}
-		k, ok := kindOf(name)
+		path := strings.Join(inside, "/")
+		k, ok := encode.KindOf(name)
 		if !ok {
 			s.passed.Kinds++
+			s.passed.Name(path, "no kind of text by its name")
 			continue
 		}
-		path := strings.Join(inside, "/")
 		if !canBeID(path) {
 			s.passed.Names++
+			s.passed.Name(path, "the path cannot be an id")
 			continue
 		}
 		info, err := e.Info()
@@ -312,6 +303,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 		}
 		if info.Size() > s.largest {
 			s.passed.Large++
+			s.passed.Name(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
 			continue
 		}
 		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), Mode: info.Mode(), kind: k, root: s.root})
@@ -320,9 +312,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 }
 
 // close passes over a file or a folder, and what the index has of it is left alone.
-func (s *scan) close(names []string) {
-	s.passed.Closed = append(s.passed.Closed, strings.Join(names, "/"))
-}
+func (s *scan) close(names []string) { s.passed.Close(strings.Join(names, "/")) }
 
 // passageRoom is the room that ids leave for the numbers of passages.
 const passageRoom = 16
@@ -333,7 +323,7 @@ func canBeID(path string) bool {
 	return len(path) <= vectors.MaxIDBytes-passageRoom && vectors.CheckID(path) == nil && !strings.ContainsFunc(path, unicode.IsControl)
 }
 
-// ErrBinary: a file has bytes that are no text.
+// ErrBinary: a file has bytes that are no text, or is not of the kind that its name says.
 var ErrBinary = errors.New("no text")
 
 // ErrLarge: a file has grown beyond the limit since it was found.
@@ -345,11 +335,15 @@ func (f *File) Read(largest int64) (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.Valid(text) || strings.IndexByte(string(text), 0) >= 0 {
+	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
 	}
 	sum := sha256.Sum256(text)
-	return &Content{File: *f, Text: strings.TrimPrefix(string(text), "\ufeff"), Digest: hex.EncodeToString(sum[:16])}, nil
+	c := &Content{File: *f, Digest: hex.EncodeToString(sum[:16])}
+	if c.Title, c.Text, err = f.kind.Text(text); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", f.Path, ErrBinary, err)
+	}
+	return c, nil
 }
 
 // readFile reads at most so many bytes of a regular file.
@@ -374,8 +368,8 @@ func readFile(path string, most int64) ([]byte, error) {
 }
 
 // Texts are the passages of a file, each with the path of the file and the headings above it as
-// its title. The payload has the path of the file, the line in which the passage begins,
-// from 1, the digest of the file, the title, the text, root and device, how the file was cut,
+// its title, and that of a page or a notebook. The payload has the path of the file, the line in which the
+// passage begins, from 1 (always 1 of what is not read as it stands), the digest of the file, the title, the text, root and device, how the file was cut,
 // the number of its passages and a checksum ([ReadEntry]). A file without a word has
 // one passage that is empty, so that it is known.
 //
@@ -383,10 +377,14 @@ func readFile(path string, most int64) ([]byte, error) {
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		whole := func(yield func(encode.Text, error) bool) {
-			yield(encode.Text{ID: c.Path, Title: c.Path, Text: c.Text}, nil)
+			title := c.Path
+			if c.Title != "" && !strings.Contains(c.Text, c.Title) { // a heading comes with its passages
+				title += " › " + c.Title
+			}
+			yield(encode.Text{ID: c.Path, Title: title, Text: c.Text}, nil)
 		}
 		cut := Cut(how)
-		how.By = cmp.Or(how.By, c.kind)
+		how.By = cmp.Or(how.By, c.kind.Unit)
 		var parts []encode.Text
 		for t, err := range encode.Passages(context.Background(), whole, how) {
 			if err != nil {
@@ -412,6 +410,9 @@ func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {
 				line += strings.Count(c.Text[at:start], "\n")
 			}
 			at = start
+			if !c.kind.Written { // lines of the text are not those of the file
+				line = 1
+			}
 			if t.Payload, err = c.payload(&t, cut, len(parts), line, own); err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return

@@ -42,6 +42,9 @@ type Options struct {
 	Search   search.Options
 	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
+	// CheckID, where set, refuses ids of queries and documents that the run is not to have, before
+	// anything is encoded or searched that can wait; what is query or document.
+	CheckID func(what, id string) error
 	// Device, where set, is what searches. Build has that of the build.
 	Device   kernels.Device
 	Threads  int // of building and searching; 0: one a processor
@@ -165,6 +168,13 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 	if err != nil {
 		return nil, err
 	}
+	if o.CheckID != nil {
+		for _, query := range qrels.Queries() {
+			if err := o.CheckID("query", query); err != nil {
+				return nil, err
+			}
+		}
+	}
 	r = &Report{Collection: dir, Split: o.Split, Queries: qrels.Len(), K: depth(&o)}
 	if o.Index == "" {
 		temp, failed := os.MkdirTemp("", "plaid-beir-")
@@ -217,6 +227,11 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 	} else {
 		o.Build.Threads, o.Build.Progress, o.Build.Model = o.Threads, o.Progress, in.Model
 		err := in.Docs(ctx, func(src vectors.Source) error {
+			for i := range src.Len() {
+				if err := o.checkDoc(src.ID(i)); err != nil {
+					return err
+				}
+			}
 			start := time.Now()
 			_, err := index.Build(ctx, o.Index, src, &o.Build)
 			r.Seconds.Build = time.Since(start).Seconds()
@@ -236,6 +251,13 @@ func (r *Report) build(ctx context.Context, in *Vectors, o *Options) error {
 	return err
 }
 
+func (o *Options) checkDoc(id string) error {
+	if o.CheckID == nil {
+		return nil
+	}
+	return o.CheckID("document", id)
+}
+
 const batch = 64 // queries between two reports of progress
 
 // search answers the judged queries.
@@ -248,6 +270,15 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	r.Docs, r.Passages, r.Tokens = snap.Documents(), int(snap.State().Passages), int64(snap.State().LiveTokens)
 	if err := r.match(snap, qrels); err != nil {
 		return err
+	}
+	if o.CheckID != nil {
+		for ordinal := range snap.State().Docs {
+			if snap.Live(ordinal) {
+				if err := o.checkDoc(snap.ID(ordinal)); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	var qs []search.Query
 	var ids []string

@@ -27,6 +27,34 @@ func NewLineReader(r io.Reader, limit int) *LineReader {
 	return &LineReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
+// Cells splits a line of tab-separated text, and appends its cells. Such text is literal: each line
+// is a row, each tab ends a cell, and quotation marks and backslashes are characters like others.
+func Cells(cells [][]byte, line []byte) [][]byte {
+	for cell := range bytes.SplitSeq(line, []byte{'\t'}) {
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// Unmarked is a text without the byte order mark that editors of Windows begin files with.
+func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte(byteOrderMark)) }
+
+// UnmarkedReader is [Unmarked] of what a reader has.
+func UnmarkedReader(r io.Reader) (*bufio.Reader, error) {
+	b := bufio.NewReader(r)
+	mark, err := b.Peek(len(byteOrderMark))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(mark) == byteOrderMark {
+		_, err = b.Discard(len(mark))
+		return b, err
+	}
+	return b, nil
+}
+
+const byteOrderMark = "\ufeff"
+
 // Next returns the next line, which is valid until the call after, and its offset.
 //
 // Errors: [io.EOF] after the last line, [ErrLongLine], those of the reader. Number is that of
@@ -52,8 +80,8 @@ func (l *LineReader) Next() (line []byte, offset int64, err error) {
 		return nil, offset, err
 	}
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
-	if offset == 0 && bytes.HasPrefix(line, []byte("\ufeff")) {
-		line, offset = line[3:], 3
+	if rest := Unmarked(line); offset == 0 && len(rest) < len(line) {
+		line, offset = rest, int64(len(byteOrderMark))
 	}
 	if len(line) > l.limit {
 		return nil, offset, fmt.Errorf("%w: more than %d bytes", ErrLongLine, l.limit)

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,6 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/eval"
 	"github.com/plaid-ir/plaid/eval/beir"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -38,7 +40,7 @@ func (a *app) beirCommand() *cobra.Command {
 		Short: "Index, search and evaluate a test collection",
 		Long: `
 Take a test collection in BEIR's layout to a table of measures. With --model the
-texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz. With
+texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz, .zst or .xz. With
 --vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
 docs and queries as .npy, .npz, .safetensors or .jsonl, and where they have no
 lengths and ids of their own doclens.npy, doc_ids.txt, querylens.npy and
@@ -67,7 +69,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	effort.Register(f)
 	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
 	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
-	f.StringVar(&run, "run", "", "write the results as a TREC run to `FILE`")
+	f.StringVar(&run, "run", "", "write the results as a run to `FILE`: of four columns and a header if its name ends in .tsv, else TREC's six")
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
 	in.device.RegisterSearching(f)
@@ -78,6 +80,15 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 		}
 		if err := a.checkOutput("run", run); err != nil {
 			return err
+		}
+		if run != "" {
+			o.CheckID = func(what, id string) error {
+				err := runLayout(run).CheckID(what, id)
+				if err != nil && runLayout(run) == eval.TREC {
+					err = fmt.Errorf("--run %s: %w: a name that ends in .tsv makes tabs separate them", run, err)
+				}
+				return err
+			}
 		}
 		if err := a.sameBuild(ctx, cmd.Flags(), &o); err != nil {
 			return err
@@ -135,7 +146,7 @@ func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags
 		return err
 	}
 	if run != "" {
-		err := a.writeFile(ctx, "run", run, o.Index, func(w io.Writer) error { return eval.WriteRun(w, r.Run) })
+		err := a.writeFile(ctx, "run", run, o.Index, func(w io.Writer) error { return runLayout(run).WriteRun(w, r.Run) })
 		if err != nil {
 			return err
 		}
@@ -235,6 +246,16 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}
 	defer func() { err = errors.Join(err, enc.Close()) }()
 	s := &spooling{app: c.app, encoder: enc, texts: &flags.Texts{Paths: []string{corpus}, Drop: o.Index == ""}, path: c.spool}
+	if o.CheckID != nil { // before anything is encoded
+		s.admit = func(_ context.Context, documents []index.Arrival) error {
+			for i, d := range documents {
+				if err := o.CheckID("document", d.ID); err != nil {
+					return &index.ArrivalError{Row: i, ID: d.ID, Err: err}
+				}
+			}
+			return nil
+		}
+	}
 	if s.temporary = o.Index + ".spool"; o.Index == "" {
 		if s.temporary, err = temporarySpool(corpus, enc); err != nil {
 			return err
@@ -282,12 +303,23 @@ func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
 // file finds a file of the collection, which may be packed.
 func (c *beirInput) file(name string) (string, error) {
 	path := filepath.Join(c.dir, name)
-	for _, p := range []string{path, path + ".gz"} {
-		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
-			return p, err
+	for _, suffix := range append([]string{""}, files.PackedSuffixes()...) {
+		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
+			return path + suffix, err
 		}
 	}
-	return "", fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	if _, err := os.Stat(c.dir); err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf("%s is no BEIR folder: no %s: %w", c.dir, name, fs.ErrNotExist)
+}
+
+// runLayout is how a run is written to a file.
+func runLayout(file string) eval.Layout {
+	if strings.EqualFold(filepath.Ext(file), ".tsv") {
+		return eval.TSV
+	}
+	return eval.TREC
 }
 
 // only lets the texts through that keep wants, and errors.

@@ -17,7 +17,7 @@ import (
 var (
 	indexFiles  = []string{"plaid"}
 	vectorFiles = []string{"npy", "npz", "safetensors", "jsonl", "ndjson"}
-	textFiles   = []string{"jsonl", "ndjson", "json", "csv", "tsv", "txt", "md", "gz"}
+	textFiles   = []string{"jsonl", "ndjson", "json", "csv", "tsv", "txt", "html", "ipynb", "gz", "zst", "xz"}
 )
 
 // endings of the files of flags, by their names. Others that take a FILE take any.

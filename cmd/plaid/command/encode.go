@@ -52,8 +52,10 @@ query_ids.txt, beside model.json, which says what made them. Both may go into on
 folder, which is what plaid beir --vectors takes.
 
 TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
-with a column text, .txt files with a text a line, .html, folders of .txt, .md and
-.html, or - for stdin. A title comes before its text. A text that is too long is cut, and
+with a column text (in .tsv nothing is quoted, and without a line of names each is an
+id, a tab and a text), .txt files with a text a line, .html, .ipynb, folders of text,
+Markdown, pages, notebooks and source code, or - for stdin; files may be compressed
+(.gz, .zst, .xz). A title comes before its text. A text that is too long is cut, and
 counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
 
 The vectors of documents grow in docs.npy.part, and the rest of them in a spool

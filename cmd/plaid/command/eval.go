@@ -22,8 +22,8 @@ func (a *app) evalCommand() *cobra.Command {
 		Use:   "eval --qrels FILE RUN…",
 		Short: "Measure runs against judgements, and compare them",
 		Long: `
-Compute measures of ranking for runs (TREC's six columns, or query, document,
-rank, score; plain or gzip; - is stdin). Values are those of trec_eval; names are
+Compute measures of ranking for runs (TREC's six columns; or query, document,
+rank and perhaps score; plain, .gz, .zst or .xz; - is stdin). Values are those of trec_eval; names are
 those of ir_measures:
 
   nDCG@10  nDCG(dcg='exp-log2')@10    gain: the grade, or 2^grade − 1

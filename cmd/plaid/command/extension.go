@@ -167,6 +167,9 @@ func (x App) Search(cmd *cobra.Command, open func(ctx context.Context, name stri
 			return err
 		}
 		defer func() { err = errors.Join(err, queries.Close()) }()
+		if err := printed.checkIDs("query", queries); err != nil {
+			return err
+		}
 		a.warnWithoutCandidates(&s, queries)
 		answers := answering{flags: &s, queries: queries, write: write}
 		if err := answers.answerRemaining(ctx, searcher, o, nil); err != nil {

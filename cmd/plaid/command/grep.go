@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/search"
 )
 
 // writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
 // file, as it is found from the working folder, the line in it that has most of the question's
-// words, and its text. A hit that is no passage of a file has its id for a path, and its text's
+// words (1 of pages and notebooks, which are not read as they stand), and its text. A hit that is no passage of a file has its id for a path, and its text's
 // first line.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
@@ -36,7 +37,9 @@ func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 					path, number = fileFrom(fields.Root, fields.Path), fields.Line
 				}
 				at, text = bestLine(fields.Text, question)
-				number += at
+				if kind, known := encode.KindOf(path); fields.Path == "" || !known || kind.Written {
+					number += at
+				}
 				if text == "" {
 					text = fields.Title
 				}

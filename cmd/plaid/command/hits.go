@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -30,7 +31,7 @@ type resultFlags struct {
 }
 
 func (r *resultFlags) register(cmd *cobra.Command) {
-	r.format.Register(cmd, "results", "table", "jsonl", "trec", "grep")
+	r.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv", "grep")
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
 	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
@@ -39,14 +40,75 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 
 // payloads says whether results show something of payloads.
 func (r *resultFlags) payloads() bool {
-	return r.payload || r.format.Word() != "trec"
+	_, run := r.layout()
+	return r.payload || !run
+}
+
+// layout is how runs are printed; false: the format is another one.
+func (r *resultFlags) layout() (l eval.Layout, run bool) {
+	switch r.format.Word() {
+	case "trec":
+		return eval.TREC, true
+	case "tsv":
+		return eval.TSV, true
+	}
+	return 0, false
+}
+
+// checkID refuses an id that the format cannot have, before anything is searched; what is query or
+// document.
+func (r *resultFlags) checkID(what, id string) error {
+	l, run := r.layout()
+	if !run {
+		return nil
+	}
+	if err := l.CheckID(what, id); err != nil && l == eval.TREC {
+		return fmt.Errorf("%w: --format tsv or jsonl takes it", err)
+	} else if err != nil {
+		return fmt.Errorf("%w: --format jsonl takes it", err)
+	}
+	return nil
+}
+
+// checkIDs is checkID of all queries or documents of a source.
+func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
+	if _, run := r.layout(); !run {
+		return nil
+	}
+	for i := range src.Len() {
+		if err := r.checkID(what, src.ID(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkIndex is checkID of all documents of indexes.
+func (r *resultFlags) checkIndex(ctx context.Context, x *searched) error {
+	if _, run := r.layout(); !run {
+		return nil
+	}
+	for _, snap := range x.parts {
+		for ordinal := range snap.State().Docs {
+			if ordinal%(1<<16) == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if !snap.Live(ordinal) {
+				continue
+			}
+			if err := r.checkID("document", snap.ID(ordinal)); err != nil {
+				return fmt.Errorf("%s: %w", snap.Path(), err)
+			}
+		}
+	}
+	return nil
 }
 
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
 		return nil, flags.Usagef("--show-metadata goes with --format table and jsonl")
-	case r.highlight && (r.format.Word() == "trec" || r.format.Word() == "grep"):
+	case r.highlight && r.format.Word() != "table" && r.format.Word() != "jsonl":
 		return nil, flags.Usagef("--highlight goes with --format table and jsonl")
 	}
 	switch r.format.Word() {
@@ -56,8 +118,17 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 		}, nil
 	case "grep":
 		return t.writeGrep, nil
-	case "trec":
-		return t.writeTREC, nil
+	}
+	if layout, run := r.layout(); run {
+		begun := false
+		return func(queries *querySet, results []search.Result) error {
+			head := layout.Header()
+			if begun {
+				head = ""
+			}
+			begun = true
+			return t.writeRun(layout, head, queries, results)
+		}, nil
 	}
 	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
 	if r.highlight && t.outWidth > 0 {
@@ -131,7 +202,8 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 	return t.print(b.Bytes())
 }
 
-func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
+// writeRun prints hits below a header, "" for none.
+func (t *stdio) writeRun(layout eval.Layout, head string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: "plaid"}
 	for i, r := range results {
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
@@ -139,8 +211,8 @@ func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
 		}
 		run.Before = r.Offset
 	}
-	var b bytes.Buffer
-	if err := eval.WriteRun(&b, run); err != nil {
+	b := bytes.NewBufferString(head)
+	if err := layout.WriteHits(b, run); err != nil {
 		return err
 	}
 	return t.print(b.Bytes())

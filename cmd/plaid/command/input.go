@@ -28,10 +28,13 @@ so that results can show them; --drop-text leaves them out.
 
 // textsRead is what it says about reading them.
 const textsRead = `--text reads .jsonl files as those of BEIR (_id, title, text; other fields are
-kept), .csv or .tsv files with a column text, .txt files with a text a line, .html
-files, folders of .txt, .md and .html, or - for stdin. A title comes before its text.
-A text that is too long for the model is cut, and counted; --window cuts it into
-passages instead, doc#0, doc#1 and so on.`
+kept), .csv or .tsv files with a column text, .txt files with a text a line, .html and
+.ipynb files, folders of text, Markdown, pages, notebooks and source code, or - for
+stdin; files may be compressed (.gz, .zst, .xz). In .tsv nothing is quoted: each line
+is a document, and without a line of names an id, a tab and a text, as in
+collection.tsv of MS MARCO. A title comes before its text. A text that is too long for
+the model is cut, and counted; --window cuts it into passages instead, doc#0, doc#1 and
+so on.`
 
 // spoolHelp is what it says about where their vectors wait.
 const spoolHelp = `The vectors of texts wait in a spool beside the index. To resume an

@@ -63,24 +63,25 @@ The scores are of float32 products. A vector counts as it is unless --normalize
 is given.
 
 Formats are those of plaid search: table is for reading, jsonl is one object a
-query, trec has the columns query, Q0, document, rank, score and "plaid".`,
+query, trec has the columns query, Q0, document, rank, score and "plaid", and tsv
+query, document, rank and score, whose ids may have blanks.`,
 		Example: `  plaid score --queries queries.npy --vectors docs.npy --lengths doclens.npy --ids ids.txt -k 100 --format trec > exact.trec
   plaid score --queries queries.npy --query-ids qids.txt --vectors docs.npy --lengths doclens.npy --ids ids.txt --candidates bm25.trec -k 0`,
 		Args: takes(),
 	}
 	s.register(cmd.Flags())
-	printed.format.Register(cmd, "results", "table", "jsonl", "trec") // the texts that grep shows are in indexes
+	printed.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv") // the texts that grep shows are in indexes
 	cmd.RunE = a.command(func(ctx context.Context, _ []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
-		return a.score(ctx, &s, write)
+		return a.score(ctx, &s, &printed, write)
 	})
 	return cmd
 }
 
-func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err error) {
+func (a *app) score(ctx context.Context, s *scoreFlags, printed *resultFlags, write hitWriter) (err error) {
 	if _, err := s.queries.AreTexts(nil); err != nil {
 		return err
 	}
@@ -94,6 +95,9 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, docs.Close()) }()
+	if err := errors.Join(printed.checkIDs("query", queries), printed.checkIDs("document", docs)); err != nil {
+		return err
+	}
 	q, d := queries.Dim(), docs.Dim()
 	if q != d && q != 0 && d != 0 {
 		return fmt.Errorf("%s: %w: queries have %d, documents %d", s.queries.Vectors, index.ErrDimension, q, d)

@@ -53,7 +53,8 @@ Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
 question's text or else an id; trec has the columns query, Q0, document, rank, score
 and tag, and questions that are arguments by their numbers from 0; the scores of these two give back
-the exact float32. grep has path:line: text, for an index that plaid watch keeps.
+the exact float32. tsv has the columns query-id, doc-id, rank and score and a line of these
+names; ids may have blanks there, and in trec they are an error before the search. grep has path:line: text, for an index that plaid watch keeps.
 
 INDEX may be the address of an index of a service that runs, such as
 http://localhost:8080/docs. The service encodes the questions; it is asked with the
@@ -113,7 +114,7 @@ token in ` + EnvToken + `.`,
 		} else if len(paths) > 1 && words.ByWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
-		answers := &answering{flags: &s, write: write, highlight: printed.highlight, warn: a.warn}
+		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight, warn: a.warn}
 		if words.Alone() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
@@ -125,10 +126,16 @@ token in ` + EnvToken + `.`,
 func (a *app) search(ctx context.Context, names *indexes, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
 	s := answers.flags
 	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
+		if err := answers.printed.checkIndex(ctx, x); err != nil {
+			return err
+		}
 		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads, &s.Device); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
+		if err := answers.printed.checkIDs("query", answers.queries); err != nil {
+			return err
+		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
 			answers.queries.high = a.newHighlighter(answers.queries, x)
@@ -155,6 +162,7 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 // anew.
 type answering struct {
 	flags   *flags.Search
+	printed *resultFlags
 	queries *queries
 	write   hitWriter
 	// highlight says that words of hits are wanted.

@@ -92,6 +92,9 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		if q.ID == "" {
 			set.ids[0] = strconv.Itoa(row)
 		}
+		if err := printed.checkID("query", set.ids[0]); err != nil {
+			return err
+		}
 		if len(args) > 1 {
 			set.texts = []string{text}
 		}

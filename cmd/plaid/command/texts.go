@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/folder"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/vectors"
@@ -38,7 +39,10 @@ type textsReport struct {
 	// Streamed: they were encoded while the index took them; Seconds is what reading them
 	// and making ids of them took.
 	Streamed bool `json:"streamed,omitempty"`
-	added    bool // to an index that was there
+	// PassedOver are files of folders that are not read, of which PassedFiles are the first.
+	PassedOver  int                 `json:"passed_over,omitempty"`
+	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	added       bool                // to an index that was there
 }
 
 // line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
@@ -86,7 +90,8 @@ type spooling struct {
 	known *encode.Survey // nil: nothing is known before
 
 	lost   lostTexts
-	passed map[string]int // files of folders that are not read, by their endings
+	passed folder.Passed  // files of folders that are not read
+	kinds  map[string]int // of these, by their endings
 }
 
 // survey goes through the texts before the first one is encoded, if they can be
@@ -111,6 +116,7 @@ func (s *spooling) whole(pass func(passages bool) error) error {
 	passages := s.texts.Parted()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
+		s.passed, s.kinds = folder.Passed{}, nil // they are found again
 		err = pass(true)
 	}
 	return err
@@ -123,10 +129,12 @@ func (s *spooling) prepare() error {
 	model := s.encoder.Config()
 	s.texts.Model = &model
 	s.texts.PassedOver = func(name string) {
-		if s.passed == nil {
-			s.passed = map[string]int{}
+		if s.kinds == nil {
+			s.kinds = map[string]int{}
 		}
-		s.passed[strings.ToLower(filepath.Ext(name))]++
+		s.kinds[strings.ToLower(filepath.Ext(name))]++
+		s.passed.Kinds++
+		s.passed.Name(name, "no kind of text by its name")
 	}
 	return s.texts.CheckModel()
 }
@@ -238,7 +246,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
 		Texts: spool.Len(), Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
-		Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(),
+		Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
 	})
 	// Closed before it is removed, which not every system allows otherwise.
 	err = errors.Join(err, spool.Close())
@@ -335,9 +343,9 @@ func (l *lostTexts) warn(a *app, all int) {
 func (s *spooling) warnOfPassed() {
 	total, more := 0, ""
 	var kinds []string
-	for _, suffix := range slices.Sorted(maps.Keys(s.passed)) {
-		total += s.passed[suffix]
-		kinds = append(kinds, fmt.Sprintf("%d %s", s.passed[suffix], cmp.Or(suffix, "without an ending")))
+	for _, suffix := range slices.Sorted(maps.Keys(s.kinds)) {
+		total += s.kinds[suffix]
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.kinds[suffix], cmp.Or(suffix, "without an ending")))
 		switch suffix {
 		case ".pdf":
 			more += "; pdftotext makes text of PDFs"
@@ -346,7 +354,18 @@ func (s *spooling) warnOfPassed() {
 		}
 	}
 	if total > 0 {
-		s.app.warn("%s passed over (%s): .txt, .md, .html and .htm are read%s", out.Plural(total, "file was", "files were"), out.Printable(strings.Join(kinds, ", "), 200), more)
+		s.app.warn("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"), out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, more)
+	}
+	s.app.logPassed(total, s.passed.Files)
+}
+
+// logPassed names the first files that were not read.
+func (a *app) logPassed(total int, named []folder.PassedFile) {
+	for _, f := range named {
+		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
+	}
+	if more := total - len(named); more > 0 && len(named) > 0 {
+		a.logger().Info("passed over", "more", more)
 	}
 }
 
@@ -449,7 +468,7 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 	s.warn(&r)
 	return c, &textsReport{
 		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens,
-		Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true,
+		Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true, PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
 	}, nil
 }
 

@@ -35,9 +35,10 @@ that are new or have changed are encoded again, and no others; those that are go
 are deleted. It runs until you interrupt it, or with --once ends when the
 index matches the folder.
 
-Text, Markdown and source code of usual kinds are taken, by the ends of their names;
-names that begin with a dot are not, nor what git ignores, nor files beyond --max-file
-or with bytes that are no UTF-8. Links are not followed.
+Text, Markdown, web pages, notebooks of Jupyter and source code of usual kinds are taken,
+by the ends of their names, as plaid index --text FOLDER does; names that begin with a dot
+are not, nor what git ignores, nor files beyond --max-file or with bytes that are no UTF-8.
+Links are not followed. --verbose and --json name the files that are passed over.
 
 A file is a document, named by its path, and is cut into passages. They keep whole
 what suits the file: sections of Markdown, functions and other blocks of source code,
@@ -120,6 +121,7 @@ func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err e
 }
 
 func (a *app) reportFolder(r *folderReport) error {
+	a.logPassed(r.Passed, r.PassedFiles)
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"),
 			out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))

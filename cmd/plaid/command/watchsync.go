@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,21 +67,23 @@ func (f *fileState) same(as *folder.File) bool {
 
 // folderReport says what one look at the folder came to.
 type folderReport struct {
-	Path      string  `json:"path"`
-	Files     int     `json:"files"`
-	Added     int     `json:"added"`
-	Changed   int     `json:"changed"` // encoded again
-	Deleted   int     `json:"deleted"`
-	Docs      int     `json:"docs"`     // that were encoded
-	Passages  int     `json:"passages"` // that some of these are stored in
-	Tokens    int64   `json:"tokens"`
-	Truncated int     `json:"truncated"`
-	Passed    int     `json:"passed_over"` // files that are no text, or too large
-	Kept      int     `json:"kept"`        // files that have vanished and whose documents stay
-	Seconds   float64 `json:"seconds"`
-	why       string  // files are kept
-	again     bool    // a file may have changed while it was read
-	meanwhile bool    // another process has changed the index during the look
+	Path      string `json:"path"`
+	Files     int    `json:"files"`
+	Added     int    `json:"added"`
+	Changed   int    `json:"changed"` // encoded again
+	Deleted   int    `json:"deleted"`
+	Docs      int    `json:"docs"`     // that were encoded
+	Passages  int    `json:"passages"` // that some of these are stored in
+	Tokens    int64  `json:"tokens"`
+	Truncated int    `json:"truncated"`
+	Passed    int    `json:"passed_over"` // files that are no text, or too large
+	// PassedFiles names the first of these.
+	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	Kept        int                 `json:"kept"` // files that have vanished and whose documents stay
+	Seconds     float64             `json:"seconds"`
+	why         string              // files are kept
+	again       bool                // a file may have changed while it was read
+	meanwhile   bool                // another process has changed the index during the look
 }
 
 // settled is how old a file must be for its time to tell that it has not changed since.
@@ -172,6 +175,7 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	}
 	r.Files, r.Deleted, r.Kept, r.why = len(c.next), len(c.todo.gone), len(m.kept), m.why()
 	r.Passed += passed.All()
+	r.PassedFiles = passed.Files
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
@@ -221,9 +225,10 @@ func (c *comparison) file(f *folder.File) error {
 	switch {
 	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
 		c.report.Passed++
+		c.passed.Name(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		c.passed.Closed = append(c.passed.Closed, f.Path)
+		c.passed.Close(f.Path)
 		return nil
 	case err != nil:
 		return err

@@ -206,6 +206,14 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 		if err != nil {
 			return err
 		}
+		if err := answers.printed.checkIndex(ctx, x); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if err := answers.printed.checkID("query", id); err != nil {
+				return err
+			}
+		}
 		asked := len(args) > 1
 		if !answers.highlight {
 			return m.search(ctx, ids, texts, asked, nil, answers.write)

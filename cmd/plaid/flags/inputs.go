@@ -184,7 +184,7 @@ type Queries struct {
 
 // Register adds the flags.
 func (q *Queries) Register(f *pflag.FlagSet) {
-	f.StringVar(&q.Questions, "questions", "", "`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), - for stdin, which is .jsonl or .txt")
+	f.StringVar(&q.Questions, "questions", "", "`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or .xz, - for stdin, which is .jsonl or .txt")
 	q.Encoder.RegisterQueries(f)
 	q.RegisterVectors(f)
 }
@@ -265,7 +265,15 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 		return t.all(ctx, stdin, nil)
 	}
 	return func(yield func(encode.Text, error) bool) {
-		r := bufio.NewReader(files.ContextReader(ctx, stdin))
+		packed, err := files.Unpack(files.ContextReader(ctx, stdin), "stdin")
+		var r *bufio.Reader
+		if err == nil {
+			r, err = files.UnmarkedReader(packed)
+		}
+		if err != nil {
+			yield(encode.Text{}, &encode.TextError{Path: "stdin", Row: -1, Err: err})
+			return
+		}
 		if first, _ := r.Peek(1); len(first) == 1 && first[0] != '{' {
 			t.format = string(encode.FormatLines)
 		}

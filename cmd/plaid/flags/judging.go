@@ -21,7 +21,7 @@ type Judging struct {
 
 // Register adds the flags.
 func (e *Judging) Register(f *pflag.FlagSet) {
-	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain or gzip; or the folder of a BEIR collection")
+	f.StringVar(&e.Qrels, "qrels", "", "`FILE` of judgements: BEIR or TREC columns, plain, .gz, .zst or .xz; or the folder of a BEIR collection")
 	f.StringVar(&e.split, "split", "", "`NAME` of the judgements in a folder: qrels/NAME.tsv (default test)")
 	f.Var(Measures(&e.Measures), "measures", "what to compute, by the names of ir_measures")
 	f.Var(Named(&e.Ties, eval.TiesTREC, eval.TiesTREC10, eval.TiesRank), "ties",

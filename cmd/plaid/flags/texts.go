@@ -75,7 +75,7 @@ func (w *Window) Parting(model *encode.Config, threads int) (encode.Parting, err
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.set = f
 	if !arguments {
-		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz; .html; a folder of .txt, .md and .html; - for stdin; may be repeated")
+		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz, .zst or .xz; .html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be repeated")
 	}
 	var formats []string
 	for _, format := range encode.Formats() {

@@ -1,0 +1,109 @@
+package encode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+// notebook is a file of Jupyter, of version 4 or, with worksheets, of version 3. What cells have put out
+// is not read.
+type notebook struct {
+	Metadata struct {
+		Title    jsonString
+		Kernel   struct{ Language jsonString } `json:"kernelspec"`
+		Language struct{ Name jsonString }     `json:"language_info"`
+	}
+	Cells      []notebookCell
+	Worksheets []struct{ Cells []notebookCell }
+}
+
+type notebookCell struct {
+	Type   string `json:"cell_type"`
+	Source jsonLines
+	Input  jsonLines // of code, in version 3
+	Level  int       // of a heading, in version 3
+}
+
+// jsonString is a string, or "" for what is none.
+type jsonString string
+
+func (s *jsonString) UnmarshalJSON(b []byte) error {
+	var v string
+	if json.Unmarshal(b, &v) == nil {
+		*s = jsonString(v)
+	}
+	return nil
+}
+
+// jsonLines are a string, or a list of strings, one after the other.
+type jsonLines string
+
+func (l *jsonLines) UnmarshalJSON(b []byte) error {
+	var lines []string
+	if json.Unmarshal(b, &lines) == nil {
+		*l = jsonLines(strings.Join(lines, ""))
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return errors.New("the source of a cell is no text")
+	}
+	*l = jsonLines(text)
+	return nil
+}
+
+// notebookText is the title of a notebook, if its metadata have one, or else its first heading, and its
+// cells as Markdown: code in fences.
+func notebookText(content string) (title, text string, err error) {
+	var n notebook
+	if err := jsontext.Check([]byte(content), jsontext.Options{Vectors: true}); err != nil {
+		return "", "", fmt.Errorf("is no notebook: %w", err)
+	}
+	if err := json.Unmarshal([]byte(content), &n); err != nil {
+		return "", "", fmt.Errorf("is no notebook: %w", err)
+	}
+	cells := n.Cells
+	for _, sheet := range n.Worksheets {
+		cells = append(cells, sheet.Cells...)
+	}
+	if cells == nil {
+		return "", "", errors.New("is no notebook: it has no cells")
+	}
+	language := string(n.Metadata.Language.Name)
+	if language == "" {
+		language = string(n.Metadata.Kernel.Language)
+	}
+	var b strings.Builder
+	for _, c := range cells {
+		source := strings.Trim(strings.ReplaceAll(string(c.Source+c.Input), "\r\n", "\n"), "\n")
+		switch {
+		case strings.TrimSpace(source) == "":
+			continue
+		case c.Type == "code":
+			fence := "```"
+			for strings.Contains(source, fence) {
+				fence += "`"
+			}
+			source = fence + strings.Join(strings.Fields(strings.ReplaceAll(language, "`", "")), "-") + "\n" + source + "\n" + fence
+		case c.Type == "heading":
+			source = strings.Repeat("#", min(max(c.Level, 1), 6)) + " " + strings.Join(strings.Fields(source), " ")
+		}
+		if b.Len() > 0 {
+			b.WriteString("\n\n")
+		}
+		b.WriteString(source)
+	}
+	text = b.String()
+	title = string(n.Metadata.Title)
+	if title == "" {
+		for h := range headings(text) {
+			title = h.title
+			break
+		}
+	}
+	return title, text, nil
+}

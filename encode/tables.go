@@ -1,0 +1,263 @@
+package encode
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+// columns are those of a table: their names, and the places of the parts of a text, −1 where
+// there is none.
+type columns struct {
+	names           []string
+	id, title, text int
+}
+
+// headed are the columns that the first line of a table names.
+func (f *Fields) headed(head []string) (c columns, err error) {
+	for _, h := range head {
+		c.names = append(c.names, strings.TrimSpace(h))
+	}
+	if c.id, c.title, c.text, err = f.Columns(c.names); err != nil {
+		return c, fmt.Errorf("%w; the first line names the columns", err)
+	}
+	return c, nil
+}
+
+// row is the text of a row. Columns that are no part of a text go into the payload.
+func (c *columns) row(cells []string, line func(column int) int) (t Text, err error) {
+	rest := map[string]any{}
+	t.From.Line = line(0)
+	for i, v := range cells {
+		if err := valid(v); err != nil {
+			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipped(c.names[i]), err)}
+		}
+		if i != c.id && i != c.title && i != c.text {
+			rest[c.names[i]] = cellValue(v)
+		}
+	}
+	at := func(column int) string {
+		if column < 0 {
+			return ""
+		}
+		return cells[column]
+	}
+	t.ID, t.Title, t.Text = at(c.id), at(c.title), at(c.text)
+	if len(rest) > 0 {
+		t.Payload, err = jsontext.Plain(rest)
+	}
+	return t, err
+}
+
+// cellValue is a cell in a payload: null where it is empty, a number where it is written as JSON and
+// JavaScript write that number, and otherwise text. So 2019 and -0.5 are numbers; 007, 1.50 and 1e3, of
+// which a number would lose something, stay text. The page of the service has the same rule.
+func cellValue(cell string) any {
+	if cell == "" {
+		return nil
+	}
+	if strings.Trim(cell, "-.0123456789") != "" || cell == "-0" {
+		return cell
+	}
+	v, err := strconv.ParseFloat(cell, 64)
+	if size := math.Abs(v); err != nil || size >= 1e21 || v != 0 && size < 1e-6 || strconv.FormatFloat(v, 'f', -1, 64) != cell {
+		return cell
+	}
+	return json.Number(cell)
+}
+
+// parseCSV reads a table as RFC 4180 says: its cells may stand in quotation marks, and have commas and
+// line ends then. The first line names the columns ([Fields.Columns]).
+func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
+	unmarked, err := files.UnmarkedReader(in)
+	if err != nil {
+		return err
+	}
+	bound := &bounded{r: unmarked}
+	rows := csv.NewReader(bound)
+	rows.ReuseRecord = true
+	var c columns
+	for first := true; ; first = false {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		bound.left = maxTextLine
+		cells, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			if first {
+				return errNoHead
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if first {
+			if c, err = r.Fields.headed(cells); err != nil {
+				line, _ := rows.FieldPos(0)
+				return &TextError{Line: line, Row: -1, Err: err}
+			}
+			continue
+		}
+		t, err := c.row(cells, func(column int) int { line, _ := rows.FieldPos(column); return line })
+		if err != nil {
+			return err
+		}
+		if !yield(t, nil) {
+			return nil
+		}
+	}
+}
+
+var errNoHead = errors.New("is empty: want a line that names the columns")
+
+// bounded fails when more is read than is left: a cell in quotation marks that do not end would take
+// all memory.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?", files.ErrLongLine, maxTextLine)
+	}
+	n, err := b.r.Read(p)
+	b.left -= n
+	return n, err
+}
+
+// parseTSV reads tab-separated text, which is literal ([files.Cells]): each line that is not blank is a
+// row. The first line names the columns ([Fields.Columns]), unless it is a document already
+// ([Fields.headless]).
+func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
+	var c columns
+	var cells [][]byte
+	var row []string
+	first, headless := 0, false
+	err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
+		if len(line) == 0 && len(c.names) != 1 { // of a single column it is a text that is empty
+			return true, nil
+		}
+		cells = files.Cells(cells[:0], line)
+		row = row[:0]
+		for _, cell := range cells {
+			row = append(row, string(cell))
+		}
+		if c.names == nil {
+			first = n
+			if headless = r.Fields.headless(row); !headless {
+				var err error
+				c, err = r.Fields.headed(row)
+				return true, err
+			}
+			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
+		}
+		if len(row) != len(c.names) {
+			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, and no quotation marks keep them together", len(row), first, len(c.names))
+		}
+		t, err := c.row(row, func(int) int { return n })
+		return err == nil && yield(t, nil), err
+	})
+	if err == nil && c.names == nil {
+		return errNoHead
+	}
+	return err
+}
+
+// headless reports whether the first line of tab-separated text is a document and not the names of columns,
+// as in collection.tsv and queries.tsv of MS MARCO. It has an id and a text, and neither is a name: the id
+// is a number and the text is none, or the id has a digit and the text three words. No fields are named.
+func (f *Fields) headless(cells []string) bool {
+	if *f != (Fields{}) || len(cells) != 2 {
+		return false
+	}
+	id, text := cells[0], cells[1]
+	if id == "" || len(id) > maxHeadlessID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == 0xfeff }) {
+		return false
+	}
+	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	if digits(id) {
+		known := []string{"_id", "id", "title", "text"}
+		return !digits(strings.TrimSpace(text)) && !slices.Contains(known, strings.ToLower(strings.TrimSpace(text)))
+	}
+	return strings.ContainsAny(id, "0123456789") && len(strings.Fields(text)) > 2
+}
+
+const maxHeadlessID = 256
+
+// Columns are the places of the parts of a text among the columns of a table: −1 for an id or a title
+// that is not there. The id is in the column _id, or else id, the title in title and the text in text, or
+// in those that f names, which have to be there. A column may be the id and the text or the title as well.
+//
+// Errors are [ErrNoTextField] and [ErrNoField], and say which columns there are.
+func (f *Fields) Columns(names []string) (id, title, text int, err error) {
+	for i, name := range names {
+		if slices.Index(names, name) != i {
+			return -1, -1, -1, fmt.Errorf("names column %q twice", clipped(name))
+		}
+	}
+	id = slices.Index(names, "_id")
+	if id < 0 {
+		id = slices.Index(names, "id")
+	}
+	if f.ID != "" {
+		id = slices.Index(names, f.ID)
+	}
+	title, text = slices.Index(names, cmp.Or(f.Title, "title")), slices.Index(names, cmp.Or(f.Text, "text"))
+	err = f.missing(parts{id >= 0, title >= 0, text >= 0}, "there is no column", "only", names)
+	if text < 0 && err == nil {
+		err = f.lacks(ErrNoTextField, "there is no column", cmp.Or(f.Text, "text"), "only", names)
+	}
+	if title == text {
+		title = -1
+	}
+	return id, title, text, err
+}
+
+// missing is the error of a file that lacks a part which f names, or title and text; names are what it has.
+func (f *Fields) missing(has parts, no, there string, names []string) error {
+	switch {
+	case !has.text && (f.Text != "" || !has.title):
+		return f.lacks(ErrNoTextField, no, cmp.Or(f.Text, "text"), there, names)
+	case !has.id && f.ID != "":
+		return f.lacks(ErrNoField, no, f.ID, there, names)
+	case !has.title && f.Title != "":
+		return f.lacks(ErrNoField, no, f.Title, there, names)
+	}
+	return nil
+}
+
+func (f *Fields) lacks(kind error, no, name, there string, names []string) error {
+	short := make([]string, 0, min(len(names), mostNames)+1)
+	for _, n := range names[:min(len(names), mostNames)] {
+		short = append(short, clipped(n))
+	}
+	if more := len(names) - mostNames; more > 0 {
+		short = append(short, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%w: %s %s, %s %s", kind, no, clipped(name), there, strings.Join(short, ", "))
+}
+
+const mostNames = 20
+
+// clipped is a name for an error: what is taken for one may be a long text.
+func clipped(name string) string {
+	const most = 60
+	if len(name) <= most {
+		return name
+	}
+	return string(bytes.ToValidUTF8([]byte(name[:most]), nil)) + "…"
+}
