@@ -148,6 +148,25 @@ class Metadata(unittest.TestCase):
                 with self.assertRaisesRegex(RequestError, r"metadata\[0\].t: .ud800 is half of a character"):
                     index.add_documents(["half"], self.docs[:1], [{"t": "\ud800"}])
 
+    def test_vectors_come_later(self) -> None:
+        index = self.index.add_documents(["a", "b"], None, [{"t": "seals sleep"}, {"t": "tides"}])
+        self.assertEqual((len(index), index.ids({"t": "tides"}), [h["id"] for h in index.search(keywords="seals")]), (2, ["b"], ["a"]))
+        self.assertEqual(index.search(np.eye(4)), [])
+        index.add_documents(["a"], [np.eye(4)], keep_metadata=True)
+        index.add_documents(["c", "d"], [None, np.eye(4)[:1]])
+        self.assertEqual((index.get("a"), [h["id"] for h in index.search(np.eye(4))]), ([{"t": "seals sleep"}], ["a", "d"]))
+        self.assertEqual([len(m) for m in index.get_documents_embeddings(["a", "b", "c"])], [4, 0, 0])
+        self.assertEqual(index.search_token_scores([np.eye(4)], hybrid=True, keywords=["tides"])[0][-1]["id"], "b")
+        for least in (_build.MIN_TOKENS, 20):
+            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
+                other.add_batches([(["z"], None, [{"n": 1}]), (["x", "y"], [np.ones((0, 4)), np.ones((30, 4))])])
+                self.assertEqual((len(other), other.ids("n = 1"), [h["id"] for h in other.search(np.eye(4))]), (3, ["z"], ["y"]))
+            with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
+                for ids, rows in ((["a", "\ud800"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
+                    with self.assertRaises(RequestError) as e:
+                        other.add_documents(ids, [np.ones((20, 4))] * 2, rows)
+                    self.assertEqual((e.exception.details["document"], len(other)), (1, 0))
+
     def test_pages_of_pictures(self) -> None:
         cells = np.eye(8, 32, dtype=np.float32)
         pages = [np.concatenate([np.full((1, 32), 32**-0.5, np.float32), cells[i : i + 6]]) for i in range(2)]

@@ -203,4 +203,4 @@ def vectors_of(text: str, shape: Sequence[int]) -> Vectors:
 
 def matrix_of(documents: Sequence[Mapping[str, Any]]) -> Vectors:
     """The vectors of documents of the service, one after another."""
-    return np.concatenate([vectors_of(d["embeddings_b64"], d["shape"]) for d in documents])
+    return np.concatenate([vectors_of(d.get("embeddings_b64", ""), d["shape"]) for d in documents])

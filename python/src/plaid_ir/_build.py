@@ -187,6 +187,7 @@ class Spool:
             position = sum(len(f.ids) for f in self._files[: int(at[1])]) + int(at[2]) - 1
             said = f"document {position}: {said[at.end() :]}"
         said = re.sub(r"(\S*[/\\])?((vectors|lengths)-\d+\.npy|metadata-\d+\.jsonl|index\.plaid)(: )?", "", said)
+        said = re.sub(r"^line \d+, (?=document \d)", "", said)  # of the metadata
         if at := re.match(r'document (\d+)(?: \(id (".*?(?<!\\)")\))?(?:, token (\d+))?', said):
             ids, position = list(self.ids), int(at[1])
             details: dict[str, Any] = {"document": position, "id": ids[position] if position < len(ids) else None}

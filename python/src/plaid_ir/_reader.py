@@ -273,7 +273,8 @@ class IndexReader:
             length: Matrix = np.linalg.norm(q, axis=1, keepdims=True)
             q = (q / np.where(length == 0, 1, length)).astype(np.float32)
             for hit in hits:
-                hit["token_scores"] = q @ documents[hit["id"]].T
+                d = documents[hit["id"]]
+                hit["token_scores"] = q @ (d.T if len(d) else np.zeros((q.shape[1], 0), np.float32))
         return results
 
     def similar(self, id: Any, k: int = 10, **options: Any) -> Hits:

@@ -168,6 +168,7 @@ class PlaidVectorStore(VectorStore):
 
     def _unlike_each_other(self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float) -> list[Document]:
         vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
+        vectors = [m if len(m) else np.zeros((1, query_vectors.shape[1]), np.float32) for m in vectors]
         to_query = [float((query_vectors @ m.T).max(axis=1).mean()) for m in vectors]
         chosen: list[int] = []
         to_chosen = [-1.0] * len(found)  # to the most similar of those
