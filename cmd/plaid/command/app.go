@@ -204,6 +204,10 @@ func advice(cmd *cobra.Command, err error) string {
 		return cmp.Or(indexHint(cmd), "plaid index makes one")
 	case is(index.ErrCodec) && cmd != nil && isFolder(cmd.Flags().Arg(0)):
 		return fmt.Sprintf("the indexes of the folder %s are used as one: name the one that is meant", cmd.Flags().Arg(0))
+	case is(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
+		return "searches by words do without the file, and read the words each time"
+	case is(syscall.EROFS) && has("read-only"):
+		return "--read-only serves a folder that cannot be written"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
