@@ -153,7 +153,8 @@ func upload(q *request) error {
 	}
 	defer done()
 	sum := sha256.New()
-	body := &ending{Reader: io.TeeReader(q.Body, sum), check: func() error {
+	q.body.sum = sum // a digest is one of what is sent, compressed or not
+	body := &ending{Reader: q.Body, check: func() error {
 		if got := digestText(sum); want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 0 {
 			return bad("the body has %s %s, not %s", headerDigest, got, want)
 		}

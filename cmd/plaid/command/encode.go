@@ -69,6 +69,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
+	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
