@@ -505,8 +505,8 @@ class Index(IndexReader):
         self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
     ) -> Index:
         """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
-        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed, such as
-        those of the Hugging Face cache.
+        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
+        such as those of the Hugging Face cache.
 
         Parameters
         ----------
