@@ -152,7 +152,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	parts := named.ToArray()
 	switch {
 	case len(parts) == 0:
-		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
+		return d, snap.NotFound(id)
 	case snap.ID(parts[0]) == id:
 		stored, err := snap.Payload(parts[0])
 		return read(id, slices.Clone(stored)), err

@@ -232,7 +232,11 @@ func missingError(deleted index.Affected, missing []string) error {
 	for _, id := range missing[:min(len(missing), most)] {
 		shown = append(shown, out.Quoted(id))
 	}
-	return fmt.Errorf("%w: [%s]%s", kind, strings.Join(shown, " "), more)
+	hint := ""
+	if slices.ContainsFunc(missing, func(id string) bool { return condition.Spellings(id) != nil }) {
+		hint = "; ids are compared by their bytes, and Unicode writes é as one character or as two"
+	}
+	return fmt.Errorf("%w: [%s]%s%s", kind, strings.Join(shown, " "), more, hint)
 }
 
 // changeable is an index, or several that are changed as one.
