@@ -9,13 +9,10 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
-	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Add stores documents, all of them or none: one that is there already is [ErrDuplicateID]. It
@@ -24,8 +21,12 @@ import (
 // held in memory, about 60 KiB for a text of 120 words at 128 dimensions, so add many thousands of
 // documents in several calls.
 //
+// What a document may be [vectors.CheckDocument] says. One without a text, or with white space alone,
+// and without vectors is stored too: conditions, keywords and Get find it, searches for vectors do not.
+// Its vectors may come later, by an Update.
+//
 // Errors: a document that cannot be stored is a [*collection.DocumentError], around
-// [ErrNoText], [ErrTooLong], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
+// [ErrText], [ErrTooLong], [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like; further
 // [ErrReadOnly], [ErrModel] if the index does not say which model made its vectors (see
 // [Options.AnyModel]), [collection.ErrBusy], those of the encoder, and that of ctx, after
 // which nothing is stored.
@@ -84,7 +85,8 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	return ids, nil
 }
 
-func isText(d Document) bool { return d.Vectors == nil }
+// isText reports whether a document is encoded. One without a text and vectors has no tokens.
+func isText(d Document) bool { return d.Vectors == nil && d.Title+d.Text != "" }
 
 func documentError(i int, d *Document, err error) error {
 	return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
@@ -97,21 +99,10 @@ func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
 	texts := make([]encode.Text, len(docs))
 	places := make(map[string]int, len(docs))
 	for i, d := range docs {
-		payload, err := payloadOf(&d)
+		payload, err := c.payloadOf(&d)
 		first, twice := places[d.ID]
-		switch {
-		case err != nil:
-		case d.ID != "" && twice:
+		if err == nil && d.ID != "" && twice {
 			err = fmt.Errorf("%w: document %d has the same", ErrDuplicateID, first)
-		case d.ID != "":
-			err = vectors.CheckID(d.ID)
-		}
-		switch {
-		case err != nil:
-		case isText(d) && d.Title == "" && d.Text == "":
-			err = ErrNoText
-		case !utf8.ValidString(d.Title) || !utf8.ValidString(d.Text):
-			err = fmt.Errorf("%w: it is not valid UTF-8", tokenizer.ErrText)
 		}
 		if err != nil {
 			return nil, documentError(i, &d, err)
@@ -164,7 +155,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
 			if d := &docs[next]; !isText(*d) {
-				row := collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload}
+				row := collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload, KeepMetadata: d.KeepPayload}
 				out = append(out, row)
 				of = append(of, origin{document: next})
 			}
@@ -223,11 +214,8 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			return nil, nil, documentError(from, &docs[from], err)
 		}
 		vectorsOnly(from)
-		if len(d.Tokens) == 0 {
-			return nil, nil, documentError(from, &docs[from], ErrNoText)
-		}
 		tokens := slices.Clone(d.Tokens)
-		out = append(out, collection.Document{ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload})
+		out = append(out, collection.Document{ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload, KeepMetadata: docs[from].KeepPayload})
 		of = append(of, row)
 		n++
 	}

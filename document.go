@@ -26,25 +26,28 @@ type Document struct {
 	// results; nil: none. The fields title and text are Title and Text, in any case of their
 	// letters, and those that begin with an underscore are plaid's.
 	Payload []byte
-	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded.
+	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded. An empty
+	// slice that is not nil: the document has no vectors, whatever its text.
 	Vectors []float32
+	// KeepPayload lets an Update keep what is stored beside the document that this one replaces, its
+	// title and text included, if this one has no title, text and payload: its vectors come later.
+	KeepPayload bool
 }
 
 // The fields of a payload that have a document's texts.
 const titleField, textField = "title", "text"
 
 // payloadOf is what is stored beside a document: its title and text, and then its payload.
-func payloadOf(d *Document) ([]byte, error) {
-	p := bytes.TrimSpace(d.Payload)
-	if len(p) > 0 {
-		if err := jsontext.Check(p, jsontext.Options{}); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPayload, err)
-		}
-		if p[0] != '{' {
-			return nil, fmt.Errorf("%w: it is no JSON object", ErrPayload)
-		}
+func (c *Collection) payloadOf(d *Document) ([]byte, error) {
+	err := vectors.CheckDocument(vectors.Draft{ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.o.Whole && isText(*d)})
+	if err != nil {
+		return nil, err
 	}
-	err := jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
+	p := bytes.TrimSpace(d.Payload)
+	if vectors.NoPayload(p) {
+		p = nil
+	}
+	err = jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
 		if ownField(key) {
 			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
 		}
@@ -149,7 +152,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	parts := named.ToArray()
 	switch {
 	case len(parts) == 0:
-		return d, fmt.Errorf("%w: %.100q", ErrNotFound, id)
+		return d, snap.NotFound(id)
 	case snap.ID(parts[0]) == id:
 		stored, err := snap.Payload(parts[0])
 		return read(id, slices.Clone(stored)), err

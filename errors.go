@@ -3,7 +3,6 @@ package plaid
 import (
 	"errors"
 
-	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/kernels"
@@ -54,13 +53,13 @@ var (
 	ErrModel = storage.ErrModel
 	// ErrTooMany: more documents than an index has numbers for.
 	ErrTooMany = index.ErrTooMany
-	// ErrNoText: a document without a word to encode.
-	ErrNoText = collection.ErrNoTokens
+	// ErrText: a title or a text that is not UTF-8.
+	ErrText = vectors.ErrText
 	// ErrTooLong: a text longer than the model reads.
 	ErrTooLong = errors.New("the text is longer than the model reads")
 	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
 	// too large.
-	ErrPayload = collection.ErrMetadata
+	ErrPayload = vectors.ErrPayload
 	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
 	// value that is not finite.
 	ErrQuery = search.ErrQuery

@@ -23,7 +23,6 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/remote"
-	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/countdown"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
@@ -92,20 +91,20 @@ func TestMistakes(t *testing.T) {
 		{"bits", create(plaid.Options{Dim: 4, Bits: 3}), plaid.ErrOption, "nbits is 3"},
 		{"keywords", create(plaid.Options{Dim: 4, Keywords: &keywords.Settings{Tokenizer: "nosuch"}}), plaid.ErrOption, `tokenizer "nosuch"`},
 		{"read only", create(plaid.Options{Dim: 4, ReadOnly: true}), plaid.ErrOption, "read only"},
-		{"no text", add(plaid.Document{ID: "b"}), plaid.ErrNoText, `document 0 (id "b")`},
-		{"blank text", add(plaid.Document{ID: "b", Text: "  "}), plaid.ErrNoText, `document 0 (id "b")`},
 		{"payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`[1]`)}), plaid.ErrPayload, "no JSON object"},
 		{"broken payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"a":`)}), plaid.ErrPayload, "document 0"},
 		{"text twice", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"text": 1}`)}), plaid.ErrPayload, `field "text"`},
 		{"passage", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"_Passage": 1}`)}), plaid.ErrPayload, `field "_Passage"`},
 		{"title in capitals", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"TITLE": "y"}`)}), plaid.ErrPayload, `field "TITLE"`},
 		{"id", add(plaid.Document{ID: "a\n", Text: "x"}), plaid.ErrID, "control character"},
-		{"not UTF-8", add(plaid.Document{ID: "b", Text: "\xff"}), tokenizer.ErrText, `document 0 (id "b"): text cannot be tokenized: it is not valid UTF-8`},
-		{"not UTF-8 beside vectors", addAll(plain, plaid.Document{ID: "b", Title: "\xff", Vectors: []float32{1, 0}}), tokenizer.ErrText, "document 0"},
+		{"not UTF-8", add(plaid.Document{ID: "b", Text: "\xff"}), plaid.ErrText, `document 0 (id "b"): bad text: text: byte 0, 0xff, is not UTF-8`},
+		{"half a character in a payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"note":"\ud83d"}`)}), plaid.ErrPayload, `document 0 (id "b"): bad metadata: note: \ud83d is half of a character`},
+		{"no number in a payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"n":NaN}`)}), plaid.ErrPayload, "n: NaN is no number in JSON: write null"},
+		{"an id without room for passages", add(plaid.Document{ID: strings.Repeat("x", vectors.MaxIDBytes), Text: "x"}), plaid.ErrID, "leave room for the numbers of passages"},
+		{"not UTF-8 beside vectors", addAll(plain, plaid.Document{ID: "b", Title: "\xff", Vectors: []float32{1, 0}}), plaid.ErrText, "document 0"},
 		{"duplicate", add(plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 0 (id "a")`},
 		{"duplicate of passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "a", Text: "x"}), plaid.ErrDuplicateID, `document 1 (id "a")`},
 		{"duplicate within", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: long}, plaid.Document{ID: "b", Text: "x"}), plaid.ErrDuplicateID, `document 2 (id "b"): id is taken: document 0 has the same`},
-		{"blank text after passages", addAll(parted, plaid.Document{ID: "b", Text: long}, plaid.Document{ID: "c", Text: "  "}), plaid.ErrNoText, `document 1 (id "c")`},
 		{"passages and whole", create(plaid.Options{Model: model, Whole: true, Passages: &encode.Parting{}}), plaid.ErrOption, "Passages and Whole"},
 		{"a window that is not read", create(plaid.Options{Model: model, Passages: &encode.Parting{Window: 9999}}), plaid.ErrOption, "passages of 9999 tokens: the model reads at most 297 of a text"},
 		{"a long text", addAll(whole, plaid.Document{ID: "b", Text: "x"}, plaid.Document{ID: "c", Text: endless}), plaid.ErrTooLong, `document 1 (id "c"): the text is longer than the model reads: at most 300 tokens, including those around the text; 2703 would be dropped; shorten`},

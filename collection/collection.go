@@ -90,6 +90,8 @@ type Receipt struct {
 	// of passages is one, and all of its passages are gone, those that no new one is called
 	// like as well.
 	Replaced int
+	// Empty counts those of the request that have no vectors: searches for vectors do not find them.
+	Empty int
 	// Evicted is how many of the oldest documents were deleted. Updates that share a
 	// transaction have them counted for the first of these, and have 0 otherwise.
 	Evicted int
@@ -100,7 +102,7 @@ type Receipt struct {
 type View interface {
 	Close() error
 	Describe(ctx context.Context) (search.Description, error)
-	// Dim is the dimension of the vectors.
+	// Dim is the dimension of the vectors, 0 while there are none and it is not known.
 	Dim() int
 	// Most is how many documents a search may return at most.
 	Most() int
@@ -178,8 +180,8 @@ type Stats struct {
 	Tokens    uint64 `json:"tokens"`            // of live documents
 	// Metadata is how many documents have some.
 	Metadata   uint64         `json:"metadata"`
-	Dim        int            `json:"dim"`             // 0: no documents yet, as the next three
-	Nbits      int            `json:"nbits"`           // as they are kept now
+	Dim        int            `json:"dim"`             // 0: not known yet
+	Nbits      int            `json:"nbits"`           // as they are kept now; 0: no documents yet, as the next two
 	Centroids  int            `json:"centroids"`       // of the codec
 	Generation uint64         `json:"generation"`      // counts how often all was coded anew
 	Model      *storage.Model `json:"model,omitempty"` // what made the vectors; nil: nobody said

@@ -101,13 +101,14 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: it is empty", ErrName)
 	case len(name) > most:
 		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), most)
-	case name[0] == '.' || name[len(name)-1] == '.':
-		return fmt.Errorf("%w: %q begins or ends with a dot", ErrName, name)
 	}
 	for i := range len(name) {
 		if b := name[i]; (b|0x20 < 'a' || b|0x20 > 'z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-' {
-			return fmt.Errorf("%w: %q has %q; letters, digits, dot, underscore and hyphen are possible", ErrName, name, b)
+			return fmt.Errorf("%w: %q has %q; only A-Z a-z 0-9 . _ - are possible", ErrName, name, b)
 		}
+	}
+	if name[0] == '.' || name[len(name)-1] == '.' {
+		return fmt.Errorf("%w: %q begins or ends with a dot", ErrName, name)
 	}
 	return nil
 }

@@ -5,17 +5,19 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Errors of this package, beside those of index, storage and search; test with
 // errors.Is.
 var (
 	// ErrName: a name that a collection cannot have.
-	ErrName = errors.New("bad name of a collection")
+	ErrName = errors.New("bad name of an index")
 	// ErrConfig: a setting out of range.
 	ErrConfig = errors.New("bad configuration")
 	// ErrExists: a collection of that name, or documents where there must be none.
-	ErrExists = errors.New("collection exists")
+	ErrExists = errors.New("index exists")
 	// ErrUnknown: no collection of that name, any more or at all.
 	ErrUnknown = errors.New("no such collection")
 	// ErrEmpty: the collection has no documents yet.
@@ -31,11 +33,9 @@ var (
 	ErrDamaged = errors.New("collection cannot be opened")
 	// ErrMetadata: metadata of a document that is no object, has a bad key or is too
 	// large.
-	ErrMetadata = errors.New("bad metadata")
+	ErrMetadata = vectors.ErrPayload
 	// ErrSelection: documents are meant in more ways than are possible, or in none.
 	ErrSelection = errors.New("bad selection")
-	// ErrNoTokens: a document without vectors.
-	ErrNoTokens = errors.New("document has no vectors")
 	// ErrUnsupported: what these collections do not do.
 	ErrUnsupported = errors.New("this service cannot do that")
 )
@@ -55,7 +55,7 @@ func (e *BusyError) Error() string {
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // DocumentError says which document of a request is refused, and why: Err wraps
-// [ErrNoTokens], [ErrMetadata], [vectors.ErrShape], [vectors.ErrValue],
+// [ErrMetadata], [vectors.ErrText], [vectors.ErrShape], [vectors.ErrValue],
 // [vectors.ErrID], [index.ErrDimension] or [index.ErrDuplicateID]. Nothing of the
 // request has taken effect.
 type DocumentError struct {

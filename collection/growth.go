@@ -1,6 +1,7 @@
 package collection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -83,10 +84,12 @@ func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 // stage that its bits say. Like the methods after it, it is of a [Growth.Completed].
 func (g *Growth) StageOf(h *storage.Header) Stage {
 	switch {
-	case h.Build.Source != "vectors" || h.Nbits != 8 || g.Until < 0 || int64(h.Build.Tokens) >= g.Until:
+	case h.Build.Source != "vectors" || h.Nbits != 8:
 		return StageFinal
 	case h.Centroids == 1 && h.Build.Tokens == 0:
 		return StageFlat
+	case g.Until < 0 || int64(h.Build.Tokens) >= g.Until:
+		return StageFinal
 	}
 	return StagePrecise
 }
@@ -94,6 +97,7 @@ func (g *Growth) StageOf(h *storage.Header) Stage {
 // Training is how a collection of so many tokens is to be kept.
 func (g *Growth) Training(tokens int64, cfg Config) Training {
 	switch {
+	case tokens == 0: // there is nothing to train on
 	case tokens >= g.Until:
 		return Training{StageFinal, cfg.bits(), 0, cfg.seed()}
 	case tokens >= g.Flat:
@@ -149,8 +153,20 @@ func fewCentroids(tokens int64) int {
 	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
 }
 
-// First says how the first documents of a collection are encoded.
-func (g Growth) First(src vectors.Source, cfg Config) (*index.BuildOptions, error) {
+// noDim is the dimension of the codec of an index whose documents have no vectors yet, while nobody
+// knows what dimension these will have.
+const noDim = 1
+
+// Undecided reports whether an index has no vectors and never had any, and was made by [Growth.First]
+// without a dimension: the first vectors decide it.
+func Undecided(snap *index.Snapshot) bool {
+	h := snap.Header()
+	return h.Dim == noDim && h.Centroids == 1 && h.Build.Tokens == 0 && snap.State().Tokens == 0
+}
+
+// First says how the first documents of a collection are encoded. dim is the dimension where they
+// have no vectors; 0: it is not known ([Undecided]).
+func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
 	g, gerr := g.Completed()
 	cfg, cerr := cfg.Completed()
 	if err := errors.Join(gerr, cerr); err != nil {
@@ -161,6 +177,6 @@ func (g Growth) First(src vectors.Source, cfg Config) (*index.BuildOptions, erro
 		tokens += int64(src.Rows(i))
 	}
 	t := g.Training(tokens, cfg)
-	fixed, err := t.Codec(src.Dim())
+	fixed, err := t.Codec(cmp.Or(src.Dim(), dim, noDim))
 	return &index.BuildOptions{Nbits: t.Nbits, Centroids: t.Centroids, Seed: t.Seed, Codec: fixed}, err
 }

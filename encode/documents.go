@@ -44,7 +44,7 @@ type entry struct {
 // Report counts what went through an encoder.
 type Report struct {
 	Texts     int   // encoded
-	Empty     int   // of these: without a text, and so without vectors
+	Empty     int   // of these: without vectors, since they have no text or no token of it is kept
 	Truncated int   // of these: cut at the longest length; servers do not tell
 	Dropped   int64 // tokens that were cut off
 	Unknown   int   // texts of which more than half the tokens are unknown; servers do not tell
@@ -113,7 +113,7 @@ func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
 	r.Texts++
 	r.Vectors += int64(vectors)
 	r.Tokens += int64(ids)
-	if empty {
+	if empty || vectors == 0 {
 		r.Empty++
 	}
 	if s.dropped > 0 {

@@ -57,8 +57,8 @@ func TestSurveyPlaces(t *testing.T) {
 	for content, want := range map[string]string{
 		`{"_id":"x"}` + "\n" + `{"_id":"x"}`:                                    `line 2: id "x": line 1 has this id too`,
 		"\n" + `{"_id":"b","text":"z"}`:                                         `line 2: id "b": ` + good + `: line 3 has this id too`,
-		`{"_id":"c"}` + "\n\n" + `{"_id":"x\ty"}`:                               `line 3: id "x\ty": bad id: control character`,
-		`{"_id":"` + strings.Repeat("x", vectors.MaxIDBytes+1) + `","text":""}`: `line 1: id "xxx`,
+		`{"_id":"c"}` + "\n\n" + `{"_id":"x\ty"}`:                               `line 3: bad id: control character`,
+		`{"_id":"` + strings.Repeat("x", vectors.MaxIDBytes+1) + `","text":""}`: `line 1: bad id: 4097 bytes`,
 	} {
 		bad := write(t, dir, "bad.jsonl", content)
 		err := read(good, bad)

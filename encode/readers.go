@@ -203,6 +203,9 @@ func (r *Reader) object(line []byte, got *record) error {
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
 		return notAnObject(line, err)
 	}
+	if err := vectors.CheckObject(line); err != nil { // encoding/json makes U+FFFD of half a character
+		return err
+	}
 	t, f := &got.text, &r.Fields
 	ids := []string{f.ID}
 	if f.ID == "" {
@@ -215,17 +218,18 @@ func (r *Reader) object(line []byte, got *record) error {
 	for _, key := range ids {
 		if raw, ok := m[key]; ok && t.ID == "" {
 			got.has.id, used = true, append(used, key)
-			if err := stringOf(raw, key, &t.ID, true); err != nil {
+			var err error
+			if t.ID, err = vectors.ParseID(raw); err != nil {
 				return err
 			}
 		}
 	}
 	if title != text {
-		if err := stringOf(m[title], title, &t.Title, false); err != nil {
+		if err := stringOf(m[title], title, &t.Title); err != nil {
 			return err
 		}
 	}
-	if err := stringOf(m[text], text, &t.Text, false); err != nil {
+	if err := stringOf(m[text], text, &t.Text); err != nil {
 		return err
 	}
 	if f.missing(got.has, "", "", nil) != nil {
@@ -248,21 +252,12 @@ func (r *Reader) object(line []byte, got *record) error {
 	return err
 }
 
-// stringOf decodes a field that is a string, or an id, which is a number in some collections; one that
-// is null or not there is the empty string.
-func stringOf(raw json.RawMessage, key string, to *string, id bool) error {
-	if raw == nil || string(raw) == "null" {
+// stringOf decodes a field that is a string; one that is null or not there is the empty string.
+func stringOf(raw json.RawMessage, key string, to *string) error {
+	if raw == nil || string(raw) == "null" || json.Unmarshal(raw, to) == nil {
 		return nil
 	}
-	if json.Unmarshal(raw, to) == nil {
-		return nil
-	}
-	var n json.Number
-	if !id || json.Unmarshal(raw, &n) != nil {
-		return fmt.Errorf("%s is not a string", key)
-	}
-	*to = n.String()
-	return nil
+	return fmt.Errorf("%s is not a string", key)
 }
 
 // notAnObject says what a line is that is no object, and what to do about it.

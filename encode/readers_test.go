@@ -53,7 +53,7 @@ func TestJSONL(t *testing.T) {
 	require.Equal(t, want, got)
 	for line, message := range map[string]string{
 		`{"text": "a"`: "ends within the JSON object", `[]`: "not a JSON object", `{"text": 3}`: "text is not a string",
-		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "_id is not a string",
+		"{\"text\": \"\xff\"}": "not valid UTF-8", `{"_id": ["a"]}`: "neither a string nor an integer",
 	} {
 		path := write(t, dir, "bad.jsonl", `{"text": "fine"}`+"\n\n"+line)
 		got, err := all(JSONL(t.Context(), path))

@@ -138,7 +138,11 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 			}
 			full := t.Full()
 			trimmed, _ := e.trim(full)
-			digest := sha256.Sum256([]byte(trimmed))
+			encoded := trimmed
+			if e.config.Tokenizer == nil { // a server gets it as it is
+				encoded = full
+			}
+			digest := sha256.Sum256([]byte(encoded))
 			key := vectors.Key(digest[:len(vectors.Key{})])
 			row, known := s.store.Row(key)
 			if !known {

@@ -4,9 +4,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -118,6 +120,47 @@ func TestChangedWhileRead(t *testing.T) {
 	}
 	require.ErrorIs(t, err, vectors.ErrChanged)
 	require.ErrorContains(t, err, path+": changed while it was read: it had ")
+}
+
+// A file that is replaced by the same bytes while it is read has not changed. Other bytes are noticed
+// before the file ends, and what was read until then was of the file as it was.
+func TestReplacedWhileRead(t *testing.T) {
+	defer func(every time.Duration) { files.LookEvery = every }(files.LookEvery)
+	files.LookEvery = time.Microsecond
+	content := strings.Repeat(`{"text": "x"}`+"\n", 20_000)
+	for _, name := range []string{"a.jsonl", "a.txt", "a.csv"} {
+		dir := t.TempDir()
+		content := content
+		if name == "a.csv" {
+			content = "text\n" + strings.Repeat("x\n", 20_000)
+		}
+		for _, other := range []bool{false, true} {
+			path := write(t, dir, name, content)
+			read := 0
+			var failed error
+			for _, err := range (&Reader{}).Texts(t.Context(), path) {
+				if failed = err; err != nil {
+					break
+				}
+				if read++; read == 100 {
+					now := []byte(content)
+					if other {
+						now[len(now)-2] ^= 1
+					}
+					require.NoError(t, os.WriteFile(path+".new", now, 0o600))
+					require.NoError(t, os.Rename(path+".new", path))
+				}
+			}
+			if !other {
+				require.NoError(t, failed, name)
+				require.Equal(t, 20_000, read)
+				continue
+			}
+			require.ErrorIs(t, failed, vectors.ErrChanged)
+			require.ErrorContains(t, failed, path+": changed while it was read: another file took its place")
+			require.Less(t, read, 2_000, name)
+		}
+	}
 }
 
 func TestSpoolProgress(t *testing.T) {

@@ -26,6 +26,9 @@ type Hit struct {
 type Run struct {
 	// Tag names the system: the last column of a TREC run, of its first line.
 	Tag string
+	// Before is how many documents of each query come before those that are in the run, whose
+	// ranks WriteRun counts on from there.
+	Before int
 
 	queries []string
 	hits    map[string][]Hit
@@ -242,7 +245,7 @@ func (l Layout) writeHits(w io.Writer, run *Run, tag string) error {
 				return malformed("query %q, document %q: score %v is beyond float32", clip(query), clip(h.Doc), h.Score)
 			}
 			line = append(append(append(append(line[:0], query...), between...), h.Doc...), before...)
-			line = append(strconv.AppendInt(line, int64(i+1), 10), before...)
+			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), before...)
 			line = append(appendScore(line, float32(h.Score)), after...)
 			if _, err := w.Write(line); err != nil {
 				return fmt.Errorf("writing run: %w", err)

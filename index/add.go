@@ -18,7 +18,8 @@ type AddOptions struct {
 	// is [ErrDuplicateID].
 	Replace bool
 	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
-	// the payload of the old one; so a passage stays a passage.
+	// the payload of the old one ([Snapshot.KeptPayload]); so a passage stays a passage, and a document
+	// that had passages keeps what these had in common.
 	KeepPayload bool
 	// Delete lists ids of documents and passages ([Snapshot.Named]) to delete in the same
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
@@ -260,12 +261,24 @@ func (a *addition) keptPayload(id string) ([]byte, error) {
 }
 
 // oldPayload is the same; it counts nothing.
-func (a *addition) oldPayload(id string) ([]byte, error) {
-	old, ok, err := a.snap.Ordinal(id)
-	if err != nil || !ok {
+func (a *addition) oldPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
+
+// KeptPayload is the payload that another document of an id takes over if it has none: that of the
+// document or passage which has the id, or of a document that is stored as passages what its first one
+// has but for its text ([vectors.WholePayload]). nil: there is none.
+func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
+	ordinals, _, err := s.find(id)
+	if err != nil || len(ordinals) == 0 {
 		return nil, err
 	}
-	return a.snap.Payload(old)
+	payload, err := s.Payload(ordinals[0])
+	if err != nil || s.ID(ordinals[0]) == id {
+		return payload, err
+	}
+	if payload = vectors.WholePayload(payload); vectors.NoPayload(payload) {
+		return nil, nil
+	}
+	return payload, nil
 }
 
 // countAdded adds what was encoded to the sums of a state: so many documents, without holes.

@@ -278,9 +278,9 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	switch docs, dim := b.src.Len(), b.src.Dim(); {
 	case docs == 0:
 		return ErrNoDocuments
-	case b.tokens == 0:
+	case b.tokens == 0 && b.Codec == nil:
 		return fmt.Errorf("%d documents: %w", docs, ErrNoTokens)
-	case b.Codec != nil && b.Codec.Dim != dim:
+	case b.Codec != nil && dim != 0 && b.Codec.Dim != dim:
 		return fmt.Errorf("%w: codec has %d, documents have %d", ErrDimension, b.Codec.Dim, dim)
 	}
 	b.report.Docs, b.report.Tokens = b.src.Len(), b.tokens

@@ -175,7 +175,7 @@ func TestBadSources(t *testing.T) {
 			s := taken(t, ix)
 			// With a codec nothing is sampled, so that encoding must notice it.
 			for _, o := range []BuildOptions{{}, {SampleDocs: 1}, {Codec: s.Quantizer()}} {
-				if name == "codec mismatch" && o.Codec == nil {
+				if name == "codec mismatch" && o.Codec == nil || name == "no tokens" && o.Codec != nil { // that is no error
 					continue
 				}
 				_, err := Build(context.Background(), filepath.Join(dir, "fresh.plaid"), c.src, &o)

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -63,6 +64,28 @@ func (s *Snapshot) Parts(id string) (ordinals []uint32, err error) {
 		ordinals = nil
 	}
 	return ordinals, err
+}
+
+// Spelled returns how the index spells an id that it does not have as it is written: in the other
+// form of Unicode ([condition.Spellings]). It is "" if it has none.
+func (s *Snapshot) Spelled(id string) (string, error) {
+	for _, other := range condition.Spellings(id) {
+		if ordinals, _, err := s.find(other); err != nil || len(ordinals) > 0 {
+			return other, err
+		}
+	}
+	return "", nil
+}
+
+// NotFound is [ErrNotFound] for an id, with how the index spells it.
+func (s *Snapshot) NotFound(id string) error {
+	if other, err := s.Spelled(id); err != nil {
+		return err
+	} else if other != "" {
+		return fmt.Errorf("%w: %.100q; there is %.200s, which looks the same (Unicode writes é as one character or as two)",
+			ErrNotFound, id, strconv.QuoteToASCII(other))
+	}
+	return fmt.Errorf("%w: %.100q", ErrNotFound, id)
 }
 
 // find returns the live ordinals that an id stands for: those of a document, or that of a passage.

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -297,6 +298,43 @@ func TestKeptCountsDocuments(t *testing.T) {
 	r, err := ix.Add(t.Context(), fromDocs(t, 4, docs), &AddOptions{Replace: true, KeepPayload: true})
 	require.NoError(t, err)
 	require.Equal(t, []int{3, 3, 3, 5}, []int{r.Docs, r.Replaced, r.Kept, r.Passages})
+}
+
+// A document that had passages keeps what these have in common, in one file as in several.
+func TestKeptOfPassages(t *testing.T) {
+	add := func(ctx context.Context, src vectors.Source, set *Set) (*AddReport, error) {
+		o := &AddOptions{Replace: true, KeepPayload: true}
+		if len(set.Files()) == 1 {
+			return set.Files()[0].Add(ctx, src, o)
+		}
+		r, err := set.Add(ctx, src, o)
+		if err != nil {
+			return nil, err
+		}
+		return &r.AddReport, nil
+	}
+	for files := 1; files <= 2; files++ {
+		dir := t.TempDir()
+		paths := []string{filepath.Join(dir, "x.plaid"), filepath.Join(dir, "y.plaid")}[:files]
+		text := vectors.Passage{Of: "a", Number: 0, Start: 0, End: 3}
+		payload, err := text.Payload([]byte(`{"year":1999,"text":"owl"}`))
+		require.NoError(t, err)
+		build(t, paths[0], 4, []vectors.Document{{ID: "a#0", Tokens: []float32{1, 2, 3, 4}, Payload: payload}}, &BuildOptions{Centroids: 1})
+		if files == 2 {
+			reading(t, paths[0], func(like *Snapshot) {
+				build(t, paths[1], 4, longer(t, 0, map[string]int{"b": 0}), &BuildOptions{Like: like})
+			})
+		}
+		set, err := OpenSet(t.Context(), paths, &Options{Write: true})
+		require.NoError(t, err)
+		r, err := add(t.Context(), fromDocs(t, 4, []vectors.Document{{ID: "a", Tokens: []float32{4, 3, 2, 1}}}), set)
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 1, 1, 0}, []int{r.Docs, r.Replaced, r.Kept, r.Passages})
+		d, err := set.Files()[0].Get("a")
+		require.NoError(t, err)
+		require.Equal(t, `{"year":1999}`, string(d.Payload))
+		require.NoError(t, set.Close())
+	}
 }
 
 // A passage that is deleted by its id comes again with its document, in one file as in several.

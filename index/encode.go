@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -99,6 +100,18 @@ func checkValues(i, dim int, id string, tokens []float32) error {
 	return nil
 }
 
+// admissible decides whether a document may be stored ([vectors.CheckDocument]); an index does not
+// name it. Programs may store bytes as a payload that are no JSON object, and then have no fields.
+func admissible(id string, payload []byte) error {
+	if err := vectors.CheckID(id); err != nil {
+		return err
+	}
+	if p := bytes.TrimLeft(payload, " \t\r\n"); len(p) == 0 || p[0] != '{' {
+		return nil
+	}
+	return vectors.CheckDocument(vectors.Draft{ID: id, Payload: payload})
+}
+
 // document gives the tokens of document i of the batch, from first to end.
 func (b *batch) document(i int) (first, end int) {
 	if i > 0 {
@@ -107,12 +120,19 @@ func (b *batch) document(i int) (first, end int) {
 	return first, b.ends[i]
 }
 
-// check looks at all values of the batch.
-func (b *batch) check(ctx context.Context, threads int) error {
+// check looks at all documents of the batch: whether they may be stored, unless they are, and at
+// their values.
+func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 	const size = 64 // documents
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
 		lo, hi := parallel.Block(block, len(b.ids), size)
 		for i := lo; i < hi; i++ {
+			if !stored {
+				err := admissible(b.ids[i], b.payloads[i])
+				if err != nil {
+					return ofDocument(b.first+i, b.ids[i], err)
+				}
+			}
 			first, end := b.document(i)
 			if err := checkValues(b.first+i, b.dim, b.ids[i], b.tokens[first*b.dim:end*b.dim]); err != nil {
 				return err
@@ -133,7 +153,9 @@ type encoder struct {
 	payload  func(id string) ([]byte, error)
 	progress func(Progress)
 	total    int64 // tokens, for progress
-	holes    bool  // documents without an id are the places of those that are gone
+	// holes: the documents are stored already, and those without an id are the places of others that
+	// are gone.
+	holes bool
 	// arrive, if it is not nil, is told of each document that is staged.
 	arrive func(Arrival)
 	// page refuses what a payload says of so many tokens as cells; nil: nothing is refused.
@@ -159,7 +181,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	return parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
 		return e.readBatches(ctx, src, e.codec.Dim, from, free, put)
 	}, func(b *batch) error {
-		if err := b.check(ctx, e.threads); err != nil {
+		if err := b.check(ctx, e.threads, e.holes); err != nil {
 			return err
 		}
 		b.block.Reset()
@@ -185,7 +207,7 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from
 		}
 		if err != nil {
 			if b != nil {
-				err = cmp.Or(b.check(ctx, 1), err) // of a document before
+				err = cmp.Or(b.check(ctx, 1, e.holes), err) // of a document before
 			}
 			return err
 		}

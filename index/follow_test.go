@@ -185,7 +185,7 @@ func TestFollowPassesOverDamage(t *testing.T) {
 	build(t, path+".other", 12, others, nil)
 	w := writing(t, path+".other")
 	put(path + ".other")
-	logged("index is locked: it is open elsewhere")
+	logged("index is locked: it is open in this program already")
 	require.NoError(t, w.Close())
 	eventually(t, "the new index is not taken", func() bool { return strings.Contains(log.String(), "opened anew") })
 	require.NoError(t, holds(ix, others))

@@ -93,7 +93,7 @@ func corpus(n, maxRows, dim int, seed uint64) []vectors.Document {
 	for i := range docs {
 		docs[i] = vectors.Document{ID: fmt.Sprintf("d%d", i), Tokens: clustered(rng, rng.IntN(maxRows+1), dim)}
 		if i%3 != 0 {
-			docs[i].Payload = fmt.Appendf(nil, `{"_id":"d%d","text":"%x"}`, i, rng.Uint64())
+			docs[i].Payload = fmt.Appendf(nil, `{"id":"d%d","text":"%x"}`, i, rng.Uint64())
 		}
 	}
 	return docs

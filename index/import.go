@@ -90,7 +90,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	}
 	removed := false // documents without an id are left out
 	if o.IDs == nil {
-		if o.IDs, err = src.IDs(); err != nil {
+		if o.IDs, err = src.IDs(ctx); err != nil {
 			return nil, err
 		}
 		removed = o.IDs != nil
@@ -257,6 +257,9 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 		if im.options.Payload != nil {
 			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {
 				return err
+			}
+			if err := admissible(d.id, d.payload); err != nil {
+				return ofDocument(im.docs, d.id, err)
 			}
 			if d.payload != nil {
 				im.report.Payloads++

@@ -323,11 +323,11 @@ func TestExport(t *testing.T) {
 	docs := corpus(60, 6, dim, 3)
 	docs[4].Payload = []byte("{\"id\":\"d4\",\n \"text\":\"two lines\"}")
 	docs[5].Payload = []byte(`{"text":"no id"}`)
-	docs[6].Payload = []byte(`{"_id":"d7","text":"id of another"}`)
+	docs[6].Payload = []byte(`{"id":"d7","text":"id of another"}`)
 	docs[7].Payload = []byte("plain text\nof two lines")
 	docs[8].Payload = []byte(`[1,2]`)
 	docs[9].Payload = []byte(`{}`)
-	docs[11].Payload = []byte("{\"_id\":\"d11\",\"text\":\"\xff\"}")
+	docs[11].Payload = []byte("\"\xff\"")
 	docs[10].ID = "12"
 	docs[10].Payload = []byte(`{"id":12}`)
 	path := newPath(t)
@@ -353,9 +353,9 @@ func TestExport(t *testing.T) {
 	defer src.Close()
 	changed := map[string]string{
 		"d4": `{"id":"d4","text":"two lines"}`, "d5": `{"_id":"d5","text":"no id"}`,
-		"d6": `{"_id":"d6","metadata":{"_id":"d7","text":"id of another"}}`,
+		"d6": `{"_id":"d6","id":"d7","text":"id of another"}`,
 		"d7": `{"_id":"d7","metadata":"plain text\nof two lines"}`, "d8": `{"_id":"d8","metadata":[1,2]}`, "d9": `{"_id":"d9","metadata":{}}`,
-		"d11": `{"_id":"d11","text":"�"}`,
+		"d11": `{"_id":"d11","metadata":"�"}`,
 	}
 	i := 0
 	for d, err := range src.Docs(context.Background(), 0, src.Len()) {

@@ -171,8 +171,12 @@ func (e Entry) SetPayload(ctx context.Context, payloads map[string][]byte) (upda
 }
 
 func checkPayload(id string, p []byte) error {
-	if !utf8.Valid(p) {
-		return fmt.Errorf("metadata of document %q: %w: it is not UTF-8", id, vectors.ErrFormat)
+	err := admissible(id, p)
+	if err == nil && !utf8.Valid(p) {
+		err = fmt.Errorf("%w: it is not UTF-8", vectors.ErrPayload)
+	}
+	if err != nil {
+		return fmt.Errorf("metadata of document %q: %w", id, err)
 	}
 	return nil
 }

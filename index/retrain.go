@@ -24,7 +24,8 @@ type RetrainOptions struct {
 	Vectors vectors.Source
 	// Nbits, where not 0, is another number of residual bits than the index has.
 	Nbits int
-	// Centroids, Iterations, Seed and Codec as for Build.
+	// Centroids, Iterations, Seed and Codec as for Build. An index that has never had a token gets the
+	// dimension of the codec.
 	Centroids, Iterations int
 	Seed                  uint64
 	Codec                 *codec.Quantizer
@@ -207,7 +208,8 @@ func (r *retraining) source(ctx context.Context, snap *Snapshot) (*restored, err
 			return nil, err
 		}
 	}
-	if snap.State().LiveTokens == 0 && r.options.Like == nil {
+	decides := r.options.Codec != nil && r.options.Codec.Dim != snap.Dim()
+	if snap.State().LiveTokens == 0 && r.options.Like == nil && !decides {
 		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
 	}
 	return s, nil
@@ -222,7 +224,7 @@ func (r *retraining) train(ctx context.Context, snap *Snapshot, src *restored) e
 	}
 	r.build.Unnormalized = !h.Normalize
 	if r.codec = r.options.Codec; r.codec != nil {
-		if r.codec.Dim != snap.Dim() {
+		if r.codec.Dim != snap.Dim() && snap.State().Tokens > 0 {
 			return fmt.Errorf("%w: codec has %d, %s has %d", ErrDimension, r.codec.Dim, snap.Path(), snap.Dim())
 		}
 		if like := r.options.Like; like != nil && like.Header().Normalize != h.Normalize {

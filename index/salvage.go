@@ -381,7 +381,7 @@ func (s *salvage) copyDoc(ctx context.Context, stage *stager, table *storage.Doc
 	if last, twice := s.last[id]; twice && last != ordinal {
 		return nil
 	}
-	if err := checkID(id); err != nil {
+	if err := vectors.CheckID(id); err != nil {
 		s.noteLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
 	}

@@ -225,7 +225,7 @@ func TestPayloadChangesThatAreRefused(t *testing.T) {
 	_, err = ix.UpdatePayload(ctx, where(t, "1=1"), condition.Fields{"_id": json.RawMessage("1")})
 	require.ErrorIs(t, err, ErrOption)
 	_, _, err = ix.SetPayload(ctx, map[string][]byte{"d1": []byte("{}"), "d2": []byte("\xff")})
-	require.ErrorIs(t, err, vectors.ErrFormat)
+	require.ErrorIs(t, err, vectors.ErrPayload)
 	require.ErrorContains(t, err, `document "d2"`)
 	_, err = ix.DeleteWhere(ctx, where(t, "yeer IS NULL"))
 	require.ErrorIs(t, err, condition.ErrUnknownField)

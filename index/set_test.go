@@ -233,7 +233,7 @@ func TestSetPayloads(t *testing.T) {
 	_, err = set.UpdatePayload(ctx, where(t, "1=1"), condition.Fields{"_id": json.RawMessage("1")})
 	require.ErrorIs(t, err, ErrOption)
 	_, _, err = set.SetPayload(ctx, map[string][]byte{"d1": []byte("{}"), "d39": []byte("\xff")})
-	require.ErrorIs(t, err, vectors.ErrFormat)
+	require.ErrorIs(t, err, vectors.ErrPayload)
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = set.UpdatePayload(canceled, where(t, "n > 1"), checked)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -152,7 +149,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 	ordinal := s.state.Docs
 	enter := !d.again
 	if enter {
-		if err := checkID(d.id); err != nil {
+		if err := vectors.CheckID(d.id); err != nil {
 			return fmt.Errorf("document %d: %w", ordinal, err)
 		}
 	}
@@ -259,20 +256,6 @@ func (s *stager) addFields(ctx context.Context, ordinal uint32, payload []byte) 
 	}
 	s.fieldsFrom = ordinal + 1
 	return s.endFields()
-}
-
-// checkID refuses ids that the file or an export could not hold; sources of
-// package vectors have done so already.
-func checkID(id string) error {
-	switch {
-	case id == "":
-		return fmt.Errorf("%w: is empty", vectors.ErrID)
-	case len(id) > vectors.MaxIDBytes:
-		return fmt.Errorf("%w: %d bytes, at most %d", vectors.ErrID, len(id), vectors.MaxIDBytes)
-	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
-		return fmt.Errorf("%w: %q is not UTF-8 or has a control character", vectors.ErrID, id)
-	}
-	return nil
 }
 
 // stageHole stages the place of a document that is gone.

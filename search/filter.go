@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -303,7 +304,13 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 		switch {
 		case there:
 		case !allowMissing:
-			return nil, fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
+			err := fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
+			for i := range c.parts {
+				if other, e := c.parts[i].snap.Spelled(id); e == nil && other != "" {
+					return nil, fmt.Errorf("%w; there is %.200s, which looks the same", err, strconv.QuoteToASCII(other))
+				}
+			}
+			return nil, err
 		default:
 			a.missing++
 		}

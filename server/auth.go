@@ -175,7 +175,7 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 			}
 			token.sum = [sha256.Size]byte(sum)
 		} else if len(words[2]) < minSecret {
-			return failed("the secret has %d characters; %d are the least", len(words[2]), minSecret)
+			return failed("the secret has %d characters; at least %d are needed", len(words[2]), minSecret)
 		}
 		tokens = append(tokens, token)
 	}
@@ -266,6 +266,7 @@ func (q *request) seen() []string {
 // accessOut says what bearer tokens allow. Neither a secret nor the digest of one is in it.
 type accessOut struct {
 	Needed bool        `json:"needed" doc:"false: everybody may do everything"`
+	Nodes  bool        `json:"nodes,omitempty" doc:"it is a cluster: GET /nodes lists its nodes"`
 	Own    *accessOf   `json:"own,omitempty" doc:"the token of the request"`
 	Tokens []*accessOf `json:"tokens,omitempty" doc:"all tokens, for one that is admin of all indexes"`
 }
@@ -296,10 +297,11 @@ func accessRoutes() []route {
 }
 
 func (q *request) access(*nothing) (accessOut, error) {
+	_, spread := q.s.collections.(collection.Spread)
 	if q.token == nil {
-		return accessOut{}, nil
+		return accessOut{Nodes: spread}, nil
 	}
-	out := accessOut{Needed: true, Own: accessOfToken(q.token)}
+	out := accessOut{Needed: true, Own: accessOfToken(q.token), Nodes: spread}
 	if q.token.everywhere() < Admin {
 		return out, nil
 	}
@@ -321,7 +323,7 @@ func accessOfToken(t *Token) *accessOf {
 func (q *request) nodes(*nothing) (collection.Layout, error) {
 	c, ok := q.s.collections.(collection.Spread)
 	if !ok {
-		return collection.Layout{}, collection.Unsupported("a list of nodes")
+		return collection.Layout{}, problem(CodeNotSupported, "nodes exist in a cluster only")
 	}
 	return c.Layout(), nil
 }

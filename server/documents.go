@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -11,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // documentIn is the vectors of a document.
@@ -20,6 +22,12 @@ type documentIn struct{ vectorsJSON }
 type updateIn struct {
 	Documents []documentIn      `json:"documents"`
 	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	keepIn
+}
+
+// keepIn says what becomes of the metadata of a document that is replaced.
+type keepIn struct {
+	Keep bool `json:"keep_metadata,omitempty" doc:"a document that has no metadata but its _id keeps that of the one that it replaces: its vectors come later"`
 }
 
 // updateTextIn adds texts.
@@ -29,6 +37,7 @@ type updateTextIn struct {
 	PoolFactor *int              `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
 	TextField  string            `json:"text_field,omitempty" doc:"keep the text in the metadata, under this key, where it is not there already"`
 	windowIn
+	keepIn
 }
 
 // updatedOut says what an update did, for those who prefer return=representation.
@@ -40,6 +49,7 @@ type updatedOut struct {
 	Replaced    int      `json:"replaced" doc:"documents that were deleted, with all of their passages, for those with the same _id"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
 	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents; of requests that were stored at once, all are counted for one"`
+	Empty       int      `json:"empty" doc:"documents and passages without vectors, as of texts that are empty: searches for vectors do not find them"`
 	cutOut
 	Message string `json:"message"`
 }
@@ -119,11 +129,11 @@ func update(q *request, in *updateIn) (change, error) {
 	matrices := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
 		var err error
-		if matrices[i], err = in.Documents[i].matrix(); err != nil {
+		if matrices[i], err = in.Documents[i].document(); err != nil {
 			return change{}, badDocument(i, err)
 		}
 	}
-	return q.update(matrices, in.Metadata, nil, nil)
+	return q.update(matrices, in.Metadata, nil, nil, in.Keep)
 }
 
 func badDocument(i int, err error) *Problem {
@@ -138,10 +148,10 @@ func badDocument(i int, err error) *Problem {
 // update stores documents of these vectors with their metadata; by is the model that made the
 // vectors, nil if that is not known. p says which of them are passages of one document of the
 // request; nil means that each is a document.
-func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted) (change, error) {
+func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted, keep bool) (change, error) {
 	docs := make([]collection.Document, len(matrices))
 	for i, m := range matrices {
-		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
+		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, keep
 	}
 	c, err := q.declared()
 	if err != nil {
@@ -162,12 +172,17 @@ func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *stor
 		text += fmt.Sprintf(", %d replaced", receipt.Replaced)
 	}
 	text += evicted(receipt.Evicted)
+	if receipt.Empty > 0 {
+		text += fmt.Sprintf(", %d without vectors", receipt.Empty)
+		q.s.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
+			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path), slog.Int("documents", receipt.Empty))
+	}
 	if q.cut.Truncated > 0 {
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
 	}
 	out := updatedOut{
 		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
-		receipt.Replaced, receipt.Generation, receipt.Evicted, q.cut, text,
+		receipt.Replaced, receipt.Generation, receipt.Evicted, receipt.Empty, q.cut, text,
 	}
 	return change{text, out}, nil
 }
@@ -210,8 +225,9 @@ func addMetadata(docs []collection.Document, metadata []json.RawMessage) error {
 		if !there {
 			continue // what is wrong with it the store says
 		}
-		if json.Unmarshal(id, &docs[i].ID) != nil || docs[i].ID == "" {
-			return bad("document %d: _id is %.100s; want a string that is not empty", i, id).at(Where{Document: &i})
+		var err error
+		if docs[i].ID, err = vectors.ParseID(id); err != nil {
+			return bad("document %d: _id is %.100s: %w", i, id, err).at(Where{Document: &i})
 		}
 	}
 	return nil
@@ -234,27 +250,48 @@ func updateText(q *request, in *updateTextIn) (change, error) {
 	if err := in.check(); err != nil {
 		return change{}, err
 	}
+	if err := in.checkDocuments(); err != nil {
+		return change{}, err
+	}
 	if in.Window > 0 {
 		p, err := q.part(in)
 		if err != nil {
 			return change{}, err
 		}
-		done, err := q.updateTexts(p.texts, p.metadata, in.PoolFactor, p)
+		done, err := q.updateTexts(in, p.texts, p.metadata, p)
 		return done, p.placed(err)
 	}
 	metadata, err := keepTexts(in)
 	if err != nil {
 		return change{}, err
 	}
-	return q.updateTexts(in.Documents, metadata, in.PoolFactor, nil)
+	return q.updateTexts(in, in.Documents, metadata, nil)
 }
 
-func (q *request) updateTexts(texts []string, metadata []json.RawMessage, factor *int, p *parted) (change, error) {
-	matrices, err := q.encode(encode.Document, texts, factor)
+// checkDocuments refuses documents that cannot be stored, before any is encoded.
+func (in *updateTextIn) checkDocuments() error {
+	if in.Keep && (in.TextField != "" || in.Window > 0) {
+		return bad("keep_metadata is for documents that have no metadata: text_field and window give them some")
+	}
+	docs := make([]collection.Document, len(in.Documents))
+	if err := addMetadata(docs, in.Metadata); err != nil {
+		return err
+	}
+	for i, text := range in.Documents {
+		if err := vectors.CheckDocument(vectors.Draft{ID: docs[i].ID, Text: text, Split: in.Window > 0}); err != nil {
+			return &collection.DocumentError{Document: i, ID: docs[i].ID, Token: -1, Err: err}
+		}
+	}
+	_, err := collection.CheckDocuments(docs, 0)
+	return err
+}
+
+func (q *request) updateTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *parted) (change, error) {
+	matrices, err := q.encode(encode.Document, texts, in.PoolFactor)
 	if err != nil {
 		return change{}, err
 	}
-	return q.update(matrices, metadata, q.s.madeBy(), p)
+	return q.update(matrices, metadata, q.s.madeBy(), p, in.Keep)
 }
 
 // keepTexts puts texts into the metadata where that is asked for.

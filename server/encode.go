@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -51,8 +52,8 @@ func (q *request) noteCut(i int, notes []string) []string {
 	if n == 0 || e == nil {
 		return notes
 	}
-	return append(notes, fmt.Sprintf("the query is longer than the %d tokens that the model reads: its last %s took no part",
-		e.Config().Query.Length, plural(n, "token")))
+	c := e.Config()
+	return append(notes, fmt.Sprintf("the query was cut at %s; its last %s took no part", c.QueryLimit("--query-length"), plural(n, "token")))
 }
 
 // modelCodes are those of routes that take texts.
@@ -79,8 +80,8 @@ func encodeRoutes() []route {
 	}
 }
 
-// encode turns texts into matrices, none of them empty. They are counted with the body,
-// which they are made of.
+// encode turns texts into matrices; those of documents may be empty. They are counted with the
+// body, which they are made of.
 func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
 	err := q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
@@ -113,12 +114,12 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	}
 	for i, text := range texts {
 		switch most := q.s.o.Limits.Text; {
-		case text == "":
-			return bad("text %d is empty", i).at(whereOf(role, i))
+		case text == "" && role == encode.Query:
+			return bad("%s is empty", q.placeOf(role, i)).at(whereOf(role, i))
 		case int64(len(text)) > most:
-			return problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-body)", i, len(text), most).at(whereOf(role, i))
+			return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", q.placeOf(role, i), len(text), most).at(whereOf(role, i))
 		case !utf8.ValidString(text):
-			return bad("text %d is not UTF-8", i).at(whereOf(role, i))
+			return bad("%s is not UTF-8", q.placeOf(role, i)).at(whereOf(role, i))
 		}
 	}
 	longest := 0
@@ -145,8 +146,8 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 				q.cutOf[n] = x.Dropped
 			}
 		}
-		if m.Tokens == 0 {
-			used = bad("text %d has no token that is kept", n).at(whereOf(role, n))
+		if m.Tokens == 0 && role == encode.Query {
+			used = bad("%s has no token that is kept", q.placeOf(role, n)).at(whereOf(role, n))
 		} else {
 			used = use(m, tokens)
 		}
@@ -169,7 +170,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, tokenizer.ErrText) && errors.As(err, &text) && text.Row >= 0:
-		return bad("text %d: %w", text.Row, text.Err).at(whereOf(role, text.Row))
+		return bad("%s: %w", q.placeOf(role, text.Row), text.Err).at(whereOf(role, text.Row))
 	case err == nil:
 		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
@@ -238,6 +239,24 @@ func whereOf(role encode.Role, i int) Where {
 		return Where{Query: &i}
 	}
 	return Where{Document: &i}
+}
+
+// placeOf names a text by its place in the body.
+func (q *request) placeOf(role encode.Role, i int) string {
+	field := "documents"
+	switch {
+	case q.route.id == "encode":
+		field = "texts"
+	case q.route.id == "embeddings":
+		field = "input"
+	case role == encode.Query && strings.Contains(q.route.pattern, "rerank"):
+		return "query"
+	case role == encode.Query && strings.HasSuffix(q.route.pattern, "/explain"):
+		return "text"
+	case role == encode.Query:
+		field = "queries"
+	}
+	return fmt.Sprintf("%s[%d]", field, i)
 }
 
 // queriesAtOnce is how many queries are encoded before the first of them is used.

@@ -124,8 +124,8 @@ func TestVectorsAreStreamed(t *testing.T) {
 	short := s.send(t, "POST", "/encode", object{"texts": list{"a"}, "input_type": "query"})
 	require.Equal(t, 200, short.status)
 	require.NotEmpty(t, short.header.Get("Content-Length"))
-	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{"a", " "}, "input_type": "document"})
-	require.Equal(t, 1, *p.Details.Document)
+	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/encode", object{"texts": list{"a", " "}, "input_type": "query"})
+	require.Equal(t, 1, *p.Details.Query)
 
 	// A fault in the middle breaks the connection: half an answer is never a whole one.
 	failing := start(t, counted{words{}, new(atomic.Int64), int64(n - 1)}, nil)
@@ -147,7 +147,7 @@ func TestLongTexts(t *testing.T) {
 		s.send(t, "POST", "/indices", object{"name": "x"})
 		s.send(t, "POST", "/indices/x/update_with_encoding", object{"documents": list{"a"}})
 		p := s.refused(t, 413, server.CodeTooLarge, "POST", path, body)
-		require.Contains(t, p.Message, "text 1 has 1200 bytes; 1000 are the most (max-body)")
+		require.Contains(t, p.Message, "[1] has 1200 bytes; 1000 are the most (max-body)")
 	}
 	var texts list
 	for range 100 {

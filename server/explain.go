@@ -106,14 +106,16 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			}
 			id = d.ID
 		}
-		if dim := query.Dim; dim != v.Dim() {
+		if dim := query.Dim; v.Dim() != 0 && dim != v.Dim() {
 			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
 		}
 		allowed, err := in.allowed(q, v)
 		if err != nil {
 			return err
 		}
-		o, err := in.Params.options(max(1, in.Params.top(v.Most())))
+		page := in.Params.page(v.Most())
+		page.K = max(1, page.K)
+		o, err := in.Params.options(page)
 		if err != nil {
 			return err
 		}
@@ -166,7 +168,7 @@ func (q *request) explainTexts(v collection.View, explainer collection.Explainer
 		if err != nil {
 			return err
 		}
-		if out.Similarities, err = q.similarities(tokens, d.Vectors, v.Dim()); err != nil {
+		if out.Similarities, err = q.similarities(tokens, d.Vectors, max(v.Dim(), 1)); err != nil {
 			return err
 		}
 	}

@@ -201,7 +201,7 @@ func TestDocumentsOfPassages(t *testing.T) {
 	p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
 		"documents": list{object{"embeddings": matrix("x")}}, "metadata": list{object{"_passage": object{"of": "b", "n": 1}}},
 	})
-	require.Equal(t, `document 0: malformed: field _passage: the id of that passage has to be "b#1"`, p.Message, "no file is spoken of")
+	require.Equal(t, `document 0: bad metadata: malformed: field _passage: the id of that passage has to be "b#1"`, p.Message, "no file is spoken of")
 	p = s.refused(t, 400, server.CodeBadRequest, "POST", "/indices/parts/update", object{
 		"documents": list{object{"embeddings": matrix("x")}, object{"embeddings": matrix("x")}}, "metadata": list{object{"_id": "new"}, object{"_id": "new"}},
 	})

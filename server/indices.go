@@ -64,7 +64,7 @@ func indexRoutes() []route {
 		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
 			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
 		typed(route{method: "DELETE", pattern: "/indices/{name}", id: "delete_index", tag: tag, need: Admin, group: writing,
-			summary: "Remove an index and all that is in it", fails: []Code{CodeNotSupported}, doc: "A name that is not there is no error."}, dropIndex),
+			summary: "Remove an index and all that is in it", fails: []Code{CodeNotSupported}, doc: "A name that is not there is no error: deleted is false then."}, dropIndex),
 		typed(route{method: "PUT", pattern: "/indices/{name}/config", id: "update_index_config", tag: tag, need: Admin, group: writing,
 			summary: "Set the largest number of documents", fails: []Code{CodeNotSupported},
 			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
@@ -126,12 +126,12 @@ func infoOf(q *request, c collection.Collection, v collection.View) (infoOut, er
 }
 
 func dropIndex(q *request, _ *nothing) (deletedOut, error) {
-	_, err := q.s.collections.Drop(q.ctx, q.index())
+	there, err := q.s.collections.Drop(q.ctx, q.index())
 	if err != nil {
 		return deletedOut{}, err
 	}
 	q.s.metrics.forget(q.index())
-	return deletedOut{Deleted: true, Name: q.index()}, nil
+	return deletedOut{Deleted: there, Name: q.index()}, nil
 }
 
 type configIn struct {

@@ -23,20 +23,20 @@ func (in *common) keywordMode() keywords.Mode {
 // answers: whoever has memory of answers never waits for that of bodies, while others wait
 // the other way around.
 func (q *request) takeWords(v collection.View, in *common) (takes int64, err error) {
-	memory := &q.body.memory
+	memory, page := &q.body.memory, in.Params.page(v.Most())
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
 		bytes := query.Bytes(v.Most())
 		if in.Group != "" {
-			bytes += search.RankGroupsBytes(fuse.Depth(in.Params.top(v.Most())), in.passages(), v.Most())
+			bytes += search.RankGroupsBytes(fuse.Depth(page.End()), in.passages(), v.Most())
 		}
 		takes = max(takes, memory.possible(bytes))
 	}
 	return takes, memory.take(q.ctx, takes)
 }
 
-// byKeywords ranks the k best documents for each text among those that are allowed.
-func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) ([]ranking, error) {
+// byKeywords ranks a page of the best documents for each text among those that are allowed.
+func (q *request) byKeywords(v collection.View, in *common, f filtered, page search.Page) ([]ranking, error) {
 	defer q.body.memory.give(f.words)
 	by, ok := v.(collection.Keywords)
 	if !ok {
@@ -47,13 +47,13 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 		passages = in.passages()
 	}
 	out := make([]ranking, len(in.TextQuery))
-	if k == 0 {
+	if page.K == 0 {
 		return out, nil
 	}
 	ctx, end := q.span("keywords")
 	for i, text := range in.TextQuery {
 		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
-			Text: text, Mode: in.keywordMode(), K: k, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
+			Text: text, Mode: in.keywordMode(), K: page.K, Offset: page.Offset, MinScore: page.MinScore, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
 			Passages: passages,
 		})
 		if errors.Is(err, storage.ErrLocked) {
@@ -70,14 +70,17 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, k int) (
 }
 
 // byBoth fuses the rankings by vectors and by keywords.
-func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
-	depth := min(fuse.Depth(k), v.Most())
-	words, err := q.byKeywords(v, in, f, depth)
+func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
+	sides := search.Page{} // whole rankings, whatever they score
+	if page.K > 0 {
+		sides.K = min(fuse.Depth(page.End()), v.Most())
+	}
+	words, err := q.byKeywords(v, in, f, sides)
 	if err != nil {
 		return nil, err
 	}
-	out, err := q.byVectors(v, tasks, in, f, depth)
-	if err != nil || k == 0 {
+	out, err := q.byVectors(v, tasks, in, f, sides)
+	if err != nil || page.K == 0 {
 		return out, err
 	}
 	method, alpha := fuse.RelativeScore, fuse.DefaultAlpha
@@ -88,7 +91,7 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if out[i].hits, err = search.FuseRanked(method, alpha, k, out[i].hits, words[i].hits); err != nil {
+		if out[i].hits, err = search.FuseRanked(method, alpha, page, out[i].hits, words[i].hits); err != nil {
 			return nil, err
 		}
 	}

@@ -252,7 +252,7 @@ func (q *request) storedDocument(d *collection.Stored, dim int, form string, met
 	if err := q.spend(each * len(d.Vectors)); err != nil {
 		return out, err
 	}
-	m := Matrix{Tokens: len(d.Vectors) / dim, Dim: dim, Data: d.Vectors}
+	m := Matrix{Tokens: len(d.Vectors) / max(dim, 1), Dim: dim, Data: d.Vectors}
 	if form == "json" {
 		out.Embeddings = rowsJSON{given: true, m: m}
 	} else {

@@ -135,7 +135,7 @@ func (q *request) sendFile(name string) error {
 }
 
 func noImage(why string) *Problem {
-	return problem(CodeImageNotFound, "the image of the document is no picture that there is: %s", why)
+	return problem(CodeImageNotFound, "the document's image was not found: %s", why)
 }
 
 func isAddress(image string) bool {
@@ -150,7 +150,7 @@ func openImage(all *os.Root, index, name string) (f *os.File, media string, err 
 	clean := path.Clean(name)
 	switch {
 	case name == "":
-		return none("it names none")
+		return none("the document has no field image")
 	case isAddress(name):
 		return none("it is an address: ask there")
 	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:

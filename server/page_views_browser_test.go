@@ -110,7 +110,7 @@ func TestPageFromNothing(t *testing.T) {
 			"d.jsonl": `{"docid": 5, "contents": "` + `Comets have tails.", "` + `a-b": [1]}` + "\n\n" + `{"id": "<b>x</b>", "text": "<script>alert(1)</script> moons"}`,
 			"e.png":   "none",
 		})
-		p.until("document.querySelector('#index').value == 'mine' && /^Documents 1 to 6 of 6/.test(document.querySelector('#status').innerText)")
+		p.until("document.querySelector('#index').value == 'mine' && /^Passages 1 to 6 of 6, of 5 documents/.test(document.querySelector('#status').innerText)")
 		var d struct {
 			Documents []struct {
 				ID       string `json:"id"`

@@ -8,14 +8,14 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// byVectors ranks the k best documents for each task among those that are allowed.
-func (q *request) byVectors(v collection.View, tasks []task, in *common, f filtered, k int) ([]ranking, error) {
-	o, err := in.Params.options(k)
+// byVectors ranks a page of the best documents for each task among those that are allowed.
+func (q *request) byVectors(v collection.View, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
+	o, err := in.Params.options(page)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]ranking, len(tasks))
-	if k == 0 { // nothing is wanted; the queries are checked all the same
+	if page.K == 0 { // nothing is wanted; the queries are checked all the same
 		for i := range tasks {
 			if err := v.Check(&tasks[i].query); err != nil {
 				return nil, q.dimension(v, tasks, ofQuery(i, err))
@@ -60,7 +60,7 @@ func (q *request) dimension(v collection.View, tasks []task, err error) error {
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err
 	}
-	if dim := tasks[of.Index].query.Dim; dim != v.Dim() {
+	if dim := tasks[of.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
 		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).at(Where{Query: &of.Index})
 	}
 	return err

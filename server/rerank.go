@@ -72,7 +72,18 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 	return ranked(q, query, docs)
 }
 
+// noneEmpty refuses empty texts, which nothing can be ranked by.
+func noneEmpty(texts []string) error {
+	if i := slices.Index(texts, ""); i >= 0 {
+		return bad("text %d is empty", i).at(Where{Document: &i})
+	}
+	return nil
+}
+
 func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
+	if err := noneEmpty(in.Documents); err != nil {
+		return out, err
+	}
 	query, err := q.encode(encode.Query, []string{in.Query}, nil)
 	if err != nil {
 		return out, err
@@ -89,6 +100,11 @@ func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if len(docs) == 0 {
 		return rerankOut{}, bad("documents is empty")
+	}
+	for i := range docs {
+		if docs[i].Tokens == 0 {
+			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
+		}
 	}
 	scores, err := scoresOf(q, query, docs)
 	if err != nil {
@@ -230,6 +246,9 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		texts := make([]string, len(in.Documents))
 		for i, d := range in.Documents {
 			texts[i] = d.Text
+		}
+		if err := noneEmpty(texts); err != nil {
+			return out, err
 		}
 		docs, err := q.encode(encode.Document, texts, nil)
 		if err != nil {

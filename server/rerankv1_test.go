@@ -68,8 +68,8 @@ func TestRerankAsOthersHaveIt(t *testing.T) {
 		want   string
 	}{
 		{400, server.CodeBadRequest, object{"query": "a"}, "documents is empty"},
-		{400, server.CodeBadRequest, object{"query": "", "documents": list{"a"}}, "text 0 is empty"},
-		{400, server.CodeBadRequest, object{"query": "a", "documents": list{"a", ""}}, "text 1 is empty"},
+		{400, server.CodeBadRequest, object{"query": "", "documents": list{"a"}}, "query is empty"},
+		{400, server.CodeBadRequest, object{"query": "a", "documents": list{"a", ""}}, "documents[1] is empty"},
 		{400, server.CodeBadRequest, object{"query": "a", "documents": list{"a"}, "top_n": 0}, "top_n is 0"},
 		{400, server.CodeBadRequest, object{"query": "a", "documents": list{"a"}, "index": "pets"}, "want one of them"},
 		{400, server.CodeBadRequest, object{"query": "a", "index": "pets"}, "go together"},

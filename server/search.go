@@ -8,6 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -48,6 +49,8 @@ func (textQueryIn) schema() object {
 // paramsIn is how a search goes about it.
 type paramsIn struct {
 	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
+	Offset     int      `json:"offset,omitempty" doc:"leave so many of the best out: the next page begins where this one ends"`
+	MinScore   *float64 `json:"min_score,omitempty" doc:"leave documents out that score less"`
 	Probes     *int     `json:"n_ivf_probe,omitempty" doc:"centroids probed for each token; none, and 8, which clients always send: derived for each query"`
 	FullScores *int     `json:"n_full_scores,omitempty" doc:"documents that get an exact score; none, and 4096, which clients always send: derived for each query"`
 	Threshold  *float64 `json:"centroid_score_threshold,omitempty" doc:"is not used: what to prune is derived for each query"`
@@ -69,7 +72,7 @@ type common struct {
 	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
 	Alpha     *float64    `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
 	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
-	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out, and name the documents in ids"`
+	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out"`
 	Stats     bool        `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
 	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens; text_query ranks them by their best passages"`
 	Passages  int         `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
@@ -99,7 +102,7 @@ type resultOut struct {
 	Query     int                `json:"query_id" doc:"place in the request"`
 	Documents []uint64           `json:"document_ids"`
 	Scores    []float64          `json:"scores"`
-	IDs       []string           `json:"ids,omitzero" doc:"the _id of each, where the metadata, which has it, is left out"`
+	IDs       []string           `json:"ids" doc:"the _id of each"`
 	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
 	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
 	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
@@ -252,6 +255,9 @@ func (in *common) check(queries int, filtered bool) error {
 	if p.TopK != nil && *p.TopK < 1 {
 		return bad("params.top_k is %d; want 1 or more", *p.TopK)
 	}
+	if p.Offset < 0 {
+		return bad("params.offset is %d; want no negative number", p.Offset)
+	}
 	for _, v := range []struct {
 		name string
 		at   *int
@@ -275,16 +281,17 @@ func (p *paramsIn) mode() (search.Mode, error) {
 	return m, nil
 }
 
-// top is how many documents are wanted of so many.
-func (p *paramsIn) top(documents int) int {
-	if p.TopK == nil {
-		return min(10, documents)
+// page is what is wanted of so many documents; K is 0 where there is nothing.
+func (p *paramsIn) page(documents int) search.Page {
+	k, offset := 10, min(p.Offset, documents)
+	if p.TopK != nil {
+		k = *p.TopK
 	}
-	return min(*p.TopK, documents)
+	return search.Page{Offset: offset, K: min(k, documents-offset), MinScore: p.MinScore}
 }
 
-// options are those of a search for the k best.
-func (p *paramsIn) options(k int) (search.Options, error) {
+// options are those of a search for a page.
+func (p *paramsIn) options(page search.Page) (search.Options, error) {
 	mode, err := p.mode()
 	if err != nil {
 		return search.Options{}, err
@@ -292,7 +299,8 @@ func (p *paramsIn) options(k int) (search.Options, error) {
 	if mode == search.Candidates {
 		mode = search.Exhaustive // of what the filter lets through
 	}
-	o := search.Options{K: k, Mode: mode}
+	k := page.K
+	o := search.Options{K: k, Offset: page.Offset, MinScore: page.MinScore, Mode: mode}
 	if p.Probes != nil && *p.Probes != usualProbes {
 		o.Probes = *p.Probes
 	}
@@ -314,18 +322,18 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 	}
 	n := max(len(tasks), len(in.TextQuery))
 	return out, q.view(func(_ collection.Collection, v collection.View) error {
-		f, k, err := q.filters(v, tasks, asked, in, n)
+		f, page, err := q.filters(v, tasks, asked, in, n)
 		if err != nil {
 			return err
 		}
 		var ranked []ranking
 		switch {
 		case len(in.TextQuery) == 0:
-			ranked, err = q.byVectors(v, tasks, in, f, k)
+			ranked, err = q.byVectors(v, tasks, in, f, page)
 		case len(tasks) == 0:
-			ranked, err = q.byKeywords(v, in, f, k)
+			ranked, err = q.byKeywords(v, in, f, page)
 		default:
-			ranked, err = q.byBoth(v, tasks, in, f, k)
+			ranked, err = q.byBoth(v, tasks, in, f, page)
 		}
 		var shown *highlighter
 		if err == nil && in.Highlight {
@@ -367,35 +375,39 @@ type filtered struct {
 	words  int64 // bytes that searches by words have taken
 }
 
-// filters finds the documents that may answer n queries, and how many are wanted.
-func (q *request) filters(v collection.View, tasks, asked []task, in *common, n int) (f filtered, k int, err error) {
+// filters finds the documents that may answer n queries, and which page of them is wanted.
+func (q *request) filters(v collection.View, tasks, asked []task, in *common, n int) (f filtered, page search.Page, err error) {
 	if f.words, err = q.takeWords(v, in); err != nil {
-		return f, 0, err
+		return f, page, err
 	}
 	if f.shared, err = in.allowed(q, v); err != nil {
-		return f, 0, err
+		return f, page, err
 	}
 	f.own = make([]*search.Filter, n)
 	for i := range tasks {
 		if f.own[i], err = tasks[i].own.allowed(q, v); err != nil {
-			return f, 0, ofQuery(i, err)
+			return f, page, ofQuery(i, err)
 		}
 	}
 	for i := range f.own {
 		if in.Params.Mode == "candidates" && f.own[i] == nil && f.shared == nil {
-			return f, 0, bad("mode candidates needs a subset, ids or a filter_condition")
+			return f, page, bad("mode candidates needs a subset, ids or a filter_condition")
 		}
 	}
-	k = in.Params.top(v.Most())
+	page = in.Params.page(v.Most())
 	each := 1
 	if in.Group != "" {
 		each += min(in.passages(), v.Most())
 	}
-	if err := q.spendEvidence(tasks, asked, in, k, each); err != nil {
-		return f, 0, err
+	if err := q.spendEvidence(tasks, asked, in, page.End(), each); err != nil {
+		return f, page, err
 	}
 	const hit = 64 // bytes, while it is found and sent, without its metadata
-	return f, k, q.spend(product(hit, each, n, k))
+	found := page.End()
+	if len(tasks) > 0 && len(in.TextQuery) > 0 {
+		found = min(fuse.Depth(found), v.Most())
+	}
+	return f, page, q.spend(product(hit, each, n, found))
 }
 
 // ofQuery says which query an error is of.
@@ -415,8 +427,9 @@ func rankingOf(v collection.View, hits []search.Hit) ranking {
 
 // result is the answer to query i.
 func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
-	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), Coverage: r.coverage}
+	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), IDs: make([]string, len(r.hits)), Coverage: r.coverage}
 	for j := range r.hits {
+		out.IDs[j] = r.hits[j].Hit.ID
 		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
 	}
 	if in.Stats {
@@ -428,10 +441,6 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 		}
 	}
 	if !in.metadata() {
-		out.IDs = make([]string, len(r.hits))
-		for j := range r.hits {
-			out.IDs[j] = r.hits[j].Hit.ID
-		}
 		return out, nil
 	}
 	out.Metadata = make([]json.RawMessage, len(r.hits))

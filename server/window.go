@@ -77,7 +77,7 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 	p := &parted{names: make([]string, len(in.Documents))}
 	for i, text := range in.Documents {
 		if most := q.s.o.Limits.Text; int64(len(text)) > most {
-			return nil, problem(CodeTooLarge, "text %d has %d bytes; %d are the most (max-body)", i, len(text), most).at(Where{Document: &i})
+			return nil, problem(CodeTooLarge, "documents[%d] has %d bytes; %d are the most (max-body)", i, len(text), most).at(Where{Document: &i})
 		}
 		fields, err := fieldsOfText(in, i)
 		if err != nil {
@@ -104,7 +104,9 @@ func (q *request) partOne(p *parted, in *updateTextIn, how encode.Parting, i int
 	}
 	whole := encode.Text{Text: in.Documents[i]}
 	_ = json.Unmarshal(fields[titleField], &whole.Title) // another value is no title
-	_ = json.Unmarshal(fields[idField], &whole.ID)       // what is wrong with it is said later
+	if id := fields[idField]; id != nil {
+		whole.ID, _ = vectors.ParseID(id) // it was checked
+	}
 	if own := fields[vectors.PassageField]; own != nil {
 		var err error
 		if whole.Payload, err = json.Marshal(map[string]json.RawMessage{vectors.PassageField: own}); err != nil {

@@ -55,6 +55,17 @@ func (v *vectorsJSON) matrix() (Matrix, error) {
 	return matrixOf(v.Embeddings, v.Base64, v.Shape, "embeddings")
 }
 
+// document is matrix for a document to be stored, which may have no vectors.
+func (v *vectorsJSON) document() (Matrix, error) {
+	m, err := v.matrix()
+	if errors.Is(err, errNoVectors) {
+		return Matrix{Dim: m.Dim}, nil
+	}
+	return m, err
+}
+
+var errNoVectors = errors.New("there are no vectors")
+
 // matrixOf makes a matrix of the two forms, the fields of which are called name,
 // name_b64 and shape.
 func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
@@ -86,7 +97,7 @@ func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matri
 		return Matrix{}, rows.err
 	}
 	if m.Tokens == 0 {
-		return whole("there are no vectors")
+		return Matrix{Dim: m.Dim}, &matrixError{-1, errNoVectors}
 	}
 	for i, x := range m.Data {
 		if x-x != 0 {
@@ -324,8 +335,6 @@ func readTensors(file *vectors.Safetensors, hold func(bytes int64) error) (reque
 		return nil, nil, fmt.Errorf("tensors: %s has the type %s; want F16, BF16, F32 or F64", tensorVectors, v.Dtype)
 	case len(l.Shape) != 1:
 		return nil, nil, fmt.Errorf("tensors: %s has the shape %v; want one axis", tensorLengths, l.Shape)
-	case l.Len() > v.Shape[0]: // before memory is taken for so many
-		return nil, nil, fmt.Errorf("tensors: there are %d %s and %d vectors: some have no vectors", l.Len(), tensorLengths, v.Shape[0])
 	}
 	const each = 512 // bytes for a document or query, and what is made of it
 	if err := hold(4*int64(v.Len()) + each*int64(l.Len())); err != nil {

@@ -140,7 +140,7 @@ func (f *File) explainWrite(err error) error {
 	if errors.Is(err, bolterrors.ErrMaxSizeReached) {
 		err = ErrTooLarge
 	}
-	return fmt.Errorf("writing %s: %w", f.path, err)
+	return &writeError{f.path, err}
 }
 
 // breakOff lets no change follow; f.writer is held.

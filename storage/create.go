@@ -62,7 +62,7 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 		}
 	}()
 	if err := h.db.Update(writeFormat); err != nil {
-		return fmt.Errorf("writing %s: %w", f.path, err)
+		return &writeError{f.path, err}
 	}
 	if old != nil {
 		_, err = putInPlace(tmp, f.path) // an empty file that could not be removed is swept one day
@@ -72,7 +72,7 @@ func (f *File) makeFile(old fs.FileInfo) (err error) {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) { // made, or swept away, by another
 		return errRaced
 	} else if err != nil {
-		return fmt.Errorf("writing %s: %w", f.path, err)
+		return &writeError{f.path, err}
 	}
 	f.handle, f.created = h, old == nil
 	return nil
@@ -146,7 +146,7 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 	}
 	file, err := openAs(tmp, f.path, os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return nil, fmt.Errorf("writing %s: %w", f.path, err)
+		return nil, &writeError{f.path, err}
 	}
 	if old != nil {
 		err = f.inherit(file, old)
@@ -158,7 +158,7 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 		return h, err
 	}
 	_ = os.Remove(tmp)
-	return nil, fmt.Errorf("writing %s: %w", f.path, err)
+	return nil, &writeError{f.path, err}
 }
 
 // mapNew locks a new file, whose name nobody else has heard of, and gives it to bbolt. An

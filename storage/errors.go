@@ -146,3 +146,17 @@ func boltPanicked() bool {
 		}
 	}
 }
+
+// writeError is an error of writing a file, which names it once.
+type writeError struct {
+	path string
+	err  error
+}
+
+func (e *writeError) Error() string {
+	named := strings.NewReplacer("write "+e.path+": ", "", "truncate "+e.path+": ", "", e.path+": ", "")
+	return "writing " + e.path + ": " + named.Replace(e.err.Error())
+}
+
+// Unwrap gives the cause.
+func (e *writeError) Unwrap() error { return e.err }

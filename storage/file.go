@@ -185,6 +185,9 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 			return nil, boltfile.WithPath(path, err)
 		}
 		if err := boltfile.Lock(ctx, file, write, deadline); err != nil {
+			if errors.Is(err, ErrLocked) {
+				err = lockedBy(file, write)
+			}
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
 		locked, err := file.Stat()

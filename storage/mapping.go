@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -111,18 +112,46 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	}
 	h.db, h.pageSize = db, db.Info().PageSize
 	reserved.Add(h.reserved)
+	here.Store(h, write)
 	return h, nil
 }
 
 // close closes the file when nobody uses it any more.
 func (h *handle) close() error {
 	reserved.Add(-h.reserved)
+	here.Delete(h)
 	err := errors.Join(h.readMapping.release(), h.db.Close()) // no view has it any more
 	if h.gone != "" {
 		_ = os.Remove(h.gone) // else it is swept when the index is opened
 	}
 	return err
 }
+
+// here are the handles of this process, each with whether it writes.
+var here sync.Map
+
+// lockedBy is ErrLocked of a file, in words that say so if this process itself has it open.
+func lockedBy(file *os.File, write bool) (err error) {
+	err = ErrLocked
+	info, serr := file.Stat()
+	if serr != nil {
+		return err
+	}
+	here.Range(func(h, writes any) bool {
+		if (write || writes.(bool)) && os.SameFile(info, h.(*handle).opened) {
+			err = lockedHere{}
+			return false
+		}
+		return true
+	})
+	return err
+}
+
+// lockedHere is an [ErrLocked].
+type lockedHere struct{}
+
+func (lockedHere) Error() string { return "index is locked: it is open in this program already" }
+func (lockedHere) Unwrap() error { return ErrLocked }
 
 // optionsFor is how bbolt opens a file that is open and locked.
 func optionsFor(file *os.File, write bool) *bolt.Options {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
@@ -138,8 +139,16 @@ func TestLocks(t *testing.T) {
 	require.ErrorIs(t, err, ErrLocked)
 	_, err = Open(context.Background(), path, Options{Write: true})
 	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorContains(t, err, "index is locked: it is open in this program already")
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
+	other, err := os.OpenFile(path, os.O_RDWR, 0) // as of another program
+	require.NoError(t, err)
+	require.NoError(t, files.LockExclusive(other))
+	_, err = Open(context.Background(), path, Options{})
+	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorContains(t, err, "it is open elsewhere")
+	require.NoError(t, other.Close())
 
 	r1, _ := openView(t, path)
 	_, _ = openView(t, path)

@@ -71,6 +71,22 @@ func (k kind) dtype(big bool) string {
 	return "<" + kinds[k].numpy
 }
 
+// typeName is the type as people write it: float32, int64.
+func (a *Array) typeName() string {
+	switch k := a.kind; {
+	case k == kindBool:
+		return "booleans"
+	case k == kindBF16:
+		return "bfloat16"
+	case k.isFloat():
+		return fmt.Sprintf("float%d", 8*k.size())
+	case k >= kindU8:
+		return fmt.Sprintf("uint%d", 8*k.size())
+	default:
+		return fmt.Sprintf("int%d", 8*k.size())
+	}
+}
+
 // parseDtype reads a NumPy type string such as <f2, >i8 or |u1. One-byte
 // types may carry any byte order: some writers put <u1.
 func parseDtype(s string) (k kind, big bool, err error) {

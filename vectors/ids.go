@@ -186,7 +186,7 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 // idsOfArray turns integers into ids.
 func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	if a.kind.isFloat() || len(a.Shape) != 1 {
-		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers", a.Dtype, shapeString(a.Shape))
+		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers: .astype(int) converts numbers", a.typeName(), shapeString(a.Shape))
 	}
 	if err := want.check(a.path, a.n); err != nil {
 		return nil, err

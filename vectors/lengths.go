@@ -15,8 +15,11 @@ import (
 // intsOf reads a row of integers whole. It grows with what is read, not with
 // what the header claims.
 func intsOf(a *Array) ([]int64, error) {
-	if a.kind.isFloat() || len(a.Shape) != 1 {
-		return nil, faultf(a.path, ErrShape, "%s %s, want one row of integers", a.Dtype, shapeString(a.Shape))
+	if a.kind.isFloat() {
+		return nil, faultf(a.path, ErrType, "lengths are %s, want integers: .astype(int) converts", a.typeName())
+	}
+	if len(a.Shape) != 1 {
+		return nil, faultf(a.path, ErrShape, "lengths %s, want one row of them", shapeString(a.Shape))
 	}
 	all := []int64{} // not nil: an empty list
 	block := make([]int64, min(a.n, 8192))

@@ -30,6 +30,9 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	} else {
 		head = head[:n]
 	}
+	if size == 0 {
+		return nil, NewFileError(name, errEmptyFile)
+	}
 	if len(head) < len(npyMagic)+2 || string(head[:len(npyMagic)]) != npyMagic {
 		if strings.HasPrefix(npyMagic, string(head[:min(len(head), len(npyMagic))])) {
 			return nil, faultf(name, ErrFormat, "is cut short: %d bytes are no NumPy header", size)

@@ -378,9 +378,9 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	switch {
 	case format == "":
 		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
-			return "", NewFileError(path, fmt.Errorf("%w: %w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrFormat, ErrSuffix, ext))
+			return "", NewFileError(path, fmt.Errorf("%w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrSuffix, ext))
 		} else if format == "" {
-			return "", NewFileError(path, fmt.Errorf("%w: %w: %q is not known: want %s, or the format by name", ErrFormat, ErrSuffix, ext, suffixes()))
+			return "", NewFileError(path, fmt.Errorf("%w: %s", ErrSuffix, notVectors(ext)))
 		}
 	case !slices.Contains(Formats(), format):
 		return "", faultf(path, ErrFormat, "format %q is not known: there is %s", format, strings.Join(Formats(), ", "))
@@ -390,6 +390,9 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	if size == 0 && format != "jsonl" {
+		return "", NewFileError(path, errEmptyFile)
+	}
 	content, err := sniff(f, size)
 	if err != nil {
 		return "", NewFileError(path, err)
@@ -408,6 +411,20 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 		return "", faultf(path, ErrFormat, "is not what its suffix says: %s in a %s file", what, ext)
 	}
 	return format, nil
+}
+
+// notVectors says what is wanted in the place of a file with a suffix.
+func notVectors(ext string) string {
+	switch want := "vectors are read from " + suffixes(); ext {
+	case "":
+		return want + ": the name has none"
+	case ".csv", ".tsv", ".txt", ".md", ".html", ".ipynb":
+		return fmt.Sprintf("%s holds texts, no vectors: %s", ext, want)
+	case ".pt", ".pth", ".bin", ".pkl", ".pickle", ".h5", ".hdf5", ".mat":
+		return fmt.Sprintf(`%s is not read as vectors: %s; numpy.save("vectors.npy", array) writes one`, ext, want)
+	default:
+		return fmt.Sprintf("%s holds no vectors: %s", ext, want)
+	}
 }
 
 // sniff recognises content by its first bytes; "" is unknown.

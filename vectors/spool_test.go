@@ -340,19 +340,44 @@ func FuzzSpool(f *testing.F) {
 	if err := s.Close(); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(readFile(f, path))
-	f.Fuzz(func(t *testing.T, content []byte) {
+	f.Add(readFile(f, path), false)
+	path += "keyed"
+	if s, err = NewSpool(2, &SpoolOptions{Path: path, Keyed: true}); err != nil {
+		f.Fatal(err)
+	}
+	for i := range 3 {
+		if err := s.Add(Document{ID: fmt.Sprintf("%16d", i), Tokens: make([]float32, 2*i)}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(readFile(f, path), true)
+	f.Fuzz(func(t *testing.T, content []byte, keyed bool) {
 		path := filepath.Join(t.TempDir(), "s")
 		require.NoError(t, os.WriteFile(path, content, 0o600))
-		s, err := NewSpool(2, &SpoolOptions{Path: path, Resume: true})
+		s, err := NewSpool(2, &SpoolOptions{Path: path, Resume: true, Keyed: keyed})
 		if err != nil {
 			return
 		}
 		n := s.Len()
 		_, err = collect(s, 0, n)
 		require.NoError(t, err)
-		if s.ids != nil || n == 0 {
+		for key, row := range s.keys {
+			found, ok := s.Row(key)
+			require.True(t, ok)
+			require.EqualValues(t, row, found)
+			_, err := s.Doc(found)
+			require.NoError(t, err)
+		}
+		if !keyed && (s.ids != nil || n == 0) {
 			require.NoError(t, s.Add(Document{ID: "one more, of which there is none"}))
+		}
+		if keyed {
+			require.NoError(t, s.Add(Document{ID: "one more of them"}))
+			require.ErrorIs(t, s.Add(Document{ID: "one more of them"}), ErrID)
+			require.ErrorIs(t, s.Add(Document{ID: "no key"}), ErrID)
 		}
 		require.NoError(t, s.Close())
 	})

@@ -34,8 +34,12 @@ var (
 	// ErrShape, too.
 	ErrNoLengths error = &subError{ErrShape, "lengths are missing"}
 	// ErrSuffix: the name of a file does not tell its format. It is an ErrFormat, too.
-	ErrSuffix = errors.New("unknown suffix")
+	ErrSuffix error = &subError{ErrFormat, "unknown suffix"}
+	// ErrType: numbers of another type than are wanted. It is an ErrFormat, too.
+	ErrType error = &subError{ErrFormat, "wrong type"}
 )
+
+var errEmptyFile error = &subError{ErrFormat, "the file is empty"}
 
 // subError is an error of a kind that its text does not name.
 type subError struct {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,11 +109,18 @@ func (c *shards) begin(ctx context.Context, docs []collection.Document, model *s
 	for i, d := range docs {
 		all[i] = vectors.Document{ID: fmt.Sprint(i), Tokens: d.Vectors}
 	}
-	src, err := vectors.FromDocuments(docs[0].Dim, all)
+	dim := 0
+	for i := range docs {
+		dim = cmp.Or(dim, docs[i].Dim)
+	}
+	if dim == 0 {
+		return collection.Unsupported("a collection whose first documents all have no vectors")
+	}
+	src, err := vectors.FromDocuments(dim, all)
 	if err != nil {
 		return err
 	}
-	train, err := c.f.c.Growth.First(src, c.Config())
+	train, err := c.f.c.Growth.First(src, dim, c.Config())
 	if err != nil {
 		return err
 	}

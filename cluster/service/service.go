@@ -297,11 +297,19 @@ func (c *shards) Update(ctx context.Context, docs []collection.Document, o colle
 	if docs, err = collection.CheckDocuments(docs, d.Dim); err != nil {
 		return collection.Receipt{}, err
 	}
+	if slices.ContainsFunc(docs, func(d collection.Document) bool { return d.KeepMetadata }) {
+		return collection.Receipt{}, collection.Unsupported("keeping the metadata of documents that are replaced")
+	}
 	src, r, firsts, place, err := named(docs, d.Dim)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
 	r.Generation = d.Generation
+	for i := range docs {
+		if len(docs[i].Vectors) == 0 {
+			r.Empty++
+		}
+	}
 	w := &client.WriteOptions{Replace: o.Replace, Model: o.Model, Placed: place}
 	report, err := c.Add(ctx, src, w)
 	if err = changed(report, err); err != nil {

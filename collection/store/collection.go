@@ -296,7 +296,7 @@ func (c *Collection) use(ctx context.Context) (o *opened, done func(), err error
 	}
 }
 
-// dim is the dimension of the vectors, 0 as long as there are no documents.
+// dim is the dimension of the vectors, 0 as long as it is not known.
 func (c *Collection) dim(ctx context.Context) (int, error) {
 	v, err := c.View(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
@@ -304,7 +304,7 @@ func (c *Collection) dim(ctx context.Context) (int, error) {
 	} else if err != nil {
 		return 0, err
 	}
-	return v.snap.Dim(), v.Close()
+	return v.Dim(), v.Close()
 }
 
 // size is the length of the index file in bytes, 0 as long as there is none.

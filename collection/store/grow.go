@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
@@ -19,9 +20,9 @@ import (
 
 // build makes the index file of the first documents: beside, so that one that was never
 // finished is not there under the name of the index.
-func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.Model) (err error) {
+func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
 	c := w.c
-	o, err := c.s.o.Growth.First(src, c.Config())
+	o, err := c.s.o.Growth.First(src, dim, c.Config())
 	if err != nil {
 		return err
 	}
@@ -56,6 +57,16 @@ func (w *worker) build(ctx context.Context, src vectors.Source, model *storage.M
 	c.opened = opened
 	c.mu.Unlock()
 	return nil
+}
+
+// decide gives an index that is undecided the dimension of its first vectors.
+func (w *worker) decide(ctx context.Context, o *opened, dim int) error {
+	fixed, err := codec.Flat(dim)
+	if err != nil {
+		return err
+	}
+	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
+	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
 // growthState is guarded by Collection.mu.

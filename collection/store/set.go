@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -108,6 +109,12 @@ func (v *View) Close() error {
 // being counted.
 func (v *View) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	o.Payload = false
+	if collection.Undecided(v.snap) {
+		qs, o.Feedback = slices.Clone(qs), nil
+		for i := range qs {
+			qs[i] = v.asked(qs[i])
+		}
+	}
 	return v.engine.SearchBatch(ctx, qs, o)
 }
 
@@ -119,7 +126,8 @@ func (v *View) Check(q *search.Query) error {
 
 // QueryTokens implements [collection.Explainer].
 func (v *View) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
-	vectors, _, err := q.Tokens(v.snap)
+	asked := v.asked(*q)
+	vectors, _, err := asked.Tokens(v.snap)
 	return vectors, err
 }
 
@@ -130,7 +138,7 @@ func (v *View) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 
 // Explain says how the score of a document comes about, and how far it got.
 func (v *View) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
-	return v.engine.Explain(ctx, q, id, o)
+	return v.engine.Explain(ctx, v.asked(q), id, o)
 }
 
 // Describe says what is searched.
@@ -147,5 +155,18 @@ func (v *View) Traced() collection.Traced { return v.engine }
 // Most is how many documents a search may return at most: all that there are.
 func (v *View) Most() int { return v.snap.Len() }
 
-// Dim is the dimension of the vectors.
-func (v *View) Dim() int { return v.snap.Dim() }
+// Dim is the dimension of the vectors, 0 while it is undecided.
+func (v *View) Dim() int {
+	if collection.Undecided(v.snap) {
+		return 0
+	}
+	return v.snap.Dim()
+}
+
+// asked is a query as the index takes it. While the dimension is undecided vectors of any find nothing.
+func (v *View) asked(q search.Query) search.Query {
+	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
+		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil
+	}
+	return q
+}

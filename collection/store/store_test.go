@@ -168,7 +168,6 @@ func TestBadDocuments(t *testing.T) {
 		doc  collection.Document
 		want error
 	}{
-		"nothing":    {collection.Document{ID: "x", Dim: testDim}, collection.ErrNoTokens},
 		"dimension":  {collection.Document{ID: "x", Dim: 3, Vectors: []float32{1, 2, 3}}, index.ErrDimension},
 		"dimension0": {collection.Document{ID: "x", Vectors: []float32{1, 2, 3}}, vectors.ErrShape},
 		"shape":      {collection.Document{ID: "x", Dim: testDim, Vectors: []float32{1, 2, 3}}, vectors.ErrShape},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -113,7 +114,7 @@ func (w *worker) nonEmpty() (*opened, error) {
 
 // batch are the documents that one transaction adds, of one request or of more.
 type batch struct {
-	dim       int
+	dim       int // 0: not known
 	docs      []vectors.Document
 	requests  []*request
 	fresh     bool           // the collection has no index yet
@@ -121,6 +122,8 @@ type batch struct {
 	first     uint32         // ordinal
 	model     *storage.Model // of the collection; nil if it is unknown
 	admission *index.Admission
+	snap      *index.Snapshot // before the batch, while it is admitted; nil: nothing
+	undecided bool            // the index has no dimension yet
 }
 
 // update does as many updates of a group as can share a transaction: those in which
@@ -134,6 +137,9 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
 	if snap != nil {
 		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
+		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
+			b.dim = 0
+		}
 		b.admission = index.NewAdmission(snap)
 	}
 	for _, r := range group {
@@ -180,8 +186,15 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	receipt := collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
 	rows := make([]index.Arrival, len(r.docs))
 	own := map[string]bool{} // ids of the request
-	name := func(i int, id string) error {
-		passage, err := vectors.PassageOf(id, r.docs[i].Metadata)
+	payloads := make([]json.RawMessage, len(r.docs))
+	name := func(i int, id string) (err error) {
+		if payloads[i] = r.docs[i].Metadata; payloads[i] == nil && r.docs[i].KeepMetadata && b.snap != nil {
+			if payloads[i], err = b.snap.KeptPayload(id); err != nil {
+				return err
+			}
+			payloads[i] = bytes.Clone(payloads[i])
+		}
+		passage, err := vectors.PassageOf(id, payloads[i])
 		if err != nil {
 			return fault(i, err)
 		}
@@ -193,7 +206,10 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 		return nil
 	}
 	for i, d := range r.docs {
-		if b.dim != 0 && d.Dim != b.dim {
+		if len(d.Vectors) == 0 {
+			receipt.Empty++
+		}
+		if b.dim != 0 && d.Dim != 0 && d.Dim != b.dim {
 			return false, fault(i, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
 		}
 		if d.ID == "" {
@@ -240,8 +256,8 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	receipt.Replaced = b.admission.Replaced() - before
 	r.receipt = receipt
 	for i, d := range r.docs {
-		b.dim = d.Dim
-		b.docs = append(b.docs, vectors.Document{ID: rows[i].ID, Tokens: d.Vectors, Payload: d.Metadata})
+		b.dim = cmp.Or(b.dim, d.Dim)
+		b.docs = append(b.docs, vectors.Document{ID: rows[i].ID, Tokens: d.Vectors, Payload: payloads[i]})
 	}
 	return false, nil
 }
@@ -254,10 +270,18 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 	}
 	evicted := 0
 	if o == nil {
-		if err = w.build(ctx, src, b.model); err == nil {
+		if err = w.build(ctx, src, b.dim, b.model); err == nil {
 			evicted = w.evict(ctx)
 		}
 	} else {
+		if b.undecided && b.dim != 0 {
+			if err = w.decide(ctx, o, b.dim); err != nil {
+				return err
+			}
+			if o, err = w.current(); err != nil {
+				return err
+			}
+		}
 		evicted, err = w.add(ctx, o, src, b)
 	}
 	if err != nil {

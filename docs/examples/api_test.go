@@ -30,6 +30,9 @@ func pets(ctx context.Context, path string) {
 	}
 }
 
+// model is the small one of the repository.
+const model = "quickstart/colbert-nano"
+
 func temporary(name string) (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "plaid-example-")
 	if err != nil {
@@ -148,7 +151,7 @@ func Example_collection() {
 
 	// docs/api.md begins
 	// plaid.Open opens an index that is there.
-	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: "quickstart/colbert-nano"})
+	docs, err := plaid.Create(ctx, path, &plaid.Options{Model: model}) // the folder of one
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -171,6 +174,67 @@ func Example_collection() {
 
 	// Output:
 	// owl Owls hunt at night. {"year":2024}
+}
+
+// What else there is of a collection: an index that is opened again, a document, passages as hits,
+// words that match, and documents that go.
+func Example_opened() {
+	ctx := context.Background()
+	path, remove := temporary("docs.plaid")
+	defer remove()
+	made, err := plaid.Create(ctx, path, &plaid.Options{Model: model})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err = made.Add(ctx,
+		plaid.Document{ID: "owl", Text: "Owls hunt at night.", Payload: []byte(`{"year": 2024}`)},
+		plaid.Document{ID: "bee", Text: "Bees make honey.", Payload: []byte(`{"year": 2019}`)}); err != nil {
+		log.Fatal(err)
+	}
+	if err := made.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	// docs/api.md begins
+	// The same file later. The index names its model, so no options are needed.
+	docs, err := plaid.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer docs.Close()
+	bee, err := docs.Get(ctx, "bee") // plaid.ErrNotFound if it is not there
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(bee.Text, string(bee.Payload))
+
+	// Each passage may be a hit; the usual hits are documents. Spans are the words that match.
+	question := plaid.Query{Text: "who makes honey?", K: 1, Group: plaid.EachPassage, Highlight: true}
+	hits, err := docs.Search(ctx, question)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, span := range hits[0].Spans {
+		fmt.Println(span.Word, "is found by", span.Text)
+	}
+
+	// Documents are selected by ids or by a condition.
+	deleted, err := docs.Delete(ctx, plaid.Selection{IDs: []string{"owl"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	left, err := docs.Len(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// docs/api.md ends
+	fmt.Println(deleted, left)
+	// Output:
+	// Bees make honey. {"year":2019}
+	// who is found by Bees
+	// makes is found by make
+	// honey is found by honey
+	// 1 document 1
 }
 
 func Example() {

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -314,13 +313,10 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 // close passes over a file or a folder, and what the index has of it is left alone.
 func (s *scan) close(names []string) { s.passed.Close(strings.Join(names, "/")) }
 
-// passageRoom is the room that ids leave for the numbers of passages.
-const passageRoom = 16
-
 // canBeID tells whether documents can be named so: one name that cannot must not keep all
 // others out of an index.
 func canBeID(path string) bool {
-	return len(path) <= vectors.MaxIDBytes-passageRoom && vectors.CheckID(path) == nil && !strings.ContainsFunc(path, unicode.IsControl)
+	return vectors.CheckDocument(vectors.Draft{ID: path, Split: true}) == nil
 }
 
 // ErrBinary: a file has bytes that are no text, or is not of the kind that its name says.

@@ -51,6 +51,7 @@ type Index struct {
 	// Warnings are oddities that do not stop an import.
 	Warnings []string
 
+	given  string // the folder that was opened, around Dir
 	folder *folder
 	parts  parts
 }

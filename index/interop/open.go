@@ -46,7 +46,7 @@ type parts struct {
 // Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the
 // file system.
 func Open(dir string) (*Index, error) {
-	x := &Index{Dir: dir, folder: newFolder(dir)}
+	x := &Index{Dir: dir, given: dir, folder: newFolder(dir)}
 	if err := x.openAny(); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", dir, err)
 	}

@@ -1,8 +1,11 @@
 package interop
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,9 +29,20 @@ func (x *Index) enterPyLate() {
 	}
 }
 
-// IDs are the ids of the documents where the folder has some: PyLate keeps them beside the files of
-// ColBERT's engine, or above those of fast-plaid. "" is a document that was removed. nil: it has none.
-func (x *Index) IDs() ([]string, error) {
+// idsFile, in the folder, names the documents, one a line.
+const idsFile = "ids.txt"
+
+// IDs are the ids of the documents where the folder has some: in ids.txt, which an export writes, or
+// as PyLate keeps them, beside the files of ColBERT's engine or above those of fast-plaid. "" is a
+// document that PyLate has removed. nil: it has none.
+func (x *Index) IDs(ctx context.Context) ([]string, error) {
+	ids, err := vectors.ReadIDs(ctx, filepath.Join(x.given, idsFile))
+	switch {
+	case err == nil && len(ids) != len(x.DocLens):
+		return nil, fmt.Errorf("%s: %w: %d ids for the %d documents of %s", filepath.Join(x.given, idsFile), vectors.ErrID, len(ids), len(x.DocLens), x.given)
+	case !errors.Is(err, fs.ErrNotExist):
+		return ids, err
+	}
 	beside := ""
 	if full, err := filepath.Abs(x.Dir); err == nil && filepath.Base(full) == pylateInside {
 		beside = ".."
@@ -45,8 +59,7 @@ func (x *Index) IDs() ([]string, error) {
 	if name == "" {
 		return nil, nil
 	}
-	ids, err := x.readIDs(name)
-	if err != nil {
+	if ids, err = x.readIDs(name); err != nil {
 		return nil, fmt.Errorf("index folder %s: %s: %w; the ids of the documents may be given too", x.Dir, name, err)
 	}
 	return ids, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plaid-ir/plaid/vectors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,7 +34,7 @@ func TestPyLateFolder(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, EngineFastPlaid, x.Engine)
 			require.Len(t, x.DocLens, 46)
-			ids, err := x.IDs()
+			ids, err := x.IDs(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, x.Warnings)
 			require.Len(t, ids, 46)
@@ -52,7 +53,7 @@ func TestPyLateFolder(t *testing.T) {
 		}
 		x, err := Open(pylateFolder(t, "removed"+form))
 		require.NoError(t, err)
-		ids, err := x.IDs()
+		ids, err := x.IDs(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{"", "doc 1"}, ids[:2])
 		require.Equal(t, "", ids[40])
@@ -61,7 +62,7 @@ func TestPyLateFolder(t *testing.T) {
 	}
 	x, err := Open(pylateFolder(t, ""))
 	require.NoError(t, err)
-	ids, err := x.IDs()
+	ids, err := x.IDs(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, ids)
 
@@ -73,7 +74,7 @@ func TestPyLateFolder(t *testing.T) {
 		t.Helper()
 		x, err := Open(dir)
 		require.NoError(t, err)
-		_, err = x.IDs()
+		_, err = x.IDs(t.Context())
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorContains(t, err, reason)
 	}
@@ -81,6 +82,12 @@ func TestPyLateFolder(t *testing.T) {
 	refused("changes wait in")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, pylateIDs+".pkl"), []byte("x"), 0o600))
 	refused("ids in ../" + pylateIDs + ".pkl and in")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, idsFile), []byte("a\n"), 0o600))
+	x, err = Open(dir)
+	require.NoError(t, err)
+	_, err = x.IDs(t.Context())
+	require.ErrorIs(t, err, vectors.ErrID)
+	require.ErrorContains(t, err, "1 ids for the 46 documents")
 }
 
 // TestBrokenPyLateIDs: ids for documents that are not there, and files cut short.
@@ -109,7 +116,7 @@ func TestBrokenPyLateIDs(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, data, 0o600))
 			x, err := Open(dir)
 			require.NoError(t, err)
-			_, err = x.IDs()
+			_, err = x.IDs(t.Context())
 			require.Error(t, err, name)
 			require.True(t, isFault(err), "%s: %v", name, err)
 			require.ErrorContains(t, err, pylateIDs+form, name)

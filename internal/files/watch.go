@@ -136,8 +136,8 @@ func (w *Watch) Unchanged() error {
 	return nil
 }
 
-// lookEvery is how often Look looks.
-const lookEvery = time.Second
+// LookEvery is how often [Watch.Look] looks. A variable, for tests.
+var LookEvery = time.Second
 
 // Look is Unchanged once a second, or less often where that takes long, and nil in between: for what
 // reads slowly, and has to hear of a change soon.
@@ -146,7 +146,7 @@ func (w *Watch) Look() error {
 	w.mu.Lock()
 	due := !now.Before(w.next)
 	if first := w.next.IsZero(); first {
-		w.next, due = now.Add(lookEvery), false
+		w.next, due = now.Add(LookEvery), false
 	}
 	w.mu.Unlock()
 	if !due {
@@ -155,7 +155,7 @@ func (w *Watch) Look() error {
 	err := w.Unchanged()
 	end := time.Now()
 	w.mu.Lock()
-	w.next = end.Add(max(lookEvery, 10*end.Sub(now)))
+	w.next = end.Add(max(LookEvery, 10*end.Sub(now)))
 	w.mu.Unlock()
 	return err
 }

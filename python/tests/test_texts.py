@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 import tempfile
 import unittest
 import warnings
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Iterator
 from unittest import mock
 
 import numpy as np
@@ -261,9 +263,10 @@ class Texts(unittest.TestCase):
                     index.add_texts((t for t in "ab"), **more)
             index.add_texts((t for t in "ab"), itertools.count(20))
             self.assertEqual(index.ids()[-2:], [20, 21])
-            with self.assertRaisesRegex(RequestError, "text 130 is empty") as e:
-                index.encode(["a"] * 130 + [""])
-            self.assertEqual(e.exception.details, {"document": 130})
+            self.assertEqual([len(m) == 0 for m in index.encode(["a"] * 130 + [""])], [False] * 130 + [True])
+            with self.assertRaisesRegex(RequestError, r"texts\[130\] is empty") as e:
+                index.encode(["a"] * 130 + [""], is_query=True)
+            self.assertEqual(e.exception.details, {"query": 130})
         with Index.from_texts(["a", "b"], model=MODEL) as index:
             self.assertEqual(index.search("b", 1)[0]["id"], 1)
 
@@ -290,9 +293,12 @@ class Texts(unittest.TestCase):
                     index.add_texts(["cats"], ["0"], keep_metadata=True)  # the model is known to be the same
             self.assertEqual([t for t in told if t[0] == 80][:1], [(80, 80)])
             with Index(None, model=MODEL) as index:
-                with self.assertRaisesRegex(RequestError, "text 70 is empty.*before number 64 are stored") as e:
-                    index.add_texts((t if i != 70 else "" for i, t in enumerate(texts)), ids, batch_size=8)
-                self.assertEqual((e.exception.details["document"], len(index), index.stats()["nbits"]), (70, 64, 4))
+                with self.assertRaisesRegex(RequestError, r"documents\[70\].*half of a character.*\(64 of the documents of this call") as e:
+                    index.add_texts((t if i != 70 else "\ud800" for i, t in enumerate(texts)), ids, batch_size=8)
+                self.assertEqual((e.exception.details["document"], e.exception.stored, len(index), index.stats()["nbits"]), (70, 64, 64, 4))
+            with Index(None, model=MODEL) as index:
+                index.add_texts((t if i != 70 else "" for i, t in enumerate(texts)), ids, batch_size=8)
+                self.assertEqual((len(index), index.stats()["nbits"], index.get("70")), (80, 4, [{"text": ""}]))
             with Index(None, model=MODEL) as index:
                 index.add_texts(texts, ids, pool_factor=3, wait=False)
                 self.assertEqual(index.stats()["nbits"], 8)
@@ -301,14 +307,60 @@ class Texts(unittest.TestCase):
                 index.add_texts((t for t in texts), ids, pool_factor=3)
                 self.assertEqual((index.stats()["nbits"], index.stats()["tokens"]), (4, tokens))
             with Index(None, model=MODEL) as index:
-                index.add_texts((t for t in texts[:9] + texts[:1]), [*ids[:9], "3"], batch_size=4)  # an id twice
+                with self.assertRaisesRegex(ValueError, "id '3' is there twice"):
+                    index.add_texts((t for t in texts[:9] + texts[:1]), [*ids[:9], "3"], batch_size=4)
+                index.add_texts((t for t in texts[:9] + texts[:1]), iter([*ids[:9], "3"]), batch_size=4)
                 self.assertEqual((len(index), index.get("3")[0]["text"]), (9, texts[0]))
+
+    def test_empty_texts_are_documents(self) -> None:
+        texts = ["seals sleep", "", "tides turn", None, float("nan"), " "]
+        for given in (texts, iter(texts)):
+            with Index.from_texts(given, list("abcdef"), model=MODEL) as index:
+                self.assertEqual((len(index), index.ids(), index.ids({"text": ""})), (6, list("abcdef"), list("bde")))
+                self.assertEqual([h["id"] for h in index.search("who sleeps?")], ["a", "c"])
+                self.assertEqual([len(m) for m in index.get_documents_embeddings(["b", "f"])], [0, 0])
+                self.assertEqual(index.search_token_scores(["tides"], keywords=True)[0][0]["id"], "c")
+                self.assertEqual(index.add_texts(["seals"], ["b"]).search("seals", 1)[0]["id"], "b")
+        with Index.from_texts(["seals" if n != 1500 else "" for n in range(2000)], model=MODEL, metadata=[{"n": n} for n in range(2000)]) as index:
+            self.assertEqual((len(index), index.ids("n = 1500")), (2000, [1500]))
+
+    def test_what_is_stored_is_said(self) -> None:
+        def source() -> Iterator[str]:
+            yield from (f"text {n}" for n in range(20))
+            raise RuntimeError("broke off")
+
+        for options in ({}, {"wait": False, "batch_size": 8}):
+            with self.subTest(str(options)), Index(None, model=MODEL) as index:
+                with self.assertRaisesRegex(RuntimeError, "^broke off$") as e:
+                    index.add_texts(source(), map(str, range(99)), **options)
+                if sys.version_info >= (3, 11):
+                    self.assertEqual(e.exception.__notes__, ["20 of the documents of this call are stored, the last of them '19'"])
+                self.assertEqual(len(index), 20)
+                with self.assertRaisesRegex(RequestError, r"^documents\[3\].*half of a character.*\(2 of the documents of this call are stored, the last of them 'x1'\)") as refused:
+                    index.add_texts(["a", "b", "c", "\ud800", "e"], [f"x{n}" for n in range(5)], batch_size=2)
+                self.assertEqual((refused.exception.stored, refused.exception.details["document"], len(index)), (2, 3, 22))
+                for bad in ({"texts": ["a", 2], "ids": ["y", "z"]}, {"texts": ["a", "b"], "ids": ["y", "y"]}, {"texts": ["a", "b"], "ids": ["y", 1]}, {"texts": ["a", "b"], "ids": ["y", "z"], "metadata": [{}, {"x": object()}]}):
+                    with self.assertRaises((TypeError, ValueError)):  # before the first is encoded
+                        index.add_texts(**bad, batch_size=1)
+                self.assertEqual(len(index), 22)
+
+    def test_pages_and_a_least_score(self) -> None:
+        every = self.index.search("who sleeps at night?", 4)
+        self.assertEqual([h for n in range(3) for h in self.index.search("who sleeps at night?", 2, offset=2 * n)], every)
+        self.assertEqual(self.index.search_batch(["who sleeps at night?"], 4, min_score=every[1]["score"]), [every[:2]])
+        self.assertEqual(self.index(["who sleeps at night?"], 4, offset=1, min_score=every[2]["score"]), [every[1:3]])
+        words = self.index.search(keywords="of the", k=9)
+        self.assertEqual(self.index.search(keywords="of the", k=9, offset=1), words[1:])
+        with self.assertRaisesRegex(RequestError, "offset"):
+            self.index.search("a", offset=-1)
 
     def test_without_a_model(self) -> None:
         with self.assertRaisesRegex(RequestError, "model=FOLDER"):
             Index.from_texts(["a"])
         with self.assertRaisesRegex(FileNotFoundError, "/nowhere"):
             Index(None, model="/nowhere")
+        with self.assertRaisesRegex(FileNotFoundError, "hf download lightonai/GTE-ModernColBERT-v1 --local-dir lightonai/GTE-ModernColBERT-v1$"):
+            Index(None, model="lightonai/GTE-ModernColBERT-v1")
         with tempfile.TemporaryDirectory() as temporary, mock.patch.object(tempfile, "tempdir", temporary):
             for options in ({"model": "/nowhere"}, {"device": "abacus"}, {"binary": "/nowhere"}, {"index_name": "a/b"}):
                 with self.assertRaises((OSError, ValueError, ServiceError)):

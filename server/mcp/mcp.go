@@ -8,6 +8,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -50,11 +51,11 @@ func New(service *Service, version string) *Server {
 	})
 	s.AddReceivingMiddleware(sound)
 	t := tools{service}
-	add(s, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
-	add(s, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
-	add(s, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
-	add(s, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
-	add(s, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
+	add(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
+	add(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
+	add(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
+	add(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
+	add(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}",
 		MIMEType:    mediaJSON,
@@ -63,33 +64,13 @@ func New(service *Service, version string) *Server {
 	return &Server{s}
 }
 
-// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
-// It has no limits of its own: [server.Options.Agents] makes it a route of the service, with the
-// limits of all routes.
-func (s *Server) Handler() http.Handler {
-	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true,
-		DisableLocalhostProtection: true, // the service checks the header Host
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tools.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context())))
-	})
-}
-
-// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
-const methodListen = "subscriptions/listen"
-
-// requestKey is the key of the context of a request by HTTP, of which the library keeps the
-// values, and not the end.
-type requestKey struct{}
-
-// sound refuses what the tools have no use for, and keeps a panic within its own call: calls
-// run in goroutines of the library, where one would end the process.
+// sound keeps a panic within its own call: calls run in goroutines of the library, where one would end
+// the process. Errors have a code.
 func sound(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
 		defer func() {
 			if fault := recover(); fault != nil {
-				err = fmt.Errorf("internal error in %s: %v", method, fault)
+				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
 			}
 		}()
 		if http, ok := ctx.Value(requestKey{}).(context.Context); ok { // who has left needs no answer
@@ -98,21 +79,23 @@ func sound(next sdk.MethodHandler) sdk.MethodHandler {
 			defer cancel()
 			defer context.AfterFunc(http, cancel)()
 		}
-		if method == methodListen {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "nothing changes that could be told of"}
+		result, err := next(ctx, method, r)
+		if known := (*jsonrpc.Error)(nil); err != nil && !errors.As(err, &known) {
+			err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 		}
-		return next(ctx, method, r)
+		return result, err
 	}
 }
 
 // add adds a tool that changes nothing.
-func add[In, Out any](s *sdk.Server, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
+func add[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
 	closed := false
 	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
 		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
-			out, err := do(ctx, headerOf(r.GetExtra()), &in)
+			from := headerOf(r.GetExtra())
+			out, err := do(ctx, from, &in)
 			if err != nil {
-				return nil, out, err
+				return nil, out, t.withNames(ctx, from, r.Params.Arguments, err)
 			}
 			text, err := jsontext.Plain(out) // the library would write < as \u003c, which is six bytes for an agent to read
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err

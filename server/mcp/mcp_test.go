@@ -273,7 +273,11 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{"search", map[string]any{"query": "x"}, `name one of ["empty" "notes"]`},
-		{"search", map[string]any{"index": "none", "query": "x"}, "INDEX_NOT_FOUND"},
+		{"search", map[string]any{"index": "none", "query": "x"}, "INDEX_NOT_FOUND); there are notes, empty"},
+		{"get", map[string]any{"index": "note", "ids": []string{"dog"}}, "there are notes, empty"},
+		{"similar", map[string]any{"index": "note", "id": "dog"}, "there are notes, empty"},
+		{"explain", map[string]any{"index": "note", "id": "dog", "query": "x"}, "there are notes, empty"},
+		{"search", map[string]any{"index": "empty", "query": "x"}, "has no documents yet (INDEX_NOT_FOUND)"},
 		{"search", map[string]any{"index": "../x", "query": "x"}, "("},
 		{"search", map[string]any{"index": "notes", "query": ""}, "query has 0 bytes"},
 		{"search", map[string]any{"index": "notes", "query": strings.Repeat("x", mcp.MaxQuery+1)}, "8193 bytes"},

@@ -49,13 +49,7 @@ func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (fo
 	}
 	others := make([]found, 0, k)
 	for _, hit := range near {
-		of := hit.id
-		if of == "" {
-			if of, _, err = fieldsOf(hit.metadata); err != nil {
-				return out, err
-			}
-		}
-		if of != document && len(others) < k {
+		if hit.id != document && len(others) < k {
 			others = append(others, hit)
 		}
 	}

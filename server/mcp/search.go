@@ -14,6 +14,8 @@ type searchIn struct {
 	Query     string   `json:"query" jsonschema:"the question, in words"`
 	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
 	K         int      `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Offset    int      `json:"offset,omitempty" jsonschema:"leave so many of the best hits out: the next page begins where this one ends"`
+	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
 	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
 	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
 	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
@@ -37,7 +39,7 @@ type searchOut struct {
 type foundOut struct {
 	Hits []hitOut `json:"hits"`
 	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
-	Note string   `json:"note,omitempty" jsonschema:"says that the question is longer than the model reads, and how much of it took no part: ask a shorter one"`
+	Note string   `json:"note,omitempty" jsonschema:"says that the question was cut at the query length, and how much of it took no part: ask a shorter one"`
 }
 
 type hitOut struct {
@@ -83,7 +85,14 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	default:
 		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, hybrid)
 	}
-	body := map[string]any{"params": map[string]any{"top_k": k}}
+	if in.Offset < 0 {
+		return out, fmt.Errorf("bad argument: offset is %d", in.Offset)
+	}
+	params := map[string]any{"top_k": k, "offset": in.Offset}
+	if in.MinScore != nil {
+		params["min_score"] = *in.MinScore
+	}
+	body := map[string]any{"params": params}
 	route := "/search"
 	if in.Condition != "" {
 		route += "/filtered"
@@ -110,7 +119,7 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		out.foundOut, err = shownHits(found, in.Query, room)
 	}
 	if dropped > 0 {
-		out.Note = fmt.Sprintf("the question is longer than the model reads: its last %d tokens took no part in the search", dropped)
+		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
 	}
 	return out, err
 }
@@ -118,7 +127,7 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 // found is a hit as the service tells of it. Its metadata is that of its passage, where there
 // is one.
 type found struct {
-	id       string // of the document, "" if the metadata has it
+	id       string // of the document
 	passage  string // the id of the passage; "": there is none
 	score    float64
 	metadata json.RawMessage
@@ -137,6 +146,7 @@ type span struct {
 func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, dropped int, err error) {
 	var answer struct {
 		Results []struct {
+			IDs      []string          `json:"ids"`
 			Scores   []float64         `json:"scores"`
 			Metadata []json.RawMessage `json:"metadata"`
 			Spans    [][]span          `json:"spans"`
@@ -153,8 +163,8 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 		return nil, 0, err
 	}
 	for _, r := range answer.Results {
-		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores))] {
-			hit := found{score: r.Scores[i], metadata: m}
+		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores), len(r.IDs))] {
+			hit := found{id: r.IDs[i], score: r.Scores[i], metadata: m}
 			if i < len(r.Spans) {
 				hit.spans = r.Spans[i]
 			}
@@ -163,9 +173,6 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 				hit.spans = best.Spans
 				if best.Number >= 0 { // its metadata has the document's fields, too
 					hit.passage, hit.metadata = best.ID, best.Metadata
-					if hit.id, _, err = fieldsOf(m); err != nil {
-						return nil, 0, err
-					}
 				}
 			}
 			hits = append(hits, hit)

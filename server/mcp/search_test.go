@@ -70,7 +70,7 @@ func TestSearchOfLongQuestion(t *testing.T) {
 				require.Empty(t, found.Note, mode)
 				continue
 			}
-			require.Regexp(t, `^the question is longer than the model reads: its last \d+ tokens took no part`, found.Note, mode)
+			require.Regexp(t, `^the question was cut at the query length: its last \d+ tokens took no part`, found.Note, mode)
 		}
 	}
 }
@@ -357,4 +357,28 @@ func TestEvictedBetweenCalls(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "cats sleep", "group": true}, &found))
 	require.ElementsMatch(t, []string{"a/b ü", "zoo", "owls"}, found.ids())
+}
+
+// A search goes on where the last one ended, and leaves out what scores less than is wanted.
+func TestSearchPages(t *testing.T) {
+	c := connect(t, mcp.In(newService(t, true, nil)))
+	search := func(more map[string]any) (found hits) {
+		args := map[string]any{"index": "notes", "query": "dogs bark"}
+		for name, value := range more {
+			args[name] = value
+		}
+		require.NoError(t, call(t, c, "search", args, &found))
+		return found
+	}
+	for _, mode := range []string{"vectors", "hybrid"} {
+		all := search(map[string]any{"mode": mode})
+		var ids []string
+		for i := range 4 {
+			ids = append(ids, func() []string { page := search(map[string]any{"mode": mode, "k": 1, "offset": i}); return page.ids() }()...)
+		}
+		require.Equal(t, all.ids(), ids)
+		best := search(map[string]any{"mode": mode, "min_score": all.Hits[0].Score})
+		require.Equal(t, all.ids()[:1], best.ids())
+	}
+	require.ErrorContains(t, call(t, c, "search", map[string]any{"index": "notes", "query": "x", "offset": -1}, new(any)), "offset is -1")
 }

@@ -68,14 +68,11 @@ var ownFields = []string{"digest", "root"}
 // shown is a hit as it is shown: title, about so many bytes of its text, those that the
 // question has found or else that have most of its words, and fields that are short.
 func shown(h *found, words string, most int) (hitOut, error) {
-	id, fields, err := fieldsOf(h.metadata)
+	_, fields, err := fieldsOf(h.metadata)
 	if err != nil {
 		return hitOut{}, err
 	}
-	hit := hitOut{ID: id, Score: h.score, Passage: h.passage}
-	if h.passage != "" {
-		hit.ID = h.id
-	}
+	hit := hitOut{ID: h.id, Score: h.score, Passage: h.passage}
 	if _, ok := fields["path"].(string); ok {
 		for _, name := range ownFields {
 			delete(fields, name)

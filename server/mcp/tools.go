@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
@@ -36,6 +38,32 @@ func (t tools) index(ctx context.Context, from http.Header, name string) (string
 		name = names[0]
 	}
 	return "/indices/" + url.PathEscape(name), nil
+}
+
+// mostNamed is how many indexes an error names.
+const mostNamed = 20
+
+// withNames names the indexes that there are where a tool was asked for another, nearest first.
+func (t tools) withNames(ctx context.Context, from http.Header, arguments json.RawMessage, err error) error {
+	if !refusedWith(err, "INDEX_NOT_FOUND") {
+		return err
+	}
+	var asked struct {
+		Index string `json:"index"`
+	}
+	names, failed := t.names(ctx, from)
+	if json.Unmarshal(arguments, &asked) != nil || failed != nil || slices.Contains(names, asked.Index) {
+		return err
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w; there are no indexes", err)
+	}
+	more := ""
+	if n := len(names) - mostNamed; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	near := human.ByDistance(asked.Index, names)
+	return fmt.Errorf("%w; there are %s%s", err, strings.Join(near[:min(len(near), mostNamed)], ", "), more)
 }
 
 type getIn struct {

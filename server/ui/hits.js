@@ -10,13 +10,13 @@ import { marked, snippet, spanRanges, textOf, titleOf, wordRanges } from "./text
 export function groupsOf(result) {
   const groups = [], byText = new Map();
   result.document_ids.forEach((_, i) => {
-    const fields = (result.metadata || [])[i] || {}, score = (result.scores || [])[i];
+    const fields = (result.metadata || [])[i] || {}, score = (result.scores || [])[i], id = String((result.ids || [])[i] ?? fields._id);
     const passages = (result.passages || [])[i];
     if (passages && passages.length) {
-      groups.push({ id: String(fields._id), fields, score, parts: passages.map((p) => ({ id: p.id, fields: p.metadata || {}, score: p.score, spans: p.spans })) });
+      groups.push({ id, fields, score, parts: passages.map((p) => ({ id: p.id, fields: p.metadata || {}, score: p.score, spans: p.spans })) });
       return;
     }
-    const part = { id: String(fields._id), fields, score, spans: (result.spans || [])[i] };
+    const part = { id, fields, score, spans: (result.spans || [])[i] };
     const of = fields._passage && typeof fields._passage.of === "string" ? fields._passage.of : null;
     const there = of === null ? null : byText.get(of);
     if (there) {
@@ -107,7 +107,7 @@ export function hit(group, rank, asked, does) {
   return make("li", {}, make("article", { class: "hit", "aria-labelledby": label, tabindex: "-1", "data-id": id },
     make("div", { class: "top" }, make("span", { class: "quiet rank" }, String(rank)), make("h3", { id: label }, ...marked(title, titleRanges)),
       group.score === undefined ? "" : make("span", { class: "score", title: "score" }, figure(group.score))),
-    make("p", { class: "quiet id" }, id + (asked.id === id || group.parts.some((p) => p.id === asked.id) ? " (the document itself)" : "")),
+    make("p", { class: "quiet id" }, title === id ? "" : id, asked.id === id || group.parts.some((p) => p.id === asked.id) ? " (the document itself)" : ""),
     typeof fields.image === "string" && fields.image ? pictureOf(asked.index, group.parts[0].id, fields.image) : "",
     ...parts,
     shows.length ? make("ul", { class: "values" }, ...shows.slice(0, 8).map(([k, v]) => make("li", {}, make("span", { class: "quiet" }, k + " "), Array.isArray(v) ? v.join(", ") : String(v)))) : "",

@@ -39,15 +39,17 @@ export async function manageView(about) {
     if (may("admin", index)) cards.append(snapshots(about));
   }
   if (may("admin", "*")) cards.append(newIndex(about));
+  let spread = false;
   await guarded(async () => {
     const access = await api.access();
+    spread = access.nodes;
     cards.append(section("Tokens", ...tokensOf(access)));
   });
-  if (may("admin", "*")) {
+  if (spread && may("admin", "*")) {
     try {
       cards.append(section("Nodes and shards", ...layoutOf(await api.nodes())));
     } catch (err) {
-      if (!["NOT_SUPPORTED", "FORBIDDEN", "NO_SUCH_ROUTE"].includes(err.code)) guarded(() => { throw err; });
+      if (!err.code !== "FORBIDDEN") guarded(() => { throw err; });
     }
   }
 }

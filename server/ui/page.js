@@ -201,7 +201,7 @@ function show(asked, { path, body, result, more, total, took, whole }) {
   const judged = feedback.like.length + feedback.unlike.length;
   byId("status").replaceChildren(asked.words
     ? (from ? "Results " + figure(from + 1) + " to " + figure(last1) : n + (n === 1 ? " result" : " results")) + " in " + whole.toFixed(0) + " ms"
-    : total === 0 ? "No document passes the filter." : n ? "Documents " + figure(from + 1) + " to " + figure(from + result.document_ids.length) + (total === undefined ? "" : " of " + figure(total)) : "There is no document on this page.",
+    : total === 0 ? "No document passes the filter." : n ? (n === result.document_ids.length ? "Documents " : "Passages ") + figure(from + 1) + " to " + figure(from + result.document_ids.length) + (total === undefined ? "" : " of " + figure(total)) + (n === result.document_ids.length ? "" : ", of " + figure(n) + (n === 1 ? " document" : " documents")) : "There is no document on this page.",
   judged ? make("span", {}, ", with " + judged + (judged === 1 ? " judgement " : " judgements "), make("button", { type: "button", class: "link", onclick: () => { feedback = { like: [], unlike: [] }; find(); } }, "forget")) : "");
   if (result.coverage) byId("status").append(" Some shards did not answer.");
   byId("pages").hidden = !more && asked.page === 0;

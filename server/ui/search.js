@@ -33,7 +33,7 @@ async function browse(asked, signal) {
 // bodyOf is the request of a search for documents, each with its best passages.
 function bodyOf(asked) {
   const { kind, words, params, own, feedback, page, size } = asked;
-  const body = { params: { ...params, top_k: Math.min((page + 1) * size + 1, mostPaged) }, group: "best", ...conditionOf(own) };
+  const body = { params: { ...params, top_k: size + 1, offset: page * size }, group: "best", ...conditionOf(own) };
   if (kind === "keywords" || kind === "hybrid") body.text_query = [words];
   if (kind === "text" || kind === "hybrid") body.queries = [words];
   if (kind === "id") body.queries = [asked.question.query];
@@ -60,8 +60,8 @@ export async function ask(asked, signal) {
   const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "hybrid");
   const body = bodyOf(asked), found = await api.search(path, body, signal);
   const whole = performance.now() - began;
-  const all = found.answer.results[0], from = asked.page * asked.size, to = from + asked.size;
+  const all = found.answer.results[0], to = asked.size;
   const result = { ...all };
-  for (const list of ["document_ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(from, to);
-  return { path, body, result, more: all.document_ids.length > to && to < mostPaged, took: found.took, whole };
+  for (const list of ["document_ids", "ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(0, to);
+  return { path, body, result, more: all.document_ids.length > to, took: found.took, whole };
 }

@@ -57,7 +57,8 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	}
 	f := cmd.Flags()
 	in.encoder.RegisterDocuments(f)
-	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same texts and model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, removed when the index is complete; none with --device)")
+	in.encoder.RegisterQueryLength(f)
+	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, removed when the index is complete; none with --device)")
 	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
 	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")

@@ -58,11 +58,10 @@ Markdown, pages, notebooks and source code, or - for stdin; files may be compres
 (.gz, .zst, .xz). A title comes before its text. A text that is too long is cut, and
 counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
 
-The vectors of documents grow in docs.npy.part, and the rest of them in a spool
-beside it. To resume an interrupted run, repeat the command: nothing is
-encoded twice. With --pool, with --spool and from stdin or a pipe the vectors are in
-the spool, and copied at the end. Texts from stdin or a pipe start over, unless
---spool names a file; then only their ids are compared with it.`,
+The vectors of documents grow in docs.npy.part, and digests of their texts in a spool
+beside it. To resume an interrupted run, or one that a fault in the texts has ended,
+repeat the command: no text is encoded twice, wherever it stands now. With --pool,
+with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --as-questions --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 240 --overlap 40 -o vectors
@@ -71,6 +70,7 @@ the spool, and copied at the end. Texts from stdin or a pipe start over, unless
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
+	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")

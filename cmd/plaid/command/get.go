@@ -107,7 +107,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		case err != nil:
 			return err
 		case len(passages) == 0: // with an id that is not too long to be read
-			return fmt.Errorf("%s: %w: %s", snap.Path(), index.ErrNotFound, out.Quoted(id))
+			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFound(id))
 		case file != "":
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
 				out.Plural(len(passages), "passage"))

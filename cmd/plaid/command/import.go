@@ -57,7 +57,7 @@ unless --metadata names other, or none; this one leaves it out.`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: those of PyLate, or row numbers from 0)")
+	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
 	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")

@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/mcp"
 )
@@ -105,8 +106,15 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	return cmd
 }
 
-// answerAgent answers until stdin ends.
+// answerAgent answers until stdin ends. Who has started it at a terminal is told what it waits for.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
+	if a.asks {
+		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": map[string]any{"command": "plaid", "args": a.args}}})
+		if err != nil {
+			return err
+		}
+		a.hint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. Add it to an agent's settings, with full paths:\n  %s", settings)
+	}
 	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("mcp: %w", err)

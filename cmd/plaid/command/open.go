@@ -110,6 +110,9 @@ func (op *opener) openSet(ctx context.Context, names *indexes, path string, writ
 	}
 	begin := op.now()
 	set, err := whenFree(op, write, func(o *index.Options) (*index.Set, error) { return index.OpenSet(ctx, paths, o) })
+	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.more) == 0 {
+		return fmt.Errorf("%s is a folder, and %w: name one of its %d indexes", path, differ, len(paths))
+	}
 	if err != nil {
 		return err
 	}

@@ -111,6 +111,9 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 		})
 		return q, err
 	}
+	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, func(q string) bool { return strings.ContainsAny(q, " \t") }) {
+		a.hint("%d questions of a word each; quotes around all words make them one question", n)
+	}
 	made, whose, err := searched()
 	if err != nil {
 		return nil, err
@@ -305,7 +308,8 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 		return nil, err
 	}
 	if q.truncated > 0 {
-		a.warn("%s of %s cut at %s, the most that the model takes: shorter questions, or several, lose nothing", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), out.Plural(e.Config().Query.Length, "token"))
+		c := e.Config()
+		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), c.QueryLimit("--query-length"))
 	}
 	return q, nil
 }

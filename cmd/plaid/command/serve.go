@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -90,7 +92,11 @@ certificates read again.`,
 		c.LockTimeout = a.lockTimeout
 		ctx, end := context.WithCancel(ctx)
 		defer end()
-		var listening func(string)
+		listening := func(address string) {
+			if page := pageAt(address, c); page != "" && a.errWidth > 0 {
+				a.hint("open %s", page)
+			}
+		}
 		var left atomic.Bool // the program that this is for
 		switch {
 		case untilEOF:
@@ -117,4 +123,20 @@ certificates read again.`,
 		return nil
 	})
 	return cmd
+}
+
+// pageAt is the address of the page of a service that listens at an address; "": browsers cannot go there.
+func pageAt(address string, c *daemon.Config) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil { // a Unix socket
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http://"
+	if c.TLSCert != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port) + c.BasePath + "/ui"
 }

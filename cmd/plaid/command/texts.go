@@ -35,6 +35,7 @@ type textsReport struct {
 	Truncated int     `json:"truncated"`
 	Dropped   int64   `json:"dropped_tokens"` // that were cut off
 	Tokens    int64   `json:"tokens"`
+	Skipped   int64   `json:"skipped_tokens"` // of these, without vectors: punctuation
 	Seconds   float64 `json:"seconds"`
 	// Streamed: they were encoded while the index took them; Seconds is what reading them
 	// and making ids of them took.
@@ -47,6 +48,13 @@ type textsReport struct {
 
 // line reads like: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
 func (r *textsReport) line(b *bytes.Buffer) {
+	r.counts(b)
+	if r.Skipped > 0 {
+		fmt.Fprintf(b, "       %s of punctuation, without vectors\n", out.Plural(r.Skipped, "token is", "tokens are"))
+	}
+}
+
+func (r *textsReport) counts(b *bytes.Buffer) {
 	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
@@ -75,8 +83,8 @@ type spooling struct {
 	app     *app
 	encoder *encode.Encoder
 	texts   *flags.Texts
-	// path is the file, which stays; "": temporary, and what is used then, so that an interrupted
-	// run can go on.
+	// path is the file, which stays; "": temporary, which stays too if the run fails or is interrupted,
+	// so that the same command goes on.
 	path, temporary string
 	shared          bool   // others may use the temporary file at the same time: then there is none
 	waits           bool   // the temporary file is needed after it was used: end removes it
@@ -222,7 +230,7 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	if s.known != nil {
 		total.Total, total.AllBytes = s.known.Texts, s.known.Bytes
 	}
-	if path == "" && s.texts.Again() {
+	if path == "" {
 		path = s.temporary
 	}
 	if path != s.temporary {
@@ -246,7 +254,8 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	empty := spool.Tokens() == 0
 	err = use(spool, &textsReport{
 		Texts: spool.Len(), Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
-		Tokens: r.Tokens, Seconds: s.app.now().Sub(begin).Seconds(), PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
+		Tokens: r.Tokens, Skipped: s.skipped(r), Seconds: s.app.now().Sub(begin).Seconds(),
+		PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
 	})
 	// Closed before it is removed, which not every system allows otherwise.
 	err = errors.Join(err, spool.Close())
@@ -467,9 +476,17 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 	r := c.Report()
 	s.warn(&r)
 	return c, &textsReport{
-		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens,
+		Texts: r.Texts, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped, Tokens: r.Tokens, Skipped: s.skipped(&r),
 		Seconds: s.app.now().Sub(begin).Seconds(), Streamed: true, PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
 	}, nil
+}
+
+// skipped is how many tokens have no vectors since the model skips them.
+func (s *spooling) skipped(r *encode.Report) int64 {
+	if c := s.encoder.Config(); !c.Document.Skip || c.Pool > 0 {
+		return 0
+	}
+	return r.Tokens - r.Vectors
 }
 
 // looked notes texts that have none.

@@ -296,14 +296,18 @@ func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 		return
 	}
 	for _, c := range d.Classes {
-		setting := quality.Setting{Effort: c.Effort}
-		fmt.Fprintf(b, "k ≤ %d: %v; %s\n", c.K, setting, checkedText(c))
+		setting := ""
+		if c.Effort != 0 && c.Effort != 1 {
+			setting = quality.Setting{Effort: c.Effort}.String() + "; "
+		}
+		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, checkedText(c))
 	}
 }
 
 // checkedText is what questions made from passages have shown of a class.
 func checkedText(c storage.DefaultClass) string {
-	text := fmt.Sprintf("recall %.4f of %d questions made from passages, so about %.3f of real ones, %s wanted", c.Recall, c.Queries, c.HeldOut, out.Float(c.Target))
+	text := fmt.Sprintf("recall %.3f on %s (target %s; expect about %.3f on real ones)", c.Recall,
+		out.Plural(c.Queries, "test question"), out.Float(c.Target), c.HeldOut)
 	if !c.Confirmed() {
 		text += ", NOT REACHED"
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -242,7 +243,9 @@ func (c *Config) openStore(ctx context.Context, o *store.Options) (*store.Store,
 		return store.ReadOnly(ctx, c.Data, o)
 	}
 	st, err := store.Open(ctx, c.Data, o)
-	if err != nil {
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil, fmt.Errorf("%w; plaid serve needs a folder that it can write to, and --read-only serves one as it is", err)
+	} else if err != nil {
 		return nil, nil, err
 	}
 	return st, st.Close, nil
@@ -364,7 +367,11 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		}
 		return lc.Listen(ctx, "unix", path)
 	}
-	return lc.Listen(ctx, "tcp", address)
+	l, err := lc.Listen(ctx, "tcp", address)
+	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("%w: listen is %q: %s; want HOST:PORT, such as 127.0.0.1:8080, or :8080", ErrConfig, address, wrong.Err)
+	}
+	return l, err
 }
 
 func address(l net.Listener, c *Config) string {

@@ -217,8 +217,11 @@ func (q *Queries) AreTexts(questions []string) (bool, error) {
 		return false, Usagef("%s", q.missing(questions))
 	}
 	for _, text := range questions {
-		if strings.TrimSpace(text) == "" {
+		switch strings.TrimSpace(text) {
+		case "":
 			return false, Usagef("an empty question finds nothing")
+		case "-":
+			return false, Usagef("- is no question: --questions - reads stdin")
 		}
 	}
 	return texts, nil

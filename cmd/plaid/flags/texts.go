@@ -95,7 +95,7 @@ func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
 
 // RegisterSpool adds the flag for the file that vectors wait in.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
-	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same texts and model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
+	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
 }
 
 // Given says whether texts were given.

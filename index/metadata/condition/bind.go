@@ -7,6 +7,9 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // Condition is a condition with the values of its parameters. It does not change, and
@@ -112,6 +115,12 @@ func (b *binder) test(n *node) (*Test, error) {
 			}
 		}
 		t.operands = append(t.operands, pair{number: v.asNumber(), text: v.asText()})
+		if t.op == opIn && v.Kind == Text {
+			for _, other := range Spellings(v.Text) {
+				v := textValue(other)
+				t.operands = append(t.operands, pair{number: v, text: v})
+			}
+		}
 	}
 	if t.null || n.op != opLike && n.op != opRegexp {
 		return t, nil
@@ -121,13 +130,41 @@ func (b *binder) test(n *node) (*Test, error) {
 		return nil, b.expr.parameterError(n.operands[0].offset, "%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
 	}
 	if n.op == opLike {
-		t.like = compileLike(pattern)
+		escape := rune(noEscape)
+		if len(t.operands) == 2 {
+			text := t.operands[1].text.Text
+			r, size := utf8.DecodeRuneInString(text)
+			if size == 0 || size < len(text) {
+				return nil, b.expr.parameterError(n.operands[1].offset, "ESCAPE is one character, and not %q", shortened(text))
+			}
+			escape = r
+		}
+		t.likes = []*likePattern{compileLike(pattern, escape)}
+		if escape < utf8.RuneSelf {
+			for _, other := range Spellings(pattern) {
+				t.likes = append(t.likes, compileLike(other, escape))
+			}
+		}
 		return t, nil
 	}
 	if err := b.compile(t, pattern); err != nil {
 		return nil, b.expr.parameterError(n.operands[0].offset, "the pattern of REGEXP: %w", err)
 	}
 	return t, nil
+}
+
+// Spellings are the other forms in which Unicode writes a text: é is one character (NFC), or two
+// (NFD), as in names of files on some systems. Who asks for one means both.
+func Spellings(text string) (others []string) {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return nil
+	}
+	for _, form := range []norm.Form{norm.NFC, norm.NFD} {
+		if other := form.String(text); other != text && !slices.Contains(others, other) {
+			others = append(others, other)
+		}
+	}
+	return others
 }
 
 // maxPattern bounds the bytes of a pattern, as SQLite does.

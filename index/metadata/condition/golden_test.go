@@ -47,7 +47,11 @@ func readGolden(t *testing.T) *golden {
 	require.NoError(t, d.Decode(&g))
 	require.NotEmpty(t, g.Cases)
 	if !effort.Long() {
-		g.Cases = g.Cases[:len(g.Cases)/6]
+		var some []goldenCase
+		for i := 0; i < len(g.Cases); i += 6 {
+			some = append(some, g.Cases[i])
+		}
+		g.Cases = some
 	}
 	for i, payload := range g.Documents {
 		g.documents = append(g.documents, new(condition.Evaluation).Document(payload, fmt.Sprint("doc", i), uint32(i)))

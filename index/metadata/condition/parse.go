@@ -1,5 +1,7 @@
 package condition
 
+import "strings"
+
 // Expr is a condition as it was written, without the values of its placeholders.
 type Expr struct {
 	text   string
@@ -238,6 +240,10 @@ func (p *parser) test() (*node, error) {
 	switch {
 	case p.skip("LIKE"):
 		n.op, err = opLike, p.value(n)
+		if t := p.peek(); err == nil && t.kind == tokenName && strings.EqualFold(t.text, "ESCAPE") { // elsewhere a field
+			p.next()
+			err = p.value(n)
+		}
 	case p.skip("REGEXP"):
 		n.op, err = opRegexp, p.value(n)
 	case p.skip("BETWEEN"):
@@ -271,7 +277,7 @@ func negate(n *node, negated bool, err error) (*node, error) {
 // comparison is the operator that a sign stands for; != is the negation of =.
 func comparison(sign string) (op operator, negated, ok bool) {
 	switch sign {
-	case "=":
+	case "=", "==":
 		return opEqual, false, true
 	case "!=", "<>":
 		return opEqual, true, true
@@ -295,6 +301,9 @@ func (p *parser) field() (Field, error) {
 		if t.kind != tokenName && t.kind != tokenQuoted && !after {
 			if t.kind == tokenWord {
 				return "", p.errorf(t.offset, "a field is needed; one of the name %s has to be in double quotes", t.text)
+			}
+			if t.kind == tokenString && len(keys) == 0 {
+				return "", p.errorf(t.offset, "a field is needed; the name of one stands in double quotes, or in none")
 			}
 			return "", p.unexpected("a field")
 		}
@@ -321,6 +330,17 @@ func (p *parser) in(n *node) error {
 	}
 }
 
+// shortened is the beginning of a long text.
+func shortened(text string) string {
+	n := 0
+	for i := range text {
+		if n++; n > shownAround {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}
+
 // value reads a value.
 func (p *parser) value(n *node) error {
 	t := p.next()
@@ -343,6 +363,9 @@ func (p *parser) value(n *node) error {
 	case t.kind == tokenWord && (t.text == "TRUE" || t.text == "FALSE"):
 		o.value = boolValue(t.text == "TRUE")
 	case t.kind == tokenWord && t.text == "NULL":
+	case t.kind == tokenName || t.kind == tokenQuoted:
+		return p.errorf(o.offset, "a value is needed, and text stands in single quotes: '%s'",
+			strings.ReplaceAll(shortened(t.text), "'", "''"))
 	default:
 		return p.errorf(o.offset, "a value is needed: ?, 'text', a number, TRUE, FALSE or NULL")
 	}

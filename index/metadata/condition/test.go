@@ -12,11 +12,11 @@ type Test struct {
 
 	keys     []string
 	op       operator
-	constant bool    // of opConstant
-	null     bool    // one of the operands is NULL
-	operands []pair  // of a comparison
-	points   *points // of opIn
-	like     *likePattern
+	constant bool           // of opConstant
+	null     bool           // one of the operands is NULL
+	operands []pair         // of a comparison
+	points   *points        // of opIn
+	likes    []*likePattern // of which one has to match
 	regexp   *regexp.Regexp
 	program  int // instructions of regexp, about
 }
@@ -55,7 +55,8 @@ func (t *Test) truth(e *Evaluation, v Value) Truth {
 	}
 	switch t.op {
 	case opLike:
-		return truthOf(t.like.match(e, v.String()))
+		text := v.String()
+		return truthOf(slices.ContainsFunc(t.likes, func(p *likePattern) bool { return p.match(e, text) }))
 	case opRegexp:
 		return truthOf(t.finds(e, v.String()))
 	}
@@ -140,18 +141,32 @@ func (t *Test) Points() (numbers, texts []Value, never, ok bool) {
 }
 
 // likePattern is a pattern of LIKE: % stands for any text, _ for one character; ASCII
-// letters match in either case.
-type likePattern struct{ runes []rune }
+// letters match in either case. Behind the character of ESCAPE a character stands for itself.
+type likePattern struct {
+	runes []rune
+	never bool // there is nothing behind the last ESCAPE
+}
 
 const (
 	anyText = -1
 	anyRune = -2
 )
 
-func compileLike(pattern string) *likePattern {
+// noEscape is the escape of a pattern that has none.
+const noEscape = -1
+
+func compileLike(pattern string, escape rune) *likePattern {
 	p := &likePattern{}
+	escaped := false
 	for _, r := range pattern {
 		switch {
+		case !escaped && r == escape:
+			escaped = true
+			continue
+		case escaped:
+			if escaped = false; r < utf8.RuneSelf {
+				r = rune(lower(byte(r)))
+			}
 		case r == '%':
 			if n := len(p.runes); n > 0 && p.runes[n-1] == anyText {
 				continue
@@ -164,6 +179,7 @@ func compileLike(pattern string) *likePattern {
 		}
 		p.runes = append(p.runes, r)
 	}
+	p.never = escaped
 	return p
 }
 
@@ -171,7 +187,9 @@ func compileLike(pattern string) *likePattern {
 // means nothing once the evaluation has ended.
 func (p *likePattern) match(e *Evaluation, s string) bool {
 	next, last, resume := 0, -1, 0
-	e.ended(1 + len(s))
+	if e.ended(1 + len(s)); p.never {
+		return false
+	}
 	for i, steps := 0, 0; i < len(s); {
 		if steps++; steps == askAfter {
 			if e.ended(steps) {

@@ -111,8 +111,8 @@ func (p *Picture) Set(chosen func(*Part) bool, value int) (n Affected) {
 // Arrival is a part that is to be stored.
 type Arrival struct {
 	Part
-	// Bare means that it comes without a payload and keeps that of the part with its id. Where
-	// there is none it is a document without anything.
+	// Bare means that it comes without a payload and keeps that of the part with its id, or of the
+	// first passage of the document. Where there is none it is a document without anything.
 	Bare bool
 }
 
@@ -137,6 +137,8 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 			rows[i] = Part{ID: a.ID}
 			if old := p.find(a.ID); old != nil {
 				rows[i] = *old
+			} else if at := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Of == a.ID }); at >= 0 {
+				rows[i].N = p.Parts[at].N // of passages
 			}
 		}
 	}

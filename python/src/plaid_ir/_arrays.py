@@ -86,7 +86,8 @@ def _without_padding(m: Matrix) -> Matrix:
 
 def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], or a padded array
-    [documents, tokens, dim], whose last rows of zeros are left out. ``what`` names them in errors."""
+    [documents, tokens, dim], whose last rows of zeros are left out. ``what`` names them in errors. A matrix of a
+    document may have no rows."""
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
     axes = _number_of_axes(embeddings)
@@ -98,7 +99,7 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
         elif axes == 2:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
-            matrices = [to_array(m) for m in embeddings]
+            matrices = [_empty() if _is_empty(m) else to_array(m) for m in embeddings]
             # PyLate pads like this: a list of [1, tokens, dim].
             matrices = [_without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m for m in matrices]
     elif axes == 3:
@@ -110,19 +111,42 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
-        if m.shape[0] == 0:
+        if m.shape[0] == 0 and what != "document":
             raise ValueError(f"{what} {i} has no vectors")
     return alike(matrices, what)
 
 
+def _empty() -> Matrix:
+    """The matrix of a document without vectors, whose dimension `alike` sets."""
+    return np.zeros((0, 0), dtype="<f4")
+
+
+def _is_empty(m: Any) -> bool:
+    return m is None or isinstance(m, (list, tuple)) and not m
+
+
+def without_vectors(count: int) -> list[Matrix]:
+    """The matrices of documents without vectors."""
+    return [_empty()] * count
+
+
 def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
     """Matrices as those of one request: of one dimension, which they must have, and of one type of numbers."""
+    first = next(((i, m) for i, m in enumerate(matrices) if len(m)), None)
+    if first is None:
+        return without_vectors(len(matrices))
     for i, m in enumerate(matrices):
-        if m.shape[1] != matrices[0].shape[1]:
-            raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} 0 has {matrices[0].shape[1]}")
-    if len({m.dtype for m in matrices}) > 1:
-        matrices = [m.astype("<f4", copy=False) for m in matrices]
-    return matrices
+        if len(m) and m.shape[1] != first[1].shape[1]:
+            raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} {first[0]} has {first[1].shape[1]}")
+    dtype = first[1].dtype if len({m.dtype for m in matrices if len(m)}) == 1 else np.dtype("<f4")
+    return [m.astype(dtype, copy=False) if len(m) else np.zeros((0, first[1].shape[1]), dtype) for m in matrices]
+
+
+def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body | Mapping[str, Any]:
+    """The request of documents: without any vectors there is no dimension, and it is plain JSON."""
+    if any(len(m) for m in matrices):
+        return tensors_body(matrices, request)
+    return {"documents": [{"embeddings": []} for _ in matrices], **request}
 
 
 def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body:
@@ -143,7 +167,7 @@ def tensors_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body
     head = ("{" + ",".join(entries) + "}").encode()
     head += b" " * (-len(head) % 8)
     start = struct.pack("<Q", len(head)) + head + text + struct.pack(f"<{len(lengths)}q", *lengths)
-    return Body([start, *(m.data.cast("B") for m in matrices)], len(start) + size)
+    return Body([start, *(m.data.cast("B") for m in matrices if len(m))], len(start) + size)
 
 
 def batches(
@@ -179,4 +203,4 @@ def vectors_of(text: str, shape: Sequence[int]) -> Vectors:
 
 def matrix_of(documents: Sequence[Mapping[str, Any]]) -> Vectors:
     """The vectors of documents of the service, one after another."""
-    return np.concatenate([vectors_of(d["embeddings_b64"], d["shape"]) for d in documents])
+    return np.concatenate([vectors_of(d.get("embeddings_b64", ""), d["shape"]) for d in documents])

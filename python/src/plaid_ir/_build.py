@@ -69,6 +69,8 @@ class Spool:
         """Takes documents whose ids are not there yet; ``fields`` have their ids and metadata."""
         ids = [row["_id"] for row in fields]
         kind, dim, start = matrices[0].dtype.str, matrices[0].shape[1], len(self.ids)
+        if not any(len(m) for m in matrices):  # of any dimension
+            dim = self._dim
         if self._dim not in (0, dim):
             said = f"document {start} has dimension {dim}, those before it {self._dim}"
             raise RequestError(said, "DIMENSION_MISMATCH", 400, {"document": start})
@@ -85,7 +87,7 @@ class Spool:
         if not self._files or self._files[-1].kind != kind:
             self._files.append(_File(self._folder, len(self._files), kind))
         file = self._files[-1]
-        for m in matrices:
+        for m in filter(len, matrices):
             file.vectors.write(m.data.cast("B"))
         file.lengths.extend(len(m) for m in matrices)
         file.ids.extend(ids)
@@ -120,7 +122,8 @@ class Spool:
         has_metadata = any(f.metadata.tell() for f in self._files)
         for f in self._files:
             np.save(f.paths["lengths"], np.array(f.lengths, dtype=np.int64))
-            with open(f.paths["ids"], "w", encoding="utf-8", newline="\n") as lines:
+            # The program refuses half of a character, and says where.
+            with open(f.paths["ids"], "w", encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
                 lines.writelines(i + "\n" for i in f.ids)
             for what in ("vectors", "lengths", "ids"):
                 flags += ["--" + what, f.paths[what]]
@@ -184,6 +187,7 @@ class Spool:
             position = sum(len(f.ids) for f in self._files[: int(at[1])]) + int(at[2]) - 1
             said = f"document {position}: {said[at.end() :]}"
         said = re.sub(r"(\S*[/\\])?((vectors|lengths)-\d+\.npy|metadata-\d+\.jsonl|index\.plaid)(: )?", "", said)
+        said = re.sub(r"^line \d+, (?=document \d)", "", said)  # of the metadata
         if at := re.match(r'document (\d+)(?: \(id (".*?(?<!\\)")\))?(?:, token (\d+))?', said):
             ids, position = list(self.ids), int(at[1])
             details: dict[str, Any] = {"document": position, "id": ids[position] if position < len(ids) else None}

@@ -17,10 +17,10 @@ from ._arrays import Body
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
 from ._service import Service
+from ._tables import items_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 _PREFER = "return=representation"
-_PREFER_NULL = _PREFER + ", unknown-fields=null"
 _ATTEMPTS = 3
 T = TypeVar("T")
 
@@ -58,7 +58,12 @@ class Connection:
                 "device, threads, model and binary are for a service that is started here; the one at a url has its own"
             )
         if model is not None and not os.path.isdir(model):
-            raise FileNotFoundError(f"there is no folder of a model at {os.fspath(model)}")
+            raise FileNotFoundError(_no_model(os.fspath(model)))
+        if url is None and index_folder is not None and os.path.isfile(index_folder):
+            raise NotADirectoryError(
+                f"{os.fspath(index_folder)} is a file, and index_folder is a folder: "
+                "if it is an index file, Index(FOLDER).load(FILE) takes it"
+            )
         if read_only and override:
             raise ValueError("override removes an index, and read_only changes nothing")
         self.index_name = index_name
@@ -149,7 +154,7 @@ class Connection:
         if isinstance(ids, (str, int, np.integer)):
             ids = [ids]
         names: list[str] = []
-        for i in ids:
+        for i in items_of(ids, "ids"):
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):
@@ -176,7 +181,7 @@ class Connection:
     def change(self, method: str, path: str, body: Mapping[str, Any] | Body | None = None) -> Any:
         """Sends a request that changes something."""
         self._check_writable()
-        return self.request(method, path, body, prefer=_PREFER)
+        return self.request(method, path, body)
 
     def fill(self, route: str, body: Body, is_stored: Callable[[], bool]) -> None:
         """Uploads an index. The service takes one only as long as the index has no documents. It refuses one that is
@@ -209,12 +214,13 @@ class Connection:
         path: str,
         body: Mapping[str, Any] | Body | None = None,
         *,
-        prefer: str = _PREFER_NULL,
+        prefer: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Sends a request. By default its conditions take fields that no document has for NULL."""
+        """Sends a request. ``prefer`` is what else to prefer over its representation."""
+        preferred = ", ".join(filter(None, (_PREFER, prefer)))
         try:
-            return self.repeat(lambda: self.client.request(method, path, body, {"Prefer": prefer, **(headers or {})}))
+            return self.repeat(lambda: self.client.request(method, path, body, {"Prefer": preferred, **(headers or {})}))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
                 e.args = ("texts need a model: Index(..., model=FOLDER), or a service started with --model",)
@@ -245,6 +251,13 @@ class Connection:
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("the index is closed")
+
+
+def _no_model(name: str) -> str:
+    said = f"there is no folder of a model at {name}"
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+        return said
+    return f"{said}. If that is a name of the Hugging Face hub, download it first: hf download {name} --local-dir {name}"
 
 
 def device_names(device: Any) -> str:

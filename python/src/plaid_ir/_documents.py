@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from types import TracebackType
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from ._arrays import Matrix, Vectors, batches, tensors_body, vectors_of
+from ._arrays import Matrix, Vectors, batches, documents_body, vectors_of
 from ._connection import Connection
-from ._errors import EmptyIndexError, PlaidError, RequestError, add_to_position
-from ._metadata import cells_of, passage_of
+from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position
+from ._metadata import cells_of, is_missing, passage_of
+from ._tables import items_of
 
 #: Bytes of the vectors of one request. A request is one transaction.
 MAX_VECTOR_BYTES = 32 << 20
@@ -28,6 +30,31 @@ MAX_BODY_BYTES = 100 << 20
 _MAX_ID_BYTES = 1 << 20
 #: Bytes of an address with ids in it: proxies often refuse more than 8 KiB.
 _MAX_ADDRESS = 6000
+
+
+class Stored:
+    """Counts the documents of a call that are stored, and says so in an error that ends it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: Any = None
+
+    def add(self, ids: Sequence[Any]) -> None:
+        self.count += len(ids)
+        self._last = ids[-1] if ids else self._last
+
+    def __enter__(self) -> Stored:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        if isinstance(error, PlaidError):
+            error.stored = self.count
+        if self.count:
+            add_remark(error, f"{self.count} of the documents of this call are stored, the last of them {self._last!r}")
 
 
 class Run:
@@ -110,7 +137,9 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
     for some in id_batches(list(given)):
         body = {"condition": f'"_passage"."of" IN ({", ".join("?" * len(some))})', "parameters": list(some)}
         lost: dict[str, list[str]] = {}
-        for row in connection.request("POST", connection.path + "/metadata/get", body)["metadata"]:
+        # Most indexes have no passages, and then not this field.
+        answer = connection.request("POST", connection.path + "/metadata/get", body, prefer="unknown-fields=null")
+        for row in answer["metadata"]:
             document = row["_id"].rpartition("#")[0]
             if row["_id"] not in given[document]:
                 lost.setdefault(document, []).append(row["_id"])
@@ -127,13 +156,31 @@ def id_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[part]
 
 
-def text_batches(texts: Iterable[str], batch_size: int) -> Iterator[list[str]]:
-    """Texts in batches of one request. Anything but a text is an error."""
+def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """Texts; one that is missing (None, NaN) is empty. Anything else is an error."""
+    for i, text in enumerate(texts):
+        if isinstance(text, str):
+            yield str.__str__(text)
+        elif is_missing(text):
+            yield ""
+        else:
+            raise TypeError(f"text {i} is a {type(text).__name__}")
+
+
+def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
+    """Texts in batches of one request. An error of their source comes after the texts before it."""
     batch: list[str] = []
     size = 0
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"text {i} is a {type(text).__name__}")
+    failure: Exception | None = None
+    source = checked_texts(texts)
+    while True:
+        try:
+            text = next(source)
+        except StopIteration:
+            break
+        except Exception as e:
+            failure = e
+            break
         if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
             yield batch
             batch, size = [], 0
@@ -141,6 +188,8 @@ def text_batches(texts: Iterable[str], batch_size: int) -> Iterator[list[str]]:
         size += len(text)
     if batch:
         yield batch
+    if failure is not None:
+        raise failure
 
 
 class Cut:
@@ -170,12 +219,17 @@ class Cut:
 
 
 def send_vectors(
-    connection: Connection, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]], start: int
+    connection: Connection,
+    matrices: Sequence[Matrix],
+    fields: Sequence[Mapping[str, Any]],
+    start: int,
+    stored: Stored,
 ) -> None:
     """Stores one batch of documents; ``fields`` have their ids and metadata. ``start`` is the position of the first
     among all that were given: errors count from there."""
     connection.declare()
-    _send(connection, "/update", tensors_body(matrices, {"metadata": fields}), start)
+    _send(connection, "/update", documents_body(matrices, {"metadata": fields}), start)
+    stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
 def send_texts(
@@ -185,18 +239,20 @@ def send_texts(
     options: Mapping[str, Any],
     start: int,
     cut: Cut,
+    stored: Stored,
 ) -> None:
     """Stores one batch of texts, which the service encodes; ``options`` are further fields of the request."""
     connection.declare()
     body: dict[str, Any] = {"documents": texts, "metadata": fields, **options}
     cut.add(_send(connection, "/update_with_encoding", body, start))
+    stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
 def _send(connection: Connection, path: str, body: Any, start: int) -> Any:
     try:
         return connection.change("POST", connection.path + path, body)
     except PlaidError as e:
-        add_to_position(e, "document", start, f" (those before number {start} are stored)")
+        add_to_position(e, "document", start)
         raise
 
 
@@ -211,6 +267,7 @@ def encode(
     """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
     if isinstance(texts, str):
         raise TypeError("texts is one text; want a list of texts")
+    texts = items_of(texts, "texts")
     vectors: list[Vectors] = []
     for part in batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS):
         body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}

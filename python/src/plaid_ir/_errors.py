@@ -19,6 +19,11 @@ class PlaidError(Exception):
         The HTTP status.
     details
         The place of the fault in the request: ``document``, ``query`` and ``token`` count from 0.
+
+    Attributes
+    ----------
+    stored
+        The number of documents of the call that are stored, though it failed.
     """
 
     def __init__(
@@ -32,6 +37,7 @@ class PlaidError(Exception):
         self.code = code
         self.status = status
         self.details = dict(details or {})
+        self.stored = 0
 
 
 class RequestError(PlaidError, ValueError):
@@ -50,11 +56,24 @@ class Unreachable(ServiceError):
     """The address does not answer, or the connection broke."""
 
 
-def add_to_position(e: PlaidError, what: str, start: int, note: str = "") -> None:
+def add_to_position(e: PlaidError, what: str, start: int) -> None:
     """Makes an error of a batch count ``what``, documents or queries, within all that were given. ``start`` is the
-    position of the batch, ``note`` is added to the message of one that is not the first."""
+    position of the batch."""
+    message = str(e.args[0])
+    # A fault of the JSON has no other place than this.
+    if what == "document" and (at := re.match(r"(?:documents|metadata|texts)\[(\d+)\]", message)):
+        e.details.setdefault(what, int(at[1]))
     position = e.details.get(what)
     if isinstance(position, int) and start:
         e.details[what] = position + start
-        message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {position + start}", str(e.args[0]))
-        e.args = (message + note,)
+        message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {position + start}", message)
+        message = re.sub(rf"^(documents|metadata|texts|queries)\[{position}\]", lambda m: f"{m[1]}[{position + start}]", message)
+        e.args = (message,)
+
+
+def add_remark(e: BaseException, remark: str) -> None:
+    """Adds something to the message of an error of this package, or as a note to that of a caller's source."""
+    if isinstance(e, PlaidError) or type(e) in (TypeError, ValueError) and len(e.args) == 1:
+        e.args = (f"{e.args[0]} ({remark})",)
+    elif hasattr(e, "add_note"):  # from Python 3.11 on
+        e.add_note(remark)

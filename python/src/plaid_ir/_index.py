@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from html import escape
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union, cast
+from typing import Any, Callable, Coroutine, Iterable, Literal, Mapping, ParamSpec, Sequence, TypeVar, Union
 
 from . import _files, _ingest
 from ._arrays import Embeddings, to_matrices
+from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_TEXTS, id_batches
-from ._errors import EmptyIndexError, PlaidError
-from ._metadata import Where, condition, to_json_value
+from ._errors import EmptyIndexError, PlaidError, add_remark
+from ._metadata import to_json_value
 from ._progress import Progress
 from ._reader import IndexReader, ignore_pylate_options
+from ._tables import items_of
 
 Ids = Union[str, int, Iterable[str], Iterable[int]]
-Metadata = Sequence[Mapping[str, Any]]
+#: Dictionaries, or a table of pandas, polars or pyarrow.
+Metadata = Union[Sequence[Mapping[str, Any]], Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -179,15 +183,15 @@ class Index(IndexReader):
         ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
         1
         """
-        ids = documents_ids
+        ids = documents_ids = items_of(documents_ids, "documents_ids")
         if ids is None:
-            documents_embeddings = to_matrices(documents_embeddings, "document")
+            documents_embeddings = to_matrices(items_of(documents_embeddings, "documents_embeddings"), "document")
             ids = range(len(documents_embeddings))
         index = cls._open_empty(documents_ids, options)
         try:
             return index.add_documents(ids, documents_embeddings, metadata, progress=progress)
-        except BaseException:
-            index.close()
+        except BaseException as e:
+            index._abandon(e)
             raise
 
     @classmethod
@@ -195,7 +199,7 @@ class Index(IndexReader):
         cls,
         texts: Iterable[str],
         ids: Iterable[str] | Iterable[int] | None = None,
-        metadata: Iterable[Mapping[str, Any]] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | Any = None,
         *,
         model: str | os.PathLike[str] | None = None,
         text_field: str = "text",
@@ -225,12 +229,23 @@ class Index(IndexReader):
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """
+        ids = items_of(ids, "ids")
         index = cls._open_empty(ids, {"model": model, **options})
         try:
             return index.add_texts(texts, ids, metadata, text_field=text_field, progress=progress)
-        except BaseException:
-            index.close()
+        except BaseException as e:
+            index._abandon(e)
             raise
+
+    def _abandon(self, e: BaseException) -> None:
+        """Closes an index that could not be filled."""
+        gone = False
+        if self._connection.service is not None and self.index_folder is None:
+            with contextlib.suppress(PlaidError):
+                gone = len(self) > 0
+        self.close()
+        if gone:
+            add_remark(e, "the index was a temporary one, and is gone")
 
     def close(self) -> None:
         """Closes the index, and stops the service if it was started here and no other index uses it. Closing an index
@@ -248,7 +263,7 @@ class Index(IndexReader):
     def add_documents(
         self,
         documents_ids: Ids,
-        documents_embeddings: Embeddings,
+        documents_embeddings: Embeddings | None,
         metadata: Metadata | None = None,
         *,
         keep_metadata: bool | None = None,
@@ -271,10 +286,12 @@ class Index(IndexReader):
             An id for each document.
         documents_embeddings
             A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
-            dim], whose zeros at the end of a document are left out.
+            dim], whose zeros at the end of a document are left out. None, or None in the list, is a document without
+            vectors, which words, conditions and ids find. They may come later: add it again, with ``keep_metadata``.
         metadata
-            A dictionary for each document, or a data frame with a row for each. Values are texts, numbers, booleans,
-            None, dates (stored as ISO 8601), lists and dictionaries.
+            A dictionary for each document, or a table with a row for each: a data frame of pandas or polars, or a table
+            of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
+            those that are missing (NaN, NaT, NA) are null.
         keep_metadata
             Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
             more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
@@ -304,7 +321,11 @@ class Index(IndexReader):
         return self
 
     def update_documents(
-        self, documents_ids: Ids, documents_embeddings: Embeddings, metadata: Metadata | None = None, **options: Any
+        self,
+        documents_ids: Ids,
+        documents_embeddings: Embeddings | None,
+        metadata: Metadata | None = None,
+        **options: Any,
     ) -> Index:
         """Another name for `add_documents`, since PyLate has both.
 
@@ -350,7 +371,7 @@ class Index(IndexReader):
         self,
         texts: Iterable[str],
         ids: Iterable[str] | Iterable[int] | None = None,
-        metadata: Iterable[Mapping[str, Any]] | None = None,
+        metadata: Iterable[Mapping[str, Any]] | Any = None,
         *,
         text_field: str = "text",
         pool_factor: int | None = None,
@@ -369,11 +390,11 @@ class Index(IndexReader):
         ----------
         texts
             The documents. A text that is longer than the model reads is cut off, and a warning counts such texts,
-            unless ``window`` is given.
+            unless ``window`` is given. An empty one, or one that is missing (None, NaN), is a document without tokens.
         ids
             An id for each; without them texts are numbered from 0, if the index is empty.
         metadata
-            A dictionary for each.
+            As for `add_documents`.
         text_field
             The key of the metadata that keeps the text; "" does not keep it, and then neither highlights nor
             explanations can show it.
@@ -433,7 +454,7 @@ class Index(IndexReader):
         Parameters
         ----------
         where, parameters
-            The documents: a condition, as for `search`. A key that no document has is an error.
+            The documents: a condition, as for `search`. An empty one is an error.
         values
             Keys and their new values; None removes a key.
 
@@ -442,7 +463,10 @@ class Index(IndexReader):
         int
             The number of documents that were changed.
         """
-        text, given = cast("tuple[str, list[Any]]", condition(where, parameters))
+        chosen = condition(where, parameters)
+        if chosen is None:
+            raise TypeError("update() takes a condition (where): '1=1' is true of every document")
+        text, given = chosen
         updates = {k: to_json_value(v, f"values, key {k!r}") for k, v in values.items()}
         body = {"condition": text, "parameters": given, "updates": updates}
         return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
@@ -455,8 +479,7 @@ class Index(IndexReader):
         ids
             An id that is not there is ignored; that of a document that is stored as passages removes them.
         where, parameters
-            A condition, as for `search`. A key that no document has is an error, so that a typo does not remove too
-            much.
+            A condition, as for `search`. An empty one is an error.
 
         Returns
         -------
@@ -482,8 +505,8 @@ class Index(IndexReader):
         self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
     ) -> Index:
         """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
-        from the index folder of ColBERT, fast-plaid or next-plaid. Symbolic links in the folder are followed, such as
-        those of the Hugging Face cache.
+        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
+        such as those of the Hugging Face cache.
 
         Parameters
         ----------
@@ -491,7 +514,7 @@ class Index(IndexReader):
             The file or the folder.
         documents_ids
             The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            they are numbered from 0.
+            what PyLate keeps beside its index, or they are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
         return self

@@ -10,10 +10,10 @@ import contextlib
 import itertools
 import json
 from types import TracebackType
-from typing import Any, Iterable, Mapping, Sequence, cast
+from typing import Any, Iterable, Iterator, Mapping, Sequence, cast
 
 from . import _build
-from ._arrays import Embeddings, Matrix, alike, to_matrices
+from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
 from ._connection import Connection
 from ._documents import (
     MAX_DOCUMENTS,
@@ -21,7 +21,9 @@ from ._documents import (
     MAX_VECTOR_BYTES,
     Cut,
     Run,
+    Stored,
     check_complete,
+    checked_texts,
     document_batches,
     encode,
     send_texts,
@@ -32,8 +34,9 @@ from ._documents import (
 from ._errors import PlaidError, RequestError, add_to_position
 from ._files import load
 from ._locks import temporary_build_folder
-from ._metadata import metadata_rows, passage_of
+from ._metadata import check_metadata, metadata_rows, passage_of
 from ._progress import Meter, Progress
+from ._tables import items_of, rows_of
 
 #: Characters of texts that make one token, at most.
 _CHARACTERS_PER_TOKEN = 4
@@ -42,7 +45,7 @@ _CHARACTERS_PER_TOKEN = 4
 def add_documents(
     connection: Connection,
     ids: Any,
-    embeddings: Embeddings,
+    embeddings: Embeddings | None,
     metadata: Any,
     keep_metadata: bool | None,
     batch_size: int | None,
@@ -51,9 +54,9 @@ def add_documents(
     matrices, fields = _documents_of(connection, ids, embeddings, metadata, "there are")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; want 1 or more")
-    with Meter(progress, len(fields)) as meter:
+    with Stored() as stored, Meter(progress, len(fields)) as meter:
         keep = False if metadata is not None else keep_metadata
-        _add(connection, matrices, fields, keep, set(), batch_size, meter)
+        _add(connection, matrices, fields, keep, set(), batch_size, meter, stored)
 
 
 def _add(
@@ -64,6 +67,7 @@ def _add(
     kept: set[str],
     batch_size: int | None,
     meter: Meter,
+    stored: Stored,
 ) -> None:
     """Adds documents. ``kept`` are those whose passages have the metadata that are stored."""
     if not fields:
@@ -78,7 +82,7 @@ def _add(
             def show(stage: str, part: float) -> None:
                 meter.raise_to(int(part * total) if stage == "encode" else 0)
 
-            if _build_and_load(connection, spool, None, show):
+            if _build_and_load(connection, spool, None, show, stored):
                 meter.raise_to(total)
                 return
     connection.declare()
@@ -91,7 +95,7 @@ def _add(
     if any(len(f) > 1 for f in fields):
         sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
     for part in document_batches(connection, sizes, fields, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
-        send_vectors(connection, matrices[part], fields[part], part.start)
+        send_vectors(connection, matrices[part], fields[part], part.start, stored)
         meter.add(part.stop - part.start)
 
 
@@ -101,14 +105,14 @@ def add_batches(
     count = 0
     run = Run()
     kept: set[str] = set()  # documents whose passages came without metadata
-    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold) as first:
+    with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, stored) as first:
 
         def store(matrices: list[Matrix], fields: list[dict[str, Any]]) -> None:
             nonlocal count
             matrices = alike(matrices, "document")
             if fields and not first.hold_vectors(matrices, fields):
                 try:
-                    _add(connection, matrices, fields, False, kept, None, Meter(None, None))
+                    _add(connection, matrices, fields, False, kept, None, Meter(None, None), stored)
                 except PlaidError as e:
                     add_to_position(e, "document", count)
                     raise
@@ -144,6 +148,9 @@ def add_texts(
 ) -> None:
     if isinstance(texts, (str, bytes)):
         raise TypeError("texts is one text; want a list of texts")
+    if isinstance(texts, Mapping):
+        raise TypeError("texts is a dictionary; want a list of texts, such as its values()")
+    texts = items_of(texts, "texts")
     numbered = ids is None
     if ids is None:
         if connection.count():
@@ -151,21 +158,35 @@ def add_texts(
         ids = cast("Iterable[int]", itertools.count())
     elif isinstance(ids, (str, bytes)):
         raise TypeError("ids is one text; want a list of ids")
+    ids = cast("Iterable[Any]", items_of(ids, "ids"))
+    metadata = None if metadata is None else rows_of(metadata)
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; want 1 or more")
-    total = len(texts) if isinstance(texts, Sequence) else None
+    total = _length(texts)
     for what, other in (("ids", ids), ("metadata", metadata)):
-        if total is not None and isinstance(other, Sequence) and len(other) != total:
-            raise ValueError(f"there are {total} texts and {len(other)} {what}: want one for each")
+        length = _length(other)
+        if total is not None and length is not None and length != total:
+            raise ValueError(f"there are {total} texts and {length} {what}: want one for each")
+    # What can be seen to be wrong is refused before the model has work.
+    if total is not None:
+        for _ in checked_texts(texts):
+            pass
+    given = connection.to_names(ids) if _length(ids) is not None else None
+    if given is not None:
+        _refuse_duplicates(given)
+    if metadata is not None and _length(metadata) is not None:
+        check_metadata(metadata, map(str, itertools.count()) if given is None else given)
     # The service parts texts: what is built here has none of that.
-    hold = hold and window is None and (not isinstance(texts, Sequence) or _may_be_many(texts, pool_factor))
+    hold = hold and window is None and (total is None or _may_be_many(texts, pool_factor))
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
     cut = Cut()
     all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
     start = sent = 0
     run = Run()
     kept: set[str] = set()  # documents whose passages came without metadata
-    with Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, cut) as first:
+    with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(
+        connection, meter, hold, stored, cut
+    ) as first:
 
         def store(some: list[str], rows: list[dict[str, Any]]) -> None:
             nonlocal sent
@@ -173,7 +194,7 @@ def add_texts(
                 check_complete(connection, rows, kept)
                 sizes = [len(text) for text in some]
                 for part in document_batches(connection, sizes, rows, MAX_TEXT_BYTES, batch_size):
-                    send_texts(connection, some[part], rows[part], options, sent + part.start, cut)
+                    send_texts(connection, some[part], rows[part], options, sent + part.start, cut, stored)
                     meter.add(part.stop - part.start)
             sent += len(some)
 
@@ -185,7 +206,7 @@ def add_texts(
             _refuse_duplicates(names)
             fields: list[dict[str, Any]] = [{"_id": i} for i in names]
             if all_metadata is not None:
-                fields = metadata_rows(list(itertools.islice(all_metadata, len(batch))), names)
+                fields = metadata_rows(list(itertools.islice(all_metadata, len(batch))), names, start)
             if text_field:
                 fields = [{text_field: t, **f} for f, t in zip(fields, batch)]
             if not first.accept(fields, run.document) and all_metadata is None:
@@ -209,8 +230,10 @@ class FirstDocuments:
     those that are not.
     """
 
-    def __init__(self, connection: Connection, meter: Meter, hold: bool, cut: Cut | None = None) -> None:
-        self._connection, self._meter, self._cut = connection, meter, cut or Cut()
+    def __init__(
+        self, connection: Connection, meter: Meter, hold: bool, stored: Stored, cut: Cut | None = None
+    ) -> None:
+        self._connection, self._meter, self._stored, self._cut = connection, meter, stored, cut or Cut()
         self._stack = contextlib.ExitStack()
         self._spool: _build.Spool | None = None
         #: Texts that are not many yet: the position of the first, the texts and their ids and metadata.
@@ -283,7 +306,7 @@ class FirstDocuments:
                 self._store_spool(spool)
         for start, some, rows in texts:
             options = {} if self._pool_factor is None else {"pool_factor": self._pool_factor}
-            send_texts(self._connection, some, rows, options, start, self._cut)
+            send_texts(self._connection, some, rows, options, start, self._cut, self._stored)
             self._meter.add(len(some))
 
     def _store_spool(self, spool: _build.Spool) -> None:
@@ -292,11 +315,11 @@ class FirstDocuments:
             self._meter.add(0)
 
         many = spool.tokens >= _build.MIN_TOKENS or self._model is not None
-        if many and _build_and_load(self._connection, spool, self._model, show):
+        if many and _build_and_load(self._connection, spool, self._model, show, self._stored):
             return
         start = 0
         for matrices, fields in spool.batches(MAX_VECTOR_BYTES, MAX_DOCUMENTS):
-            send_vectors(self._connection, matrices, fields, start)
+            send_vectors(self._connection, matrices, fields, start, self._stored)
             start += len(fields)
 
 
@@ -311,13 +334,16 @@ def _open_spool(connection: Connection, stack: contextlib.ExitStack) -> _build.S
     return stack.enter_context(contextlib.closing(_build.Spool(folder)))
 
 
-def _build_and_load(connection: Connection, spool: _build.Spool, model: Mapping[str, Any] | None, show: Any) -> bool:
+def _build_and_load(
+    connection: Connection, spool: _build.Spool, model: Mapping[str, Any] | None, show: Any, stored: Stored
+) -> bool:
     """Builds an index and gives it to the service. Reports false if another process has added documents meanwhile."""
     assert connection.service is not None
     connection.declare()
     path = spool.build(connection.service.binary, connection.config, model, show)
     try:
         load(connection, path, None)
+        stored.add([connection.to_id(i) for i in spool.ids])
         return True
     except RequestError as e:
         if e.code != "INDEX_ALREADY_EXISTS":
@@ -325,10 +351,13 @@ def _build_and_load(connection: Connection, spool: _build.Spool, model: Mapping[
         return False
 
 
-def _may_be_many(texts: Sequence[str], pool_factor: int | None) -> bool:
-    # An item that is no text is an error later, with its position.
-    characters = sum(len(t) for t in texts if isinstance(t, str))  # pyright: ignore[reportUnnecessaryIsInstance]
-    return characters >= _min_characters(pool_factor)
+def _length(given: Any) -> int | None:
+    """The number of items of anything that can be gone through more than once; None of an iterator."""
+    return None if isinstance(given, Iterator) or not hasattr(given, "__len__") else len(given)
+
+
+def _may_be_many(texts: Iterable[Any], pool_factor: int | None) -> bool:
+    return sum(map(len, checked_texts(texts))) >= _min_characters(pool_factor)
 
 
 def _min_characters(pool_factor: int | None) -> int:
@@ -336,11 +365,14 @@ def _min_characters(pool_factor: int | None) -> int:
 
 
 def _documents_of(
-    connection: Connection, ids: Any, embeddings: Embeddings, metadata: Any, subject: str
+    connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
     """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
     names = connection.to_names(ids)
-    matrices = to_matrices(embeddings, "document")
+    if embeddings is None:
+        matrices = without_vectors(len(names))
+    else:
+        matrices = to_matrices(items_of(embeddings, "documents_embeddings"), "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
     _refuse_duplicates(names)

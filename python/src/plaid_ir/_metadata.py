@@ -1,135 +1,131 @@
-"""Metadata and conditions: from values of Python to those of JSON and the engine."""
+"""Metadata: from values of Python, rows and tables to the values of JSON."""
 
 from __future__ import annotations
 
 import datetime
+import decimal
 import math
-from typing import Any, Mapping, Sequence, TypeAlias, Union, cast
+import uuid
+from typing import Any, Iterable, Mapping, Sequence, cast
 
 import numpy as np
 
-#: A condition: ``"year >= 2000"``, ``"year >= ?"`` with parameters, or fields and their values.
-Where: TypeAlias = Union[str, Mapping[str, Any]]
+from ._tables import rows_of
 
 #: Keys that the engine keeps for itself, in any case.
 _RESERVED = ("_id", "_subset_", "_content_id_")
+#: The greatest exponent of ten of a number that JSON's readers take.
+_MAX_EXPONENT = 308
+
+
+def is_missing(value: Any) -> bool:
+    """Reports whether a value stands for none: None, NaN, NaT, or NA of pandas."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, (float, np.floating)):
+        return bool(value != value)
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()
+    return isinstance(value, (np.datetime64, np.timedelta64)) and bool(np.isnat(cast("Any", value)))
 
 
 def to_json_value(value: Any, place: str) -> Any:
-    """A value of JSON: numpy's numbers become Python's, dates ISO 8601 texts, sets and arrays lists. ``place`` names
-    the value in errors."""
+    """A value of JSON. Values that are missing become None, numpy's numbers Python's, dates and times ISO 8601 texts,
+    decimals numbers, UUIDs texts, sets and arrays lists. ``place`` names the value in errors."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # members of enumerations have texts of their own
+    if is_missing(value):
+        return None
+    if isinstance(value, (datetime.timedelta, np.timedelta64)):
+        raise TypeError(f"{place} is a duration, {value!r}: give its seconds as a number")
+    if isinstance(value, (int, np.integer)):
+        return int(cast("int", value))
+    if isinstance(value, (float, np.floating)):
+        number = float(cast("float", value))
+        if not math.isfinite(number):
+            raise ValueError(f"{place} is {number}, which is no number in JSON: take None, or leave the key out")
+        return number
+    if isinstance(value, np.bool_):
+        return bool(cast("Any", value))
+    if isinstance(value, decimal.Decimal):
+        return _of_decimal(value, place)
     if isinstance(value, np.datetime64):
-        date = cast("Any", value)
-        if np.isnat(date):
-            raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
-        return str(cast("Any", np).datetime_as_string(date))
-    if isinstance(value, np.generic):
-        return to_json_value(value.item(), place)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{place} is {value}, which is no number in JSON: leave the key out, or take None")
-        return float(value)
+        return _of_datetime64(value)
     if isinstance(value, (datetime.date, datetime.time)):
-        if value != value:  # NaT of pandas
-            raise ValueError(f"{place} is NaT, which is no date: leave the key out, or take None")
         return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
     if isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", cast("object", value))
-        return {_key(k, place): to_json_value(v, f"{place}, key {k!r}") for k, v in fields.items()}
+        return {json_key(k, place): to_json_value(v, f"{place}, key {k!r}") for k, v in fields.items()}
     if isinstance(value, np.ndarray):
-        return to_json_value(cast("Any", value).tolist(), place)
+        array: Any = cast("Any", value)
+        # Times as a list would be whole numbers.
+        return to_json_value(list(array) if array.dtype.kind in "mM" and array.ndim else array.tolist(), place)
     if isinstance(value, (list, tuple, set, frozenset)):
         items = cast("list[Any]", sorted(cast("Any", value), key=str) if isinstance(value, (set, frozenset)) else value)
         return [to_json_value(v, f"{place}, item {i}") for i, v in enumerate(items)]
-    kinds = "texts, numbers, True and False, None, dates, lists and dictionaries"
+    kinds = "texts, numbers, True and False, None, dates, times, UUIDs, lists and dictionaries"
     raise TypeError(f"{place} is of type {type(value).__name__}; metadata has {kinds}")
 
 
-def _key(key: Any, place: str) -> str:
+def _of_decimal(value: decimal.Decimal, place: str) -> int | float:
+    if value.is_infinite() or value.adjusted() > _MAX_EXPONENT:
+        raise ValueError(f"{place} is {value}, which is no number in JSON: take None, or leave the key out")
+    if value == value.to_integral_value():
+        return int(value)
+    number = float(value)
+    if decimal.Decimal(repr(number)) != value:
+        raise ValueError(f"{place} is {value}, which has more digits than a number keeps: give it as a text or a float")
+    return number
+
+
+def _of_datetime64(value: Any) -> str:
+    """As Python writes the same date or time; units finer than its own, years beyond its own, as numpy does."""
+    exact = value.astype("datetime64[us]")
+    date = value.item() if np.datetime_data(value.dtype)[0] == "D" else exact.item()
+    if isinstance(date, datetime.date) and exact == value:
+        return date.isoformat()
+    return str(cast("Any", np).datetime_as_string(value))
+
+
+def json_key(key: Any, place: str) -> str:
+    """A key of a dictionary, which has to be a text."""
     if not isinstance(key, str):
         raise TypeError(f"{place} has the key {key!r}, of type {type(key).__name__}: keys are texts")
-    return key
+    return str.__str__(key)
 
 
-def metadata_rows(metadata: Any, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The metadata of documents with their ids, from a list of dictionaries or a data frame."""
-    if hasattr(metadata, "to_dict"):  # of pandas, without importing it
-        metadata = metadata.to_dict("records")
-    elif isinstance(metadata, Mapping):
-        raise TypeError("metadata is one dictionary; want a list with one for each document")
-    given: list[Any] = list(metadata)
+def metadata_rows(metadata: Any, ids: Sequence[str], start: int = 0) -> list[dict[str, Any]]:
+    """The metadata of documents with their ids, from dictionaries or a table with a row for each. ``start`` is the
+    position of the first among all that were given: errors count from there."""
+    given: list[Any] = list(rows_of(metadata))
     if len(given) != len(ids):
         raise ValueError(f"there are {len(ids)} documents and {len(given)} metadata: want one for each")
-    made: list[dict[str, Any]] = []
-    for i, more in zip(ids, given):
-        place = f"metadata of document {i!r}"
-        if not isinstance(more, Mapping):
-            raise TypeError(f"{place} is a {type(more).__name__}; want a dictionary")
-        if "_id" in more:
-            raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
-        for key in cast("Any", more):
-            if str(key).lower() in _RESERVED:
-                raise ValueError(f"{place} has the key {key!r}, which is reserved")
-        made.append({"_id": i, **to_json_value(more, place)})
-    return made
+    return [{"_id": i, **_fields_of(more, i, n)} for n, (i, more) in enumerate(zip(ids, given), start)]
 
 
-def quoted(key: str) -> str:
-    """A key of metadata, of any characters, as conditions name it."""
-    return '"' + key.replace('"', '""') + '"'
+def check_metadata(metadata: Iterable[Any], ids: Iterable[str]) -> None:
+    """Refuses what `metadata_rows` would, without keeping any of it."""
+    for n, (i, more) in enumerate(zip(ids, metadata)):
+        _fields_of(more, i, n)
 
 
-def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]] | None:
-    """A condition and its parameters as the service takes them, or None."""
-    if isinstance(parameters, (str, bytes)):
-        raise TypeError("parameters is one text; want a list, with a value for each ?")
-    if where is None:
-        if len(parameters):
-            raise ValueError("there are parameters without a condition (where)")
-        return None
-    if isinstance(where, str):
-        if not where.strip():
-            raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
-        for i, p in enumerate(parameters):
-            if isinstance(p, (Mapping, list, tuple, set)):
-                kind = type(cast("object", p)).__name__
-                raise TypeError(
-                    f"parameter {i} is of type {kind}; want one value for each ? (IN takes as many ? as values)"
-                )
-        return where, [to_json_value(p, f"parameter {i}") for i, p in enumerate(parameters)]
-    if len(parameters):
-        raise ValueError("there are parameters for a where that is a dictionary, which has its values")
-    if not where:
-        raise ValueError("where is an empty dictionary; want where=None")
-    tests: list[str] = []
-    values: list[Any] = []
-    for key, value in where.items():
-        name, place = quoted(_key(key, "where")), f"where, key {key!r}"
-        value = to_json_value(value, place)
-        if value is None:
-            tests.append(f"{name} IS NULL")
-        elif isinstance(value, list):
-            several = cast("list[Any]", cast("object", value))
-            some = [v for v in several if v is not None]
-            test = f"{name} IN ({', '.join('?' * len(some))})"
-            if len(some) < len(several):  # NULL is in no list
-                test = f"({test} OR {name} IS NULL)" if some else f"{name} IS NULL"
-            tests.append(test)
-            values += some
-        elif isinstance(value, dict):
-            raise TypeError(
-                f'{place} is a dictionary; want a value, or a list of them. Other tests are written: "year >= ?"'
-            )
-        else:
-            tests.append(f"{name} = ?")
-            values.append(value)
-    return " AND ".join(tests), values
+def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
+    place = f"row {position}: metadata of document {id!r}"
+    if is_missing(given):
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{place} is a {type(given).__name__}; want a dictionary")
+    fields: dict[str, Any] = to_json_value(given, place)
+    if "_id" in fields:
+        raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
+    for key in fields:
+        if key.lower() in _RESERVED:
+            raise ValueError(f"{place} has the key {key!r}, which is reserved")
+    return fields
 
 
 def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:

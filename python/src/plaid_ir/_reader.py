@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from . import _files, _search
 from ._arrays import Embeddings, Matrix, Vectors, matrix_of, to_matrices
+from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import Cut, encode, fetch_documents, fetch_metadata
 from ._errors import EmptyIndexError
-from ._metadata import Where, condition, own_fields
+from ._metadata import own_fields
 from ._results import Explanation, Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
 
@@ -31,7 +32,7 @@ _PYLATE_OPTIONS = frozenset(
 #: Keywords of `search_batch` that `__call__` takes.
 _SEARCH_OPTIONS = frozenset(
     "where parameters metadata keywords hybrid fusion expression group passages highlight feedback like unlike "
-    "mode".split()
+    "mode offset min_score".split()
 )
 _warned_options: set[str] = set()
 
@@ -73,6 +74,8 @@ class IndexReader:
         like: Sequence[Any] = (),
         unlike: Sequence[Any] = (),
         mode: Mode | None = None,
+        offset: int = 0,
+        min_score: float | None = None,
     ) -> Hits:
         """The k best documents for one query, best first. Several queries: `search_batch`.
 
@@ -84,8 +87,9 @@ class IndexReader:
             The number of documents.
         where, parameters
             A condition over the metadata: ``"year >= 2000"``, or ``"year >= ?"`` with a value for each ``?`` (pass
-            input of users like this), or a dictionary of keys and their values: ``{"lang": ["en", "de"], "draft":
-            None}``. A key that no document has is NULL.
+            input of users like this), or a dictionary of keys and their values or tests: ``{"lang": ["en", "de"],
+            "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty one is none. A key
+            that no document has is an error.
         subset
             Ids of the documents that may be returned.
         metadata
@@ -111,6 +115,10 @@ class IndexReader:
             ``like``, and away from those of ``unlike``.
         mode
             ``"pruned"``, ``"exhaustive"``, or ``"candidates"``: score all of ``subset``.
+        offset
+            Leave this many of the best out: the next page begins where this one ends.
+        min_score
+            Leave documents out that score less.
 
         Returns
         -------
@@ -140,7 +148,7 @@ class IndexReader:
         return self.search_batch(
             queries, k, subset, where=where, parameters=parameters, metadata=metadata, keywords=words, hybrid=hybrid,
             fusion=fusion, expression=expression, group=group, passages=passages, highlight=highlight,
-            feedback=feedback, like=like, unlike=unlike, mode=mode,
+            feedback=feedback, like=like, unlike=unlike, mode=mode, offset=offset, min_score=min_score,
         )[0]  # fmt: skip
 
     def search_batch(
@@ -163,6 +171,8 @@ class IndexReader:
         like: Sequence[Any] = (),
         unlike: Sequence[Any] = (),
         mode: Mode | None = None,
+        offset: int = 0,
+        min_score: float | None = None,
     ) -> Results:
         """The k best documents for each query, best first.
 
@@ -178,7 +188,7 @@ class IndexReader:
             Words for each query, or True.
         where, parameters, metadata, hybrid, fusion, expression, group
             As for `search`.
-        passages, highlight, feedback, like, unlike, mode
+        passages, highlight, feedback, like, unlike, mode, offset, min_score
             As for `search`.
 
         Returns
@@ -187,7 +197,7 @@ class IndexReader:
             The hits of each query, in the order of the queries.
         """
         to_names = self._connection.to_names
-        request = _search.base_request(k, mode or self.mode)
+        request = _search.base_request(k, mode or self.mode, offset, min_score)
         request |= {"metadata": metadata or highlight, **_search.filter_fields(where, parameters)}
         if highlight:
             request["highlight"] = True
@@ -263,7 +273,8 @@ class IndexReader:
             length: Matrix = np.linalg.norm(q, axis=1, keepdims=True)
             q = (q / np.where(length == 0, 1, length)).astype(np.float32)
             for hit in hits:
-                hit["token_scores"] = q @ documents[hit["id"]].T
+                d = documents[hit["id"]]
+                hit["token_scores"] = q @ (d.T if len(d) else np.zeros((q.shape[1], 0), np.float32))
         return results
 
     def similar(self, id: Any, k: int = 10, **options: Any) -> Hits:
@@ -491,6 +502,6 @@ class IndexReader:
         """Reports whether a document is there."""
         try:
             fetch_documents(self._connection, self._connection.to_names([id]), "none")
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, UnicodeEncodeError):  # half of a character is in no id
             return False
         return True

@@ -8,11 +8,13 @@ from typing import Any, Literal, Mapping, Sequence, Union, cast
 import numpy as np
 
 from ._arrays import Embeddings, Matrix, MatrixLike, batches, tensors_body, to_base64, to_matrices
+from ._conditions import Where, condition
 from ._connection import Connection
 from ._documents import MAX_QUERIES, MAX_VECTOR_BYTES, Cut
 from ._errors import EmptyIndexError, PlaidError, add_to_position
-from ._metadata import Where, condition, own_fields
+from ._metadata import own_fields
 from ._results import Explanation, Hits, Passage, Results, spans_of
+from ._tables import items_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
 Query = Union[str, MatrixLike]
@@ -54,7 +56,7 @@ class Queries:
         return [len(t) for t in self.texts or self.words or ()]
 
 
-def base_request(k: Any, mode: str) -> dict[str, Any]:
+def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
     try:
         k = operator.index(k)
@@ -64,7 +66,12 @@ def base_request(k: Any, mode: str) -> dict[str, Any]:
         raise ValueError(f"k is {k}; want 1 or more")
     if mode not in ("pruned", "exhaustive", "candidates"):
         raise ValueError(f"mode is {mode!r}; want 'pruned', 'exhaustive' or 'candidates'")
-    return {"params": {"top_k": k, "mode": mode}}
+    params: dict[str, Any] = {"top_k": k, "mode": mode}
+    if offset:
+        params["offset"] = operator.index(offset)
+    if min_score is not None:
+        params["min_score"] = float(min_score)
+    return {"params": params}
 
 
 def search(
@@ -73,7 +80,7 @@ def search(
     """Sends queries in batches; ``request`` is the part that all share."""
     subsets: list[list[str]] | None = None
     if subset is not None:
-        subset = [subset] if isinstance(subset, (str, int)) else list(subset)
+        subset = [subset] if isinstance(subset, (str, int)) else list(items_of(subset, "subset"))
         if len(subset) and isinstance(subset[0], (list, tuple, set, frozenset, np.ndarray)):
             subsets = [connection.to_names(s) for s in subset]
             if len(subsets) != len(queries):
@@ -201,6 +208,7 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
         return None, None
     if isinstance(given, str):
         raise TypeError("want a list of texts, not one text")
+    given = items_of(given, "queries" if what == "query" else "documents")
     if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind in "OU":
         items = list(cast("Any", given))
         if all(isinstance(t, str) for t in items):

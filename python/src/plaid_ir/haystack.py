@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Mapping, cast
 
 from haystack import Document, component, default_from_dict, default_to_dict
@@ -11,11 +10,9 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
+from ._conditions import of_haystack
 from ._errors import EmptyIndexError
 from ._index import Index
-from ._metadata import quoted
-
-_ORDER = (">", ">=", "<", "<=")
 
 
 class PlaidDocumentStore:
@@ -179,72 +176,7 @@ def _document(id: Any, row: Mapping[str, Any], score: float | None = None) -> Do
 
 def condition(filters: dict[str, Any] | None) -> tuple[str | None, list[Any]]:
     """Filters of Haystack as a condition with its parameters; None for none."""
-    if not filters:
-        return None, []
-    values: list[Any] = []
-    return _test(filters, values), values
-
-
-def _test(given: Any, values: list[Any]) -> str:
-    if not isinstance(given, Mapping) or "operator" not in given:
-        raise FilterError(f"a filter has no operator: {given!r}")
-    f = cast("Mapping[str, Any]", given)
-    op = f["operator"]
-    if "field" not in f:
-        if "conditions" not in f or op not in ("AND", "OR", "NOT"):
-            raise FilterError(f"want a field, or AND, OR or NOT with conditions: {f!r}")
-        parts = [_test(c, values) for c in f["conditions"]]
-        if not parts:
-            raise FilterError(f"conditions is empty: {f!r}")
-        joined = "(" + (" OR " if op == "OR" else " AND ").join(parts) + ")"
-        return "NOT " + joined if op == "NOT" else joined
-    if "value" not in f:
-        raise FilterError(f"a filter has no value: {f!r}")
-    value, path = f["value"], str(f["field"])
-    if isinstance(value, datetime):
-        value = value.isoformat()
-    if path == "id":
-        name = '"_id"'
-    else:
-        head, dot, key = path.partition(".")
-        # A field is one key of the metadata, whatever dots are in it.
-        if path == "content":
-            name = quoted(path)
-        else:
-            name = f'"meta".{quoted(key if head == "meta" and dot else path)}'
-    missing = f"{name} IS NULL"
-    if op in ("in", "not in"):
-        if not isinstance(value, list):
-            raise FilterError(f"{op} takes a list, not {value!r}")
-        several: list[Any] = cast("Any", value)
-        some = [v for v in several if v is not None]
-        values += some
-        chosen = f"{name} IN ({', '.join('?' * len(some))})"
-        if len(some) < len(several):  # NULL is in no list
-            return f"({missing} OR {chosen})" if op == "in" else f"({name} IS NOT NULL AND NOT {chosen})"
-    elif op in ("==", "!="):
-        if value is None:
-            return missing if op == "==" else f"{name} IS NOT NULL"
-        values.append(value)
-        chosen = f"{name} = ?"
-    elif op in _ORDER:
-        if isinstance(value, (list, Mapping)) or isinstance(value, str) and not _is_date(value):
-            raise FilterError(f"{op} takes a number or a date, not {value!r}")
-        if value is None:
-            return f"({missing} AND {name} IS NOT NULL)"  # true of no document
-        values.append(value)
-        chosen = f"{name} {op} ?"
-    else:
-        raise FilterError(f"operator {op!r} is not known")
-    # Haystack knows true and false only: a missing field differs from every value.
-    if op in ("!=", "not in"):
-        return f"({missing} OR NOT {chosen})"
-    return f"({name} IS NOT NULL AND {chosen})"
-
-
-def _is_date(text: str) -> bool:
     try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+        return of_haystack(filters) or (None, [])
+    except (TypeError, ValueError) as e:
+        raise FilterError(str(e)) from e

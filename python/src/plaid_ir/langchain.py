@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Iterable, Mapping, Sequence
 
+import numpy as np
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -12,9 +13,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict
 
+from ._conditions import Where
 from ._errors import EmptyIndexError
 from ._index import Index
-from ._metadata import Where
+from ._tables import items_of, rows_of
 
 #: The key of the metadata that has the text of a document.
 TEXT = "page_content"
@@ -25,7 +27,7 @@ def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
     return Document(page_content=str(metadata.get(TEXT, "")), metadata=rest, id=str(id))
 
 
-def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+def _found(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
     try:
         hits = index.search(query, k, metadata=True, **options)
     except EmptyIndexError:
@@ -33,12 +35,17 @@ def _found(index: Index, query: str, k: int, options: Mapping[str, Any]) -> list
     return [(_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
 
 
+def _matrix(embedding: Any) -> Any:
+    vectors = np.asarray(embedding, dtype=np.float32)
+    return vectors[None] if vectors.ndim == 1 else vectors
+
+
 class PlaidVectorStore(VectorStore):
     """Documents of LangChain in an index.
 
     The model of the index encodes the texts. An ``Embeddings`` of LangChain has one vector for a text, and is not
-    used. ``filter`` of a search is a condition or a dictionary (``where`` of `Index.search`); further keywords go to
-    `Index.search`.
+    used. ``filter`` of a search is a condition or a dictionary with operators such as ``$gte`` (``where`` of
+    `Index.search`); further keywords go to `Index.search`.
 
     Parameters
     ----------
@@ -65,11 +72,11 @@ class PlaidVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[str]:
         """Stores texts and returns their ids. A text whose id is there replaces that one."""
-        texts = list(texts)
+        texts = list(items_of(texts, "texts"))
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
-        names = [i or str(uuid.uuid4()) for i in ids] if ids is not None else [str(uuid.uuid4()) for _ in texts]
-        rows: list[dict[str, Any]] = [dict(m) for m in metadatas] if metadatas is not None else [{} for _ in texts]
+        names = [i or str(uuid.uuid4()) for i in items_of(ids, "ids")] if ids is not None else [str(uuid.uuid4()) for _ in texts]
+        rows: list[dict[str, Any]] = [{} for _ in texts] if metadatas is None else [dict(m) for m in rows_of(metadatas)]
         for i, row in enumerate(rows):
             if TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
@@ -77,9 +84,15 @@ class PlaidVectorStore(VectorStore):
             self.index.add_texts(texts, names, rows, text_field=TEXT, **kwargs)
         return names
 
-    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
-        """Removes documents by id, or all documents."""
-        self.index.delete(self.index.ids() if ids is None else ids)
+    def delete(self, ids: list[str] | None = None, *, filter: Where | None = None, **kwargs: Any) -> bool | None:
+        """Removes documents by id, or those of a filter; without any arguments all documents."""
+        if kwargs:
+            raise TypeError(f"delete() takes ids or a filter, and not {', '.join(kwargs)}")
+        if filter is not None and not filter:
+            raise ValueError("the filter is empty: delete() without one removes all documents")
+        if filter is None and ids is None:
+            ids = self.index.ids()
+        self.index.delete(ids, where=filter)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
@@ -91,13 +104,24 @@ class PlaidVectorStore(VectorStore):
         self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """The k best documents with their scores (MaxSim), best first."""
-        return _found(self.index, query, k, {**kwargs, "where": filter})
+        return self._search(query, k, filter, kwargs)
+
+    def _search(self, query: Any, k: int, filter: Where | None, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+        if "where" in options:
+            raise TypeError("a condition is given as filter here, not as where")
+        return _found(self.index, query, k, {**options, "where": filter})
 
     def similarity_search(
         self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
     ) -> list[Document]:
         """The k best documents, best first."""
         return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
+
+    def similarity_search_by_vector(
+        self, embedding: Any, k: int = 4, filter: Where | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """The k best documents for the vectors of a question, [tokens, dim], or for one vector."""
+        return [d for d, _ in self._search(_matrix(embedding), k, filter, kwargs)]
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **kwargs: Any
@@ -126,7 +150,25 @@ class PlaidVectorStore(VectorStore):
         """
         found = self.similarity_search(query, fetch_k, filter, **kwargs)
         query_vectors = self.index.encode([query], is_query=True)[0]
+        return self._unlike_each_other(found, query_vectors, k, lambda_mult)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: Any,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: Where | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """`max_marginal_relevance_search` for the vectors of a question, [tokens, dim], or for one vector."""
+        query_vectors = _matrix(embedding)
+        found = [d for d, _ in self._search(query_vectors, fetch_k, filter, kwargs)]
+        return self._unlike_each_other(found, query_vectors, k, lambda_mult)
+
+    def _unlike_each_other(self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float) -> list[Document]:
         vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
+        vectors = [m if len(m) else np.zeros((1, query_vectors.shape[1]), np.float32) for m in vectors]
         to_query = [float((query_vectors @ m.T).max(axis=1).mean()) for m in vectors]
         chosen: list[int] = []
         to_chosen = [-1.0] * len(found)  # to the most similar of those

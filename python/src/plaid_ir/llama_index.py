@@ -6,7 +6,9 @@ from typing import Any, Mapping
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores.types import MetadataFilters
 
+from ._conditions import of_llama_index
 from ._errors import EmptyIndexError
 from ._index import Index
 
@@ -24,6 +26,8 @@ class PlaidRetriever(BaseRetriever):
         The key of the metadata that has the text.
     options
         Keywords of `Index.search`, such as ``{"where": "year >= 2000", "hybrid": True}``.
+    filters
+        Filters of LlamaIndex, in place of ``where``.
     """
 
     def __init__(
@@ -32,12 +36,18 @@ class PlaidRetriever(BaseRetriever):
         similarity_top_k: int = 10,
         text_field: str = "text",
         options: Mapping[str, Any] | None = None,
+        filters: MetadataFilters | None = None,
         **kwargs: Any,
     ) -> None:
         self.index = index
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})
+        chosen = of_llama_index(filters)
+        if chosen is not None:
+            if self.options.get("where"):
+                raise ValueError("there are filters and a condition (where): want one of the two")
+            self.options["where"], self.options["parameters"] = chosen
         super().__init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

@@ -17,6 +17,8 @@ from langchain_core.documents import Document as LangchainDocument
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from plaid_ir import Index
 from plaid_ir.evaluation import ranx_run, scored_docs
@@ -79,12 +81,40 @@ def test_langchain_filters(index: Index) -> None:
     pages = [LangchainDocument(t, id=str(i), metadata={"ptex.fullbanner": "TeX", "Page Number": i}) for i, t in enumerate(TEXTS)]
     store.add_documents(pages)
     assert [d.id for d in store.similarity_search("cats", filter={"ptex.fullbanner": "TeX", "Page Number": [1, 2]}, k=9)] in (["1", "2"], ["2", "1"])
-    assert store.similarity_search("cats", filter={"nobody.has": 1}) == []
+    with pytest.raises(ValueError, match="unknown field .*nobody.has.*there are, nearest first"):
+        store.similarity_search("cats", filter={"nobody.has": 1})
+    with pytest.raises(TypeError, match="as filter here, not as where"):
+        store.similarity_search("cats", where={"Page Number": 1})
+    for none in ({}, None):
+        vectors = index.encode(["cats"], is_query=True)[0].tolist()
+        for found in (
+            store.similarity_search("cats", k=9, filter=none),
+            store.similarity_search_with_score("cats", k=9, filter=none),
+            store.similarity_search_with_relevance_scores("cats", k=9, filter=none),
+            store.similarity_search_by_vector(vectors, k=9, filter=none),
+            store.max_marginal_relevance_search("cats", k=9, filter=none),
+            store.max_marginal_relevance_search_by_vector(vectors, k=9, filter=none),
+            store.as_retriever(search_kwargs={"k": 9, "filter": none}).invoke("cats"),
+            store.as_retriever(search_type="mmr", search_kwargs={"k": 9, "filter": none}).invoke("cats"),
+            PlaidRetriever(index=index, k=9, options={"where": none}).invoke("cats"),
+            asyncio.run(store.asimilarity_search("cats", k=9, filter=none)),
+        ):
+            assert len(found) == 3
+    over = {"$or": [{"Page Number": {"$gte": 2}}, {"Page Number": {"$nin": [1, 2]}}]}
+    for found in (store.similarity_search("cats", k=9, filter=over), store.similarity_search_by_vector(vectors, 9, over)):
+        assert {d.id for d in found} == {"0", "2"}
+    with pytest.raises(ValueError, match="no operator; there are"):
+        store.similarity_search("cats", filter={"Page Number": {"$regex": 1}})
     found = store.similarity_search("dogs bark at night", k=1, filter='"Page Number" >= 1')
     assert found == [pages[1]]
     assert store.as_retriever(search_kwargs={"k": 1}).invoke("dogs bark at night") == [pages[1]]
     with pytest.raises(ValueError, match="page_content"):
         store.add_texts(["x"], [{"page_content": "y"}])
+    for error, bad in ((ValueError, {"filter": {}}), (TypeError, {"where": "1=1"}), (TypeError, {"ids": ["1"], "filter": over})):
+        with pytest.raises(error):
+            store.delete(**bad)
+    assert len(index) == 3
+    assert store.delete(filter={"Page Number": {"$lt": 1}}) and len(index) == 2
     assert store.delete() and len(index) == 0
     assert len(PlaidVectorStore.from_texts(TEXTS, index=index).similarity_search("cats", k=9)) == 3
 
@@ -120,6 +150,28 @@ def test_llama_index(filled: Index) -> None:
     assert (first.node.node_id, first.node.get_content(), first.node.metadata["year"]) == ("dog", TEXTS[1], 2020)
     assert first.score > second.score
     assert [n.node_id for n in asyncio.run(retriever.aretrieve("dogs bark at night"))] == [first.node_id, second.node_id]
+    late = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
+    ours = MetadataFilter(key="ptex.fullbanner", value="TeX 1")
+    for filters, want in (
+        (None, {"cat", "dog", "bird"}),
+        (MetadataFilters(filters=[]), {"cat", "dog", "bird"}),
+        (MetadataFilters(filters=[late]), {"dog", "bird"}),
+        (MetadataFilters(filters=[late, ours]), {"dog"}),
+        (MetadataFilters(filters=[ours, MetadataFilters(filters=[late], condition=FilterCondition.NOT)], condition=FilterCondition.OR), {"cat", "dog"}),
+    ):
+        assert {n.node_id for n in LlamaRetriever(filled, filters=filters).retrieve("dogs")} == want
+    with pytest.raises(ValueError, match="one of the two"):
+        LlamaRetriever(filled, filters=MetadataFilters(filters=[late]), options={"where": "year > 1"})
+
+
+def test_every_operator_of_llama_index_is_known(filled: Index) -> None:
+    for op in FilterOperator:
+        value: Any = ["TeX 1"] if op in (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL) else "TeX 1"
+        one = MetadataFilter(key="ptex.fullbanner", value=value, operator=op)
+        lookup = {i: {"ptex.fullbanner": f"TeX {n}"} for n, i in enumerate(("cat", "dog", "bird"))}
+        want = set(filter(build_metadata_filter_fn(lookup.__getitem__, MetadataFilters(filters=[one])), lookup))
+        found = LlamaRetriever(filled, filters=MetadataFilters(filters=[one])).retrieve("dogs")
+        assert {n.node_id for n in found} == want, op
 
 
 @pytest.mark.filterwarnings("ignore:documents that were there")

@@ -121,10 +121,18 @@ def main():
         columns = {**{f: d.get(f) for f in FIELDS}, "missing": None, "_id": f"doc{i}", "_subset_": i}
         db.execute(f"CREATE TABLE d{i} (" + ", ".join(f'"{f}" {column_type(v)}' for f, v in columns.items()) + ")")
         db.execute(f"INSERT INTO d{i} VALUES (" + ",".join("?" * len(columns)) + ")", [sql(v) for v in columns.values()])
-    cases = []
-    for _ in range(1200):
+    cases, escapes = [], random.Random(20250301)
+    for n in range(1500):
         params = []
-        text = condition(rng, params)
+        if n < 1200:
+            text = condition(rng, params)
+        elif n % 3 == 0:
+            params.append(parameter(escapes))
+            text = field(escapes) + escapes.choice(["==", " == "]) + "?"
+        else:
+            pattern = "".join(escapes.choice(["%", "_", "\\", "a", "b", "A", "c", "5", "0", "!", "ä", "it"]) for _ in range(escapes.randrange(6)))
+            params += [escapes.choice([pattern, escapes.choice(PATTERNS)]), escapes.choice(["\\", "\\", "!", "a", "%", "_", "ä", 5, None])]
+            text = f"{field(escapes)} {escapes.choice(['', 'NOT '])}LIKE ? {escapes.choice(['ESCAPE', 'escape'])} ?"
         answers = ""
         for i in range(len(documents)):
             answer = db.execute(f"SELECT ({text}) FROM d{i}", [sql(p) for p in params]).fetchone()[0]
