@@ -101,12 +101,25 @@ type Config struct {
 	Backend     string `json:"backend"`
 	Precision   string `json:"precision"`
 	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
-	Fingerprint string `json:"fingerprint"`    // of all that vectors depend on
+	Fingerprint string `json:"fingerprint"`    // of all that vectors of documents depend on
 	// Near is the fingerprint of the same model in the one other precision whose vectors
 	// agree with these to a cosine of .9999, but for one in a thousand; "": there is none.
 	Near string `json:"near,omitempty"`
 	// Device is what the device says of itself, of the backend of that name.
 	Device *transformer.About `json:"device,omitempty"`
+}
+
+// QueryLimit says where queries are cut, and what lets longer ones through: setting is the name of
+// the setting of their length.
+func (c *Config) QueryLimit(setting string) string {
+	n, most := c.Query.Length, c.Backbone.Positions
+	switch {
+	case n == most:
+		return fmt.Sprintf("%d tokens, the most that the model takes", n)
+	case most == 0 || most >= modeldir.Unbounded: // it is not known
+		return fmt.Sprintf("the query length (%d); %s raises it", n, setting)
+	}
+	return fmt.Sprintf("the query length (%d); %s raises it, the model takes %d", n, setting, most)
 }
 
 // Role says what a text is. The two are encoded differently.

@@ -66,6 +66,29 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestGoldenOfPyLate: what PyLate 1.6.0 gives for folders whose settings meet what questions of
+// their own show: queries that are filled up to more than half the window of local layers, so that
+// some rows of attention have no key, and texts with the names of special tokens where texts are
+// made lower case. Weights are of half precision.
+func TestGoldenOfPyLate(t *testing.T) {
+	for folder, queries := range map[string][]string{
+		"pylate-short": {"who sings at night", "cells", "What makes a bird sing, and when do cells divide"},
+		"pylate-lower": {"what does [MASK] mean", "where is [SEP] put", "Plain Words Only"},
+	} {
+		e := open(t, filepath.Join("testdata", "golden", folder), nil)
+		z := modeltest.OpenNPZ(t, filepath.Join("testdata", "golden", "golden-"+folder+".npz"))
+		together, err := e.Queries(t.Context(), queries)
+		require.NoError(t, err)
+		for i, text := range queries {
+			want := modeltest.Floats(t, z, fmt.Sprint("query", i))
+			require.LessOrEqual(t, difference(t, want, together[i].Vectors), 2e-6, "%s: %q", folder, text)
+			alone, err := e.Query(t.Context(), text)
+			require.NoError(t, err)
+			require.Equal(t, together[i].Vectors, alone.Vectors, "%s: %q", folder, text)
+		}
+	}
+}
+
 // TestGoldenMutants: settings that are a little off give vectors that are, too.
 func TestGoldenMutants(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("testdata", "golden", "texts.json"))

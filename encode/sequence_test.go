@@ -76,7 +76,8 @@ func TestSequences(t *testing.T) {
 
 	long := 64
 	_, err = Open(dir, &Options{QueryLength: 65})
-	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	require.ErrorContains(t, err, "query_length: 65: the model takes 64 at most")
 	_, err = Open(dir, &Options{QueryLength: 3})
 	require.ErrorIs(t, err, modeldir.ErrConfig)
 	_, err = Open(dir, &Options{Tier: "none"})

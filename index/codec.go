@@ -25,7 +25,7 @@ type CodecError struct {
 }
 
 func (e *CodecError) Error() string {
-	return fmt.Sprintf("%v: %s has %s, %s has %s; indexes that are used as one are built with one codec (plaid index --codec)",
+	return fmt.Sprintf("%v: %s has %.12s, %s has %.12s; indexes that are used as one are built with one codec (plaid index --codec)",
 		ErrCodec, e.Paths[0], e.Digests[0], e.Paths[1], e.Digests[1])
 }
 

@@ -51,8 +51,8 @@ func (q *request) noteCut(i int, notes []string) []string {
 	if n == 0 || e == nil {
 		return notes
 	}
-	return append(notes, fmt.Sprintf("the query is longer than the %d tokens that the model reads: its last %s took no part",
-		e.Config().Query.Length, plural(n, "token")))
+	c := e.Config()
+	return append(notes, fmt.Sprintf("the query was cut at %s; its last %s took no part", c.QueryLimit("--query-length"), plural(n, "token")))
 }
 
 // modelCodes are those of routes that take texts.

@@ -220,7 +220,7 @@ var _ server.Encoder = words{}
 func (words) Dim() int { return wordDim }
 
 func (words) Config() encode.Config {
-	return encode.Config{Config: modeldir.Config{Dir: "models/words", Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
+	return encode.Config{Config: modeldir.Config{Dir: "models/words", Backbone: modeldir.Backbone{Positions: 512}, Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
 }
 
 func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, error) {

@@ -151,7 +151,7 @@ func TestCutQuestionIsReported(t *testing.T) {
 	s.ok(t, 200, "POST", "/indices", object{"name": "parts"}, nil)
 	s.ok(t, 202, "POST", "/indices/parts/update_with_encoding", object{"documents": list{"owl sleeps"}, "metadata": list{object{"_id": "a", "year": 1}}}, nil)
 	long := strings.Repeat("owl ", 37)
-	const note = "the query is longer than the 32 tokens that the model reads: its last 5 tokens took no part"
+	const note = "the query was cut at the query length (32); --query-length raises it, the model takes 512; its last 5 tokens took no part"
 	type figures struct {
 		Truncated int
 		Dropped   int `json:"dropped_tokens"`

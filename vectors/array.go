@@ -61,6 +61,9 @@ func NewRaw(r io.ReaderAt, size int64, name, dtype string, first int64, shape []
 // Len is the number of elements.
 func (a *Array) Len() int { return a.n }
 
+// Width is the number of bytes of an element.
+func (a *Array) Width() int { return a.kind.size() }
+
 // Float32s fills dst with the elements from from on, converted to float32:
 // float64 and wide integers are rounded. Values are not checked. Errors are
 // [*FileError] ([ErrShape] for a range that the array does not have).

@@ -120,14 +120,14 @@ func (r *reader) behindPadding(f *file, b *Backbone) (int, error) {
 	return pad + 1, nil
 }
 
-// unbounded is the length of texts that a folder does not bound.
-const unbounded = maxSize
+// Unbounded is the length of texts that a folder does not bound.
+const Unbounded = maxSize
 
 // graphBackbone reads what is of use for a graph that is run as a whole: how long
 // texts may be, and how many tokens there are.
 func (r *reader) graphBackbone() error {
 	b := &r.c.Backbone
-	b.Positions = unbounded
+	b.Positions = Unbounded
 	f := r.config
 	if f == nil {
 		return nil

@@ -129,6 +129,28 @@ type Override struct {
 	LowerCase      *bool     `json:"lower_case,omitempty"`
 }
 
+// Over returns the override with what base decides where it says nothing itself.
+func (o Override) Over(base *Override) *Override {
+	pick(&o.QueryMarker, base.QueryMarker)
+	pick(&o.DocumentMarker, base.DocumentMarker)
+	pick(&o.QueryPrompt, base.QueryPrompt)
+	pick(&o.DocumentPrompt, base.DocumentPrompt)
+	pick(&o.QueryLength, base.QueryLength)
+	pick(&o.DocumentLength, base.DocumentLength)
+	pick(&o.Expand, base.Expand)
+	pick(&o.Attend, base.Attend)
+	pick(&o.Mask, base.Mask)
+	pick(&o.Skip, base.Skip)
+	pick(&o.LowerCase, base.LowerCase)
+	return &o
+}
+
+func pick[T any](to **T, from *T) {
+	if *to == nil {
+		*to = from
+	}
+}
+
 // ReadOverride reads a file of overrides, a JSON object with the keys of [Override].
 func ReadOverride(path string) (*Override, error) {
 	f, err := open(path)
@@ -156,11 +178,16 @@ func ReadOverride(path string) (*Override, error) {
 	return o, nil
 }
 
-// Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that they
-// depend on: the files of weights, the tokenizer, the settings, and the precision.
+// Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that those of
+// documents depend on: the files of weights, the tokenizer, the settings, and the precision. The
+// settings of queries are left out: with others, documents have the same vectors.
 func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	same := *c // without what does not change vectors
 	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
+	same.Query, same.Expand = Role{}, Expansion{}
+	if !same.Document.Skip {
+		same.Skip = nil
+	}
 	if c.graph {
 		same.Backbone = Backbone{} // a graph has it all, whoever runs it
 	}
@@ -186,7 +213,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	all := make([]string, len(precisions))
 	for i, precision := range precisions {
 		h := sha256.New()
-		for _, b := range append([][]byte{[]byte("plaid model 1"), []byte(precision)}, parts...) {
+		for _, b := range append([][]byte{[]byte("plaid model 2"), []byte(precision)}, parts...) {
 			h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 			h.Write(b)
 		}

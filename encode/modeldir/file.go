@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // maxJSON is the size above which a file of settings is not read.
@@ -26,6 +27,16 @@ type file struct {
 
 // open reads a file of settings; one that is not there is nil.
 func open(path string) (*file, error) {
+	b, err := readJSON(path)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	return parse(path, b)
+}
+
+// readJSON reads a file without the mark that editors of Windows begin files with; one that is not
+// there is nil.
+func readJSON(path string) ([]byte, error) {
 	f, _, err := files.OpenInput(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -38,7 +49,7 @@ func open(path string) (*file, error) {
 	if err != nil {
 		return nil, &ModelError{path, "", pathless(err)}
 	}
-	return parse(path, b)
+	return jsontext.WithoutMark(b), nil
 }
 
 // pathless drops the path, which ModelError names.

@@ -3,12 +3,14 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // punctuation are the tokens that are skipped in documents where a folder does
@@ -56,7 +58,7 @@ func read(dir string, graphs []string, o *Override) (*Config, error) {
 
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); err != nil {
-		return &ModelError{r.dir, "", pathless(err)}
+		return &ModelError{r.dir, "", withHub(r.dir, pathless(err))}
 	} else if !info.IsDir() {
 		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
@@ -64,6 +66,11 @@ func (r *reader) read() error {
 	if r.sentence, err = open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
 		return err
 	}
+	kind, _, err := r.sentence.text("model_type")
+	if err != nil {
+		return err
+	}
+	r.multiVector = kind == "MultiVectorEncoder"
 	if err := r.readModules(); err != nil {
 		return err
 	}
@@ -104,10 +111,18 @@ func (r *reader) find(name string) string {
 // files finds the weights, and names everything that is missing at once.
 func (r *reader) files() error {
 	var missing []string
-	for _, name := range []string{"config.json", "tokenizer.json"} {
-		if path := r.find(name); !exists(path) && (name != "config.json" || r.graphs == nil) {
-			missing = append(missing, path)
+	if path := r.find("config.json"); !exists(path) && r.graphs == nil {
+		missing = append(missing, path)
+	}
+	if path := r.find("tokenizer.json"); !exists(path) {
+		for _, other := range []string{"vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"} {
+			if exists(r.find(other)) {
+				path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+					"writes the file)", other)
+				break
+			}
 		}
+		missing = append(missing, path)
 	}
 	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
 		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
@@ -127,29 +142,44 @@ func (r *reader) files() error {
 			missing = append(missing, d.Path)
 		}
 	}
-	index, one := r.find("model.safetensors.index.json"), r.find("model.safetensors")
-	switch {
-	case exists(one):
-		r.c.Weights = []string{one}
-	case exists(index):
-		shards, err := shardsOf(index)
-		if err != nil {
-			return err
-		}
-		for _, path := range shards {
-			if !exists(path) {
-				missing = append(missing, path)
-			}
-		}
-		r.c.Weights = shards
-	default:
+	if err := r.findWeights(); err != nil {
+		return err
+	}
+	if r.c.Weights == nil {
+		one := r.find(weightFiles[0]) + " or " + weightFiles[1]
 		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
 			one += " (the folder has a graph, which the backend onnxruntime runs)"
 		}
 		missing = append(missing, one)
 	}
+	for _, path := range r.c.Weights {
+		if !exists(path) {
+			missing = append(missing, path)
+		}
+	}
 	if missing != nil {
 		return incomplete(r.dir, missing)
+	}
+	return nil
+}
+
+// weightFiles are the names of files of tensors, of which the first that is there is read.
+var weightFiles = []string{"model.safetensors", "pytorch_model.bin"}
+
+// findWeights finds the files of the backbone's tensors, in one or in shards; none if they are not
+// there.
+func (r *reader) findWeights() (err error) {
+	for _, name := range weightFiles {
+		index, one := r.find(name+".index.json"), r.find(name)
+		switch {
+		case exists(one):
+			r.c.Weights = []string{one}
+		case exists(index):
+			r.c.Weights, err = shardsOf(index, filepath.Ext(name))
+		default:
+			continue
+		}
+		return err
 	}
 	return nil
 }
@@ -177,7 +207,7 @@ func (r *reader) tokenizer() error {
 	}
 	lower.otherwise(false)
 	path := r.find("tokenizer.json")
-	t, err := readTokenizer(path, r.c.LowerCase)
+	t, err := r.readTokenizer(path)
 	if err != nil {
 		return &ModelError{path, "", err}
 	}
@@ -192,19 +222,24 @@ func (r *reader) tokenizer() error {
 	return nil
 }
 
-// readTokenizer puts the step Lowercase before those of the file where texts
-// are made lower case, so that tokens still know their places.
-func readTokenizer(path string, lower bool) (*tokenizer.Tokenizer, error) {
+// readTokenizer reads tokenizer.json. Where texts are made lower case, sentence-transformers 6 puts
+// a step before those of the file, which leaves special tokens alone; PyLate and others lower the
+// whole text first.
+func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	t, err := tokenizer.Read(path)
-	if err != nil || !lower {
+	if err != nil || !r.c.LowerCase {
 		return t, unpath(err)
+	}
+	if !r.multiVector {
+		t.LowerFirst()
+		return t, nil
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, pathless(err)
 	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
 		return nil, err
 	}
 	steps := []json.RawMessage{json.RawMessage(`{"type":"Lowercase"}`)}
@@ -280,8 +315,8 @@ func (r *reader) overrides() error {
 		if n.v == nil {
 			continue
 		}
-		if *n.v < 4 {
-			return f.faultf(n.key, ErrConfig, "is %d, want 4 at least", *n.v)
+		if *n.v < shortest {
+			return &ModelError{byOverride, n.key, &LengthError{Length: *n.v, Least: shortest, Most: r.c.Backbone.Positions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -423,6 +458,9 @@ func (r *reader) check() error {
 		name string
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
+		if l.n > c.Backbone.Positions && r.origin[l.name] == byOverride {
+			return &ModelError{r.dir, strings.ReplaceAll(l.name, ".", "_"), &LengthError{l.n, shortest, c.Backbone.Positions}}
+		}
 		if l.n > c.Backbone.Positions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
 				l.n, r.origin[l.name], c.Backbone.Positions, cmp.Or(r.origin["backbone"], byDefault))

@@ -78,7 +78,8 @@ func TestPyLate(t *testing.T) {
 	require.Equal(t, []int32{9, 10, 11, 12, 19}, c.Skip, "those of ASCII's punctuation that are tokens")
 	require.Equal(t, 27, len(c.Warnings))
 	_, err := modeldir.Read(dir, &modeldir.Override{DocumentLength: ptr(180)})
-	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	require.ErrorContains(t, err, "document_length: 180: the model takes 64 at most")
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -135,7 +136,7 @@ func TestExport(t *testing.T) {
 	dir := export(t)
 	_, err := modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
-	require.ErrorContains(t, err, "no model.safetensors (the folder has a graph, which the backend onnxruntime runs)")
+	require.ErrorContains(t, err, "no model.safetensors or pytorch_model.bin (the folder has a graph, which the backend onnxruntime runs)")
 	read := func(t *testing.T, dir string, o *modeldir.Override) *modeldir.Config {
 		c, err := modeldir.ReadGraph(dir, []string{"model.onnx"}, o)
 		require.NoError(t, err)
@@ -164,12 +165,23 @@ func TestMissing(t *testing.T) {
 	_, err := modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.EqualError(t, err, dir+": model folder is incomplete: there is no tokenizer.json, no 1_Dense/model.safetensors, "+
-		"no 3_Dense/model.safetensors, no model.safetensors")
+		"no 3_Dense/model.safetensors, no model.safetensors or pytorch_model.bin")
+	modeltest.WriteFile(t, filepath.Join(dir, "vocab.txt"), []byte("[PAD]\n"))
+	_, err = modeldir.Read(dir, nil)
+	require.ErrorContains(t, err, "there is no tokenizer.json (vocab.txt is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+		"writes the file)")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.ErrorContains(t, err, "no config.json, no tokenizer.json, no config_sentence_transformers.json or artifact.metadata or onnx_config.json")
 	_, err = modeldir.Read(filepath.Join(dir, "nowhere"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = modeldir.Read("nobody/such-model-v1.0", nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "hf download nobody/such-model-v1.0 --local-dir such-model-v1.0, then such-model-v1.0 is its folder")
+	for _, name := range []string{"testdata", "./a/b", "../a", "/a/b", "a/b/c", "a"} {
+		_, err = modeldir.Read(name, nil)
+		require.NotContains(t, err.Error(), "hf download", name)
+	}
 	_, err = modeldir.Read(filepath.Join(dir, "config.json"), nil)
 	require.ErrorIs(t, err, modeldir.ErrConfig)
 	for _, name := range []string{"1_Dense/config.json", "config.json", "tokenizer.json", "model.safetensors"} {
@@ -179,6 +191,29 @@ func TestMissing(t *testing.T) {
 		require.ErrorIs(t, err, modeldir.ErrIncomplete, name)
 		require.ErrorContains(t, err, name)
 	}
+}
+
+// TestMark: files may begin with the mark that editors of Windows put there.
+func TestMark(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.MultiVector(t, dir)
+	modeltest.Edit(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"do_lower_case": true})
+	want := read(t, dir, nil)
+	for _, name := range []string{"config.json", "config_sentence_transformers.json", "modules.json", "sentence_bert_config.json", "tokenizer.json", "1_Dense/config.json"} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, append([]byte("\ufeff"), b...), 0o600))
+		got := read(t, dir, nil)
+		require.Equal(t, want.Tokenizer.Fingerprint(), got.Tokenizer.Fingerprint(), name)
+		got.Tokenizer = want.Tokenizer
+		require.Equal(t, want, got, name)
+	}
+	path := filepath.Join(t.TempDir(), "o.json")
+	modeltest.WriteFile(t, path, []byte("\ufeff{\"expand\": false}"))
+	o, err := modeldir.ReadOverride(path)
+	require.NoError(t, err)
+	require.Equal(t, ptr(false), o.Expand)
 }
 
 // TestFaults: damaged files, values of no use and kinds that are not known are
@@ -267,7 +302,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestLowerCase: a file beside the tokenizer may ask for it.
+// TestLowerCase: a file beside the tokenizer may ask for it. PyLate lowers the whole text, so that
+// the name of a special token in it is none; sentence-transformers 6 lowers what lies between.
 func TestLowerCase(t *testing.T) {
 	dir := pylate(t)
 	c := read(t, dir, nil)
@@ -278,10 +314,17 @@ func TestLowerCase(t *testing.T) {
 	c = read(t, dir, nil)
 	ids, err = c.Tokenizer.EncodeIDs(nil, "Cell [MASK] CELLS")
 	require.NoError(t, err)
+	require.Equal(t, []int32{13, 1, 1, 1, 14}, ids)
+	modeltest.MultiVector(t, dir)
+	modeltest.Edit(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"do_lower_case": true})
+	c = read(t, dir, nil)
+	ids, err = c.Tokenizer.EncodeIDs(nil, "Cell [MASK] CELLS")
+	require.NoError(t, err)
 	require.Equal(t, []int32{13, 4, 14}, ids)
 }
 
-// TestFingerprint: it changes with all that vectors depend on, and with nothing else.
+// TestFingerprint: it changes with all that vectors of documents depend on, and with nothing else:
+// not with the settings of queries.
 func TestFingerprint(t *testing.T) {
 	dir := pylate(t)
 	of := func(dir, precision string, o *modeldir.Override) string {
@@ -296,9 +339,15 @@ func TestFingerprint(t *testing.T) {
 		seen[s] = what
 	}
 	same(of(pylate(t), "f32", nil))
-	same(of(dir, "f32", &modeldir.Override{QueryLength: ptr(16)}))
+	for _, o := range []modeldir.Override{
+		{QueryLength: ptr(17)}, {Expand: ptr(false)}, {Attend: ptr(true)}, {QueryPrompt: ptr("query: ")}, {QueryMarker: ptr("[D] ")}, {Mask: ptr("[SEP]")},
+	} {
+		same(of(dir, "f32", &o))
+	}
 	other("precision", of(dir, "int8", nil))
-	other("length", of(dir, "f32", &modeldir.Override{QueryLength: ptr(17)}))
+	other("length", of(dir, "f32", &modeldir.Override{DocumentLength: ptr(17)}))
+	other("prompt", of(dir, "f32", &modeldir.Override{DocumentPrompt: ptr("title: ")}))
+	other("marker", of(dir, "f32", &modeldir.Override{DocumentMarker: ptr("[Q] ")}))
 	other("skip", of(dir, "f32", &modeldir.Override{Skip: &[]string{"!"}}))
 	for _, file := range []string{"model.safetensors", "1_Dense/model.safetensors"} {
 		path := filepath.Join(dir, filepath.FromSlash(file))
@@ -319,6 +368,8 @@ func TestReadOverride(t *testing.T) {
 	o, err := modeldir.ReadOverride(path)
 	require.NoError(t, err)
 	require.Equal(t, &modeldir.Override{QueryMarker: ptr("[Q] "), Attend: ptr(true), Skip: &[]string{}, QueryLength: ptr(9)}, o)
+	require.Equal(t, &modeldir.Override{QueryMarker: ptr("[Q] "), Attend: ptr(true), Skip: &[]string{}, QueryLength: ptr(9), DocumentLength: ptr(50)},
+		o.Over(&modeldir.Override{Attend: ptr(false), DocumentLength: ptr(50)}))
 	for _, bad := range []string{`{"querymarker": ""}`, `{"attend": 1}`, `[]`, `null`} {
 		modeltest.WriteFile(t, path, []byte(bad))
 		_, err := modeldir.ReadOverride(path)
@@ -413,7 +464,8 @@ func TestGraphs(t *testing.T) {
 	require.Equal(t, []int{16, 40}, []int{c.Query.Length, c.Document.Length})
 	huge := 1 << 30
 	_, err = modeldir.ReadGraph(dir, names, &modeldir.Override{DocumentLength: &huge})
-	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	require.ErrorContains(t, err, "document_length: 1073741824: the model takes 16777216 at most")
 	// Heads without files are in the graph.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "3_Dense")))
 	_, err = modeldir.ReadGraph(dir, names, nil)

@@ -88,7 +88,10 @@ func (s setting[T]) from(f *file, read func(*file, string) (T, bool, error), key
 	return nil
 }
 
+// shortest is the least length of a text, in ids.
+const shortest = 4
+
 // size reads a length in ids.
-func size(f *file, key string) (int, bool, error) { return f.int(key, 4) }
+func size(f *file, key string) (int, bool, error) { return f.int(key, shortest) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

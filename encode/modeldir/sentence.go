@@ -1,7 +1,6 @@
 package modeldir
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,14 +15,11 @@ type module struct {
 // readModules reads modules.json and the heads that it lists.
 func (r *reader) readModules() error {
 	path := filepath.Join(r.dir, "modules.json")
-	b, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return nil
+	b, err := readJSON(path)
+	if err != nil || b == nil {
+		return err
 	}
-	if err != nil {
-		return &ModelError{path, "", pathless(err)}
-	}
-	f, err := parse(path, append(append([]byte(`{"modules":`), b...), '}'))
+	f, err := parse(path, slices.Concat([]byte(`{"modules":`), b, []byte("}")))
 	if err != nil {
 		return err
 	}
@@ -76,7 +72,10 @@ var activations = map[string]string{
 // readDense reads the config of a head.
 func (r *reader) readDense(folder string) error {
 	path := filepath.Join(folder, "config.json")
-	d := Dense{Activation: "tanh", Bias: true, Path: filepath.Join(folder, "model.safetensors")}
+	d := Dense{Activation: "tanh", Bias: true, Path: filepath.Join(folder, weightFiles[0])}
+	if bin := filepath.Join(folder, weightFiles[1]); !exists(d.Path) && exists(bin) {
+		d.Path = bin
+	}
 	f, err := open(path)
 	if err != nil {
 		return err
@@ -174,11 +173,6 @@ var similarities = []string{"maxsim", "cosine", "dot"}
 // fromSentence reads config_sentence_transformers.json.
 func (r *reader) fromSentence() error {
 	f := r.sentence
-	if kind, _, err := f.text("model_type"); err != nil {
-		return err
-	} else if kind == "MultiVectorEncoder" {
-		r.multiVector = true
-	}
 	if f != nil {
 		if name, ok, err := f.text("similarity_fn_name"); err != nil || ok && !slices.Contains(similarities, strings.ToLower(name)) {
 			return firstError(err, f.faultf("similarity_fn_name", ErrFamily, "is %q, want MaxSim", name))

@@ -153,7 +153,7 @@ func (r *reader) graphHeads() {
 }
 
 // shardsOf are the files that the index of a sharded model names.
-func shardsOf(index string) ([]string, error) {
+func shardsOf(index, suffix string) ([]string, error) {
 	f, err := open(index)
 	if err != nil {
 		return nil, err
@@ -165,8 +165,8 @@ func shardsOf(index string) ([]string, error) {
 	var shards []string
 	for _, name := range sortedKeys(m) {
 		file := m[name]
-		if !filepath.IsLocal(filepath.FromSlash(file)) || !strings.HasSuffix(file, ".safetensors") {
-			return nil, f.faultf("weight_map."+name, ErrConfig, "is %q, want a .safetensors file of the folder", file)
+		if !filepath.IsLocal(filepath.FromSlash(file)) || !strings.HasSuffix(file, suffix) {
+			return nil, f.faultf("weight_map."+name, ErrConfig, "is %q, want a %s file of the folder", file, suffix)
 		}
 		shards = append(shards, filepath.Join(filepath.Dir(index), filepath.FromSlash(file)))
 	}

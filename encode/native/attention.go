@@ -79,12 +79,21 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 	})
 }
 
-// attend computes a block of rows of a head.
+// attend computes a block of rows of a head. Rows of a query's filling may be so far behind the
+// last token that is attended to that their window has no key: attention gives them 0.
 func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d, window int) {
 	l, h := m.loops, m.config.Hidden
 	from, to := 0, t.attended // the keys that any row of the block looks at
+	seeing := rows            // rows with a key: those from the first one on
 	if window > 0 {
 		from, to = max(0, first-window)/keyStep*keyStep, min(to, first+rows+window)
+		seeing = min(rows, max(0, t.attended+window-first))
+	}
+	if seeing == 0 {
+		for i := range rows {
+			clear(out[(first+i)*stride(h):][:d])
+		}
+		return
 	}
 	padded := roundUp(t.attended, 16)
 	n := min(roundUp(to-from, 16), padded-from)
@@ -96,7 +105,7 @@ func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d
 		l.products(scores[j:], ld, q[first*qkv:], qkv, tiles, d, sc.keys[(from+j)*d:], zeros[:], width/l.columns)
 		j += width
 	}
-	for i := range rows {
+	for i := range seeing {
 		lo, hi := 0, t.attended-from
 		if window > 0 {
 			lo, hi = max(0, first+i-window-from), min(hi, first+i+window+1-from)
@@ -105,11 +114,14 @@ func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d
 		for j := range lo {
 			row[j] = minusInf
 		}
-		for j := max(hi, 0); j < n; j++ {
+		for j := hi; j < n; j++ {
 			row[j] = minusInf
 		}
 	}
-	l.softmax(scores, ld, rows, n, float32(1/math.Sqrt(float64(d))))
+	l.softmax(scores, ld, seeing, n, float32(1/math.Sqrt(float64(d))))
+	for i := seeing; i < rows; i++ {
+		clear(scores[i*ld:][:n])
+	}
 	panels(d, l.columns, l.vectors, func(column, vectors int) {
 		w := vectors * l.columns
 		l.products(out[first*stride(h)+column:], stride(h), scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)

@@ -226,8 +226,8 @@ func TestOracle(t *testing.T) {
 		for _, head := range heads {
 			w := random(&c, 3, 90, Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 			rng := rand.New(rand.NewPCG(8, 8))
-			texts, _ := mixed(rng, 90, 1, 12, 130)
-			attended := []int{1, 9, 127}
+			texts, _ := mixed(rng, 90, 1, 12, 130, 150) // the last tokens of the last are beyond each window
+			attended := []int{1, 9, 127, 3}
 			if head != Identity { // which is about single vectors
 				texts, attended = texts[:2], attended[:2]
 			}

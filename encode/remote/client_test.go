@@ -358,7 +358,8 @@ func TestOptions(t *testing.T) {
 	a, b := client(t, Options{URL: address}), client(t, Options{URL: with})
 	require.Equal(t, a.Fingerprint(), b.Fingerprint())
 	require.NotEqual(t, a.Fingerprint(), client(t, Options{URL: address, Model: "m"}).Fingerprint())
-	require.NotEqual(t, a.Fingerprint(), client(t, Options{URL: address, QueryPrefix: "q"}).Fingerprint())
+	require.NotEqual(t, a.Fingerprint(), client(t, Options{URL: address, DocumentPrefix: "d"}).Fingerprint())
+	require.Equal(t, a.Fingerprint(), client(t, Options{URL: address, QueryPrefix: "q"}).Fingerprint(), "documents do not have it")
 	f.change = func([][][]float32) any { return "x" }
 	_, err := b.Encode(t.Context(), []string{"a"}, true)
 	require.ErrorIs(t, err, ErrAnswer)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // maxFile is the size above which a file is not read as JSON at all.
@@ -38,6 +39,7 @@ func Read(path string) (*Tokenizer, error) {
 // Parse reads the contents of a tokenizer.json. Errors are [*Error].
 func Parse(b []byte) (*Tokenizer, error) {
 	chars.Load()
+	b = jsontext.WithoutMark(b)
 	if err := checkJSON(b); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@
 //
 // # From text to ids
 //
-// A text passes through five steps. Added tokens, such as [MASK], are cut out
+// A text passes through five steps, before which [Tokenizer.LowerFirst] may make
+// it lower case. Added tokens, such as [MASK], are cut out
 // of it as it stands, unless they are marked as normalized. The normalizer
 // rewrites what lies between. Added tokens that are normalized are cut out. The
 // pre-tokenizer splits the rest into words. The model splits each word into
@@ -48,6 +49,7 @@ type Tokenizer struct {
 	kind           string
 	prefix, suffix []int32
 	places         bool // the pre-tokenizer asks where text came from
+	lowers         bool // texts are made lower case before anything else
 	fingerprint    [32]byte
 
 	cache *cache
@@ -133,10 +135,13 @@ func (t *Tokenizer) run(w *work, text string) error {
 			i += n
 		}
 	}
+	if t.lowers {
+		w.lower()
+	}
 	w.raw = t.raw.cut(w.raw[:0], in.text)
 	for _, m := range w.raw {
 		if m.id >= 0 {
-			w.token(m.id, m.place)
+			w.token(m.id, in.placeOf(int(m.start), int(m.end)))
 			continue
 		}
 		if err := t.segment(w, m.place); err != nil {
@@ -202,6 +207,10 @@ func (t *Tokenizer) word(w *work, c place) error {
 	}
 	return nil
 }
+
+// LowerFirst makes texts lower case as Python's str.lower does, before added tokens are looked
+// for: a text's "[MASK]" is no token then. It is called before the tokenizer is used.
+func (t *Tokenizer) LowerFirst() { t.lowers = true }
 
 // Prefix is the ids that the file puts before a text: [CLS] or <s>, if it has any.
 func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }

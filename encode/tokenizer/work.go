@@ -69,14 +69,15 @@ type work struct {
 	ids    []int32
 	places []place // as many as ids if track; while a word is encoded, within it
 
-	given buffer
-	norm  [2]buffer // normalizers write them in turn
-	split [2]buffer // pre-tokenizers that rewrite text write them in turn
-	cur   *buffer
-	cuts  []place // of cur: what is between added tokens, then words
-	next  []place
-	raw   []match // added tokens of the text
-	mid   []match // added tokens of normalized text
+	given   buffer
+	lowered buffer
+	norm    [2]buffer // normalizers write them in turn
+	split   [2]buffer // pre-tokenizers that rewrite text write them in turn
+	cur     *buffer
+	cuts    []place // of cur: what is between added tokens, then words
+	next    []place
+	raw     []match // added tokens of the text
+	mid     []match // added tokens of normalized text
 
 	items []chars.Item
 	bpe   bpeScratch

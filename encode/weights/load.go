@@ -1,5 +1,5 @@
-// Package weights reads the tensors of a model from its folder: from safetensors, in
-// one file or sharded. Numbers of half precision become float32.
+// Package weights reads the tensors of a model from its folder: from safetensors or from
+// pytorch_model.bin, in one file or sharded. Numbers of half precision become float32.
 //
 // Every tensor must have the name and shape that the settings ask for, and be
 // finite; a tensor that is not asked for is an error too, because a model that
@@ -19,7 +19,7 @@ import (
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	n := nativeConfig(c)
-	w, err := loadSafetensors(c)
+	w, err := loadTensors(c)
 	if err != nil {
 		return n, nil, err
 	}
@@ -47,7 +47,7 @@ func nativeConfig(c *modeldir.Config) native.Config {
 	return n
 }
 
-func loadSafetensors(c *modeldir.Config) (*native.Weights, error) {
+func loadTensors(c *modeldir.Config) (*native.Weights, error) {
 	t, err := openTensors(c.Weights)
 	if err != nil {
 		return nil, err

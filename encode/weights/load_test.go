@@ -1,12 +1,15 @@
 package weights
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
+	"github.com/plaid-ir/plaid/internal/testing/torchtest"
 )
 
 func load(dir string) (native.Config, *native.Weights, error) {
@@ -65,6 +69,54 @@ func TestGolden(t *testing.T) {
 			modeltest.Safetensors(t, filepath.Join(dir, fmt.Sprintf("model-0000%d-of-00002.safetensors", i+1)), "F32", s)
 		}
 		modeltest.JSON(t, filepath.Join(dir, "model.safetensors.index.json"), map[string]any{"metadata": map[string]any{}, "weight_map": index})
+		check(t, dir, family)
+	}
+}
+
+// torchFile writes tensors as torch.save does.
+func torchFile(t *testing.T, path string, tensors map[string]modeltest.Tensor) {
+	t.Helper()
+	var list []torchtest.Tensor
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		x := torchtest.Tensor{Name: name, Class: "FloatStorage", Shape: tensors[name].Shape}
+		for _, v := range tensors[name].Data {
+			x.Data = binary.LittleEndian.AppendUint32(x.Data, math.Float32bits(v))
+		}
+		list = append(list, x)
+	}
+	modeltest.WriteFile(t, path, torchtest.File(t, list...))
+}
+
+// TestTorch: the weights of pytorch_model.bin, whole and in shards, with the prefix of names and
+// without, and those of heads.
+func TestTorch(t *testing.T) {
+	for family, prefix := range map[string]string{"bert": "bert.", "modernbert": "model."} {
+		dir := t.TempDir()
+		modeltest.PyLate(t, dir, family)
+		for i, head := range []map[string]modeltest.Tensor{
+			{"linear.weight": modeltest.Random("head0", 0.25, 0, 90, 64), "linear.bias": modeltest.Random("head0.bias", 0.25, 0, 90),
+				"residual.weight": modeltest.Random("head0.residual", 0.25, 0, 90, 64)},
+			{"linear.weight": modeltest.Random("head1", 0.25, 0, 40, 90)}, {"linear.weight": modeltest.Random("head2", 0.25, 0, 40, 40)},
+		} {
+			folder := filepath.Join(dir, fmt.Sprintf("%d_Dense", i+1))
+			require.NoError(t, os.Remove(filepath.Join(folder, "model.safetensors")))
+			torchFile(t, filepath.Join(folder, "pytorch_model.bin"), head)
+		}
+		require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
+		all := modeltest.Tensors(family)
+		bin := filepath.Join(dir, "pytorch_model.bin")
+		torchFile(t, bin, all)
+		check(t, dir, family)
+		shards, index := []map[string]modeltest.Tensor{{}, {}}, map[string]string{}
+		for i, name := range slices.Sorted(maps.Keys(all)) {
+			index[prefix+name] = fmt.Sprintf("pytorch_model-0000%d-of-00002.bin", i%2+1)
+			shards[i%2][prefix+name] = all[name]
+		}
+		require.NoError(t, os.Remove(bin))
+		for i, s := range shards {
+			torchFile(t, filepath.Join(dir, fmt.Sprintf("pytorch_model-0000%d-of-00002.bin", i+1)), s)
+		}
+		modeltest.JSON(t, bin+".index.json", map[string]any{"metadata": map[string]any{}, "weight_map": index})
 		check(t, dir, family)
 	}
 }
@@ -128,10 +180,17 @@ func TestFaults(t *testing.T) {
 		require.Contains(t, filepath.ToSlash(err.Error()), message)
 		require.Equal(t, 1, strings.Count(err.Error(), dir), err)
 	}
+	old := t.TempDir()
+	modeltest.PyLate(t, old, "bert")
+	require.NoError(t, os.Remove(filepath.Join(old, "model.safetensors")))
+	modeltest.WriteFile(t, filepath.Join(old, "pytorch_model.bin"), []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."))
+	_, _, err := load(old)
+	require.ErrorIs(t, err, modeldir.ErrWeights)
+	require.ErrorContains(t, err, "a file of the format before 1.6: load it and save it again")
 	dir := t.TempDir()
 	modeltest.Stanford(t, dir)
 	modeltest.Edit(t, filepath.Join(dir, "artifact.metadata"), map[string]any{"dim": 48})
-	_, _, err := load(dir)
+	_, _, err = load(dir)
 	require.ErrorIs(t, err, modeldir.ErrContradiction)
 	require.ErrorContains(t, err, "gives vectors of 32 dimensions, but artifact.metadata says 48")
 	require.False(t, errors.Is(err, fs.ErrNotExist))

@@ -1,18 +1,34 @@
 package weights
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// tensors are those of one or more safetensors files. The first fault stays;
-// what is read after it is nil.
+// container is a file of tensors.
+type container interface {
+	Names() []string
+	Array(name string) (*vectors.Array, error)
+	Close() error
+}
+
+// openContainer opens a file of safetensors, or one that torch.save wrote.
+func openContainer(path string) (container, error) {
+	if filepath.Ext(path) == ".bin" {
+		return torch.Open(path)
+	}
+	return vectors.OpenSafetensors(path)
+}
+
+// tensors are those of one or more files. The first fault stays; what is read after it is nil.
 type tensors struct {
-	files  []*vectors.Safetensors
+	files  []container
 	paths  []string
 	in     map[string]int // name → file
 	asked  map[string]bool
@@ -23,7 +39,7 @@ type tensors struct {
 func openTensors(paths []string) (*tensors, error) {
 	t := &tensors{in: map[string]int{}, asked: map[string]bool{}}
 	for i, path := range paths {
-		s, err := vectors.OpenSafetensors(path)
+		s, err := openContainer(path)
 		if err != nil {
 			t.close()
 			return nil, asModelError(path, "", err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
 // array is a stored array that owns its file.
@@ -59,14 +60,15 @@ func readNPY(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
 
 // readTensor reads the description of one of the tensors of a .pt file.
 func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error) {
-	tensors, err := readPT(file, size)
+	tensors, err := torch.New(file, size, r.file)
 	if err != nil {
 		return nil, err
 	}
-	if want := max(r.items, 1); len(tensors) != want {
-		return nil, fmt.Errorf("%w: it holds %d tensors, want %d", ErrBroken, len(tensors), want)
+	names := tensors.Names()
+	if want := max(r.items, 1); len(names) != want {
+		return nil, fmt.Errorf("%w: it holds %d tensors, want %d", ErrBroken, len(names), want)
 	}
-	return tensors[r.item], nil
+	return tensors.Array(names[r.item])
 }
 
 // intsOf reads a row of integers whole.
@@ -118,6 +120,9 @@ func arrayFault(err error) error {
 	}
 	if errors.Is(err, vectors.ErrFormat) || errors.Is(err, vectors.ErrShape) {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	if errors.Is(err, torch.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	return err
 }

@@ -1,8 +1,6 @@
 package interop
 
 import (
-	"archive/zip"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/internal/testing/torchtest"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -102,82 +101,6 @@ func npy(descr, shape string, align, shift int, data []byte) []byte {
 	head += "\n"
 	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(head)), byte(len(head)>>8))
 	return append(append(b, head...), data...)
-}
-
-// pickled writes the pickle of a tensor, or of a pair of them, as torch does.
-func pickled(tensors ...tensorSpec) []byte {
-	var b bytes.Buffer
-	text := func(s string) {
-		b.WriteByte('X')
-		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(s))))
-		b.WriteString(s)
-	}
-	integer := func(v int) {
-		b.WriteByte('J')
-		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(v)))
-	}
-	tuple := func(values []int) {
-		b.WriteByte('(')
-		for _, v := range values {
-			integer(v)
-		}
-		b.WriteByte('t')
-	}
-	b.WriteString("\x80\x02")
-	for i, t := range tensors {
-		b.WriteString("ctorch._utils\n_rebuild_tensor_v2\n((")
-		text("storage")
-		b.WriteString("ctorch\n" + t.class + "\n")
-		text(fmt.Sprint(i))
-		text("cuda:0")
-		n := 1
-		strides := make([]int, len(t.shape))
-		for d := len(t.shape) - 1; d >= 0; d-- {
-			strides[d] = n
-			n *= t.shape[d]
-		}
-		integer(n)
-		b.WriteString("tQK\x00")
-		tuple(t.shape)
-		tuple(strides)
-		b.WriteString("\x89ccollections\nOrderedDict\n)RtR")
-	}
-	if len(tensors) == 2 {
-		b.WriteByte(0x86)
-	}
-	b.WriteByte('.')
-	return b.Bytes()
-}
-
-type tensorSpec struct {
-	class string
-	shape []int
-	data  []byte
-}
-
-// archive zips entries; torch stores them.
-func archive(t require.TestingT, method uint16, entries map[string][]byte) []byte {
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for name, data := range entries {
-		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: method})
-		require.NoError(t, err)
-		_, err = w.Write(data)
-		require.NoError(t, err)
-	}
-	require.NoError(t, z.Close())
-	return b.Bytes()
-}
-
-// torchFile makes a .pt file.
-func torchFile(t require.TestingT, tensors ...tensorSpec) []byte {
-	entries := map[string][]byte{
-		"any name/data.pkl": pickled(tensors...), "any name/byteorder": []byte("little"), "any name/version": []byte("3\n"),
-	}
-	for i, s := range tensors {
-		entries[fmt.Sprintf("any name/data/%d", i)] = s.data
-	}
-	return archive(t, zip.Store, entries)
 }
 
 // fixture is a small index by hand: 4 centroids, 8 dimensions, 2 bits.
@@ -310,22 +233,22 @@ func (f fixture) merge(out memoryFiles) {
 // colbert is the fixture as the reference implementation writes it.
 func (f fixture) colbert(t require.TestingT) memoryFiles {
 	out := memoryFiles{
-		"centroids.pt":    torchFile(t, tensorSpec{"HalfStorage", []int{4, 8}, raw("<f2", f.centroids)}),
-		"avg_residual.pt": torchFile(t, tensorSpec{"HalfStorage", []int{}, raw("<f2", []float32{.5})}),
-		"buckets.pt": torchFile(t,
-			tensorSpec{"FloatStorage", []int{3}, raw("<f4", f.cutoffs)}, tensorSpec{"HalfStorage", []int{4}, raw("<f2", f.weights)}),
+		"centroids.pt":    torchtest.File(t, torchtest.Tensor{Class: "HalfStorage", Shape: []int{4, 8}, Data: raw("<f2", f.centroids)}),
+		"avg_residual.pt": torchtest.File(t, torchtest.Tensor{Class: "HalfStorage", Shape: []int{}, Data: raw("<f2", []float32{.5})}),
+		"buckets.pt": torchtest.File(t,
+			torchtest.Tensor{Class: "FloatStorage", Shape: []int{3}, Data: raw("<f4", f.cutoffs)}, torchtest.Tensor{Class: "HalfStorage", Shape: []int{4}, Data: raw("<f2", f.weights)}),
 	}
 	tokens := 0
 	for i := range f.lens {
 		n := len(f.codes[i])
 		tokens += n
 		out.json(fmt.Sprintf("doclens.%d.json", i), f.lens[i])
-		out[fmt.Sprintf("%d.codes.pt", i)] = torchFile(t, tensorSpec{"IntStorage", []int{n}, raw("<i4", f.codes[i])})
-		out[fmt.Sprintf("%d.residuals.pt", i)] = torchFile(t, tensorSpec{"ByteStorage", []int{n, 2}, f.residuals[i]})
+		out[fmt.Sprintf("%d.codes.pt", i)] = torchtest.File(t, torchtest.Tensor{Class: "IntStorage", Shape: []int{n}, Data: raw("<i4", f.codes[i])})
+		out[fmt.Sprintf("%d.residuals.pt", i)] = torchtest.File(t, torchtest.Tensor{Class: "ByteStorage", Shape: []int{n, 2}, Data: f.residuals[i]})
 	}
 	items, lengths := f.lists()
-	out["ivf.pid.pt"] = torchFile(t,
-		tensorSpec{"IntStorage", []int{len(items)}, raw("<i4", items)}, tensorSpec{"LongStorage", []int{4}, raw("<i8", lengths)})
+	out["ivf.pid.pt"] = torchtest.File(t,
+		torchtest.Tensor{Class: "IntStorage", Shape: []int{len(items)}, Data: raw("<i4", items)}, torchtest.Tensor{Class: "LongStorage", Shape: []int{4}, Data: raw("<i8", lengths)})
 	out.json("metadata.json", map[string]any{
 		"config": map[string]any{"nbits": 2, "dim": 8}, "num_chunks": len(f.lens), "num_partitions": 4, "num_embeddings": tokens,
 	})

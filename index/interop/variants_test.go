@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/internal/testing/torchtest"
 )
 
 func TestRepackGolden(t *testing.T) {
@@ -305,9 +307,9 @@ func TestVerifyIVFDifferences(t *testing.T) {
 	// ColBERT's older lists hold tokens: 0, 2, 5 / 1, 6 / none / 3, 4.
 	o := f.colbert(t)
 	delete(o, "ivf.pid.pt")
-	o["ivf.pt"] = torchFile(t,
-		tensorSpec{"LongStorage", []int{7}, raw("<i8", []int{0, 2, 5, 1, 6, 3, 4})},
-		tensorSpec{"LongStorage", []int{4}, raw("<i8", []int{3, 2, 0, 2})})
+	o["ivf.pt"] = torchtest.File(t,
+		torchtest.Tensor{Class: "LongStorage", Shape: []int{7}, Data: raw("<i8", []int{0, 2, 5, 1, 6, 3, 4})},
+		torchtest.Tensor{Class: "LongStorage", Shape: []int{4}, Data: raw("<i8", []int{3, 2, 0, 2})})
 	got, err := reopen(t, o.write(t, t.TempDir())).VerifyIVF(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, got)

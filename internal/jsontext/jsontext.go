@@ -478,3 +478,7 @@ func (s *scanner) number(finite bool) error {
 	}
 	return nil
 }
+
+// WithoutMark drops the byte order mark that editors of Windows begin files with, and that JSON has
+// no place for.
+func WithoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }

@@ -20,7 +20,8 @@ type Batch struct {
 	Offsets []int
 	// Attended, where it is not nil, says for each text how many of its tokens,
 	// from the first on, are attended to: one at least, and less than all where a
-	// query is filled up with mask tokens that get vectors but give nothing.
+	// query is filled up with mask tokens that get vectors but give nothing. In local
+	// layers a token may reach none that is attended to: attention then gives it 0.
 	Attended []int
 }
 
@@ -85,12 +86,8 @@ func (c *Config) CheckBatch(b *Batch, room, dim, words int) error {
 		return err
 	}
 	for i := range b.Texts() {
-		switch a, length := b.Attends(i), b.Length(i); {
-		case length > c.MaxPositions:
+		if length := b.Length(i); length > c.MaxPositions {
 			return fmt.Errorf("%w: text %d has %d tokens, more than the model's %d", ErrBatch, i, length, c.MaxPositions)
-		case c.Family == ModernBERT && length-a > c.Window/2:
-			return fmt.Errorf("%w: text %d attends to %d of %d tokens, none of which its last ones reach in a window of %d",
-				ErrBatch, i, a, length, c.Window)
 		}
 	}
 	for i, id := range b.IDs {

@@ -37,7 +37,7 @@ type searchOut struct {
 type foundOut struct {
 	Hits []hitOut `json:"hits"`
 	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
-	Note string   `json:"note,omitempty" jsonschema:"says that the question is longer than the model reads, and how much of it took no part: ask a shorter one"`
+	Note string   `json:"note,omitempty" jsonschema:"says that the question was cut at the query length, and how much of it took no part: ask a shorter one"`
 }
 
 type hitOut struct {
@@ -110,7 +110,7 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 		out.foundOut, err = shownHits(found, in.Query, room)
 	}
 	if dropped > 0 {
-		out.Note = fmt.Sprintf("the question is longer than the model reads: its last %d tokens took no part in the search", dropped)
+		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
 	}
 	return out, err
 }

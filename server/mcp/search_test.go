@@ -70,7 +70,7 @@ func TestSearchOfLongQuestion(t *testing.T) {
 				require.Empty(t, found.Note, mode)
 				continue
 			}
-			require.Regexp(t, `^the question is longer than the model reads: its last \d+ tokens took no part`, found.Note, mode)
+			require.Regexp(t, `^the question was cut at the query length: its last \d+ tokens took no part`, found.Note, mode)
 		}
 	}
 }

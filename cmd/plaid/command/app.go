@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,11 +126,11 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 	var usage flags.UsageError
 	near := ""
 	if errors.As(err, &usage) {
-		near = meant(cmd, msg)
+		near = hint(cmd, msg)
 	}
 	if a.json {
 		if near != "" {
-			msg += "; did you mean " + near + "?"
+			msg += "; " + near
 		}
 		line := struct {
 			Error  string `json:"error"`
@@ -151,7 +152,7 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
 	}
 	if near != "" {
-		fmt.Fprintf(a.console, "Did you mean %s?\n", near)
+		fmt.Fprintln(a.console, capital(near))
 	}
 	if usage.Err != nil {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
@@ -200,17 +201,24 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(encode.ErrLines) && has("text-format"):
 		return "--text-format lines reads it"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
-		return "plaid index makes one"
+		return cmp.Or(indexHint(cmd), "plaid index makes one")
+	case is(index.ErrCodec) && cmd != nil && isFolder(cmd.Flags().Arg(0)):
+		return fmt.Sprintf("the indexes of the folder %s are used as one: name the one that is meant", cmd.Flags().Arg(0))
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
 		return "plaid compact --salvage saves what can be read"
-	case is(fs.ErrNotExist) && missingModel(cmd, err):
-		return "--model takes a folder; one of the Hugging Face hub has to be downloaded first (docs/encoder.md)"
+	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
+		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: hf download OWNER/NAME --local-dir NAME"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}
 	return ""
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // readers are the commands that could do with a copy of an index.
@@ -270,7 +278,7 @@ func noService(cmd *cobra.Command, args []string) error {
 // takes wants as many arguments as names; a name that ends in … takes any
 // number, also none.
 func takes(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		for i, name := range names {
 			if strings.HasSuffix(name, "…") {
 				return nil
@@ -280,7 +288,7 @@ func takes(names ...string) cobra.PositionalArgs {
 			}
 		}
 		if len(args) > len(names) {
-			return fmt.Errorf("unexpected argument %q", args[len(names)])
+			return fmt.Errorf("unexpected argument %q%s", args[len(names)], inputHint(cmd, args[len(names)]))
 		}
 		return nil
 	}

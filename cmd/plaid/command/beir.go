@@ -55,6 +55,7 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	}
 	f := cmd.Flags()
 	in.encoder.RegisterDocuments(f)
+	in.encoder.RegisterQueryLength(f)
 	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, removed when the index is complete; none with --device)")
 	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
 	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
@@ -286,7 +287,7 @@ func (c *beirInput) file(name string) (string, error) {
 			return p, err
 		}
 	}
-	return "", fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	return "", fmt.Errorf("%s is no folder of BEIR: %s: %w", c.dir, name, fs.ErrNotExist)
 }
 
 // only lets the texts through that keep wants, and errors.

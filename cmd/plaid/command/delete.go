@@ -81,7 +81,9 @@ id loses it.`,
 				Passages int      `json:"passages"`
 				Missing  []string `json:"missing"`
 			}{path, n.Documents, n.Passages, missing}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "deleted %s\n", out.Documents(n.Documents, n.Passages))
+				if n.Documents+n.Passages > 0 || len(missing) == 0 {
+					fmt.Fprintf(b, "deleted %s\n", out.Documents(n.Documents, n.Passages))
+				}
 			})
 			if err != nil {
 				return err
@@ -217,7 +219,7 @@ func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	kind := errPartial
+	kind := fmt.Errorf("%w: not in the index", errPartial)
 	if deleted == (index.Affected{}) {
 		kind = errNotFound
 	}
@@ -230,7 +232,7 @@ func missingError(deleted index.Affected, missing []string) error {
 	for _, id := range missing[:min(len(missing), most)] {
 		shown = append(shown, out.Quoted(id))
 	}
-	return fmt.Errorf("%w: not in the index: [%s]%s", kind, strings.Join(shown, " "), more)
+	return fmt.Errorf("%w: [%s]%s", kind, strings.Join(shown, " "), more)
 }
 
 // changeable is an index, or several that are changed as one.

@@ -68,6 +68,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
+	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")

@@ -2,16 +2,12 @@ package command
 
 import (
 	"errors"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/internal/human"
 )
 
 func (a *app) rootCommand() *cobra.Command {
@@ -116,57 +112,4 @@ func (a *app) finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.finish(c)
 	}
-}
-
-// meant is what somebody may have meant who typed the flag or the command that a message says
-// is unknown; "" if nothing is like it.
-func meant(cmd *cobra.Command, msg string) string {
-	if near := nearestCommand(cmd.Root(), msg); near != "" {
-		return "'" + near + "'"
-	}
-	if near := nearestFlag(cmd, msg); near != "" {
-		return "--" + near
-	}
-	return ""
-}
-
-func nearestFlag(cmd *cobra.Command, msg string) string {
-	typed, ok := strings.CutPrefix(msg, "unknown flag: --")
-	if !ok {
-		return ""
-	}
-	var names []string
-	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
-		set.VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				names = append(names, f.Name)
-			}
-		})
-	}
-	if typed == "text" && slices.Contains(names, "questions") { // what documents have --text for
-		return "questions"
-	}
-	return human.Nearest(typed, names)
-}
-
-// nearestCommand is a command with a name like the one that a message says is unknown; ""
-// if there is none.
-func nearestCommand(root *cobra.Command, msg string) string {
-	rest, ok := strings.CutPrefix(msg, "unknown command ")
-	quoted, err := strconv.QuotedPrefix(rest)
-	if !ok || err != nil {
-		return ""
-	}
-	typed, _ := strconv.Unquote(quoted)
-	best, least := "", 3
-	for _, c := range root.Commands() {
-		d := human.Distance(typed, c.Name())
-		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
-			d = 1
-		}
-		if d < least {
-			best, least = c.CommandPath(), d
-		}
-	}
-	return best
 }

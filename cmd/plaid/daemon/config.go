@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -127,7 +128,7 @@ func NewConfig() *Config {
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
-	count("query-length", &c.QueryLength, "the longest query in tokens of the model; longer ones are cut (0: as its folder says)")
+	count("query-length", &c.QueryLength, flags.QueryLengthUsage)
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
 
 	text("device", &c.Device, "", "`NAME` of the device that encodes and searches: cpu, cuda:0 and so on, several with commas, cuda:all, or auto (default: PLAID_DEVICE, or cpu)")
@@ -280,10 +281,19 @@ func (c *Config) check() error {
 		return wrong("max-memory is %d bytes; %d are the least", c.MaxMemory, leastMemory)
 	case c.Listen == "":
 		return wrong("listen is empty")
+	case !isAddress(c.Listen):
+		return wrong("listen is %q; want HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", c.Listen)
 	case !c.encodes() && (c.QueryLength != 0 || c.DocumentLength != 0 || c.Precision != "f32" || c.Encoder != "" || len(c.EncoderOptions) > 0 || c.ModelSettings != ""):
 		return wrong("precision, model-settings, query-length, document-length, encoder and encoder-option need a model")
 	}
 	return nil
+}
+
+// isAddress reports whether a service can listen on an address: whether it has a host, if only an
+// empty one, and a port.
+func isAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	return err == nil && port != "" || strings.HasPrefix(s, "unix:")
 }
 
 // elsewhere tells whether the indexes are in no folder.

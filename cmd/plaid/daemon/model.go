@@ -104,9 +104,10 @@ func (c *Config) checkModel() error {
 	if !c.encodes() {
 		return nil
 	}
-	_, dir, o, err := c.modelOptions(nil)
+	f, dir, o, err := c.modelOptions(nil)
 	if err == nil && o.Remote == nil {
 		_, err = encode.ReadConfig(dir, o)
+		err = f.Explain(err)
 	}
 	if err != nil {
 		return fmt.Errorf("model: %w", err)
@@ -119,6 +120,7 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	f = new(flags.Encoder)
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
 	f.RegisterDocuments(set)
+	f.RegisterQueryLength(set)
 	give := func(name, value string) {
 		if value != "" && err == nil {
 			err = set.Set(name, value)
@@ -129,6 +131,9 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	give("model-settings", c.ModelSettings)
 	if c.Precision != encode.F32.String() || c.given("precision") {
 		give("precision", c.Precision)
+	}
+	if c.QueryLength > 0 {
+		give("query-length", strconv.Itoa(c.QueryLength))
 	}
 	if c.DocumentLength > 0 {
 		give("document-length", strconv.Itoa(c.DocumentLength))
@@ -142,7 +147,6 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	if dir, o, err = f.Options(nil, c.Threads, log); err != nil {
 		return nil, "", nil, err
 	}
-	o.QueryLength = c.QueryLength
 	return f, dir, o, nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/encode/remote"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -31,6 +32,7 @@ type Encoder struct {
 	precision      string
 	settings       string
 	documentLength int
+	queryLength    int
 	backend        string // what computes, or the address of a server
 	options        []string
 	set            *pflag.FlagSet
@@ -48,6 +50,7 @@ func NoModel() error {
 
 // What flags say of themselves that plaid serve has too.
 const (
+	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
 	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
 	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
@@ -64,6 +67,17 @@ func (e *Encoder) Register(f *pflag.FlagSet) {
 func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.registerModel(f)
 	e.registerBackend(f)
+	e.registerSettings(f)
+	e.RegisterQueryLength(f)
+}
+
+// RegisterQueryLength adds the flag for how long queries may be.
+func (e *Encoder) RegisterQueryLength(f *pflag.FlagSet) {
+	f.Var(Int(&e.queryLength, 0, 0), "query-length", QueryLengthUsage)
+}
+
+func (e *Encoder) registerSettings(f *pflag.FlagSet) {
+	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
@@ -80,7 +94,7 @@ func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.registerModel(f)
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
 		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
-	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
+	e.registerSettings(f)
 }
 
 // RegisterDocuments adds the flags for commands that encode documents.
@@ -96,7 +110,7 @@ func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 
 // Given is the name of a flag of the group that was given; "" if none was.
 func (e *Encoder) Given() string {
-	return firstChanged(e.set, "model", "precision", "model-settings", "document-length", "encoder", "encoder-option")
+	return firstChanged(e.set, "model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
 
 // firstChanged is the first of some flags that was given; "" if none was.
@@ -118,7 +132,7 @@ func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Chang
 // flags leave open is as the model of an index says, if that is not nil.
 func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
 	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
-		for _, name := range []string{"precision", "model-settings", "document-length"} {
+		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {
 			if e.changed(name) {
 				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
 			}
@@ -141,22 +155,22 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		if err := modelof.Settings(of, &kept); err != nil {
 			return "", nil, err
 		}
-		if of.Settings != "" && e.settings == "" {
-			settings = &kept.Override
-		}
+		settings = &kept.Override
 	}
 	if o.Precision, err = modelof.Precision(of, precision); err != nil {
 		return "", nil, err
 	}
 	if e.settings != "" {
-		if settings, err = modeldir.ReadOverride(e.settings); err != nil {
+		given, err := modeldir.ReadOverride(e.settings)
+		if err != nil {
 			return "", nil, err
 		}
+		settings = given.Over(settings)
 	}
 	if e.documentLength > 0 {
 		settings.DocumentLength = &e.documentLength
 	}
-	o.Override = settings
+	o.Override, o.QueryLength = settings, e.queryLength
 	return dir, o, e.local(o, kept)
 }
 
@@ -233,7 +247,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(b, m); err != nil {
+		if err := json.Unmarshal(jsontext.WithoutMark(b), m); err != nil {
 			return nil, fmt.Errorf("%s: not as plaid encode writes it: %w", s, err)
 		}
 		if err := m.Validate(); err != nil {

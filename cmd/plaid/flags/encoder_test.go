@@ -33,7 +33,24 @@ func TestEncoderOptions(t *testing.T) {
 	dir, o, err = e.Options(of, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"other", encode.F32, 77, false}, []any{dir, o.Precision, *o.Override.DocumentLength, *o.Override.Expand})
-	require.Nil(t, o.Override.QueryLength, "the file says all that is said beside the folder")
+	require.Equal(t, 48, *o.Override.QueryLength, "what the file does not say is as for the index")
+
+	// Questions may be asked in another way than those before.
+	e = Encoder{}
+	parse(t, e.RegisterQueries, "--query-length", "64", "--model-settings", file(t, "q.json", `{"expand": false, "query_length": 20}`))
+	require.Equal(t, "model-settings", e.Given())
+	_, o, err = e.Options(of, 0, nil)
+	require.NoError(t, err)
+	require.Equal(t, []any{64, 200, false}, []any{o.QueryLength, *o.Override.DocumentLength, *o.Override.Expand})
+	for args, want := range map[string]string{
+		"--query-length 100000": "--query-length 100000: the model takes 512 at most", "--query-length 2": "--query-length 2: 4 are the least",
+		"--document-length 513": "--document-length 513: the model takes 512 at most",
+	} {
+		e := Encoder{}
+		parse(t, func(f *pflag.FlagSet) { e.RegisterDocuments(f); e.RegisterQueryLength(f) }, strings.Fields(args+" --model "+nano)...)
+		_, _, err := e.Open(t.Context(), Opening{Threads: 1, Logger: slog.New(slog.DiscardHandler)})
+		usage(t, err, want)
+	}
 
 	_, _, err = new(Encoder).Options(&storage.Model{Name: "x", Precision: "f8"}, 0, nil)
 	require.ErrorContains(t, err, `precision "f8", which this program does not have`)

@@ -3,6 +3,7 @@ package flags
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
@@ -24,6 +25,25 @@ type OpenedDevice struct {
 // OpenWith opens what computes: on a device, where there is one and no other encoder was
 // named. What was named and cannot be is an error.
 func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, on DeviceOpener) (*encode.Encoder, error) {
+	enc, err := e.openOn(ctx, dir, o, on)
+	return enc, e.Explain(err)
+}
+
+// Explain names the flag whose length a model does not take.
+func (e *Encoder) Explain(err error) error {
+	var of *modeldir.ModelError
+	var length *modeldir.LengthError
+	if errors.As(err, &of) && errors.As(err, &length) {
+		for _, flag := range []string{"query-length", "document-length"} {
+			if of.Field == strings.ReplaceAll(flag, "-", "_") && e.changed(flag) {
+				return Usagef("--%s %w", flag, length)
+			}
+		}
+	}
+	return err
+}
+
+func (e *Encoder) openOn(ctx context.Context, dir string, o *encode.Options, on DeviceOpener) (*encode.Encoder, error) {
 	if o.Backend != "" && o.Backend != encode.Device {
 		return e.openHere(ctx, dir, o)
 	}

@@ -33,7 +33,7 @@ func TestAgainstProcessor(t *testing.T) {
 		b := batchOf(textOf(r, 1), textOf(r, 64), nil, textOf(r, 7), textOf(r, longest), textOf(r, 65), nil)
 		for i := range b.Texts() {
 			n := b.Length(i)
-			b.Attended = append(b.Attended, min(n, max(n-9, 1)))
+			b.Attended = append(b.Attended, attendedOf(i, n))
 		}
 		want := onProcessor(t, k.config, w, b)
 		for _, hopper := range []bool{false, true} {

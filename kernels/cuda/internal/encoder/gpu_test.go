@@ -52,7 +52,7 @@ func TestGPUAgainstProcessor(t *testing.T) {
 			b := batchOf(texts...)
 			for i := range b.Texts() {
 				n := b.Length(i)
-				b.Attended = append(b.Attended, min(n, max(n-9, 1)))
+				b.Attended = append(b.Attended, attendedOf(i, n))
 			}
 			lowest := least(t, onProcessor(t, k.config, w, b), encodeOn(t, m, b), m.About().Dim)
 			t.Logf("%s, %d tokens: lowest cosine 1 − %.2g", k.name, len(b.IDs), 1-lowest)

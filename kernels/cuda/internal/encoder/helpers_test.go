@@ -196,3 +196,12 @@ func doAll(t testing.TB, m *opened, requests []*request) error {
 	t.Helper()
 	return runtime.Do(t.Context(), m.dev, requests)
 }
+
+// attendedOf is how many tokens of text i are attended to, of n: most of them, and of each third
+// text so few that its last tokens reach none of them in a window.
+func attendedOf(i, n int) int {
+	if i%3 == 0 {
+		return min(n, 3)
+	}
+	return min(n, max(n-9, 1))
+}

@@ -1,4 +1,4 @@
-package interop
+package torch
 
 import "math"
 
@@ -55,8 +55,8 @@ func (u *unpickler) storage() error {
 	return u.push(&pickleStorage{dtype: kind, key: key, numel: numel})
 }
 
-// reduce makes the two things that a saved tensor calls for: the tensor and
-// the empty OrderedDict of its hooks.
+// reduce makes what saved tensors call for: a tensor, the parameter that is one, and an empty
+// OrderedDict, of hooks or to be filled.
 func (u *unpickler) reduce() error {
 	top, err := u.pop(2)
 	if err != nil {
@@ -69,6 +69,11 @@ func (u *unpickler) reduce() error {
 		return u.broken("arguments of REDUCE are no tuple")
 	case callee == globalDict && len(args) == 0:
 		return u.push(&pickleDict{})
+	case callee == globalParam && len(args) > 0:
+		if t, ok := args[0].(*pickleTensor); ok {
+			return u.push(t)
+		}
+		return u.broken("parameter without a tensor")
 	case callee == globalTensor:
 		t, err := u.tensor(args)
 		if err != nil {
@@ -81,7 +86,7 @@ func (u *unpickler) reduce() error {
 
 // tensor checks the arguments of torch._utils._rebuild_tensor_v2: storage,
 // offset, size, stride, requires_grad, backward hooks and, in later versions,
-// metadata. The elements must lie one after another in row-major order.
+// metadata.
 func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	if u.tensors++; u.tensors > maxTensors {
 		return nil, u.unsupported("more than %d tensors", maxTensors)
@@ -96,27 +101,38 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	if !ok0 || !ok1 || !ok2 || !ok3 || len(size) != len(stride) || len(size) > maxDims {
 		return nil, u.broken("arguments of a tensor are malformed")
 	}
-	t := &pickleTensor{storage: storage, offset: offset, shape: make([]int, len(size)), numel: 1}
+	t := &pickleTensor{storage: storage, offset: offset, shape: make([]int, len(size)), stride: make([]int64, len(size)), numel: 1}
 	contiguous := true
+	last := int64(0) // the element farthest from the first
 	for i := len(size) - 1; i >= 0; i-- {
 		n, okN := size[i].(int64)
 		s, okS := stride[i].(int64)
-		if !okN || !okS || n < 0 || n > math.MaxInt {
+		if !okN || !okS || n < 0 || n > math.MaxInt || s < 0 {
 			return nil, u.broken("dimension %d of a tensor is malformed", i)
 		}
 		if n > 1 && s != t.numel {
 			contiguous = false
 		}
-		if n > 1 && t.numel > math.MaxInt64/8/n {
+		if n > 1 && (t.numel > math.MaxInt64/8/n || s > math.MaxInt64/16/n) {
 			return nil, u.broken("shape of a tensor is too large")
 		}
 		t.numel *= n
-		t.shape[i] = int(n)
+		t.shape[i], t.stride[i] = int(n), s
+		if n > 1 {
+			last += (n - 1) * s
+		}
+		if last < 0 || last > math.MaxInt64/16 {
+			return nil, u.broken("shape of a tensor is too large")
+		}
 	}
-	if t.numel > 0 && !contiguous {
-		return nil, u.unsupported("tensor of shape %v is not contiguous", t.shape)
+	if t.numel == 0 {
+		last = -1
 	}
-	if offset < 0 || offset > storage.numel || t.numel > storage.numel-offset {
+	if contiguous || t.numel == 0 {
+		t.stride = nil
+	}
+	// Of a tensor that repeats elements a small file could make a large one.
+	if offset < 0 || offset > storage.numel || t.numel > storage.numel || last >= storage.numel-offset {
 		return nil, u.broken("tensor of shape %v at %d exceeds its storage of %d elements", t.shape, offset, storage.numel)
 	}
 	return t, nil

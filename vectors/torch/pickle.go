@@ -1,4 +1,4 @@
-package interop
+package torch
 
 import (
 	"bytes"
@@ -7,15 +7,18 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Limits of the pickle machine. torch.save writes about 150 bytes, a stack of
-// eight and twelve memo entries a tensor.
+// eight and twelve memo entries a tensor; the entries of a dictionary wait on the stack, 1,000
+// at a time.
 const (
-	maxPickle  = 1 << 20
+	maxPickle  = 4 << 20
 	maxStack   = 1 << 12
-	maxMemo    = 1 << 14
-	maxTensors = 16
+	maxMemo    = 1 << 18
+	maxTensors = 1 << 14
 	maxDims    = 8
 )
 
@@ -25,8 +28,8 @@ type (
 	pickleMark   struct{}
 	pickleTuple  []any
 	pickleList   struct{ items []any }
-	pickleDict   struct{} // contents are never needed
-	pickleGlobal string   // "module name", one of pickleGlobals
+	pickleDict   struct{ keys, values []any }
+	pickleGlobal string // "module name", one of pickleGlobals
 
 	pickleStorage struct {
 		dtype string // as package vectors spells it
@@ -37,12 +40,14 @@ type (
 		storage *pickleStorage
 		offset  int64 // in elements
 		shape   []int
+		stride  []int64 // in elements; nil: row after row
 		numel   int64
 	}
 )
 
 const (
 	globalTensor = "torch._utils _rebuild_tensor_v2"
+	globalParam  = "torch._utils _rebuild_parameter"
 	globalDict   = "collections OrderedDict"
 )
 
@@ -50,11 +55,13 @@ const (
 // are storages. A name is only ever a key of this table; nothing is looked up or called.
 var pickleGlobals = map[string]string{
 	globalTensor:            "",
+	globalParam:             "",
 	globalDict:              "",
 	"torch HalfStorage":     "<f2",
 	"torch BFloat16Storage": "bf16",
 	"torch FloatStorage":    "<f4",
 	"torch DoubleStorage":   "<f8",
+	"torch BoolStorage":     "|b1",
 	"torch ByteStorage":     "|u1",
 	"torch CharStorage":     "|i1",
 	"torch ShortStorage":    "<i2",
@@ -76,6 +83,7 @@ const (
 	opBinUnicode     = 'X'
 	opEmptyList      = ']'
 	opAppend         = 'a'
+	opBuild          = 'b'
 	opGlobal         = 'c'
 	opAppends        = 'e'
 	opBinGet         = 'h'
@@ -110,6 +118,7 @@ func pickleError(kind error, at int, format string, args ...any) error {
 // unpickler runs the machine. at is the offset of the opcode being run.
 type unpickler struct {
 	data          []byte
+	most          int // memo entries
 	pos, opcodeAt int
 	stack         []any
 	marks         []int // stack heights of the open marks
@@ -117,37 +126,112 @@ type unpickler struct {
 	tensors       int
 }
 
-// unpickleTensors runs a pickle of one tensor, or of a tuple or list of
-// tensors, and returns them. Time and memory are linear in len(data): values
-// are shared, never copied, and the result is looked at one level deep.
-func unpickleTensors(data []byte) ([]*pickleTensor, error) {
-	if len(data) > maxPickle {
-		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), maxPickle)
+// unpickle runs a pickle. Time and memory are linear in len(data): values are shared, never
+// copied.
+func unpickle(data []byte, size, memo int) (any, error) {
+	if len(data) > size {
+		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), size)
 	}
-	u := &unpickler{data: data, memo: map[uint32]any{}}
-	v, err := u.runAll()
+	u := &unpickler{data: data, most: memo, memo: map[uint32]any{}}
+	return u.runAll()
+}
+
+// MaxDict bounds the pickle of a dictionary, in bytes.
+const MaxDict = 1 << 28
+
+// Dict is the keys and values of a pickled dictionary of strings and integers, which are int64.
+func Dict(pickle []byte) (keys, values []any, err error) {
+	v, err := unpickle(pickle, MaxDict, MaxDict)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, ok := v.(*pickleDict)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: the pickle holds no dictionary", ErrUnsupported)
+	}
+	for i := range d.keys {
+		if !isPlain(d.keys[i]) || !isPlain(d.values[i]) {
+			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers", ErrUnsupported, i)
+		}
+	}
+	return d.keys, d.values, nil
+}
+
+func isPlain(v any) bool {
+	switch v.(type) {
+	case string, int64:
+		return true
+	}
+	return false
+}
+
+// Plain is the string or the integer, an int64, that a pickle holds.
+func Plain(pickle []byte) (any, error) {
+	v, err := unpickle(pickle, maxPickle, maxMemo)
 	if err != nil {
 		return nil, err
 	}
-	var items []any
+	if isPlain(v) {
+		return v, nil
+	}
+	return nil, fmt.Errorf("%w: pickle holds neither a string nor an integer", ErrUnsupported)
+}
+
+// namedTensor is a tensor and its key in a dictionary, or its place in a list.
+type namedTensor struct {
+	name string
+	*pickleTensor
+}
+
+// unpickleTensors runs a pickle of one tensor, of a tuple or list of tensors, or of a dictionary
+// that has some, and returns them. The result is looked at one level deep; what else a dictionary
+// has is passed over.
+func unpickleTensors(data []byte) ([]namedTensor, error) {
+	v, err := unpickle(data, maxPickle, maxMemo)
+	if err != nil {
+		return nil, err
+	}
+	var out []namedTensor
+	add := func(name string, v any) bool {
+		t, ok := v.(*pickleTensor)
+		if ok {
+			out = append(out, namedTensor{name, t})
+		}
+		return ok
+	}
+	list := func(items []any) error {
+		for i, v := range items {
+			if !add(strconv.Itoa(i), v) {
+				return fmt.Errorf("%w: item %d of the pickle is no tensor", ErrUnsupported, i)
+			}
+		}
+		return nil
+	}
 	switch v := v.(type) {
 	case *pickleTensor:
-		items = []any{v}
+		add("0", v)
 	case pickleTuple:
-		items = v
+		err = list(v)
 	case *pickleList:
-		items = v.items
-	}
-	if len(items) == 0 || len(items) > maxTensors {
-		return nil, fmt.Errorf("%w: pickle holds neither a tensor nor 1 to %d of them", ErrUnsupported, maxTensors)
-	}
-	out := make([]*pickleTensor, len(items))
-	for i, v := range items {
-		t, ok := v.(*pickleTensor)
-		if !ok {
-			return nil, fmt.Errorf("%w: item %d of the pickle is no tensor", ErrUnsupported, i)
+		err = list(v.items)
+	case *pickleDict:
+		seen := map[string]bool{}
+		for i, key := range v.keys {
+			name, text := key.(string)
+			if _, tensor := v.values[i].(*pickleTensor); !tensor {
+				continue
+			}
+			if !text || seen[name] {
+				return nil, fmt.Errorf("%w: key %d of the dictionary is no string, or comes twice", ErrUnsupported, i)
+			}
+			seen[name] = add(name, v.values[i])
 		}
-		out[i] = t
+	}
+	if err == nil && len(out) == 0 {
+		err = fmt.Errorf("%w: the pickle holds no tensor, and no list or dictionary of them", ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -232,6 +316,8 @@ func (u *unpickler) runOpcode(op byte) error {
 		return u.push(pickleTuple(items))
 	case opAppend, opAppends, opSetItem, opSetItems:
 		return u.fillContainer(op)
+	case opBuild:
+		return u.build()
 
 	case opGlobal, opStackGlobal:
 		return u.global(op)
@@ -244,7 +330,7 @@ func (u *unpickler) runOpcode(op byte) error {
 }
 
 func (u *unpickler) broken(format string, args ...any) error {
-	return pickleError(ErrBroken, u.opcodeAt, format, args...)
+	return pickleError(vectors.ErrFormat, u.opcodeAt, format, args...)
 }
 
 func (u *unpickler) unsupported(format string, args ...any) error {
@@ -389,8 +475,8 @@ func (u *unpickler) useMemo(op byte) error {
 		return u.broken("a mark cannot be remembered")
 	}
 	u.memo[key] = v
-	if len(u.memo) > maxMemo {
-		return u.unsupported("more than %d memo entries", maxMemo)
+	if len(u.memo) > u.most {
+		return u.unsupported("more than %d memo entries", u.most)
 	}
 	return nil
 }
@@ -421,8 +507,25 @@ func (u *unpickler) fillContainer(op byte) error {
 		}
 	case *pickleDict:
 		if (op == opSetItem || op == opSetItems) && len(items)%2 == 0 {
+			for i := 0; i < len(items); i += 2 {
+				c.keys, c.values = append(c.keys, items[i]), append(c.values, items[i+1])
+			}
 			return nil
 		}
 	}
 	return u.broken("values do not fit their container")
+}
+
+// build takes the attributes of the dictionary below them: those of a model's weights have the
+// versions of its modules.
+func (u *unpickler) build() error {
+	if _, err := u.pop(1); err != nil {
+		return err
+	}
+	if n := len(u.stack); n > 0 {
+		if _, dict := u.stack[n-1].(*pickleDict); dict {
+			return nil
+		}
+	}
+	return u.unsupported("attributes of something else than a dictionary")
 }

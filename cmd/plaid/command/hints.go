@@ -1,0 +1,158 @@
+package command
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/internal/human"
+)
+
+// commandsElsewhere are commands of other tools, and those that do the same here.
+var commandsElsewhere = map[string]string{
+	"build": "index", "create": "index", "make": "index", "init": "index", "new": "index",
+	"insert": "add", "append": "add", "upsert": "add", "put": "add", "sync": "watch",
+	"load": "import", "convert": "import", "dump": "export", "embed": "encode",
+	"query": "search", "find": "search", "ask": "search", "grep": "search", "rerank": "score",
+	"list": "info", "ls": "info", "status": "info", "stats": "info", "show": "info", "describe": "info", "count": "info",
+	"cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update", "set": "update",
+	"check": "verify", "fsck": "verify", "optimize": "compact", "vacuum": "compact", "train": "retrain", "snapshot": "backup", "copy": "backup",
+	"ui": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve", "evaluate": "eval", "benchmark": "bench",
+}
+
+// remarksElsewhere are about commands of other tools that no command does here.
+var remarksElsewhere = map[string]string{
+	"download": "models come from the Hugging Face hub: hf download OWNER/NAME --local-dir NAME",
+	"cluster":  "the cluster is a program of its own: docs/cluster.md",
+}
+
+// flagsElsewhere are flags of other tools, with the names of those that do the same here, of which the
+// first counts that the command has.
+var flagsElsewhere = map[string][]string{
+	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"}, "num-results": {"k"}, "n": {"k"},
+	"query": {"questions"}, "question": {"questions"}, "queries-text": {"questions"}, "queries": {"as-questions"},
+	"text-query": {"keywords"}, "text-queries": {"keywords"}, "words": {"keywords"}, "bm25": {"keywords"},
+	"filter": {"where"}, "condition": {"where"}, "file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
+	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "text": {"questions"}, "embeddings": {"vectors", "queries"},
+	"out": {"output"}, "output-dir": {"output"}, "overwrite": {"force", "replace"}, "f": {"force", "replace"}, "bits": {"nbits"},
+	"workers": {"threads"}, "jobs": {"threads"}, "j": {"threads"}, "num-threads": {"threads"}, "gpu": {"device"}, "cuda": {"device"},
+	"host": {"listen"}, "port": {"listen"}, "p": {"listen"}, "addr": {"listen"}, "bind": {"listen"}, "chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
+}
+
+// hint is a sentence for somebody who typed the flag or the command that a message says is unknown;
+// "" if nothing is like it.
+func hint(cmd *cobra.Command, msg string) string {
+	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {
+		return commandHint(cmd.Root(), typed)
+	}
+	if typed, ok := strings.CutPrefix(msg, "unknown flag: --"); ok {
+		return flagHint(cmd, typed)
+	}
+	if typed, ok := strings.CutPrefix(msg, "unknown shorthand flag: '"); ok && len(typed) > 0 {
+		return flagHint(cmd, typed[:1])
+	}
+	return ""
+}
+
+func flagHint(cmd *cobra.Command, typed string) string {
+	names := flagNames(cmd)
+	for _, name := range flagsElsewhere[strings.ToLower(typed)] {
+		switch {
+		case !slices.Contains(names, name):
+		case name == "k":
+			return "-k says how many"
+		case name == "listen":
+			return "--listen takes HOST:PORT"
+		default:
+			return "did you mean --" + name + "?"
+		}
+	}
+	near := ""
+	for _, name := range names { // the shortest one that begins so
+		if len(typed) > 2 && strings.HasPrefix(name, typed) && (near == "" || len(name) < len(near)) {
+			near = name
+		}
+	}
+	if near == "" && len(typed) > 1 {
+		near = human.Nearest(typed, names)
+	}
+	if near == "" {
+		return ""
+	}
+	return "did you mean --" + near + "?"
+}
+
+// flagNames are the flags that a command's help lists.
+func flagNames(cmd *cobra.Command) (names []string) {
+	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
+		set.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+	}
+	return names
+}
+
+// commandHint is about a command; what follows its name in quotes is of no matter.
+func commandHint(root *cobra.Command, rest string) string {
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return ""
+	}
+	typed, _ := strconv.Unquote(quoted)
+	if remark := remarksElsewhere[typed]; remark != "" {
+		return remark
+	}
+	best, least := "", 3
+	for _, c := range root.Commands() {
+		d := human.Distance(typed, c.Name())
+		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
+			d = 1
+		}
+		if c.Name() == commandsElsewhere[typed] {
+			d = 0
+		}
+		if d < least {
+			best, least = c.CommandPath(), d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "did you mean '" + best + "'?"
+}
+
+// capital is a sentence as one that stands alone.
+func capital(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }
+
+// inputHint is the flag that an argument may have been meant for, if it is a file of documents and
+// the command has flags for these.
+func inputHint(cmd *cobra.Command, arg string) string {
+	flag := "text"
+	switch filepath.Ext(arg) {
+	case ".npy", ".npz", ".safetensors":
+		flag = "vectors"
+	}
+	if _, err := os.Stat(cmp.Or(arg, ".")); cmd == nil || cmd.Flags().Lookup(flag) == nil || err != nil && arg != "-" {
+		return ""
+	}
+	return ": did you mean --" + flag + " " + arg + "?"
+}
+
+// indexHint says that INDEX comes first, where a later argument is the file of one.
+func indexHint(cmd *cobra.Command) string {
+	args := cmd.Flags().Args()
+	for _, arg := range args[min(1, len(args)):] {
+		if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
+			return "INDEX comes first: " + cmd.CommandPath() + " " + arg + " …"
+		}
+	}
+	return ""
+}

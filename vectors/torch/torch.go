@@ -1,0 +1,247 @@
+// Package torch reads the tensors of files that torch.save wrote, such as pytorch_model.bin and
+// the .pt files of ColBERT. Nothing in them is executed: a pickle is run by a machine that knows
+// tensors, and what they lie in, alone.
+package torch
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// ErrUnsupported: a file that torch may write and this package does not read, or that is more than
+// tensors. Files that are cut short or contradict themselves are [vectors.ErrFormat].
+var ErrUnsupported = errors.New("torch file that is not read")
+
+// maxMembers bounds the entries of an archive; torch.save writes five and one a storage.
+const maxMembers = 1 << 15
+
+// File is the named tensors of a file: those of a dictionary by their keys, those of a list by
+// their places from 0, and a single one as 0.
+type File struct {
+	names   []string
+	tensors map[string]stored
+	closer  io.Closer
+}
+
+// stored is a tensor and where the bytes of its storage are.
+type stored struct {
+	*pickleTensor
+	member *io.SectionReader
+	label  string
+}
+
+// Open opens a file. Errors name it ([*vectors.FileError]) and wrap [vectors.ErrFormat],
+// [ErrUnsupported] or an error of the operating system.
+func Open(path string) (*File, error) {
+	file, info, err := files.OpenInput(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := New(file, info.Size(), path)
+	if err != nil {
+		file.Close()
+		return nil, vectors.NewFileError(path, err)
+	}
+	f.closer = file
+	return f, nil
+}
+
+// New reads the description of the tensors in an archive of size bytes; name stands for the path in
+// errors of the arrays. No tensor is read before it is asked for. Errors wrap [vectors.ErrFormat] or
+// [ErrUnsupported].
+func New(r io.ReaderAt, size int64, name string) (*File, error) {
+	if err := checkMagic(r); err != nil {
+		return nil, err
+	}
+	z, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
+	if err != nil {
+		return nil, fmt.Errorf("%w: torch archive: %w", vectors.ErrFormat, err)
+	}
+	if len(z.File) > maxMembers {
+		return nil, fmt.Errorf("%w: torch archive of %d members", ErrUnsupported, len(z.File))
+	}
+	members, prefix, err := membersOf(z)
+	if err != nil {
+		return nil, err
+	}
+	if f := members[prefix+"byteorder"]; f != nil {
+		order, err := readMember(r, size, f, 16)
+		if err != nil {
+			return nil, err
+		}
+		if string(order) != "little" {
+			return nil, fmt.Errorf("%w: torch archive in byte order %q", ErrUnsupported, order)
+		}
+	}
+	pickle, err := readMember(r, size, members[prefix+"data.pkl"], maxPickle)
+	if err != nil {
+		return nil, err
+	}
+	described, err := unpickleTensors(pickle)
+	if err != nil {
+		return nil, err
+	}
+	t := &File{tensors: make(map[string]stored, len(described))}
+	for _, d := range described {
+		f := members[prefix+"data/"+d.storage.key]
+		if f == nil {
+			return nil, fmt.Errorf("%w: torch archive lacks storage %.40q", vectors.ErrFormat, d.storage.key)
+		}
+		m, err := openMember(r, size, f)
+		if err != nil {
+			return nil, err
+		}
+		s := stored{d.pickleTensor, m, fmt.Sprintf("%s[%.80s]", name, d.name)}
+		if _, err := s.storageArray(); err != nil {
+			return nil, fmt.Errorf("storage %.40q: %w", d.storage.key, withoutPath(err))
+		}
+		t.names = append(t.names, d.name)
+		t.tensors[d.name] = s
+	}
+	return t, nil
+}
+
+// Names are the tensors, in the order of the file.
+func (f *File) Names() []string { return f.names }
+
+// Array is a tensor, row after row, which is valid until the file is closed. One that lies
+// otherwise, such as a transposed one, is read into memory.
+func (f *File) Array(name string) (*vectors.Array, error) {
+	s, ok := f.tensors[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: there is no tensor named %.80q", vectors.ErrFormat, name)
+	}
+	if s.stride == nil {
+		return vectors.NewRaw(s.member, s.member.Size(), s.label, s.storage.dtype, s.offset, s.shape)
+	}
+	return s.gather()
+}
+
+// Close closes the file that [Open] opened.
+func (f *File) Close() error {
+	if f.closer == nil {
+		return nil
+	}
+	return f.closer.Close()
+}
+
+// storageArray is the part of the storage that the tensor may have elements in.
+func (s *stored) storageArray() (*vectors.Array, error) {
+	shape, first := s.shape, s.offset
+	if s.stride != nil {
+		shape, first = []int{int(s.storage.numel)}, 0
+	}
+	return vectors.NewRaw(s.member, s.member.Size(), s.label, s.storage.dtype, first, shape)
+}
+
+// gather lays the elements of a tensor row after row.
+func (s *stored) gather() (*vectors.Array, error) {
+	all, err := s.storageArray()
+	if err != nil {
+		return nil, err
+	}
+	width := int64(all.Width())
+	from := make([]byte, s.storage.numel*width)
+	if _, err := s.member.ReadAt(from, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, vectors.NewFileError(s.label, err)
+	}
+	to := make([]byte, 0, s.numel*width)
+	at := make([]int, len(s.shape))
+	for range s.numel {
+		place := s.offset
+		for i, n := range at {
+			place += int64(n) * s.stride[i]
+		}
+		to = append(to, from[place*width:(place+1)*width]...)
+		for i := len(at) - 1; i >= 0; i-- {
+			if at[i]++; at[i] < s.shape[i] {
+				break
+			}
+			at[i] = 0
+		}
+	}
+	return vectors.NewRaw(bytes.NewReader(to), int64(len(to)), s.label, s.storage.dtype, 0, s.shape)
+}
+
+func withoutPath(err error) error {
+	if f, ok := errors.AsType[*vectors.FileError](err); ok {
+		return f.Err
+	}
+	return err
+}
+
+// checkMagic tells an archive from what torch and pickle write otherwise.
+func checkMagic(r io.ReaderAt) error {
+	var magic [16]byte
+	n, err := r.ReadAt(magic[:], 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	switch head := magic[:n]; {
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return nil
+	case bytes.HasPrefix(head, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")):
+		return fmt.Errorf("%w: a file of the format before 1.6: load it and save it again with a later torch", ErrUnsupported)
+	case bytes.HasPrefix(head, []byte{opProto}):
+		return fmt.Errorf("%w: a bare pickle, not a torch archive", ErrUnsupported)
+	}
+	return fmt.Errorf("%w: not a torch archive", vectors.ErrFormat)
+}
+
+// membersOf are the members by name, and the folder that has data.pkl.
+func membersOf(z *zip.Reader) (members map[string]*zip.File, prefix string, err error) {
+	members = make(map[string]*zip.File, len(z.File))
+	found := 0
+	for _, f := range z.File {
+		if members[f.Name] != nil {
+			return nil, "", fmt.Errorf("%w: torch archive has %q twice", vectors.ErrFormat, f.Name)
+		}
+		members[f.Name] = f
+		// The folder inside the archive is named after the file that was
+		// saved, which may have been renamed since.
+		if p, ok := strings.CutSuffix(f.Name, "data.pkl"); ok && (p == "" || strings.HasSuffix(p, "/")) {
+			prefix = p
+			found++
+		}
+	}
+	if found != 1 {
+		return nil, "", fmt.Errorf("%w: torch archive with %d data.pkl", vectors.ErrFormat, found)
+	}
+	return members, prefix, nil
+}
+
+// readMember reads a member of at most limit bytes whole.
+func readMember(r io.ReaderAt, size int64, f *zip.File, limit int64) ([]byte, error) {
+	m, err := openMember(r, size, f)
+	if err != nil {
+		return nil, err
+	}
+	if m.Size() > limit {
+		return nil, fmt.Errorf("%w: %q has %d bytes, more than %d", ErrUnsupported, f.Name, m.Size(), limit)
+	}
+	return io.ReadAll(m)
+}
+
+// openMember checks what the directory says of a member against the file. The
+// checksum is left alone: torch may be told not to compute it.
+func openMember(r io.ReaderAt, size int64, f *zip.File) (*io.SectionReader, error) {
+	if f.Flags&1 != 0 || f.Method != zip.Store {
+		return nil, fmt.Errorf("%w: %q is encrypted or compressed, which torch.save leaves out", ErrUnsupported, f.Name)
+	}
+	at, err := f.DataOffset()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", vectors.ErrFormat, f.Name, err)
+	}
+	n := f.UncompressedSize64
+	if at < 0 || at > size || n > uint64(size-at) || n != f.CompressedSize64 {
+		return nil, fmt.Errorf("%w: %q of %d bytes at %d exceeds the file's %d", vectors.ErrFormat, f.Name, n, at, size)
+	}
+	return io.NewSectionReader(r, at, int64(n)), nil
+}
