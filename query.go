@@ -29,6 +29,11 @@ type Query struct {
 	Vectors []float32
 	// K is how many hits are wanted; 0: 10.
 	K int
+	// Offset is how many of the best hits to pass over: with 20 and a K of 10 the result is the
+	// third page of ten. Pages of one state of the collection have each hit once.
+	Offset int
+	// MinScore, where set, leaves out hits whose Score is lower, as in MinScore: new(12.5).
+	MinScore *float64
 	// Where, where set, is a condition over payloads ([condition.Parse]), and Args are the
 	// values of its question marks: only documents of which it is true are found.
 	Where string
@@ -160,11 +165,16 @@ func (q *Query) complete() error {
 
 // options returns those of the search by vectors. They are checked for a search by keywords as well.
 func (q *Query) options() search.Options {
-	o := search.Options{K: q.K, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
+	o := search.Options{K: q.K, Offset: q.Offset, MinScore: q.MinScore, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
 	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
 		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
 	}
 	return o
+}
+
+// page is the part of the ranking that is wanted.
+func (q *Query) page() search.Page {
+	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
 // reading is one search, in one state of a collection.
@@ -184,7 +194,7 @@ type reading struct {
 func (r *reading) find() ([]search.RankedHit, error) {
 	q := r.q
 	if q.Keywords {
-		hits, err := r.words(q.K)
+		hits, err := r.words(q.page())
 		return search.Ranked(hits), err
 	}
 	sq := search.Query{Vectors: q.Vectors}
@@ -217,16 +227,17 @@ func (r *reading) find() ([]search.RankedHit, error) {
 		hits, err := r.search(sq, o)
 		return search.Ranked(hits), err
 	}
-	o.K = fuse.Depth(q.K)
+	p := q.page()
+	o.K, o.Offset, o.MinScore = fuse.Depth(p.End()), 0, nil
 	byVectors, err := r.search(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.words(o.K)
+	byWords, err := r.words(search.Page{K: o.K})
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, q.K, search.Ranked(byVectors), search.Ranked(byWords))
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, search.Ranked(byVectors), search.Ranked(byWords))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
 	}
@@ -236,10 +247,10 @@ func (r *reading) find() ([]search.RankedHit, error) {
 	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.search(sq, o) })
 }
 
-// words returns the hits of the question's keywords: documents, if the query has a group.
-func (r *reading) words(k int) ([]search.Hit, error) {
-	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: k, Filters: []*search.Filter{r.filter},
-		Passages: r.q.Passages})
+// words returns a page of the hits of the question's keywords: documents, if the query has a group.
+func (r *reading) words(p search.Page) ([]search.Hit, error) {
+	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
+		Filters: []*search.Filter{r.filter}, Passages: r.q.Passages})
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {

@@ -72,7 +72,7 @@ type Restorer interface {
 	Restore(ctx context.Context, name string, in io.Reader) error
 	// Import reads the index folder of another engine. Documents without ids are named by
 	// their row.
-	Import(ctx context.Context, name, dir string, ids []string) (*index.ImportReport, error)
+	Import(ctx context.Context, name, dir string) (*index.ImportReport, error)
 }
 
 // Backuper is a [Collection] that writes itself to a file, as it is now. The file is
@@ -120,7 +120,9 @@ type Faceter interface {
 type KeywordQuery struct {
 	Text string
 	Mode keywords.Mode
-	K    int
+	// K, Offset and MinScore are the page that is wanted ([search.Page]).
+	K, Offset int
+	MinScore  *float64
 	// Filters, where not nil, are of the view; what all of them let through may answer.
 	Filters []*search.Filter
 	// Payload says that metadata of the hits is wanted.
@@ -128,6 +130,11 @@ type KeywordQuery struct {
 	// Passages above 0 groups hits into documents, each with at most that many of its best
 	// passages.
 	Passages int
+}
+
+// Page is the one that is wanted.
+func (q *KeywordQuery) Page() search.Page {
+	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
 // Measured is a [View] whose searches can be held against exhaustive ones.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // A cut splits a text: it returns the ends of the pieces. The last is the end of the text.
@@ -112,8 +114,7 @@ func blankless(r rune) bool {
 	case r >= 0x3000 && r <= 0x30ff, r >= 0xff00 && r <= 0xffef: // with punctuation
 		return true
 	}
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Bopomofo, unicode.Yi, unicode.Thai,
-		unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese)
+	return human.Blankless(r)
 }
 
 // sentences ends pieces where sentences do.

@@ -26,6 +26,9 @@ type Hit struct {
 type Run struct {
 	// Tag names the system: the last column of a TREC run, of its first line.
 	Tag string
+	// Before is how many documents of each query come before those that are in the run, whose
+	// ranks WriteRun counts on from there.
+	Before int
 
 	queries []string
 	hits    map[string][]Hit
@@ -183,7 +186,7 @@ func WriteRun(w io.Writer, run *Run) error {
 			line = append(line, " Q0 "...)
 			line = append(line, h.Doc...)
 			line = append(line, ' ')
-			line = strconv.AppendInt(line, int64(i+1), 10)
+			line = strconv.AppendInt(line, int64(run.Before+i+1), 10)
 			line = append(line, ' ')
 			line = appendScore(line, float32(h.Score))
 			line = append(line, ' ')

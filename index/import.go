@@ -20,8 +20,8 @@ import (
 
 // ImportOptions for Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs names the documents; nil: row numbers from 0. Another number of them
-	// than of documents is [vectors.ErrID].
+	// IDs names the documents; nil: those that the folder has, or row numbers from 0. Another
+	// number of them than of documents is [vectors.ErrID].
 	IDs []string
 	// Payload, where set, is asked for what to store beside a document; nil means what the engine
 	// keeps there, in metadata.db ([interop.RegisterPayloads] says what reads it).
@@ -88,6 +88,13 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 	case o.IDs != nil && len(o.IDs) != len(src.DocLens):
 		return nil, fmt.Errorf("%w: %d ids for the %d documents of %s", vectors.ErrID, len(o.IDs), len(src.DocLens), dir)
 	}
+	removed := false // documents without an id are left out
+	if o.IDs == nil {
+		if o.IDs, err = src.IDs(ctx); err != nil {
+			return nil, err
+		}
+		removed = o.IDs != nil
+	}
 	if inside(path, dir) {
 		return nil, fmt.Errorf("%w: %s lies within %s, which is only read", ErrOption, path, dir)
 	}
@@ -101,7 +108,7 @@ func Import(ctx context.Context, dir, path string, opts *ImportOptions) (r *Impo
 			o.Payload = func(row int, _ string) ([]byte, error) { return kept.Get(ctx, row) }
 		}
 	}
-	im := &importer{src: src, options: o}
+	im := &importer{src: src, options: o, removed: removed}
 	if err := im.makeCodec(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -137,7 +144,8 @@ type importer struct {
 	codec   *codec.Quantizer
 	report  *ImportReport
 	block   codec.Block // encoded, and not staged
-	docs    int         // staged
+	docs    int         // staged, or left out
+	removed bool        // documents without an id are left out
 }
 
 // makeCodec settles codec and largest factor; the latter takes a pass over all
@@ -240,6 +248,11 @@ func (im *importer) stageWhole(ctx context.Context, stage *stager) (err error) {
 		d := encoded{id: strconv.Itoa(im.docs), tokens: tokensOfBlock(&im.block, first, end, im.codec)}
 		if im.options.IDs != nil {
 			d.id = im.options.IDs[im.docs]
+		}
+		if d.id == "" && im.removed {
+			im.report.Tokens -= int64(end - first)
+			first = end
+			continue
 		}
 		if im.options.Payload != nil {
 			if d.payload, err = im.options.Payload(im.docs, d.id); err != nil {

@@ -280,9 +280,23 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	if o.Feedback != nil {
 		return c.withFeedback(ctx, all, qs, o)
 	}
+	if o.Offset == 0 && o.MinScore == nil {
+		return c.ranking(ctx, call)
+	}
+	return Paged(*o, func(o Options) ([]Result, error) {
+		call, err := c.call(ctx, all, qs, &o)
+		if err != nil {
+			return nil, err
+		}
+		return c.ranking(ctx, call)
+	})
+}
+
+// ranking answers queries from the best document on.
+func (c *core) ranking(ctx context.Context, call *call) (results []Result, err error) {
 	grouped := call.request.group != ""
 	if grouped {
-		if all.hasPassages() {
+		if call.coll.hasPassages() {
 			return c.host.answer(ctx, call)
 		}
 		call.request.group, call.filtered.group = "", "" // documents are what is found anyway

@@ -99,8 +99,8 @@ func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (st
 
 // follow searches, and tells what became of a document.
 func (s *searcher) follow(ctx context.Context, q Query, id string, o Options, tell func(*collection, *trace) error) (err error) {
-	if o.Group != "" || o.Feedback != nil {
-		return fmt.Errorf("%w: a search is explained without group and feedback", ErrOption)
+	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
+		return fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", ErrOption)
 	}
 	all, done, err := s.begin()
 	if err != nil {

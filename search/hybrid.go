@@ -22,11 +22,19 @@ func Ranked(hits []Hit) []RankedHit {
 	return ranked
 }
 
-// FuseRanked is the k best of what vectors have found and what words have, or another means:
-// the former counts alpha, the latter the rest. A document is known by its id, and what one side
+// FuseRanked is a page of what vectors have found and what words have, or another means: the
+// former counts alpha, the latter the rest. Each side is to have the first [fuse.Depth] of the
+// page's End, or all. A document is known by its id, and what one side
 // has found of it first counts: it may be there as a whole and in passages. What both have found
 // is as the vectors have it. Equal ones are in the order of their places.
-func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedHit) ([]RankedHit, error) {
+//
+// What a document scores depends on how many of each side are fused. So that pages are of one
+// ranking, the first ones are fused first, and documents that are further down on both sides follow
+// behind the last of them, with scores that are scaled to be no higher.
+func FuseRanked(m fuse.Method, alpha float64, p Page, byVectors, others []RankedHit) ([]RankedHit, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
 	all := make([]RankedHit, 0, len(byVectors)+len(others))
 	at := make(map[string]int, cap(all))
 	for _, side := range [][]RankedHit{byVectors, others} {
@@ -53,16 +61,29 @@ func FuseRanked(m fuse.Method, alpha float64, k int, byVectors, others []RankedH
 		}
 		return hits
 	}
-	best, err := fuse.Fuse(m, k, alpha, side(byVectors), side(others))
-	if err != nil {
-		return nil, err
+	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(all))), 1.0, make([]bool, len(all))
+	for depth := fuse.Depth(1); ; depth = fuse.Depth(depth + 1) {
+		best, err := fuse.Fuse(m, len(all), alpha, side(first(byVectors, depth)), side(first(others, depth)))
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range best {
+			if !ranked[h.Ordinal] {
+				ranked[h.Ordinal] = true
+				out = append(out, RankedHit{all[h.Ordinal].Hit, float64(scale * h.Score)})
+			}
+		}
+		if len(out) >= p.End() || depth >= max(len(byVectors), len(others)) {
+			return p.ranked(out), nil
+		}
+		if len(out) > 0 {
+			scale = min(scale, out[len(out)-1].Score)
+		}
 	}
-	out := make([]RankedHit, len(best))
-	for i, h := range best {
-		out[i] = RankedHit{all[h.Ordinal].Hit, h.Score}
-	}
-	return out, nil
 }
+
+// first returns the first n of a ranking, or all.
+func first(ranked []RankedHit, n int) []RankedHit { return ranked[:min(n, len(ranked))] }
 
 // MatchRanked tells what matched of hits that were not found by vectors alone, or of the passages
 // that they bring, as [Options].Matches does: look searches for a query among them.

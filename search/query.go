@@ -65,6 +65,12 @@ type Options struct {
 	// match.
 	K    int  `json:"k,omitempty"`
 	Mode Mode `json:"mode,omitzero"`
+	// Offset is how many of the best documents to pass over: with 20 and a K of 10 the result is
+	// the third page of ten. See [Paged].
+	Offset int `json:"offset,omitempty"`
+	// MinScore, where set, leaves out documents whose score, that of the hit, is lower. A search
+	// that scores all documents then returns all that have it, if they are no more than K.
+	MinScore *float64 `json:"min_score,omitempty"`
 	// Probes is the number of centroids probed for each query token. Approx
 	// bounds the documents that get an approximate score, Exact is how many get
 	// an exact one (at least K). 0: derived from K, the collection and what the
@@ -125,8 +131,8 @@ func (o *Options) Check() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
 	}
-	if o.K < 0 {
-		bad("k = %d; at least 1 is needed", o.K)
+	if err := o.Page().Check(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Probes < 0 || o.Approx < 0 || o.Exact < 0 {
 		bad("probes %d, approximate budget %d, exact budget %d: none may be negative", o.Probes, o.Approx, o.Exact)

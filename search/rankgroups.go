@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"math"
 
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search/keywords"
@@ -21,8 +22,9 @@ type DocumentKey struct {
 // RankGroups returns the k best documents of a ranking of documents and passages that did not come
 // from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
 // most the number given. RankGroups asks rank for the best ones, eight times as many each time,
-// until they belong to k documents or there are no more; most is the number of all documents and
-// passages. document names the document of a ranked one; those that are not ok are skipped. hit
+// until they belong to enough documents or there are no more; most is the number of all documents and
+// passages. Enough are 100 documents, or ten times as many as often as k is more: which passages a
+// document has depends on how many were ranked, and is to be the same on all pages. document names the document of a ranked one; those that are not ok are skipped. hit
 // reads a passage, and is called only for documents that are returned; if it has a payload, so has
 // its document.
 //
@@ -30,21 +32,21 @@ type DocumentKey struct {
 func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
 	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
 	most, passages = max(most, 1), max(passages, 1)
-	depth, perDocument := most, min(passages, most)+1
-	if k < most/perDocument {
-		depth = perDocument * k
+	depth, perDocument, enough := most, min(passages, most)+1, enoughGroups(k)
+	if enough < most/perDocument {
+		depth = perDocument * enough
 	}
 	for {
 		ranked, err := rank(depth)
 		if err != nil {
 			return nil, err
 		}
-		docs, err := gather(ctx, ranked, k, passages, document)
+		docs, err := gather(ctx, ranked, enough, passages, document)
 		if err != nil {
 			return nil, err
 		}
-		if len(docs) >= k || len(ranked) < depth || depth == most {
-			return hitsOfRanked(ctx, ranked, docs, hit)
+		if len(docs) >= enough || len(ranked) < depth || depth == most {
+			return hitsOfRanked(ctx, ranked, docs[:min(k, len(docs))], hit)
 		}
 		if depth > most/8 {
 			depth = most
@@ -52,6 +54,18 @@ func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k i
 			depth *= 8
 		}
 	}
+}
+
+// enoughGroups is how many documents a ranking is made of where k are wanted.
+func enoughGroups(k int) int {
+	n := 100
+	for n < k {
+		if n > math.MaxInt/10 {
+			return k
+		}
+		n *= 10
+	}
+	return n
 }
 
 // rankedDocument is a document with the places of its passages in a ranking.
@@ -124,7 +138,7 @@ func hitsOfRanked[R any](ctx context.Context, ranked []R, docs []rankedDocument,
 // not kept.
 func RankGroupsBytes(k, passages, most int) int64 {
 	const id, hit = 48, 192
-	k = max(min(k, most), 1)
+	k = max(min(enoughGroups(k), most), 1)
 	return id*int64(most) + hit*int64(k)*int64(1+min(max(passages, 1), most/k+1))
 }
 

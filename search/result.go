@@ -31,11 +31,13 @@ type Result struct {
 	Stats Stats `json:"stats"` // what the search did
 	// K is how many documents were asked for.
 	K int `json:"k,omitempty"`
+	// Offset is how many better documents were passed over.
+	Offset int `json:"offset,omitempty"`
 	// Coverage says of how much of the collection this is the result.
 	Coverage Coverage `json:"coverage,omitzero"`
 }
 
-// Floor is the score of the last of K hits: no document that was scored and is not
+// Floor is the score of the last of K hits of a search without Offset and MinScore: no document that was scored and is not
 // among them scores more. ok is false where fewer than K match, so that there are no
 // others. Whoever merges results of parts of a collection, each asked for fewer
 // documents than are wanted in all, has to ask a part again whose floor is not below

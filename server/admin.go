@@ -77,7 +77,7 @@ func adminRoutes() []route {
 			status: http.StatusOK, inType: mediaTar, outType: mediaJSON, out: importedOut{},
 			fails:   []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			summary: "Make an index of one of ColBERT, fast-plaid or next-plaid",
-			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they are named by row.", do: importIndex},
+			doc:     "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they have the ids that PyLate keeps, or are named by row.", do: importIndex},
 		typed(route{method: "POST", pattern: "/indices/{name}/retrain", id: "retrain_index", tag: tag, need: Admin, group: writing, stream: true,
 			summary: "Train an index anew on what it holds", fails: []Code{CodeNotSupported},
 			doc: "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is."}, retrain),
@@ -153,7 +153,8 @@ func upload(q *request) error {
 	}
 	defer done()
 	sum := sha256.New()
-	body := &ending{Reader: io.TeeReader(q.Body, sum), check: func() error {
+	q.body.sum = sum // a digest is one of what is sent, compressed or not
+	body := &ending{Reader: q.Body, check: func() error {
 		if got := digestText(sum); want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 0 {
 			return bad("the body has %s %s, not %s", headerDigest, got, want)
 		}
@@ -213,13 +214,7 @@ func importIndex(q *request) (err error) {
 	if err != nil {
 		return err
 	}
-	ids, err := idsOf(q.ctx, folder)
-	if err != nil {
-		p := bad("the ids: %w", err)
-		p.Message = withoutFolder(p.Message, dir)
-		return p
-	}
-	r, err := to.Import(q.ctx, q.index(), folder, ids)
+	r, err := to.Import(q.ctx, q.index(), folder)
 	if err != nil {
 		return badImport(err, dir)
 	}
@@ -398,15 +393,6 @@ func taken(err error, name string) error {
 		return bad("%q is below a file", name)
 	}
 	return err
-}
-
-// idsOf reads the ids of an index folder; nil without a file of them.
-func idsOf(ctx context.Context, folder string) ([]string, error) {
-	ids, err := vectors.ReadIDs(ctx, filepath.Join(folder, "ids.txt"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return ids, err
 }
 
 // badImport is the error of a folder below dir that cannot be taken over.

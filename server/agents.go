@@ -3,9 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -38,7 +38,7 @@ func (s *Server) agentRoutes() []route {
 		summary: "Answer a message of an agent (Model Context Protocol)",
 		doc:     "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names application/json and text/event-stream. A notification is answered 202, without a body.",
 		in:      messageJSON{}, inType: mediaJSON, out: messageJSON{}, outType: mediaJSON, status: http.StatusOK,
-		accepted: true,
+		messages: true,
 		example:  `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
 		do:       func(q *request) error { return answerAgent(q, agents) },
 	}}
@@ -68,21 +68,19 @@ func (c *agentCall) end() {
 	c.ended = true
 }
 
-// answerAgent lets the tools answer a message. A list of messages is refused, because it would
-// count as one request.
+// answerAgent lets the tools answer a message: they say, too, what is wrong with one.
 func answerAgent(q *request, agents http.Handler) error {
 	text, err := q.text()
 	if err != nil {
 		return err
 	}
-	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")) {
-		return bad("lists of messages are not taken: send one at a time")
-	}
 	if err := q.body.hold(agentCopies * int64(len(text))); err != nil {
 		return err
 	}
 	if err := jsontext.Check(text, jsontext.Options{Charge: q.body.hold}); err != nil {
-		return badJSON(err)
+		if wrong := (*jsontext.Error)(nil); !errors.As(err, &wrong) {
+			return badJSON(err)
+		}
 	}
 	if err := q.enter(); err != nil {
 		return err
@@ -90,9 +88,6 @@ func answerAgent(q *request, agents http.Handler) error {
 	answer, err := q.askAgents(agents, text)
 	if err != nil {
 		return err
-	}
-	if answer.code >= http.StatusBadRequest && strings.HasPrefix(answer.header.Get("Content-Type"), "text/plain") {
-		return bad("%s", strings.TrimSpace(answer.text.String()))
 	}
 	if err := q.memory.take(q.ctx, int64(answer.text.Len())); err != nil {
 		return err
@@ -136,10 +131,9 @@ func (q *request) settle() {
 // taken is how much the answer to this request takes of the budget of answers.
 func (q *request) taken() int64 { return q.memory.taken - q.before }
 
-// keptAnswer is an answer in memory. Tools may still write to it after the end of the request.
+// keptAnswer is an answer in memory.
 type keptAnswer struct {
 	header http.Header
-	mu     sync.Mutex
 	code   int
 	begun  bool
 	text   bytes.Buffer
@@ -148,16 +142,12 @@ type keptAnswer struct {
 func (a *keptAnswer) Header() http.Header { return a.header }
 
 func (a *keptAnswer) WriteHeader(code int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if !a.begun {
 		a.code, a.begun = code, true
 	}
 }
 
 func (a *keptAnswer) Write(p []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.begun = true
 	return a.text.Write(p)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"os"
@@ -30,6 +31,7 @@ type body struct {
 	memory  account // that it takes
 	pace    pace
 	ended   bool
+	sum     hash.Hash // of what was sent; nil: nobody asks
 	until   time.Time // no read may last longer; zero: no such limit
 }
 
@@ -41,6 +43,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	_ = b.control.SetReadDeadline(end) // not every server has deadlines
 	n, err := b.ReadCloser.Read(p)
+	if b.sum != nil {
+		b.sum.Write(p[:n])
+	}
 	late := !b.pace.passed(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
 	if late && own && err != io.EOF {
 		return n, b.q.s.lateBody()

@@ -193,8 +193,28 @@ func known(ctx context.Context, err error) *Problem {
 	return problem(CodeInternal, "internal error: the log of the service has it under this request id").because(err)
 }
 
-// fail answers with an error.
-func fail(w http.ResponseWriter, p *Problem) {
+// messageProblem is a problem where messages of JSON-RPC are answered, and an error of that too: of
+// which message is not known.
+type messageProblem struct {
+	*Problem
+	Version string      `json:"jsonrpc"`
+	ID      *string     `json:"id"`
+	Error   messageCode `json:"error"`
+}
+
+type messageCode struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// Codes of JSON-RPC.
+const (
+	invalidMessage = -32600
+	internalError  = -32603
+)
+
+// fail answers with an error, which is one of JSON-RPC too where messages are answered.
+func fail(w http.ResponseWriter, p *Problem, message bool) {
 	status, title := p.Code.about()
 	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message
 	p.RequestID = w.Header().Get(headerRequestID)
@@ -203,7 +223,15 @@ func fail(w http.ResponseWriter, p *Problem) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	body, err := json.Marshal(p)
+	var whole any = p
+	if message {
+		m := messageProblem{Problem: p, Version: "2.0", Error: messageCode{invalidMessage, p.Message}}
+		if status >= http.StatusInternalServerError {
+			m.Error.Code = internalError
+		}
+		whole = m
+	}
+	body, err := json.Marshal(whole)
 	if err != nil { // strings, numbers: cannot happen
 		body = []byte(`{"code":"INTERNAL_ERROR","message":"internal error"}`)
 	}

@@ -88,7 +88,7 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if out[i].hits, err = search.FuseRanked(method, alpha, k, out[i].hits, words[i].hits); err != nil {
+		if out[i].hits, err = search.FuseRanked(method, alpha, search.Page{K: k}, out[i].hits, words[i].hits); err != nil {
 			return nil, err
 		}
 	}

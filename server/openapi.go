@@ -134,7 +134,7 @@ func (d *describer) operation(r *route) (object, error) {
 		success["content"] = object{r.outType: media}
 	}
 	responses := object{strconv.Itoa(r.status): success}
-	if r.accepted {
+	if r.messages {
 		responses["202"] = object{"description": "done; there is nothing to answer"}
 	}
 	if r.whole != nil {
@@ -162,10 +162,11 @@ func (d *describer) operation(r *route) (object, error) {
 	}
 	for status, names := range byStatus {
 		slices.Sort(names)
-		responses[strconv.Itoa(status)] = object{
-			"description": strings.Join(names, ", "),
-			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+		content := object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}}
+		if r.messages {
+			content[mediaJSON] = object{"schema": d.of(reflect.TypeOf(r.out))}
 		}
+		responses[strconv.Itoa(status)] = object{"description": strings.Join(names, ", "), "content": content}
 	}
 	op["responses"] = responses
 	return op, nil

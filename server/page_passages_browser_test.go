@@ -127,6 +127,9 @@ func TestPageMarksWords(t *testing.T) {
 		{"lock unlocking", "lock", list{list{0, 4}}},
 		{"at that", "at", list{list{0, 2}}},
 		{"that", "at", list{}},
+		{"東京都の天気", "東京の天気は？", list{list{0, 2}, list{3, 6}}},
+		{"今日はお茶とｶﾞｽ", "茶 ガス", list{list{4, 5}, list{6, 9}}},
+		{"서울에서 물을", "서울 물", list{list{0, 2}, list{5, 6}}},
 	} {
 		text, err := json.Marshal(list{c.text, c.question})
 		require.NoError(t, err)

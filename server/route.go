@@ -39,7 +39,7 @@ type route struct {
 	most            int64                  // bytes of the body; 0: as many as any route takes
 	tensors         bool                   // the body may be a file of tensors instead of JSON
 	status          int                    // of success
-	accepted        bool                   // status 202, without a body, is success too
+	messages        bool                   // of JSON-RPC: 202, without a body, is success too, and problems are its errors
 	whole           any                    // zero value of what a change answers where return=representation is preferred
 	fails           []Code                 // beside those that any route can answer
 	example         string                 // a body that the route takes

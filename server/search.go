@@ -8,6 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -395,7 +396,11 @@ func (q *request) filters(v collection.View, tasks, asked []task, in *common, n 
 		return f, 0, err
 	}
 	const hit = 64 // bytes, while it is found and sent, without its metadata
-	return f, k, q.spend(product(hit, each, n, k))
+	found := k
+	if len(tasks) > 0 && len(in.TextQuery) > 0 {
+		found = min(fuse.Depth(k), v.Most())
+	}
+	return f, k, q.spend(product(hit, each, n, found))
 }
 
 // ofQuery says which query an error is of.

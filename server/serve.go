@@ -239,7 +239,7 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		}
 		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), want)
 	}
-	return nil
+	return q.openCoding(size)
 }
 
 // fail answers with an error, unless an answer is on its way.
@@ -261,7 +261,7 @@ func (q *request) fail(p *Problem) {
 	}
 	q.body.abandon(q.w.Header())
 	rec.failed = p.Code
-	fail(rec, p)
+	fail(rec, p, q.route != nil && q.route.messages)
 }
 
 // preflight sends the headers of CORS, and answers a preflight.
@@ -284,7 +284,7 @@ func (s *Server) preflight(q *request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
 	h.Set("Access-Control-Max-Age", "3600")
 	q.body.abandon(h)
 	h.Set("Content-Length", "0")

@@ -147,7 +147,12 @@ func TestImport(t *testing.T) {
 	r := s.send(t, "PUT", "/indices/next/import", packed(t, next, ""), tarType)
 	require.Equal(t, 200, r.status, r.body)
 	require.NoError(t, os.WriteFile(filepath.Join(next, "metadata.db"), []byte("of another program"), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(next, "ids.txt"), []byte("a\na\n"), 0o666))
 	p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", packed(t, next, ""), tarType)
+	require.Contains(t, p.Message, `ids.txt: line 2: bad id: "a" is the id of line 1 and line 2`)
+	require.NotContains(t, p.Message, uploads)
+	require.NoError(t, os.Remove(filepath.Join(next, "ids.txt")))
+	p = s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", packed(t, next, ""), tarType)
 	require.Contains(t, p.Message, "without metadata.db the documents alone are taken over")
 	s.refused(t, 409, server.CodeIndexExists, "PUT", "/indices/flat/import", engineFolder(t, ""), tarType)
 	s.refused(t, 415, server.CodeMediaType, "PUT", "/indices/new/import", engineFolder(t, ""), octets)
@@ -191,7 +196,6 @@ func TestImport(t *testing.T) {
 		"twice":        {pack(file("a", 2), file("a", 2)), "twice"},
 		"below a file": {pack(file("a", 2), file("a/b", 2)), "below a file"},
 		"a long name":  {pack(file(strings.Repeat("n", 300), 2)), "a name that is too long"},
-		"ids twice":    {pack(file("metadata.json", 2), file("ids.txt", 4)), "ids.txt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := s.refused(t, 400, server.CodeBadRequest, "PUT", "/indices/new/import", c.archive, tarType)

@@ -164,7 +164,7 @@ func TestOpenPayloads(t *testing.T) {
 	}{
 		`{"id":1}` + "\n" + `{"_id":"1"}`:  {ErrID, `line 2: bad id: "1" is the id of line 1 and line 2`},
 		"\n" + `{"text":"x"}`:              {ErrID, "line 2: "},
-		`{"_id":"a","t":"` + "\xff" + `"}`: {ErrFormat, `line 1, document with id "a": `},
+		`{"_id":"a","t":"` + "\xff" + `"}`: {ErrPayload, `line 1, document with id "a": `},
 		`{"_id":"a"`:                       {ErrFormat, "line 1: "},
 		`{"_id":"` + "\x01" + `"}`:         {ErrFormat, "line 1: "},
 		`{"_id":""}`:                       {ErrID, "line 1: "},
@@ -180,6 +180,27 @@ func TestOpenPayloads(t *testing.T) {
 	require.ErrorContains(t, err, "gunzip")
 	_, err = OpenPayloads(context.Background(), path+".none")
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestMatched: who asks for the objects of documents learns which are of none.
+func TestMatched(t *testing.T) {
+	p, err := OpenPayloads(t.Context(), tempFile(t, "p.jsonl", text(`{"_id":"x"}`+"\n"+`{"_id":"a"}`+"\n"+`{"_id":"y"}`)))
+	require.NoError(t, err)
+	defer p.Close()
+	var told []string
+	notice := func(text string) { told = append(told, text) }
+	require.NoError(t, p.Matched(notice), "nothing was asked for")
+	_, err = p.Get("b")
+	require.NoError(t, err)
+	err = p.Matched(notice)
+	require.ErrorIs(t, err, ErrID)
+	require.ErrorContains(t, err, `none of its objects is of a document: line 1 has the id "x", and a document "b"`)
+	told = nil
+	_, err = p.Get("a")
+	require.NoError(t, err)
+	require.NoError(t, p.Matched(notice))
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], `has objects for 1 of 2 documents; 2 lines are of none (the first is line 1, id "x")`)
 }
 
 func FuzzPayloads(f *testing.F) {

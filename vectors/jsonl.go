@@ -45,6 +45,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 	s := &jsonlSource{source: source{path: path, files: new(inputs)}, r: r, ownIDs: ownIDs}
 	lines := newLineReader(files.UntilDone(ctx, io.NewSectionReader(r, 0, size)), maxLine)
 	seen := idSet{}
+	var payload []byte
 	for {
 		text, off, err := lines.Next()
 		if errors.Is(err, io.EOF) {
@@ -57,7 +58,11 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		if err != nil {
 			return nil, inFile(err, path, doc, lines.Number, "")
 		}
-		rec, err := parseRecord(text, nil, s.checkDim)
+		payload = payload[:0]
+		rec, err := parseRecord(text, &payload, s.checkDim)
+		if err == nil && rec.extra {
+			err = s.checkOwn(rec.id, payload)
+		}
 		if err != nil {
 			return nil, inFile(err, path, doc, lines.Number, "")
 		}
@@ -73,6 +78,21 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkOwn decides whether the fields beside the vectors of a line may be stored.
+func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
+	if !s.ownIDs {
+		return CheckObject(payload)
+	}
+	id := ""
+	if rawID != nil {
+		var err error
+		if id, err = jsonID(rawID); err != nil {
+			return err
+		}
+	}
+	return CheckDocument(Draft{ID: id, Payload: payload})
 }
 
 // checkDim compares a row with those before it, going by its commas.

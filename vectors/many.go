@@ -19,7 +19,8 @@ type manySource struct {
 }
 
 // documents opens the arrays of a file that has a document in each: several of floats, all
-// of rank 2, none with a name that byName knows. It returns nil if this is no such file.
+// of rank 2, none with a name that byName knows. It returns nil if this is no such file. They come in
+// the order of the numbers in their names; ids by position need one ([ErrID]).
 func (p *parts) documents(c container, files Files) (*manySource, error) {
 	names := c.Names()
 	if len(names) < 2 || files.Lengths != "" || files.Mask != "" {
@@ -29,6 +30,8 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(known, name) }) {
 		return nil, nil
 	}
+	_, kept := c.(*NPZ)
+	names, positional := arrayOrder(files.Vectors, names, kept)
 	s := &manySource{}
 	for _, name := range names {
 		a, err := c.Array(name)
@@ -53,6 +56,9 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 			return nil, NewFileError(a.path, fmt.Errorf("the name of an array is the id of a document: %w", err))
 		}
 		s.arrays, s.ids = append(s.arrays, a), append(s.ids, name)
+	}
+	if files.IDs != "" && positional != nil {
+		return nil, positional
 	}
 	return s, nil
 }

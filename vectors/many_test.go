@@ -17,14 +17,12 @@ func TestArrayPerDocument(t *testing.T) {
 	zipped := tempFile(t, "d.npz", zipBytes(t,
 		stored("doc a", npyBytes(t, "<f4", []int{2, 2}, 1, 2, 3, 4)), stored("b", npyBytes(t, "<f4", []int{1, 2}, 5, 6)),
 		stored("empty", npyBytes(t, "<f4", []int{0, 2}))))
-	ids := tempFile(t, "ids.txt", []byte("x\ny\n"))
 	payload := tempFile(t, "p.jsonl", []byte(`{"_id": "b", "n": 1}`+"\n"))
 	for _, c := range []struct {
 		files Files
 		ids   []string
 	}{
 		{Files{Vectors: safe}, []string{"doc a", "b"}},
-		{Files{Vectors: safe, IDs: ids}, []string{"x", "y"}},
 		{Files{Vectors: zipped, Payload: payload}, []string{"doc a", "b", "empty"}},
 	} {
 		src := open(t, c.files)

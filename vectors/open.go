@@ -19,24 +19,32 @@ type Files struct {
 	// lengths or a mask. In .npz and .safetensors it is named vectors, docs,
 	// embeddings or data, or is the only array of floats; lengths (doclens),
 	// mask and integer ids may lie beside it. Where there is none of these, and several
-	// arrays [tokens, dim], each is a document, and its name the id.
+	// arrays [tokens, dim], each is a document, and its name the id. Numbers in the names order
+	// them ([SortNumbered]); without, .npz has the order in which they were saved.
 	Vectors string
 	// Format is that of Vectors, "npy", "npz", "safetensors" or "jsonl"; "": by its suffix.
 	Format string
 	// Queries says that these are queries: errors call them so, and an array
-	// [tokens, dim] without lengths is one query.
+	// [tokens, dim] without lengths is one query, unless it is longer than one can be.
 	Queries bool
+	// QueryLength, where set, is asked for the most tokens of a query of the model that is
+	// searched, where such an array is; without, and if it answers 0, they are [QueryLength].
+	QueryLength func() int
 	// Lengths has the number of tokens of each document: .npy, a .json list,
 	// or text with one number a line.
 	Lengths string
 	// Mask is a .npy [docs, rows] of integers or booleans: 0 is padding.
 	Mask string
-	// IDs has one id a line; or is a .json list, or a .npy of integers. Without
-	// any ids a document's id is its row number, from 0.
+	// IDs has one id a line, for documents in their order; or is a .json list, or a .npy of
+	// integers. Without any ids a document's id is its row number, from 0. For arrays whose names
+	// have no numbers in a format without an order they are [ErrID].
 	IDs string
 	// Payload is JSON lines. An object goes to the document of its _id or id;
-	// where documents have no ids of their own, objects are in their order.
+	// where documents have no ids of their own, objects are in their order. A file whose ids
+	// match no document is [ErrID].
 	Payload string
+	// Notice, where set, is told of objects that match no document, and of documents without one.
+	Notice func(text string)
 }
 
 // Open opens a collection. Reading lines of JSON, ids, lengths and payloads ends with
@@ -125,7 +133,7 @@ func (s *source) openBeside(ctx context.Context, files Files, n int) (err error)
 	if files.Payload == "" {
 		return nil
 	}
-	if s.payload, err = s.files.openPayloads(ctx, files.Payload, n, s.ids); err == nil {
+	if s.payload, err = s.files.openPayloads(ctx, files.Payload, n, s.ids, files.Notice); err == nil {
 		s.closers = append(s.closers, s.payload)
 	}
 	return err
@@ -213,12 +221,32 @@ func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengt
 	case p.lengths != nil:
 		path = p.lengths.path
 		lengths, err = intsOf(p.lengths)
-	case files.Queries && p.mask == nil && len(p.vec.Shape) == 2: // one query
-		return []int64{int64(p.vec.Shape[0])}, p.vec.path, nil
+	case files.Queries && p.mask == nil && len(p.vec.Shape) == 2:
+		return oneQuery(p.vec, files.QueryLength)
 	default:
 		return nil, "", nil
 	}
 	return lengths, path, err
+}
+
+// QueryLength is the number of tokens that queries of most models have at most. An array
+// [tokens, dim] of more is hardly one query, and [1, tokens, dim] surely is.
+const QueryLength = 32
+
+// oneQuery is the length of an array that is one query.
+func oneQuery(a *Array, longest func() int) ([]int64, string, error) {
+	most := 0
+	if longest != nil {
+		most = longest()
+	}
+	rows := a.Shape[0]
+	switch {
+	case most > 0 && rows > most:
+		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has (queries of this model have at most %d; an array [1, %d, dim] is one query)", rows, most, rows)
+	case most == 0 && rows > QueryLength:
+		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has (more than %d are not taken for one query; an array [1, %d, dim] is one)", rows, QueryLength, rows)
+	}
+	return []int64{int64(rows)}, a.path, nil
 }
 
 // container is a file of named arrays.

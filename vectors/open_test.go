@@ -162,13 +162,17 @@ func TestBadInput(t *testing.T) {
 	row(payload(`{"_id":"a"}`+"\n\n"+`{"_id":"b"`))("payload cut", ErrFormat, "p.jsonl: line 3: ", "without an end")
 	row(payload(`{"_id":"a","x":[}`))("payload malformed", ErrFormat, "p.jsonl: line 1: ", "")
 	row(payload(`{"_id":"a","x":nul}`))("payload literal", ErrFormat, "p.jsonl: line 1: ", "not JSON")
-	row(payload("{\"_id\":\"x\",\"t\":\"\xff\"}\n{\"_id\":\"b\",\"t\":\"\xff\"}"))("payload not UTF-8", ErrFormat, `p.jsonl: line 2, document 1 (id "b"): `, "byte 16 of the object, 0xff, is not UTF-8")
+	row(payload("{\"_id\":\"x\",\"t\":\"\xff\"}\n{\"_id\":\"b\",\"t\":\"\xff\"}"))("payload not UTF-8", ErrPayload, `p.jsonl: line 2, document 1 (id "b"): `, "t: a string that is not UTF-8")
+	row(payload(`{"_id":"b","t":"\ud83d"}`))("half a character", ErrPayload, `p.jsonl: line 1, document 1 (id "b"): `, "t:")
+	row(payload(`{"_id":"x"}`+"\n"+`{"_id":"y"}`))("payload of others", ErrID, "p.jsonl: ", `none of its objects is of a document: line 1 has the id "x", and a document "a"`)
+	row(map[string][]byte{"d.npy": pad, "p.jsonl": text(`{"_id":"x"}` + "\n" + `{"_id":"y"}`)}, Files{Vectors: "d.npy", Payload: "p.jsonl"})(
+		"ids without those of documents", ErrID, "p.jsonl: line 1, document 0: ", `the _id "x", and the documents have no ids`)
 	row(payload(`{"_id":"a\ud800"}`))("payload id of half a pair", ErrID, "p.jsonl: line 1: ", "surrogate")
 	row(payload(`["a"]`))("payload no object", ErrFormat, "p.jsonl: line 1: ", "JSON object")
 	row(payload(`{"text":"a"}`))("payload without id", ErrID, "p.jsonl: line 1: ", "neither _id nor id")
 	row(payload(`{"_id":{}}`))("payload id", ErrID, "p.jsonl: line 1: ", "neither a string")
 	row(payload(`{"_id":"a"}`+"\n"+`{"_id":"a"}`))("payload twice", ErrID, "p.jsonl: line 2: ", "line 1 and line 2")
-	row(map[string][]byte{"d.npy": pad, "p.jsonl": text(`{"_id":"a"}`)}, Files{Vectors: "d.npy", Payload: "p.jsonl"})(
+	row(map[string][]byte{"d.npy": pad, "p.jsonl": text(`{"id":"a"}`)}, Files{Vectors: "d.npy", Payload: "p.jsonl"})(
 		"payload count", ErrShape, "p.jsonl: ", "1 objects for 2 documents")
 	row(map[string][]byte{"d.npy": pad, "p.jsonl.gz": nil}, Files{Vectors: "d.npy", Payload: "p.jsonl.gz"})(
 		"payload gz", ErrFormat, "p.jsonl.gz: ", "gunzip")
@@ -310,10 +314,23 @@ func TestPayloads(t *testing.T) {
 	require.Equal(t, `{"id":"a","title":"\u0041"}`, string(got[0].Payload))
 	require.Equal(t, `{"_id": 7, "text": "seven"}`, string(got[1].Payload))
 	require.Nil(t, got[2].Payload)
-	// Without ids the order counts, and ids of the objects do not.
-	got = all(t, open(t, Files{Vectors: docs, Payload: corpus}))
-	require.Equal(t, `{"_id": 7, "text": "seven"}`, string(got[0].Payload))
-	require.Equal(t, `{"id":"a","title":"\u0041"}`, string(got[2].Payload))
+	// Without ids the order counts.
+	ordered := tempFile(t, "corpus.jsonl", text(`{"_id": 0, "text": "zero"}`+"\n"+`{"text":""}`+"\n"+`{"id":"a"}`))
+	got = all(t, open(t, Files{Vectors: docs, Payload: ordered}))
+	require.Equal(t, `{"_id": 0, "text": "zero"}`, string(got[0].Payload))
+	require.Equal(t, `{"id":"a"}`, string(got[2].Payload))
+	// What matches nothing is told.
+	told := []string{}
+	notice := func(text string) { told = append(told, text) }
+	open(t, Files{Vectors: docs, IDs: ids, Payload: corpus, Notice: notice})
+	more := tempFile(t, "more.jsonl", text(`{"id":"x"}`+"\n"+`{"id":"a"}`+"\n"+`{"id":"z"}`))
+	open(t, Files{Vectors: docs, IDs: ids, Payload: more, Notice: notice})
+	whole := tempFile(t, "whole.jsonl", text(`{"id":"c"}`+"\n"+`{"id":"a"}`+"\n"+`{"id":"7"}`))
+	open(t, Files{Vectors: docs, IDs: ids, Payload: whole, Notice: notice})
+	require.Equal(t, []string{
+		corpus + ` has objects for 2 of 3 documents; line 3 (id "other") is of none`,
+		more + ` has objects for 1 of 3 documents; 2 lines are of none (the first is line 1, id "x")`,
+	}, told)
 	// A file of payloads takes the place of the fields of lines.
 	lines := tempFile(t, "d.jsonl", text(`{"id":"a","vectors":[[1]],"x":1}`+"\n"+`{"id":"c","vectors":[[2]],"x":2}`))
 	got = all(t, open(t, Files{Vectors: lines, Payload: corpus}))

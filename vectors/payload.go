@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf8"
+	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/files"
 )
@@ -19,7 +19,44 @@ type payloads struct {
 	r    io.ReaderAt
 	at   []span
 	ids  []string // whose they are; nil: they are in order
+	matches
 	io.Closer
+}
+
+// matches counts what became of the objects of a file.
+type matches struct {
+	docs    int // with an object
+	foreign int // objects of no document
+	line    int // of the first of these
+	id      string
+}
+
+// strange notes an object that is of no document.
+func (m *matches) strange(line int, id string) {
+	if m.foreign++; m.foreign == 1 {
+		m.line, m.id = line, id
+	}
+}
+
+// tell is the error of a file that has no object of any of n documents, and says what else does not
+// match.
+func (m *matches) tell(path string, n int, doc func() string, notice func(string)) error {
+	switch {
+	case n == 0 && m.foreign == 0, m.docs == n && m.foreign == 0:
+		return nil
+	case m.docs == 0 && m.foreign > 0 && n > 0:
+		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q", m.line, m.id, doc())
+	case notice == nil:
+		return nil
+	}
+	text := fmt.Sprintf("%s has objects for %d of %d documents", path, m.docs, n)
+	if m.foreign == 1 {
+		text += fmt.Sprintf("; line %d (id %.80q) is of none", m.line, m.id)
+	} else if m.foreign > 1 {
+		text += fmt.Sprintf("; %d lines are of none (the first is line %d, id %.80q)", m.foreign, m.line, m.id)
+	}
+	notice(text)
+	return nil
 }
 
 // span is a part of a file; n = 0 is none.
@@ -29,9 +66,9 @@ type span struct {
 }
 
 // openPayloads indexes a JSON-lines file for n documents. With ids an object
-// belongs to the document of its _id or id, and others are ignored; without,
-// the objects are the documents' in order, and must be as many.
-func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []string) (*payloads, error) {
+// belongs to the document of its _id or id, and notice is told of others and of documents without
+// one; without, the objects are the documents' in order, and must be as many.
+func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []string, notice func(string)) (*payloads, error) {
 	if err := refuseGzip(path); err != nil {
 		return nil, err
 	}
@@ -40,7 +77,11 @@ func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []st
 		return nil, err
 	}
 	p := &payloads{path: path, r: f, Closer: f, at: make([]span, n)}
-	if err := p.scan(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), ids); err != nil {
+	err = p.scan(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), ids)
+	if err == nil && ids != nil {
+		err = p.tell(path, n, func() string { return ids[0] }, notice)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -59,26 +100,24 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 	}
 	row := 0
 	err := eachObject(r, p.path, func(o object) error {
-		doc := row
+		doc, id := row, ""
 		if ids != nil {
-			id, err := o.needID()
-			if err != nil {
+			var err error
+			if id, err = o.needID(); err != nil {
 				return err
 			}
 			var known bool
 			if doc, known = rows[id]; !known {
+				p.strange(o.line, id)
 				return nil
 			}
 			if at[doc] > 0 {
 				return duplicateID(id, "line", at[doc], o.line)
 			}
 			at[doc] = o.line
+			p.docs++
 		}
-		if err := o.checkText(); err != nil {
-			id := ""
-			if ids != nil {
-				id = ids[doc]
-			}
+		if err := o.check(id, row); err != nil {
 			return inFile(err, p.path, doc, o.line, id)
 		}
 		if doc < len(p.at) {
@@ -100,6 +139,7 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 type object struct {
 	text []byte
 	id   []byte // raw; nil if there is none
+	own  []byte // the same of _id alone
 	span span
 	line int // from 1
 }
@@ -121,9 +161,9 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		if len(text) == 0 {
 			continue
 		}
-		id, err := objectID(text)
+		id, own, err := objectID(text)
 		if err == nil {
-			err = visit(object{text, id, span{off, uint32(len(text))}, lines.Number})
+			err = visit(object{text, id, own, span{off, uint32(len(text))}, lines.Number})
 		}
 		if err != nil {
 			return inFile(err, path, -1, lines.Number, "")
@@ -139,50 +179,46 @@ func (o object) needID() (string, error) {
 	return jsonID(o.id)
 }
 
-// checkText refuses what encoding/json calls valid, and other readers of JSON do
-// not.
-func (o object) checkText() error {
-	if utf8.Valid(o.text) {
-		return nil
-	}
-	at := 0
-	for {
-		r, n := utf8.DecodeRune(o.text[at:])
-		if r == utf8.RuneError && n == 1 {
-			return fmt.Errorf("%w: byte %d of the object, %#02x, is not UTF-8", ErrFormat, at, o.text[at])
+// check decides whether the object may be stored beside the document of an id, "" the one of a
+// number, which its index names.
+func (o object) check(id string, row int) error {
+	if id == "" && o.own != nil {
+		if said, err := ParseID(o.own); err != nil || said != "" && said != strconv.Itoa(row) {
+			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, but numbers from 0: give them ids", ErrID, IDField, o.own)
 		}
-		at += n
+		id = strconv.Itoa(row)
 	}
+	return CheckDocument(Draft{ID: id, Payload: o.text})
 }
 
 // objectID is the raw id of a JSON object, which is validated as a whole: that
-// of the key _id, else of id, else nil.
-func objectID(text []byte) (id []byte, err error) {
-	if id, err = findID(text); err == nil && !json.Valid(text) {
+// of the key _id, which own is, else of id, else nil.
+func objectID(text []byte) (id, own []byte, err error) {
+	if id, own, err = findID(text); err == nil && !json.Valid(text) {
 		err = fmt.Errorf("%w: is not JSON: %v", ErrFormat, json.Unmarshal(text, new(json.RawMessage)))
 	}
-	return id, err
+	return id, own, err
 }
 
 // findID is objectID without validation.
-func findID(text []byte) (id []byte, err error) {
+func findID(text []byte) (id, own []byte, err error) {
 	var plain []byte
 	err = members(text, func(key, rest []byte) (int, error) {
 		n := valueEnd(rest)
 		if n > 0 {
 			switch {
 			case keyIs(key, "_id"):
-				id = rest[:n]
+				own = rest[:n]
 			case keyIs(key, "id"):
 				plain = rest[:n]
 			}
 		}
 		return n, nil
 	})
-	if id == nil {
+	if id = own; id == nil {
 		id = plain
 	}
-	return id, err
+	return id, own, err
 }
 
 // get reads the payload of a document into buf; nil if it has none.
@@ -203,7 +239,7 @@ func (p *payloads) get(buf []byte, doc int) (payload, grown []byte, err error) {
 // stillHas makes sure that an object is the one that was noted, whatever the file
 // system says of the file.
 func stillHas(text []byte, id, path string) error {
-	if raw, err := findID(text); err != nil || !isID(raw, id) {
+	if raw, _, err := findID(text); err != nil || !isID(raw, id) {
 		return faultf(path, ErrChanged, "the object of %q is not where it was", id)
 	}
 	return nil
@@ -228,12 +264,15 @@ type Payloads struct {
 	f     io.ReaderAt
 	at    map[string]placed
 	files inputs
+	asked int    // calls of Get
+	last  string // what the last one asked for
 	io.Closer
 }
 
 type placed struct {
 	span
-	line int // from 1
+	line  int // from 1
+	asked bool
 }
 
 // OpenPayloads finds the objects of a file, each of which must have an id of its
@@ -257,10 +296,10 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 		if first, twice := p.at[id]; twice {
 			return duplicateID(id, "line", first.line, o.line)
 		}
-		if err := o.checkText(); err != nil {
+		if err := o.check(id, 0); err != nil {
 			return inFile(err, path, -1, o.line, id)
 		}
-		p.at[id] = placed{o.span, o.line}
+		p.at[id] = placed{span: o.span, line: o.line}
 		return nil
 	})
 	if err != nil {
@@ -273,10 +312,14 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 
 // Get returns the object of an id, nil if there is none.
 func (p *Payloads) Get(id string) ([]byte, error) {
+	p.asked++
+	p.last = id
 	place, ok := p.at[id]
 	if !ok {
 		return nil, nil
 	}
+	place.asked = true
+	p.at[id] = place
 	b, err := readSpan(p.f, nil, place.span, p.path)
 	if err == nil {
 		err = stillHas(b, id, p.path)
@@ -285,6 +328,26 @@ func (p *Payloads) Get(id string) ([]byte, error) {
 		return nil, p.files.blame(err)
 	}
 	return b, nil
+}
+
+// Matched is the error ([ErrID]) of a file without an object for any of the documents that Get was
+// asked for, each once. It tells notice of objects that were not asked for, and of documents without
+// one.
+func (p *Payloads) Matched(notice func(string)) error {
+	var m matches
+	first := placed{}
+	for id, place := range p.at {
+		switch {
+		case place.asked:
+			m.docs++
+		case m.foreign == 0 || place.line < first.line:
+			m.strange(place.line, id)
+			m.line, m.id, first = place.line, id, place
+		default:
+			m.strange(place.line, id)
+		}
+	}
+	return m.tell(p.path, p.asked, func() string { return p.last }, notice)
 }
 
 // Unchanged is [ErrChanged] if the file is not what it was when it was opened. Ask

@@ -45,8 +45,8 @@ func (f *Client) Trace(ctx context.Context, q search.Query, id string, o search.
 }
 
 func (f *Client) explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
-	if o.Group != "" || o.Feedback != nil {
-		return nil, fmt.Errorf("%w: a search is explained without group and feedback", search.ErrOption)
+	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
+		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
 	}
 	if o.K == 0 {
 		o.K = 10

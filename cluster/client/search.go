@@ -121,6 +121,19 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 	if o.Feedback != nil {
 		return f.withFeedback(ctx, q, o)
 	}
+	if o.Offset != 0 || o.MinScore != nil {
+		results, err := search.Paged(o, func(o search.Options) ([]search.Result, error) {
+			r, err := f.search(ctx, q, o)
+			if err != nil {
+				return nil, err
+			}
+			return []search.Result{*r}, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &results[0], nil
+	}
 	for {
 		changed := f.watch.Changed()
 		m, err := f.collection()

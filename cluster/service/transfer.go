@@ -88,9 +88,9 @@ func (f *Front) Restore(ctx context.Context, name string, in io.Reader) error {
 }
 
 // Import implements [collection.Restorer].
-func (f *Front) Import(ctx context.Context, name, dir string, ids []string) (r *index.ImportReport, err error) {
+func (f *Front) Import(ctx context.Context, name, dir string) (r *index.ImportReport, err error) {
 	err = f.fill(ctx, name, "an import", func(path string) (err error) {
-		r, err = index.Import(ctx, dir, path, &index.ImportOptions{IDs: ids, Threads: f.c.Threads, Backend: f.c.Backend, Logger: f.log})
+		r, err = index.Import(ctx, dir, path, &index.ImportOptions{Threads: f.c.Threads, Backend: f.c.Backend, Logger: f.log})
 		return err
 	})
 	return r, err

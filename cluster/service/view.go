@@ -138,10 +138,14 @@ func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) 
 
 // SearchKeywords implements [collection.Keywords].
 func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
-	c := v.c.Config()
+	c, page := v.c.Config(), q.Page()
+	if err := page.Check(); err != nil {
+		return nil, err
+	}
+	q.K = page.End()
 	if q.Passages == 0 {
 		hits, err := v.c.SearchWords(ctx, q, *c.Keywords())
-		return hits, answered(err)
+		return page.Hits(hits), answered(err)
 	}
 	q.Payload = true // which says what a passage is of
 	rank := func(k int) ([]search.Hit, error) {
@@ -156,7 +160,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		return search.DocumentKey{Part: h.Part, ID: h.ID}, true
 	}
 	hits, err := search.RankGroups(ctx, q.K, q.Passages, v.Most(), rank, of, func(h *search.Hit) (search.Hit, error) { return *h, nil })
-	return hits, answered(err)
+	return page.Hits(hits), answered(err)
 }
 
 // Traced implements [collection.Measured]: what is changed meanwhile counts.

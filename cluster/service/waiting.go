@@ -111,12 +111,12 @@ func (w *Waiting) Restore(ctx context.Context, name string, in io.Reader) error 
 }
 
 // Import implements [collection.Restorer].
-func (w *Waiting) Import(ctx context.Context, name, dir string, ids []string) (*index.ImportReport, error) {
+func (w *Waiting) Import(ctx context.Context, name, dir string) (*index.ImportReport, error) {
 	f, err := w.get()
 	if err != nil {
 		return nil, err
 	}
-	return f.Import(ctx, name, dir, ids)
+	return f.Import(ctx, name, dir)
 }
 
 // Layout implements [collection.Spread].

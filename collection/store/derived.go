@@ -295,13 +295,18 @@ func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collec
 			among = roaring.And(among, f.Docs)
 		}
 	}
+	page := q.Page()
+	if err := page.Check(); err != nil {
+		return nil, err
+	}
 	rank := func(k int) ([]keywords.Hit, error) {
 		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among})
 	}
 	if q.Passages > 0 {
-		return search.RankWords(ctx, v.snap, q.K, q.Passages, false, rank)
+		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)
+		return page.Hits(hits), err
 	}
-	found, err := rank(q.K)
+	found, err := rank(page.End())
 	if err != nil {
 		return nil, err
 	}
@@ -311,5 +316,5 @@ func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collec
 			hits = append(hits, search.Hit{ID: v.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score})
 		}
 	}
-	return hits, nil
+	return page.Hits(hits), nil
 }

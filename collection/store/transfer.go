@@ -81,14 +81,14 @@ func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, 
 	return err
 }
 
-// Import fills a collection from the index folder of another engine. Documents without ids
-// are named by their row.
+// Import fills a collection from the index folder of another engine. Documents are named as
+// [interop.Index.IDs] says, else by their row.
 //
 // Errors: as of [Store.Restore], and those of [index.Import].
-func (s *Store) Import(ctx context.Context, name, dir string, ids []string) (r *index.ImportReport, err error) {
+func (s *Store) Import(ctx context.Context, name, dir string) (r *index.ImportReport, err error) {
 	err = s.fill(ctx, name, func(c *Collection, path string) (err error) {
 		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
-			IDs: ids, Threads: s.o.Threads, Memory: s.o.Memory, Backend: s.o.Backend, Logger: c.log,
+			Threads: s.o.Threads, Memory: s.o.Memory, Backend: s.o.Backend, Logger: c.log,
 		})
 		return err
 	})

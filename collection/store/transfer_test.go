@@ -86,9 +86,10 @@ func TestImport(t *testing.T) {
 
 	s := openStore(t, filepath.Join(dir, "data"), nil)
 	c := declare(t, s, "docs", collection.Config{})
-	_, err = s.Import(t.Context(), c.Name(), filepath.Join(dir, "nosuch"), nil)
+	_, err = s.Import(t.Context(), c.Name(), filepath.Join(dir, "nosuch"))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	r, err := s.Import(t.Context(), c.Name(), theirs, []string{"first", "second"})
+	require.NoError(t, os.WriteFile(filepath.Join(theirs, "ids.txt"), []byte("first\nsecond\n"), 0o600))
+	r, err := s.Import(t.Context(), c.Name(), theirs)
 	require.NoError(t, err)
 	require.Equal(t, 2, r.Docs)
 	st, err := c.Stats(t.Context())

@@ -1,6 +1,6 @@
 // Package interop reads and writes the index folders of other late-interaction
 // engines: ColBERT's .pt files and the .npy families of fast-plaid and
-// next-plaid. It executes nothing that it reads and never writes to a source.
+// next-plaid, on their own or as PyLate keeps them. It executes nothing that it reads and never writes to a source.
 package interop
 
 import (
@@ -51,6 +51,7 @@ type Index struct {
 	// Warnings are oddities that do not stop an import.
 	Warnings []string
 
+	given  string // the folder that was opened, around Dir
 	folder *folder
 	parts  parts
 }

@@ -3,8 +3,11 @@ package interop
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -34,6 +37,8 @@ type parts struct {
 // centroids, codebook and lengths and checks that shapes and counts fit each
 // other; codes and residuals are looked at by [Index.Blocks].
 //
+// The folder may be that of an index of PyLate, which has one of these inside, or beside its ids.
+//
 // Array shapes are believed before metadata: a differing num_partitions,
 // num_embeddings or num_documents becomes a warning. Files of raw vectors
 // (buffer.npy, embeddings.npy: pickled objects in fast-plaid) are not opened.
@@ -41,7 +46,7 @@ type parts struct {
 // Errors are of [ErrNotIndex], [ErrBroken] or [ErrUnsupported], or those of the
 // file system.
 func Open(dir string) (*Index, error) {
-	x := &Index{Dir: dir, folder: newFolder(dir)}
+	x := &Index{Dir: dir, given: dir, folder: newFolder(dir)}
 	if err := x.openAny(); err != nil {
 		return nil, fmt.Errorf("index folder %s: %w", dir, err)
 	}
@@ -56,6 +61,7 @@ func (x *Index) openAny() error {
 	if !info.IsDir() {
 		return fmt.Errorf("%w: it is not a folder", ErrNotIndex)
 	}
+	x.enterPyLate()
 	f := x.folder
 	pt, npy := f.hasFile("centroids.pt"), f.hasFile("centroids.npy")
 	switch {
@@ -72,7 +78,20 @@ func (x *Index) openAny() error {
 	case npy && (f.hasFile("plan.json") || f.hasFile("doclens.0.json")):
 		return fmt.Errorf("%w: metadata.json %w", ErrBroken, errMissing)
 	}
+	if below := x.below(); below != "" {
+		return fmt.Errorf("%w: did you mean %s in it?", ErrNotIndex, below)
+	}
 	return ErrNotIndex
+}
+
+// below is a folder in the folder that looks like an index; "" if there is none.
+func (x *Index) below() string {
+	for _, file := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
+		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(file)); err == nil && len(found) > 0 {
+			return filepath.Join(x.Dir, filepath.FromSlash(path.Dir(found[0])))
+		}
+	}
+	return ""
 }
 
 // openPlain opens a plain set of .npy files.

@@ -35,3 +35,25 @@ func TestWords(t *testing.T) {
 		break
 	}
 }
+
+// Of scripts without blanks, and of Korean, each two characters in a row are looked for.
+func TestPairs(t *testing.T) {
+	require.Equal(t, human.Words{"東京": true, "京の": true, "の天": true, "天気": true, "茶": true, "ที่นี่": true},
+		human.WordsOf("東京の天気 is 茶 ที่นี่?"))
+	s := human.WordsOf("東京? お茶 서울에서")
+	type place struct {
+		at   int
+		word string
+	}
+	var found []place
+	for at, word := range s.In("x京都東京都、서울 お茶") {
+		found = append(found, place{at, word})
+	}
+	require.Equal(t, []place{{7, "東京"}, {19, "서울"}, {26, "お茶"}}, found)
+	require.Equal(t, 1, human.WordsOf("茶").Count("お茶を"), "one character is found anywhere")
+	for text, paired := range map[string]bool{"東": true, "ー": true, "ｰ": true, "한": true, "ไ": true, "𠮷": true, "ང": false, "a": false, "д": false, "हि": false, "、": false} {
+		require.Equal(t, paired, human.Paired([]rune(text)[0]), text)
+	}
+	require.True(t, human.Blankless('ང'))
+	require.False(t, human.Blankless('한'))
+}

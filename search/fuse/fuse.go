@@ -43,13 +43,19 @@ const (
 // rankOffset is the constant of [ReciprocalRank], as in the paper.
 const rankOffset = 60
 
-// Depth is how many documents of each ranking to fuse where k are wanted: one that is
-// third in both may be the best of all.
+// Depth is how many documents of each ranking to fuse where k are wanted: 300, or ten times as
+// many as often as k is more. It is the same for all pages of a ranking up to the 300th document,
+// since scores depend on it; and it is well above a usual k, for a document that is third in
+// both rankings may be the best of all.
 func Depth(k int) int {
-	if k > math.MaxInt/3 {
-		return k
+	depth := 300
+	for depth < k {
+		if depth > math.MaxInt/10 {
+			return math.MaxInt
+		}
+		depth *= 10
 	}
-	return 3 * k
+	return depth
 }
 
 // ParseMethod reads the text of a method.

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -223,8 +224,7 @@ func word(text string, start, end int) (int, int) {
 
 // inWord tells whether a character is of a word that blanks part from others.
 func inWord(r rune) bool {
-	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) &&
-		!unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.Blankless(r)
 }
 
 // Mark is the text of a field with what spans of it cover between two marks, each part of

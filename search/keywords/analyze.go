@@ -13,6 +13,7 @@ import (
 	"github.com/blevesearch/snowballstem/english"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/plaid-ir/plaid/internal/human"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -34,10 +35,13 @@ var maxStems = 1 << 16 // a variable, so that tests reach it
 // analyzer makes tokens from text. It is for one goroutine.
 type analyzer struct {
 	Settings
+	asked bool // texts are questions: of characters in a row, their pairs are enough
+	whole bool // scripts are alike: characters in a row are a word
 	stem  *snowball.Env
 	stems map[string]string // known ones
 	runes []rune
 	buf   []byte
+	pairs int // tokens that are not counted in the length of a document
 
 	ended func() bool // where set: whether to give up, which leaves texts half read
 	steps int         // bytes or characters until it is asked
@@ -64,9 +68,11 @@ func newAnalyzer(s Settings) *analyzer {
 	return a
 }
 
-// document appends the tokens of all values of a document.
+// document appends the tokens of all values of a document. Its length is their number less that of
+// a.pairs.
 func (a *analyzer) document(dst []token, values []string) []token {
 	pos := uint32(0)
+	a.pairs = 0
 	for _, v := range values {
 		if dst, pos = a.value(dst, v, pos); pos > 1<<31 {
 			break // a document of so many tokens is no text
@@ -85,12 +91,17 @@ func (a *analyzer) value(dst []token, text string, pos uint32) ([]token, uint32)
 }
 
 // words appends the words of a text: runs of letters and digits, folded, without
-// accents. Stop words leave a gap.
+// accents. Stop words leave a gap. Of scripts that are [human.Paired] each character is a word, and
+// so are each two in a row, at the place of the first.
 func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32) {
 	text = a.decomposed(text)
-	a.buf = a.buf[:0]
+	a.buf, a.runes = a.buf[:0], a.runes[:0]
 	strip := false // the letter before loses its marks
 	end := func() {
+		if len(a.runes) > 0 {
+			dst, pos = a.characters(dst, pos)
+			a.runes = a.runes[:0]
+		}
 		if len(a.buf) == 0 {
 			return
 		}
@@ -106,6 +117,9 @@ func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32)
 		}
 		switch {
 		case r < utf8.RuneSelf:
+			if len(a.runes) > 0 {
+				end()
+			}
 			switch {
 			case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
 				a.buf = append(a.buf, byte(r))
@@ -115,12 +129,22 @@ func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32)
 				end()
 			}
 			strip = true
+		case isInvisible(r):
 		case unicode.Is(unicode.M, r):
-			if !strip && len(a.buf) > 0 {
+			if len(a.runes) > 0 {
+				a.runes = append(a.runes, r)
+			} else if !strip && len(a.buf) > 0 {
 				a.buf = utf8.AppendRune(a.buf, r)
 			}
-		case isInvisible(r):
+		case !a.whole && human.Paired(r):
+			if len(a.buf) > 0 {
+				end()
+			}
+			a.runes = append(a.runes, r)
 		case isWord(r):
+			if len(a.runes) > 0 {
+				end()
+			}
 			a.buf = utf8.AppendRune(a.buf, fold(r))
 			strip = losesMarks(r)
 		default:
@@ -131,12 +155,46 @@ func (a *analyzer) words(dst []token, text string, pos uint32) ([]token, uint32)
 	return dst, pos
 }
 
+// characters appends the characters in a.runes, which begin with a letter, and each two in a row:
+// letters with their marks, and syllables of Korean, in one form (NFC). One character of a question
+// finds it anywhere; of more the pairs find the text.
+func (a *analyzer) characters(dst []token, pos uint32) ([]token, uint32) {
+	run := norm.NFC.String(string(a.runes))
+	before, start := -1, 0
+	for start < len(run) && !a.over(1) {
+		_, n := utf8.DecodeRuneInString(run[start:])
+		end := start + n
+		for end < len(run) {
+			r, n := utf8.DecodeRuneInString(run[end:])
+			if !unicode.Is(unicode.M, r) {
+				break
+			}
+			end += n
+		}
+		if before >= 0 {
+			dst = append(dst, token{cutTerm(run[before:end]), pos - 1})
+			a.pairs++
+		}
+		if !a.asked || before < 0 && end == len(run) {
+			dst = append(dst, token{cutTerm(run[start:end]), pos})
+		}
+		before, start = start, end
+		pos++
+	}
+	return dst, pos
+}
+
+// cutTerm is a term of no more bytes than are stored.
+func cutTerm(word string) string {
+	if len(word) > maxTermBytes {
+		return strings.ToValidUTF8(word[:maxTermBytes], "")
+	}
+	return word
+}
+
 // term is what is stored for the word in the buffer.
 func (a *analyzer) term() (string, bool) {
-	word := string(a.buf)
-	if len(word) > maxTermBytes {
-		word = strings.ToValidUTF8(word[:maxTermBytes], "")
-	}
+	word := cutTerm(string(a.buf))
 	if a.StopWords == English && englishStopWords[word] {
 		return "", false
 	}
@@ -187,12 +245,12 @@ func (a *analyzer) literal(text string) {
 		case unicode.IsSpace(r):
 			blank = len(a.runes) > 0
 			continue
+		case isInvisible(r):
+			continue
 		case unicode.Is(unicode.M, r):
 			if strip {
 				continue
 			}
-		case isInvisible(r):
-			continue
 		default:
 			strip = losesMarks(r)
 		}
@@ -240,9 +298,11 @@ func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 func isWord(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.Co) }
 
-// isInvisible tells what is within words but no part of them: soft hyphens, joiners.
+// isInvisible tells what is within words but no part of them: soft hyphens, joiners, and what
+// chooses one of the forms of a character or stands for one that is not there.
 func isInvisible(r rune) bool {
-	return r == 0xAD || r >= 0x200B && r <= 0x200D || r == 0x2060 || r == 0xFEFF
+	return r == 0xAD || r == 0x34F || r >= 0x200B && r <= 0x200D || r == 0x2060 || r == 0xFEFF ||
+		r == 0x115F || r == 0x1160 || unicode.Is(unicode.Variation_Selector, r)
 }
 
 // losesMarks tells whether the marks of a letter are accents or points that writers

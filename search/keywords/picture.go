@@ -29,7 +29,7 @@ var (
 func keyDead(segment uint32) []byte { return append([]byte("dead"), key32(segment)...) }
 
 // version of the file. One of another version is made again, with its settings.
-const version = 1
+const version = 2
 
 // state is what the file shows.
 type state struct {

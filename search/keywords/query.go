@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // ErrSyntax: a query in [Expression] mode that is none. The error is a [*SyntaxError].
@@ -68,6 +70,7 @@ func parse(q Query, s Settings) ([]unit, error) {
 		return nil, fmt.Errorf("%w: %d bytes are the most", ErrTooLong, MaxQueryBytes)
 	}
 	a := newAnalyzer(s)
+	a.asked = true
 	var units []unit
 	var err error
 	switch q.Mode {
@@ -111,9 +114,15 @@ func (a *analyzer) sentence(text string) []unit {
 		}
 		return units
 	}
-	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}}
+	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}, whole: true}
 	tokens, _ := plain.words(nil, text, 0)
 	for _, t := range tokens {
+		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // words of it are not known
+			for i := range len(r) - 2 {
+				units = append(units, a.part(string(r[i:i+3]))...)
+			}
+			continue
+		}
 		units = append(units, a.part(t.term)...)
 	}
 	return units
@@ -246,8 +255,11 @@ func (a *analyzer) word(text string, prefix bool) ([]unit, error) {
 	if !prefix || a.Tokenizer == Trigram {
 		return a.phrase(text), nil
 	}
-	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}} // the beginning of a word has no stem
-	tokens, _ := bare.words(nil, text, 0)
+	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, asked: true} // the beginning of a word has no stem
+	tokens, places := bare.words(nil, text, 0)
+	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.Paired(r) }) {
+		return a.phrase(text), nil // what follows may be anything
+	}
 	if len(tokens) != 1 {
 		return nil, errPrefix
 	}

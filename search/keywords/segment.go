@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	bolt "go.etcd.io/bbolt"
@@ -278,15 +279,16 @@ const termBytes = 160
 func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts []string) {
 	b.tokens = a.document(b.tokens[:0], texts)
 	doc := int64(len(b.docs))
-	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens)), sum: sum})
+	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens) - a.pairs), sum: sum})
 	b.bytes += 16
 	b.numbers = b.numbers[:0]
 	for _, t := range b.tokens {
 		n, ok := b.number[t.term]
 		if !ok {
 			n = len(b.terms)
-			b.number[t.term] = n
-			b.terms = append(b.terms, batchTerm{term: t.term, last: -1})
+			term := strings.Clone(t.term) // which may be part of a long one
+			b.number[term] = n
+			b.terms = append(b.terms, batchTerm{term: term, last: -1})
 			b.bytes += termBytes + int64(len(t.term))
 		}
 		b.numbers = append(b.numbers, numbered{n, t.pos})

@@ -61,17 +61,26 @@ func TestWordsOfTexts(t *testing.T) {
 		{words, "ΣΊΣΥΦΟΣ σίσυφος", "σισυφοσ@0 σισυφοσ@1"},
 		{words, "Straße ﬁne m²", "straße@0 fine@1 m2@2"},
 		{words, "co\u00adop zero\u200bwidth", "coop@0 zerowidth@1"},
-		{words, "हिन्दी が", "ह\u093fन\u094dद\u0940@0 か\u3099@1"}, // marks that are vowels, or make another letter
+		{words, "हिन्दी が", "ह\u093fन\u094dद\u0940@0 が@1"}, // marks that are vowels, or make another letter
 		{words, "שָׁלוֹם", "שלום@0"},
 		{words, "broken \xff bytes", "broken@0 bytes@1"},
 		{words, "", ""},
 		{words, strings.Repeat("é", 200), strings.Repeat("e", maxTermBytes) + "@0"},
-		{words, strings.Repeat("字", 100), strings.Repeat("字", maxTermBytes/3) + "@0"},
+		{words, "東京都 x 茶", "東@0 東京@0 京@1 京都@1 都@2 x@3 茶@4"},
+		{words, "iPhone15を買う。", "iphone15@0 を@1 を買@1 買@2 買う@2 う@3"},
+		{words, "ｶﾞｽ ガス ㍿", "ガ@0 ガス@0 ス@1 ガ@2 ガス@2 ス@3 株@4 株式@4 式@5 式会@5 会@6 会社@6 社@7"},
+		{words, "葛\U000e0100城 \U00020bb7野 \uf9d1", "葛@0 葛城@0 城@1 𠮷@2 𠮷野@2 野@3 六@4"},
+		{words, "한국어 \u1112\u1161\u11ab ㅋㅋ", "한@0 한국@0 국@1 국어@1 어@2 한@3 ᄏ@4 ᄏᄏ@4 ᄏ@5"},
+		{words, "ที่นี่ コーヒー", "ที\u0e48@0 ที\u0e48นี\u0e48@0 นี\u0e48@1 コ@2 コー@2 ー@3 ーヒ@3 ヒ@4 ヒー@4 ー@5"},
+		{words, "ང་ཚོ", "ང@0 ཚ\u0f7c@1"},
 		{stemmed, "The running of the cells", "run@1 cell@4"},
 		{Settings{Tokenizer: Trigram}, " Größe  x ", "gro@0 roß@1 oße@2 ße @3 e x@4  x @5 x  @6"},
 		{Settings{Tokenizer: Trigram}, "  ", ""},
 	} {
 		require.Equal(t, x.want, terms(x.s, x.text), x.text)
+	}
+	for _, token := range newAnalyzer(words).document(nil, []string{"字" + strings.Repeat("\u3099", 200) + "字"}) {
+		require.LessOrEqual(t, len(token.term), maxTermBytes)
 	}
 }
 
@@ -91,6 +100,7 @@ func TestTrigrams(t *testing.T) {
 		{`"all(r io"`, Expression, []uint32{0}},
 		{"io.read", Expression, []uint32{0}},
 		{"京都", Words, []uint32{2}},
+		{"東京都の天気は？", Words, []uint32{2}}, // no word of it is known
 		{"む", Words, []uint32{2}},
 		{"ab", Words, []uint32{3, 4}},
 		{`"z ab c"`, Expression, []uint32{4}},

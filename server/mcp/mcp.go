@@ -8,6 +8,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -63,33 +64,13 @@ func New(service *Service, version string) *Server {
 	return &Server{s}
 }
 
-// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
-// It has no limits of its own: [server.Options.Agents] makes it a route of the service, with the
-// limits of all routes.
-func (s *Server) Handler() http.Handler {
-	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true,
-		DisableLocalhostProtection: true, // the service checks the header Host
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tools.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context())))
-	})
-}
-
-// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
-const methodListen = "subscriptions/listen"
-
-// requestKey is the key of the context of a request by HTTP, of which the library keeps the
-// values, and not the end.
-type requestKey struct{}
-
-// sound refuses what the tools have no use for, and keeps a panic within its own call: calls
-// run in goroutines of the library, where one would end the process.
+// sound keeps a panic within its own call: calls run in goroutines of the library, where one would end
+// the process. Errors have a code.
 func sound(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
 		defer func() {
 			if fault := recover(); fault != nil {
-				err = fmt.Errorf("internal error in %s: %v", method, fault)
+				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
 			}
 		}()
 		if http, ok := ctx.Value(requestKey{}).(context.Context); ok { // who has left needs no answer
@@ -98,10 +79,11 @@ func sound(next sdk.MethodHandler) sdk.MethodHandler {
 			defer cancel()
 			defer context.AfterFunc(http, cancel)()
 		}
-		if method == methodListen {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "nothing changes that could be told of"}
+		result, err := next(ctx, method, r)
+		if known := (*jsonrpc.Error)(nil); err != nil && !errors.As(err, &known) {
+			err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 		}
-		return next(ctx, method, r)
+		return result, err
 	}
 }
 

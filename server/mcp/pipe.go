@@ -1,14 +1,19 @@
 package mcp
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 const (
@@ -19,114 +24,245 @@ const (
 )
 
 // Run answers an agent that holds the other ends of two pipes, until in ends and what was
-// asked is answered, or until ctx ends.
+// asked is answered, or until ctx ends. A line that is no message is answered by an error.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.sdk.Run(ctx, patient{&sdk.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage}})
+	err := s.sdk.Run(ctx, &pipe{in: in, out: out, lines: make(chan line), turns: make(chan struct{}, maxCalls),
+		closed: make(chan struct{}), open: map[float64]*call{}})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
 
-// patient is a transport that ends when all is answered: the library gives up what still
-// runs at the end of its input, which is at once where that is a file.
-type patient struct{ sdk.Transport }
+// pipe is a transport, and its one connection: messages, each on a line.
+type pipe struct {
+	in    io.ReadCloser
+	out   io.WriteCloser
+	lines chan line
+	turns chan struct{} // has an item for each of open
 
-// Connect implements [sdk.Transport].
-func (p patient) Connect(ctx context.Context) (sdk.Connection, error) {
-	c, err := p.Transport.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &answering{Connection: c, open: map[jsonrpc.ID]bool{}, turns: make(chan struct{}, maxCalls),
-		closed: make(chan struct{})}, nil
-}
-
-// answering is a connection that knows what is not answered yet.
-type answering struct {
-	sdk.Connection
-	mu     sync.Mutex
-	open   map[jsonrpc.ID]bool
-	none   chan struct{} // closed when open is empty; nil if no one waits
-	turns  chan struct{} // has an item for each of open
 	once   sync.Once
 	closed chan struct{}
+
+	writing sync.Mutex // held while a line is written
+
+	mu   sync.Mutex
+	open map[float64]*call // by our id
+	last float64           // id of ours
+	none chan struct{}     // closed when open is empty; nil if no one waits
+}
+
+// call is a request that is not answered yet.
+type call struct {
+	id        json.RawMessage // as the agent has sent it
+	cancelled bool            // it wants no answer
+}
+
+// line is one of the input, without its end.
+type line struct {
+	text []byte
+	long bool // there is more of it than a message may have
+	err  error
+}
+
+// Connect implements [sdk.Transport].
+func (p *pipe) Connect(context.Context) (sdk.Connection, error) {
+	go p.readLines()
+	return p, nil
+}
+
+// readLines reads until the input ends or the connection does: a read of a terminal cannot be given up.
+func (p *pipe) readLines() {
+	r := bufio.NewReader(p.in)
+	for {
+		var next line
+		for more := true; more; {
+			var part []byte
+			part, next.err = r.ReadSlice('\n')
+			if more = errors.Is(next.err, bufio.ErrBufferFull); more {
+				next.err = nil
+			}
+			room := maxMessage + len("\r\n") - len(next.text)
+			next.long = next.long || len(part) > room
+			next.text = append(next.text, part[:min(len(part), room)]...)
+		}
+		next.text = bytes.TrimSpace(next.text)
+		next.long = next.long || len(next.text) > maxMessage
+		select {
+		case p.lines <- next:
+		case <-p.closed:
+			return
+		}
+		if next.err != nil {
+			return
+		}
+	}
 }
 
 // Read implements [sdk.Connection].
-func (a *answering) Read(ctx context.Context) (jsonrpc.Message, error) {
-	msg, err := a.Connection.Read(ctx)
-	if r, ok := msg.(*jsonrpc.Request); ok && err == nil {
-		if r.IsCall() {
-			select {
-			case a.turns <- struct{}{}:
-			case <-a.closed:
-				return nil, io.EOF
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			a.mu.Lock()
-			if a.open[r.ID] { // the library refuses the second one
-				<-a.turns
-			}
-			a.open[r.ID] = true
-			a.mu.Unlock()
-		} else if r.Method == "notifications/cancelled" {
-			var given struct {
-				ID any `json:"requestId"`
-			}
-			if json.Unmarshal(r.Params, &given) == nil {
-				if id, err := jsonrpc.MakeID(given.ID); err == nil {
-					a.answered(id)
+func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
+	var next line
+	for {
+		if next.err != nil {
+			if errors.Is(next.err, io.EOF) { // the library gives up what still runs
+				select {
+				case <-p.rest():
+				case <-p.closed:
+				case <-ctx.Done():
 				}
 			}
+			return nil, next.err
 		}
-	}
-	if errors.Is(err, io.EOF) {
 		select {
-		case <-a.rest():
-		case <-a.closed:
+		case next = <-p.lines:
+		case <-p.closed:
+			return nil, io.EOF
 		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if len(next.text) == 0 {
+			continue
+		}
+		request, err := p.take(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		if request != nil {
+			if next.err != nil { // the end has no line of its own
+				go func() {
+					select {
+					case p.lines <- line{err: next.err}:
+					case <-p.closed:
+					}
+				}()
+			}
+			return request, nil
 		}
 	}
-	return msg, err
+}
+
+// take is the request of a line; nil: there is none, or the agent is told what is wrong with it.
+func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
+	var f frame
+	var wrong *refusal
+	if next.long {
+		wrong = refuse(idOf(next.text), jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage)
+	} else {
+		f, wrong = parse(next.text)
+	}
+	switch {
+	case wrong != nil:
+		return nil, p.write(wrong.answer())
+	case f.request == nil:
+		return nil, nil
+	case f.id == nil && f.request.Method == methodCancelled:
+		return p.cancel(f.request), nil
+	case f.id == nil:
+		return f.request, nil
+	}
+	select {
+	case p.turns <- struct{}{}:
+	case <-p.closed:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	p.open[p.last] = &call{id: f.id}
+	var err error
+	f.request.ID, err = jsonrpc.MakeID(p.last)
+	return f.request, err
+}
+
+// cancel is the notification with our id of the call that it names; nil: there is none.
+func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
+	var given struct {
+		ID     json.RawMessage `json:"requestId"`
+		Reason string          `json:"reason"`
+	}
+	if json.Unmarshal(r.Params, &given) != nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n, c := range p.open {
+		if !c.cancelled && bytes.Equal(c.id, given.ID) {
+			c.cancelled = true
+			params, err := jsontext.Plain(map[string]any{"requestId": n, "reason": given.Reason})
+			if err != nil {
+				return nil
+			}
+			return &jsonrpc.Request{Method: methodCancelled, Params: params}
+		}
+	}
+	return nil
 }
 
 // rest is closed when nothing is to be answered any more.
-func (a *answering) rest() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.none = make(chan struct{})
-	if len(a.open) == 0 {
-		close(a.none)
+func (p *pipe) rest() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.none = make(chan struct{})
+	if len(p.open) == 0 {
+		close(p.none)
 	}
-	return a.none
-}
-
-func (a *answering) answered(id jsonrpc.ID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.open[id] {
-		return
-	}
-	delete(a.open, id)
-	<-a.turns
-	if len(a.open) == 0 && a.none != nil {
-		close(a.none)
-	}
+	return p.none
 }
 
 // Write implements [sdk.Connection].
-func (a *answering) Write(ctx context.Context, msg jsonrpc.Message) error {
-	err := a.Connection.Write(ctx, msg)
-	if r, ok := msg.(*jsonrpc.Response); ok {
-		a.answered(r.ID)
+func (p *pipe) Write(_ context.Context, msg jsonrpc.Message) error {
+	text, err := jsonrpc.EncodeMessage(msg)
+	if err != nil {
+		return err
 	}
+	r, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		return p.write(text)
+	}
+	n, _ := r.ID.Raw().(int64)
+	p.mu.Lock()
+	c := p.open[float64(n)]
+	cancelled := c != nil && c.cancelled
+	p.mu.Unlock()
+	if c == nil {
+		return fmt.Errorf("an answer to request %v, which is not open", r.ID.Raw())
+	}
+	defer p.answered(float64(n))
+	if cancelled {
+		return nil
+	}
+	if text, err = withID(text, c.id); err != nil {
+		return err
+	}
+	return p.write(text)
+}
+
+func (p *pipe) answered(n float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, n)
+	<-p.turns
+	if len(p.open) == 0 && p.none != nil {
+		close(p.none)
+		p.none = nil
+	}
+}
+
+// write writes a line.
+func (p *pipe) write(text []byte) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, err := p.out.Write(append(text, '\n'))
 	return err
 }
 
 // Close implements [sdk.Connection].
-func (a *answering) Close() error {
-	a.once.Do(func() { close(a.closed) })
-	return a.Connection.Close()
+func (p *pipe) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return errors.Join(p.in.Close(), p.out.Close())
 }
+
+// SessionID implements [sdk.Connection].
+func (p *pipe) SessionID() string { return "" }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -146,9 +147,10 @@ func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 	return &http.Response{StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), Request: r, ContentLength: int64(w.body.Len())}, nil
 }
 
-// answerWriter keeps an answer.
+// answerWriter keeps an answer. The library may still write to it when the request has ended.
 type answerWriter struct {
 	header http.Header
+	mu     sync.Mutex
 	code   int
 	begun  bool
 	body   bytes.Buffer
@@ -157,12 +159,16 @@ type answerWriter struct {
 func (w *answerWriter) Header() http.Header { return w.header }
 
 func (w *answerWriter) WriteHeader(code int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.begun {
 		w.code, w.begun = code, true
 	}
 }
 
 func (w *answerWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.begun = true
 	if w.body.Len()+len(p) > maxAnswer {
 		return 0, fmt.Errorf("an answer has more than %d bytes", maxAnswer)

@@ -42,12 +42,46 @@ const fold = (text) => text.normalize("NFD").replace(/([\p{ASCII}\p{sc=Latin}\p{
 
 const words = /[\p{L}\p{N}\p{M}]+/gu;
 
+// Scripts whose words are looked for by pairs of characters, and a run of them.
+const paired = "[\\p{sc=Han}\\p{sc=Hira}\\p{sc=Kana}\\p{sc=Bopo}\\p{sc=Yiii}\\p{sc=Thai}\\p{sc=Laoo}\\p{sc=Khmr}\\p{sc=Mymr}\\p{sc=Java}\\p{sc=Bali}\\p{sc=Hang}ーｰ]";
+const runs = new RegExp(`(?:(?!\\p{M})${paired}[\\p{M}ﾞﾟ]*)+`, "gu");
+
+// pairsOf are each two characters in a row of such runs: where they are, what they are, and whether
+// they are a run of one character.
+function* pairsOf(text) {
+  for (const run of text.matchAll(runs)) {
+    const all = [...run[0].matchAll(/[^\p{M}ﾞﾟ][\p{M}ﾞﾟ]*/gu)];
+    for (let i = 0; i < all.length; i++) {
+      const start = run.index + all[i].index;
+      yield { start, one: all[i][0], both: i + 1 < all.length ? all[i][0] + all[i + 1][0] : "", alone: all.length === 1 };
+    }
+  }
+}
+
 // wordRanges are the places of the words of a question in a text. Where no word is the same
 // they are parts of words, as an index of trigrams finds them.
 export function wordRanges(text, question) {
-  const wanted = new Set((question.match(words) || []).map(fold));
+  const same = (s) => fold(s.normalize("NFKC"));
+  const pairs = new Set();
+  for (const p of pairsOf(question)) {
+    if (p.both) pairs.add(same(p.both));
+    if (p.alone) pairs.add(same(p.one));
+  }
+  const wanted = new Set((question.replace(runs, " ").match(words) || []).map(fold));
   const found = [], parts = [];
-  for (const m of text.matchAll(words)) {
+  for (const p of pairsOf(text)) {
+    const hit = p.both && pairs.has(same(p.both)) ? p.both : pairs.has(same(p.one)) ? p.one : "";
+    if (!hit) continue;
+    const end = p.start + hit.length, last = found.at(-1);
+    if (last && last.end >= p.start && last.end < end) { // pairs that overlap or touch are one
+      last.end = end;
+      last.word = text.slice(last.start, end);
+    } else if (!last || last.end < end) {
+      found.push({ start: p.start, end, word: hit, weight: 1 });
+    }
+  }
+  const others = text.replace(runs, (run) => " ".repeat(run.length));
+  for (const m of others.matchAll(words)) {
     const range = (start, end) => ({ start: m.index + start, end: m.index + end, word: m[0], weight: 1 });
     const folded = fold(m[0]);
     if (wanted.has(folded)) found.push(range(0, m[0].length));

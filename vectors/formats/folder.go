@@ -51,6 +51,7 @@ func filesOf(path string) ([]string, error) {
 			continue
 		}
 		slices.Sort(found)
+		vectors.SortNumbered(found) // part-2 before part-10
 		if splits := splitsOf(found); len(splits) > 1 {
 			return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds the splits %s: give the files of one", vectors.ErrShape, strings.Join(splits, ", ")))
 		}

@@ -118,6 +118,7 @@ func pickleError(kind error, at int, format string, args ...any) error {
 // unpickler runs the machine. at is the offset of the opcode being run.
 type unpickler struct {
 	data          []byte
+	most          int // memo entries
 	pos, opcodeAt int
 	stack         []any
 	marks         []int // stack heights of the open marks
@@ -127,22 +128,50 @@ type unpickler struct {
 
 // unpickle runs a pickle. Time and memory are linear in len(data): values are shared, never
 // copied.
-func unpickle(data []byte) (any, error) {
-	if len(data) > maxPickle {
-		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), maxPickle)
+func unpickle(data []byte, size, memo int) (any, error) {
+	if len(data) > size {
+		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), size)
 	}
-	u := &unpickler{data: data, memo: map[uint32]any{}}
+	u := &unpickler{data: data, most: memo, memo: map[uint32]any{}}
 	return u.runAll()
+}
+
+// MaxDict bounds the pickle of a dictionary, in bytes.
+const MaxDict = 1 << 28
+
+// Dict is the keys and values of a pickled dictionary of strings and integers, which are int64.
+func Dict(pickle []byte) (keys, values []any, err error) {
+	v, err := unpickle(pickle, MaxDict, MaxDict)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, ok := v.(*pickleDict)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: the pickle holds no dictionary", ErrUnsupported)
+	}
+	for i := range d.keys {
+		if !isPlain(d.keys[i]) || !isPlain(d.values[i]) {
+			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers", ErrUnsupported, i)
+		}
+	}
+	return d.keys, d.values, nil
+}
+
+func isPlain(v any) bool {
+	switch v.(type) {
+	case string, int64:
+		return true
+	}
+	return false
 }
 
 // Plain is the string or the integer, an int64, that a pickle holds.
 func Plain(pickle []byte) (any, error) {
-	v, err := unpickle(pickle)
+	v, err := unpickle(pickle, maxPickle, maxMemo)
 	if err != nil {
 		return nil, err
 	}
-	switch v.(type) {
-	case string, int64:
+	if isPlain(v) {
 		return v, nil
 	}
 	return nil, fmt.Errorf("%w: pickle holds neither a string nor an integer", ErrUnsupported)
@@ -158,7 +187,7 @@ type namedTensor struct {
 // that has some, and returns them. The result is looked at one level deep; what else a dictionary
 // has is passed over.
 func unpickleTensors(data []byte) ([]namedTensor, error) {
-	v, err := unpickle(data)
+	v, err := unpickle(data, maxPickle, maxMemo)
 	if err != nil {
 		return nil, err
 	}
@@ -446,8 +475,8 @@ func (u *unpickler) useMemo(op byte) error {
 		return u.broken("a mark cannot be remembered")
 	}
 	u.memo[key] = v
-	if len(u.memo) > maxMemo {
-		return u.unsupported("more than %d memo entries", maxMemo)
+	if len(u.memo) > u.most {
+		return u.unsupported("more than %d memo entries", u.most)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ documents in one step; if one fails, those before it have theirs.`,
 func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
 	defer work.Limit()()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
 			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})

@@ -194,7 +194,7 @@ func (x App) Vectors(cmd *cobra.Command, use func(ctx context.Context, name stri
 		if err != nil {
 			return err
 		}
-		src, err := docs.Open(ctx, x.a.in)
+		src, err := docs.Open(ctx, x.a.in, x.a.warn)
 		if err != nil {
 			return err
 		}

@@ -83,12 +83,12 @@ type hitJSON struct {
 	Spans    []highlight.Span `json:"spans,omitempty"`
 }
 
-// hitsJSON are the hits of query i.
-func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJSON, error) {
+// hitsJSON are hits of query i, with others before them.
+func hitsJSON(payload bool, queries *querySet, i, before int, all []search.Hit) ([]hitJSON, error) {
 	hits := make([]hitJSON, len(all))
 	for j := range all {
 		from, h := &all[j], &hits[j]
-		*h = hitJSON{Rank: j + 1, ID: from.ID, Score: from.Score}
+		*h = hitJSON{Rank: before + j + 1, ID: from.ID, Score: from.Score}
 		if payload {
 			h.Payload = from.Payload
 		}
@@ -105,7 +105,7 @@ func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJS
 		if from.Passages == nil {
 			continue
 		}
-		if h.Passages, err = hitsJSON(payload, queries, i, from.Passages); err != nil {
+		if h.Passages, err = hitsJSON(payload, queries, i, 0, from.Passages); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +115,7 @@ func hitsJSON(payload bool, queries *querySet, i int, all []search.Hit) ([]hitJS
 func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
-		hits, err := hitsJSON(payload, queries, i, r.Hits)
+		hits, err := hitsJSON(payload, queries, i, r.Offset, r.Hits)
 		if err != nil {
 			return fmt.Errorf("query %q: %w", queries.label(i), err)
 		}
@@ -137,6 +137,7 @@ func (t *stdio) writeTREC(queries *querySet, results []search.Result) error {
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
 			return err
 		}
+		run.Before = r.Offset
 	}
 	var b bytes.Buffer
 	if err := eval.WriteRun(&b, run); err != nil {
@@ -195,7 +196,7 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 			if err != nil {
 				return err
 			}
-			t.line(b, fmt.Sprintf("%4d  %10.4f  ", j+1, h.Score), wide, h, text)
+			t.line(b, fmt.Sprintf("%4d  %10.4f  ", r.Offset+j+1, h.Score), wide, h, text)
 			if err := t.passageLines(b, queries, i, h, 6); err != nil {
 				return err
 			}
@@ -265,7 +266,7 @@ func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result)
 			if err != nil {
 				return err
 			}
-			t.line(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", wide.query, query, j+1, h.Score), wide.id, h, text)
+			t.line(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", wide.query, query, r.Offset+j+1, h.Score), wide.id, h, text)
 			if err := t.passageLines(b, set, i, h, wide.query+8); err != nil {
 				return err
 			}

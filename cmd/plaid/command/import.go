@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/interop"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -47,7 +48,8 @@ Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
 is only read. Centroids and codes are taken as they are, bucket weights are put
 on a grid of 16 bits; the report tells how far they moved.
 
-SOURCE is the folder with metadata.json and centroids. The program of vectors/formats
+SOURCE is the folder with metadata.json and centroids, or the folder of an index of
+PyLate, whose ids are taken along. The program of vectors/formats
 (docs/formats.md) also takes along what fast-plaid and next-plaid keep in metadata.db,
 unless --metadata names other, or none; this one leaves it out.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
@@ -55,7 +57,7 @@ unless --metadata names other, or none; this one leaves it out.`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: row numbers from 0)")
+	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
 	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
@@ -84,6 +86,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		payload = ""
 		o.Payload = func(int, string) ([]byte, error) { return nil, nil }
 	}
+	var matched []string
 	if payload != "" {
 		var objects *vectors.Payloads
 		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
@@ -91,7 +94,12 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		}
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
-		o.Unchanged = objects.Unchanged
+		o.Unchanged = func() error {
+			if err := objects.Matched(func(text string) { matched = append(matched, text) }); err != nil {
+				return err
+			}
+			return objects.Unchanged()
+		}
 	}
 	o.LockTimeout = a.lockTimeout
 	r, err := index.Import(ctx, source, path, &o)
@@ -102,12 +110,7 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	switch stored := r.Payloads; {
-	case payload != "" && stored == 0:
-		r.Warnings = append(r.Warnings, fmt.Sprintf("no object of %s has the id of a document", payload))
-	case payload != "" && stored < r.Docs:
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s has objects for %s of %s", payload, out.Count(stored), out.Plural(r.Docs, "document")))
-	}
+	r.Warnings = append(r.Warnings, matched...)
 	for _, w := range r.Warnings {
 		a.warn("%s", w)
 	}
@@ -121,9 +124,21 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim,
-			out.Plural(rep.Nbits, "bit"), rep.Engine)
+			out.Plural(rep.Nbits, "bit"), formatOf(rep.Engine))
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
 	})
+}
+
+// formatOf is the format of a folder, for people: a folder for one of two engines does not say which
+// one wrote it.
+func formatOf(engine string) string {
+	switch engine {
+	case interop.EngineNextPlaid:
+		return "the format that fast-plaid and next-plaid share"
+	case interop.EngineFastPlaid:
+		return "fast-plaid's format"
+	}
+	return engine
 }

@@ -243,7 +243,7 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 		if o.Input == "" && o.Resume {
 			return flags.Usagef("--resume needs files, not pipes")
 		}
-		return in.openVectors(ctx, a.in, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model, b.opened = m, a.now()
 			return in.docs.Named(a.buildIndex(ctx, path, src, nil, b, o))
 		})

@@ -68,12 +68,12 @@ func (in *input) registerStored(f *pflag.FlagSet) {
 func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
 
 // openVectors hands the vectors to use, and what made them.
-func (in *input) openVectors(ctx context.Context, stdin io.Reader, use func(vectors.Source, *storage.Model) error) (err error) {
+func (in *input) openVectors(ctx context.Context, stdin io.Reader, warn func(string, ...any), use func(vectors.Source, *storage.Model) error) (err error) {
 	m, err := flags.ParseModel(in.docs.Model)
 	if err != nil {
 		return err
 	}
-	src, err := in.docs.Open(ctx, stdin)
+	src, err := in.docs.Open(ctx, stdin, warn)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search
 	if len(b.originals.Vectors) == 0 {
 		return nil
 	}
-	src, err := b.originals.Open(ctx, a.in)
+	src, err := b.originals.Open(ctx, a.in, a.warn)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
@@ -89,9 +90,6 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	if err := checkQueries(q, snap); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	if q.texts == nil && f.Single() && q.Len() == 1 && q.Rows(0) > longQuery {
-		a.warn("%s is taken for one query of %s; --query-lengths says where several end", q.name, out.Plural(q.Rows(0), "token"))
-	}
 	return q, nil
 }
 
@@ -104,7 +102,13 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 	}
 	if !texts {
 		q := &queries{name: f.Name(), warn: a.warn}
-		q.Source, err = f.Open(ctx, a.in)
+		q.Source, err = f.Open(ctx, a.in, func() int {
+			made, _, err := searched()
+			if err != nil {
+				return 0
+			}
+			return queryLength(made)
+		})
 		return q, err
 	}
 	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, func(q string) bool { return strings.ContainsAny(q, " \t") }) {
@@ -134,8 +138,21 @@ func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2
 	return &queries{Source: encoded.Spool, name: name, model: model, texts: encoded.texts, encoder: enc, warn: a.warn}, nil
 }
 
-// longQuery is more tokens than the queries of any model have that is known.
-const longQuery = 256
+// queryLength is the most tokens of a query of a model, 0 where its folder does not tell.
+func queryLength(of *storage.Model) int {
+	if of == nil || of.Name == "" || modelof.IsServer(of.Name) {
+		return 0
+	}
+	dir, o, err := modelof.Options(of)
+	if err != nil {
+		return 0
+	}
+	c, err := encode.ReadConfig(dir, o)
+	if err != nil {
+		return 0
+	}
+	return c.Query.Length
+}
 
 // openEncoder opens the model that made the vectors of an index, or that of the flags;
 // whose "" is no index.

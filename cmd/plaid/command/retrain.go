@@ -66,7 +66,7 @@ is measured as plaid index does it; --no-check leaves that out.`,
 func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
 	defer work.Limit()()
 	if originals.Given() {
-		if o.Vectors, err = originals.Open(ctx, a.in); err != nil {
+		if o.Vectors, err = originals.Open(ctx, a.in, a.warn); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, o.Vectors.Close()) }()

@@ -84,12 +84,12 @@ func (a *app) score(ctx context.Context, s *scoreFlags, write hitWriter) (err er
 	if _, err := s.queries.AreTexts(nil); err != nil {
 		return err
 	}
-	queries, err := s.queries.Open(ctx, a.in)
+	queries, err := s.queries.Open(ctx, a.in, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, queries.Close()) }()
-	docs, err := s.docs.Open(ctx, a.in)
+	docs, err := s.docs.Open(ctx, a.in, a.warn)
 	if err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	if len(r.Metadata) != len(r.Scores) {
 		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
 	}
-	result := search.Result{Hits: make([]search.Hit, len(r.Scores))}
+	result := search.Result{Hits: make([]search.Hit, len(r.Scores)), Offset: s.Offset()}
 	for i := range result.Hits {
 		h := &result.Hits[i]
 		h.Score = float32(r.Scores[i])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -95,12 +96,18 @@ func (m *mixer) text(batch *querySet, i int) string {
 
 // both fuses the results of a batch with what has the words of its questions.
 func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
+	p := m.wanted.Page()
 	for i := range results {
-		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(m.wanted.K))
+		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(p.End()))
 		if err == nil {
 			var fused []search.RankedHit
-			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), m.wanted.K); err == nil {
+			every := search.Page{Offset: p.Offset, K: p.K}
+			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every); err == nil {
+				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
+					return p.MinScore != nil && float32(h.Score) < float32(*p.MinScore) // which is what is printed
+				})
 				results[i].Hits, err = m.hits(ctx, batch, i, fused)
+				results[i].K, results[i].Offset = p.K, p.Offset
 			}
 		}
 		if err != nil {
@@ -179,7 +186,8 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 		}
 	}
 	m.engine = engine
-	o.K, o.Payload, o.Matches = fuse.Depth(o.K), o.Group != "" && o.Payload, false // the rest is for the fused hits
+	o.K, o.Offset, o.MinScore = fuse.Depth(o.Page().End()), 0, nil
+	o.Payload, o.Matches = o.Group != "" && o.Payload, false // the rest is for the fused hits
 	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
 			return m.both(ctx, kw, batch, results)
@@ -227,10 +235,12 @@ func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, enc
 				batch.texts = batch.words
 			}
 			results := make([]search.Result, end-next)
+			p := m.wanted.Page()
 			for i := range results {
-				found, err := m.words(ctx, kw, batch.words[i], m.wanted.K)
+				found, err := m.words(ctx, kw, batch.words[i], p.End())
 				if err == nil {
-					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(found))
+					results[i].Offset = p.Offset
+					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(p.Hits(found)))
 				}
 				if err != nil {
 					return fmt.Errorf("query %q: %w", batch.label(i), err)

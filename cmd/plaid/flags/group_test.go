@@ -77,17 +77,17 @@ func TestInputs(t *testing.T) {
 	a, b := file(t, "a.jsonl", twoDocs), file(t, "b.jsonl", `{"_id": "c", "vectors": [[1, 0]]}`+"\n")
 	var d Documents
 	parse(t, d.Register, "--vectors", a, "--vectors", b)
-	src, err := d.Open(t.Context(), nil)
+	src, err := d.Open(t.Context(), nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, src.Len())
 	require.Equal(t, "c", src.ID(2))
 	require.NoError(t, src.Close())
 
-	_, err = new(Documents).Open(t.Context(), nil)
+	_, err = new(Documents).Open(t.Context(), nil, nil)
 	usage(t, err, "--vectors is missing")
 	d = Documents{}
 	parse(t, func(f *pflag.FlagSet) { d.RegisterOriginals(f, "x") }, "--vectors", a, "--vectors", b, "--ids", "x")
-	_, err = d.Open(t.Context(), nil)
+	_, err = d.Open(t.Context(), nil, nil)
 	usage(t, err, "1 --ids for 2 --vectors: give one for each")
 
 	_, err = new(Queries).AreTexts(nil)
@@ -100,7 +100,7 @@ func TestInputs(t *testing.T) {
 	usage(t, err, "--queries is missing")
 	var q Queries
 	parse(t, q.Register, "--queries", file(t, "text.jsonl", `{"_id": "a", "text": "b"}`+"\n"))
-	_, err = q.Open(t.Context(), nil)
+	_, err = q.Open(t.Context(), nil, nil)
 	require.ErrorIs(t, err, vectors.ErrFormat)
 	require.ErrorContains(t, err, "texts go to --text and --questions")
 }
@@ -109,7 +109,7 @@ func TestStdin(t *testing.T) {
 	open := func(stdin string, args ...string) (vectors.Source, error) {
 		var d Documents
 		parse(t, d.Register, args...)
-		return d.Open(t.Context(), strings.NewReader(stdin))
+		return d.Open(t.Context(), strings.NewReader(stdin), nil)
 	}
 	src, err := open(twoDocs, "--vectors", "-")
 	require.NoError(t, err)

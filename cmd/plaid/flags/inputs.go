@@ -105,8 +105,8 @@ func (d *Documents) Given() bool {
 	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
 }
 
-// Open opens the collections, one after another.
-func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source, err error) {
+// Open opens the collections, one after another. warn is told of metadata that match no document.
+func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source, err error) {
 	n := len(d.Vectors)
 	if once := slices.Index(d.Vectors, "-"); once >= 0 && slices.Contains(d.Vectors[once+1:], "-") {
 		return nil, Usagef("stdin (-) can be read once")
@@ -135,7 +135,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader) (_ vectors.Source
 		}
 	}()
 	for i := range n {
-		s, err := openVectors(ctx, stdin, vectors.Files{Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i]})
+		s, err := openVectors(ctx, stdin, vectors.Files{Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i], Notice: func(text string) { warn("%s", text) }})
 		if errors.Is(err, vectors.ErrNoLengths) {
 			return nil, Usagef("%w; --lengths FILE says it", err)
 		}
@@ -276,14 +276,15 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 	}
 }
 
-// Open opens queries that are vectors.
-func (q *Queries) Open(ctx context.Context, stdin io.Reader) (vectors.Source, error) {
-	s, err := openVectors(ctx, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, Lengths: q.lengths, IDs: q.ids})
+// Open opens queries that are vectors. longest, where it is not nil, says how many tokens a query of
+// the model has at most that is searched, 0 where that is not known.
+func (q *Queries) Open(ctx context.Context, stdin io.Reader, longest func() int) (vectors.Source, error) {
+	s, err := openVectors(ctx, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, QueryLength: longest, Lengths: q.lengths, IDs: q.ids})
+	if errors.Is(err, vectors.ErrNoLengths) {
+		return nil, Usagef("%w; --query-lengths FILE says it", err)
+	}
 	return s, withTextHint(q.Vectors, err)
 }
-
-// Single reports whether nothing tells where one query of an array ends.
-func (q *Queries) Single() bool { return q.lengths == "" }
 
 // withTextHint tells those who hand in texts what is wanted.
 func withTextHint(path string, err error) error {

@@ -29,6 +29,8 @@ type Search struct {
 	ids        string
 	group      string
 	passages   int
+	offset     int
+	minScore   *float64
 	feedback   search.Feedback
 	run        *eval.Run // of --candidates
 }
@@ -37,6 +39,8 @@ type Search struct {
 func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
 	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
+	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the third page")
+	f.Var(Number(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
@@ -62,7 +66,7 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 // Options reads the files that the flags name. Ids that are not in an index are passed over,
 // and counted by the search.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
-	o := search.Options{K: s.k, AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages}
+	o := search.Options{K: s.k, Offset: s.offset, MinScore: s.minScore, AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages}
 	if fb := s.feedback; len(fb.Like)+len(fb.Unlike) > 0 {
 		o.Feedback = &fb
 	}
@@ -108,6 +112,9 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	return o, nil
 }
 
+// Offset is how many of the best documents are passed over.
+func (s *Search) Offset() int { return s.offset }
+
 // Remote are the parameters of a search that a service is asked for, as its JSON has them,
 // and the flags that mean something to it.
 func (s *Search) Remote() (body map[string]any, known []string) {
@@ -120,6 +127,12 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 		if n > 0 {
 			params[name] = n
 		}
+	}
+	if s.offset > 0 {
+		params["offset"] = s.offset
+	}
+	if s.minScore != nil {
+		params["min_score"] = *s.minScore
 	}
 	body = map[string]any{"params": params}
 	if text, values := s.Where.Text(); text != "" {
@@ -135,7 +148,7 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
 		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
 	}
-	return body, []string{"k", "exhaustive", "probes", "approx", "exact", "where", "param", "group", "passages", "like", "unlike", "questions"}
+	return body, []string{"k", "offset", "min-score", "exhaustive", "probes", "approx", "exact", "where", "param", "group", "passages", "like", "unlike", "questions"}
 }
 
 // ForQuery completes the options for one query.

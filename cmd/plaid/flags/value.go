@@ -3,6 +3,7 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +75,22 @@ func parseInt(s string, min int) (int, error) {
 		return 0, fmt.Errorf("at least %d is needed", min)
 	}
 	return n, nil
+}
+
+// Number is a number that may be any, if it is given.
+func Number(p **float64) pflag.Value {
+	return Value(p, nil, "NUMBER", func(s string) (*float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil, errors.New("not a finite number")
+		}
+		return &x, nil
+	}, func(x *float64) string {
+		if x == nil {
+			return ""
+		}
+		return strconv.FormatFloat(*x, 'g', -1, 64)
+	})
 }
 
 // Choice is one of some words.

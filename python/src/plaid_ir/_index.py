@@ -482,7 +482,7 @@ class Index(IndexReader):
         self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
     ) -> Index:
         """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
-        from the index folder of ColBERT, fast-plaid or next-plaid. Symbolic links in the folder are followed, such as
+        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed, such as
         those of the Hugging Face cache.
 
         Parameters
@@ -491,7 +491,7 @@ class Index(IndexReader):
             The file or the folder.
         documents_ids
             The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            they are numbered from 0.
+            what PyLate keeps beside its index, or they are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
         return self

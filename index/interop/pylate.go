@@ -1,0 +1,137 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/plaid-ir/plaid/vectors"
+	"github.com/plaid-ir/plaid/vectors/torch"
+)
+
+// PyLate keeps the index of fast-plaid in a folder of its own, in that of an index by name, and
+// beside it the ids of the documents by their numbers.
+const (
+	pylateInside = "fast_plaid_index"
+	pylateIDs    = "plaid_ids_to_documents_ids" // and .pkl or .sqlite
+)
+
+// enterPyLate goes to the folder that the engine of PyLate wrote.
+func (x *Index) enterPyLate() {
+	inside := filepath.Join(x.Dir, pylateInside)
+	if info, err := os.Stat(inside); err == nil && info.IsDir() && !x.folder.hasFile("metadata.json") {
+		x.Dir, x.folder = inside, newFolder(inside)
+	}
+}
+
+// idsFile, in the folder, names the documents, one a line.
+const idsFile = "ids.txt"
+
+// IDs are the ids of the documents where the folder has some: in ids.txt, which an export writes, or
+// as PyLate keeps them, beside the files of ColBERT's engine or above those of fast-plaid. "" is a
+// document that PyLate has removed. nil: it has none.
+func (x *Index) IDs(ctx context.Context) ([]string, error) {
+	ids, err := vectors.ReadIDs(ctx, filepath.Join(x.given, idsFile))
+	switch {
+	case err == nil && len(ids) != len(x.DocLens):
+		return nil, fmt.Errorf("%s: %w: %d ids for the %d documents of %s", filepath.Join(x.given, idsFile), vectors.ErrID, len(ids), len(x.DocLens), x.given)
+	case !errors.Is(err, fs.ErrNotExist):
+		return ids, err
+	}
+	beside := ""
+	if full, err := filepath.Abs(x.Dir); err == nil && filepath.Base(full) == pylateInside {
+		beside = ".."
+	}
+	name := ""
+	for _, form := range []string{".pkl", ".sqlite"} {
+		if there := filepath.Join(beside, pylateIDs+form); x.folder.hasFile(there) {
+			if name != "" {
+				return nil, fmt.Errorf("index folder %s: %w: ids in %s and in %s: remove the older file, or give the ids", x.Dir, ErrUnsupported, name, there)
+			}
+			name = there
+		}
+	}
+	if name == "" {
+		return nil, nil
+	}
+	if ids, err = x.readIDs(name); err != nil {
+		return nil, fmt.Errorf("index folder %s: %s: %w; the ids of the documents may be given too", x.Dir, name, err)
+	}
+	return ids, nil
+}
+
+func (x *Index) readIDs(name string) ([]string, error) {
+	ids := make([]string, len(x.DocLens))
+	named := 0
+	take := func(key string, value any) error {
+		n, err := strconv.Atoi(key)
+		if err != nil || n < 0 || n >= len(ids) || ids[n] != "" {
+			return fmt.Errorf("%w: an id for document %.40q, and there are %d", ErrBroken, key, len(ids))
+		}
+		ids[n] = fmt.Sprint(value)
+		if err := vectors.CheckID(ids[n]); err != nil {
+			return fmt.Errorf("%w: document %d: %w", ErrBroken, n, err)
+		}
+		named++
+		return nil
+	}
+	file, size, err := x.folder.openFile(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if filepath.Ext(name) == ".pkl" {
+		err = eachPickled(file, size, take)
+	} else if err = x.settled(name); err == nil {
+		err = eachDictRow(file, size, func(key string, value []byte) error {
+			v, err := torch.Plain(value)
+			if err != nil {
+				return fmt.Errorf("document %.40q: %w", key, err)
+			}
+			return take(key, v)
+		})
+	}
+	if err != nil {
+		return nil, arrayFault(err)
+	}
+	if removed := len(ids) - named; removed > 0 {
+		x.warnf("%d documents have no id in %s, since PyLate has removed them, and were left out", removed, filepath.Base(name))
+	}
+	return ids, nil
+}
+
+// settled refuses a SQLite file of which changes lie beside it.
+func (x *Index) settled(name string) error {
+	for _, beside := range []string{"-wal", "-journal"} {
+		if info, err := os.Stat(filepath.Join(x.Dir, name+beside)); err == nil && info.Size() > 0 {
+			return fmt.Errorf("%w: changes wait in %s: end the program that uses the index", ErrUnsupported, filepath.Base(name)+beside)
+		}
+	}
+	return nil
+}
+
+// eachPickled calls visit for the entries of a pickled dictionary in a file of size bytes.
+func eachPickled(r io.Reader, size int64, visit func(key string, value any) error) error {
+	if size > torch.MaxDict {
+		return fmt.Errorf("%w: %d bytes, at most %d are read", ErrUnsupported, size, torch.MaxDict)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, size))
+	if err != nil {
+		return err
+	}
+	keys, values, err := torch.Dict(data)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		if err := visit(fmt.Sprint(key), values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package search
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Page is the part of a ranking that is wanted: the K hits after the first Offset ones, and of
+// these the ones that score MinScore at least. Pages of one ranking that follow one another have
+// each of its hits once.
+type Page struct {
+	Offset   int
+	K        int
+	MinScore *float64 // nil means that every score will do
+}
+
+// Check refuses ([ErrOption]) a page without hits or before the first one, more hits than can be
+// counted, and a least score that is not finite.
+func (p Page) Check() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
+	}
+	if p.K < 1 {
+		bad("k = %d; at least 1 is needed", p.K)
+	}
+	switch {
+	case p.Offset < 0:
+		bad("offset = %d; at least 0 is needed", p.Offset)
+	case p.Offset > math.MaxInt-max(p.K, 0):
+		bad("offset %d and k %d are too many together", p.Offset, p.K)
+	}
+	if s := p.MinScore; s != nil && (math.IsNaN(*s) || math.IsInf(*s, 0)) {
+		bad("least score %v; a finite number is needed", *s)
+	}
+	return errors.Join(errs...)
+}
+
+// End is how many of the best hits there are up to the end of the page.
+func (p Page) End() int { return p.Offset + p.K }
+
+// Hits are those of the page in a ranking, which has its End best ones, or all if there are fewer.
+func (p Page) Hits(ranked []Hit) []Hit {
+	return cut(p, ranked, func(h *Hit) bool { return p.enough(h) })
+}
+
+// ranked is the same for a ranking by other means.
+func (p Page) ranked(ranked []RankedHit) []RankedHit {
+	return cut(p, ranked, func(h *RankedHit) bool { return p.MinScore == nil || h.Score >= *p.MinScore })
+}
+
+func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
+	ranked = ranked[min(p.Offset, len(ranked)):min(p.End(), len(ranked))]
+	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
+}
+
+// enough reports whether a hit has the least score, as it is printed: the number that is printed
+// gives back its float32.
+func (p Page) enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
+
+// Page is the one that is wanted.
+func (o *Options) Page() Page {
+	p := Page{Offset: o.Offset, K: o.K, MinScore: o.MinScore}
+	if p.K == 0 {
+		p.K = defaultK
+	}
+	return p
+}
+
+// Paged answers queries with the pages that options ask for, given how whole rankings are
+// searched: from the best hit on, and whatever these score.
+//
+// A search that prunes may find documents, when it is asked for more of them, that it missed when
+// it was asked for fewer. Its pages of K are therefore of a ranking of blocks: the first is what a
+// search for K finds, the next what one for 2·K finds beside that, then one for 4·K, and so on.
+// So no document comes twice, and one that is found late is not passed over.
+func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) {
+	p := o.Page()
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	o.Offset, o.MinScore = 0, nil
+	depth := p.End()
+	if o.Mode == Pruned {
+		depth = p.K
+	}
+	var ranked []Result
+	for {
+		block := o
+		block.K = depth
+		if depth <= p.Offset { // none of these is shown
+			block.Payload, block.Matches = false, false
+		}
+		results, err := search(block)
+		if err != nil {
+			return nil, err
+		}
+		last := depth >= p.End() || !slices.ContainsFunc(results, func(r Result) bool { return len(r.Hits) == depth })
+		ranked = follow(ranked, results, depth)
+		if last {
+			break
+		}
+		if depth *= 2; depth < 0 {
+			depth = p.End()
+		}
+	}
+	for i := range ranked {
+		r := &ranked[i]
+		r.Hits, r.K, r.Offset = p.Hits(r.Hits), p.K, p.Offset
+		r.Stats.countHits(r.Hits)
+	}
+	return ranked, nil
+}
+
+// follow adds to rankings what deeper ones have beside them, up to a number of hits.
+func follow(ranked, deeper []Result, most int) []Result {
+	for i := range ranked {
+		before, r := &ranked[i], &deeper[i]
+		fresh := without(r.Hits, before.Hits)
+		r.Hits = append(before.Hits, fresh[:min(len(fresh), most-len(before.Hits))]...)
+		st := before.Stats
+		st.Add(r.Stats)
+		st.Queries, st.Allowed, st.FilterMissing = r.Stats.Queries, r.Stats.Allowed, r.Stats.FilterMissing
+		for j := range st.Parts {
+			st.Parts[j].Allowed = r.Stats.Parts[j].Allowed
+		}
+		r.Stats = st
+	}
+	return deeper
+}
+
+// without are hits without some others, of which each is a document of an index.
+func without(hits, others []Hit) []Hit {
+	known := make(map[DocumentKey]bool, len(others))
+	for i := range others {
+		known[DocumentKey{others[i].Part, others[i].ID}] = true
+	}
+	return slices.DeleteFunc(hits, func(h Hit) bool { return known[DocumentKey{h.Part, h.ID}] })
+}
+
+// countHits counts the hits of each part, if there are several.
+func (s *Stats) countHits(hits []Hit) {
+	for i := range s.Parts {
+		s.Parts[i].Hits = 0
+	}
+	for i := range hits {
+		if p := hits[i].Part; p < len(s.Parts) {
+			s.Parts[p].Hits++
+		}
+	}
+}

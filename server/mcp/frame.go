@@ -1,0 +1,236 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+const (
+	// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
+	methodListen = "subscriptions/listen"
+	// methodCancelled is the notification that the answer of a call is not needed any more.
+	methodCancelled = "notifications/cancelled"
+	notifications   = "notifications/"
+)
+
+// frame is a message of an agent. The library decodes ids as float64: it would answer 1 for 1.5. It
+// gets an id of ours instead, and the agent the one that it sent, byte for byte.
+type frame struct {
+	request *jsonrpc.Request // without an id; nil: there is nothing to do
+	id      json.RawMessage  // nil: a notification
+}
+
+// refusal is a message that gets no further, or of which the library says no more than a text.
+type refusal struct {
+	id      json.RawMessage // nil: unknown
+	code    int64
+	message string
+}
+
+func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal {
+	return &refusal{id, code, fmt.Sprintf(format, args...)}
+}
+
+// answer is the error as it is sent.
+func (r *refusal) answer() []byte {
+	text, err := jsontext.Plain(answer{Version: version, ID: orNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
+	if err != nil { // an id that was read, numbers and texts: cannot happen
+		panic(err)
+	}
+	return text
+}
+
+// version is that of JSON-RPC.
+const version = "2.0"
+
+// answer is a message to an agent that has an id of its.
+type answer struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *jsonrpc.Error  `json:"error,omitempty"`
+}
+
+func orNull(id json.RawMessage) json.RawMessage {
+	if id == nil {
+		return json.RawMessage("null")
+	}
+	return id
+}
+
+// withID is an answer of the library, with the id that the agent has sent.
+func withID(text []byte, id json.RawMessage) ([]byte, error) {
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, err
+	}
+	if a.ID = orNull(id); a.Error != nil && a.Error.Code == 0 { // the library's own errors that have none
+		a.Error.Code = jsonrpc.CodeInvalidRequest
+	}
+	return jsontext.Plain(a)
+}
+
+// parse reads a message as JSON-RPC 2.0 and the protocol have it. A list of messages is refused: the
+// protocol has none any more, and it would count as one request.
+func parse(text []byte) (frame, *refusal) {
+	var wrong *jsontext.Error
+	if err := jsontext.Check(text, jsontext.Options{}); errors.As(err, &wrong) {
+		if wrong.Syntax {
+			return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: it is not JSON: byte %d: %s", wrong.Offset, wrong.What)
+		}
+		code := int64(jsonrpc.CodeInvalidRequest)
+		if !utf8.Valid(text) {
+			code = jsonrpc.CodeParseError
+		}
+		return frame{}, refuse(idOf(text), code, "no MCP message: %v", wrong)
+	}
+	switch c := bytes.TrimLeft(text, " \t\r\n")[0]; c {
+	case '{':
+	case '[':
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "lists of messages are not taken: send one at a time")
+	default:
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "no MCP message: it is no object")
+	}
+	var members map[string]json.RawMessage // a struct would take "ID" for "id"
+	if err := json.Unmarshal(text, &members); err != nil {
+		return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: %v", err)
+	}
+	id, there := members["id"]
+	if there && !isID(id) {
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "id is %s; want text or a number", kindOf(id))
+	}
+	if tag := members["jsonrpc"]; textOf(tag) != version {
+		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, `no MCP message: "jsonrpc" is not "2.0"`)
+	}
+	if members["method"] == nil && (members["result"] != nil || members["error"] != nil) {
+		return frame{}, nil // an answer, and nothing was asked
+	}
+	if kindOf(members["method"]) != "text" {
+		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is %s; want text", kindOf(members["method"]))
+	}
+	method := textOf(members["method"])
+	switch {
+	case method == "":
+		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is empty")
+	case !there && !strings.HasPrefix(method, notifications):
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "%.80q has no id", method)
+	case method == methodListen:
+		return frame{}, refuse(id, jsonrpc.CodeMethodNotFound, "nothing changes that could be told of")
+	}
+	params := members["params"]
+	switch kindOf(params) {
+	case "an object":
+		params = withoutNulls(params)
+	case "missing", "null":
+		params = nil
+	default:
+		if !there { // notifications are not answered
+			return frame{}, nil
+		}
+		return frame{}, refuse(id, jsonrpc.CodeInvalidParams, "params is %s; want an object", kindOf(params))
+	}
+	return frame{&jsonrpc.Request{Method: method, Params: params}, id}, nil
+}
+
+// kindOf names what a value is that has no white space before it.
+func kindOf(value json.RawMessage) string {
+	switch {
+	case len(value) == 0:
+		return "missing"
+	case value[0] == '{':
+		return "an object"
+	case value[0] == '[':
+		return "a list"
+	case value[0] == '"':
+		return "text"
+	case value[0] == 'n':
+		return "null"
+	case value[0] == 't', value[0] == 'f':
+		return "a truth value"
+	}
+	return "a number"
+}
+
+func textOf(value json.RawMessage) (text string) {
+	if kindOf(value) != "text" || json.Unmarshal(value, &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// isID reports whether a value can be the id of a request. The protocol has no null for one.
+func isID(value json.RawMessage) bool {
+	kind := kindOf(value)
+	return (kind == "text" || kind == "a number") && utf8.Valid(value)
+}
+
+// idOf finds the id in the beginning of a message that is refused; nil: it is not there.
+func idOf(text []byte) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return nil
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return nil
+		}
+		if name == "id" {
+			if isID(value) {
+				return value
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// withoutNulls leaves out the members of objects that are null, at any depth: some agents send null
+// for whatever they leave out.
+func withoutNulls(value json.RawMessage) json.RawMessage {
+	if !bytes.Contains(value, []byte("null")) {
+		return value
+	}
+	var whole any
+	switch kindOf(value) {
+	case "an object":
+		var members map[string]json.RawMessage
+		if json.Unmarshal(value, &members) != nil {
+			return value
+		}
+		for name, member := range members {
+			if members[name] = withoutNulls(member); kindOf(member) == "null" {
+				delete(members, name)
+			}
+		}
+		whole = members
+	case "a list":
+		var items []json.RawMessage
+		if json.Unmarshal(value, &items) != nil {
+			return value
+		}
+		for i := range items {
+			items[i] = withoutNulls(items[i])
+		}
+		whole = items
+	default:
+		return value
+	}
+	text, err := jsontext.Plain(whole)
+	if err != nil {
+		return value
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// requestKey is the key of the context of a request by HTTP, of which the library keeps the
+// values, and not the end.
+type requestKey struct{}
+
+// onlyCall is the id that the library has of a call by HTTP: each request stands for itself.
+const onlyCall = 1
+
+// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
+// It has no limits of its own, but for the length of a message: [server.Options.Agents] makes it a
+// route of the service, with the limits of all routes.
+func (s *Server) Handler() http.Handler {
+	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true,
+		DisableLocalhostProtection: true, // the service checks the header Host
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context()))
+		if r.Method != http.MethodPost {
+			tools.ServeHTTP(w, r)
+			return
+		}
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			send(w, http.StatusRequestEntityTooLarge, refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).answer())
+			return
+		} else if err != nil {
+			send(w, http.StatusBadRequest, refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).answer())
+			return
+		}
+		f, wrong := parse(text)
+		switch {
+		case wrong != nil && wrong.code == jsonrpc.CodeMethodNotFound:
+			send(w, http.StatusNotFound, wrong.answer())
+			return
+		case wrong != nil:
+			send(w, http.StatusBadRequest, wrong.answer())
+			return
+		case f.request == nil:
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		if f.id != nil {
+			f.request.ID, err = jsonrpc.MakeID(float64(onlyCall))
+		}
+		if err == nil {
+			text, err = jsonrpc.EncodeMessage(f.request)
+		}
+		if err != nil {
+			send(w, http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer())
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		kept := &answerWriter{header: http.Header{}, code: http.StatusOK}
+		tools.ServeHTTP(kept, r)
+		kept.pass(w, &f)
+	})
+}
+
+// Beginnings of what the library says, as text, of a message that it does not take.
+const (
+	notHandled = "JSON RPC not handled"
+	notValid   = "invalid request"
+)
+
+// pass sends the answer of the library to a message.
+func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, values := range w.header {
+		to.Header()[name] = values
+	}
+	text := bytes.TrimSpace(w.body.Bytes())
+	media, _, _ := mime.ParseMediaType(w.header.Get("Content-Type"))
+	switch {
+	case media == mediaJSON && f.id != nil:
+		of, err := withID(text, f.id)
+		if err != nil {
+			w.code, of = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer()
+		}
+		send(to, w.code, of)
+	case media == "text/plain" && w.code >= http.StatusBadRequest:
+		// What a pipe answers, or passes over, is no mistake of HTTP.
+		wrong := refuse(f.id, jsonrpc.CodeInvalidRequest, "%s", text)
+		switch unknown := strings.HasPrefix(wrong.message, notHandled); {
+		case f.id == nil && unknown:
+			to.Header().Del("Content-Type")
+			to.WriteHeader(http.StatusAccepted)
+			return
+		case unknown:
+			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+strconv.Quote(f.request.Method)
+		case f.id != nil && strings.HasPrefix(wrong.message, notValid):
+			w.code = http.StatusOK
+		}
+		send(to, w.code, wrong.answer())
+	default:
+		to.WriteHeader(w.code)
+		_, _ = to.Write(w.body.Bytes())
+	}
+}
+
+func send(w http.ResponseWriter, status int, text []byte) {
+	w.Header().Set("Content-Type", mediaJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
