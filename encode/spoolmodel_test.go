@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,9 @@ func (m *spoolModel) text() string {
 	return []string{"", "cells", "cells divide", "a bird sings", "fish", "fish swim", "tides", "salt and sand"}[m.rng.IntN(8)]
 }
 
+// of is what is encoded of a document.
+func of(d Text) string { return strings.TrimSpace(d.Full()) }
+
 // change changes a document, adds, removes or moves one.
 func (m *spoolModel) change() {
 	at := m.rng.IntN(len(m.docs) + 1)
@@ -101,7 +105,7 @@ func (m *spoolModel) run(fails int) {
 		docs = docs[:fails]
 	}
 	for _, d := range docs {
-		switch at := slices.Index(m.has, d.Full()); {
+		switch at := slices.Index(m.has, of(d)); {
 		case at >= 0 && at < before:
 			resumed++
 			continue
@@ -109,9 +113,9 @@ func (m *spoolModel) run(fails int) {
 			equal++
 		default:
 			encoded++
-			m.has = append(m.has, d.Full())
+			m.has = append(m.has, of(d))
 		}
-		if d.Full() == "" || d.Full() == " " {
+		if of(d) == "" {
 			empty++
 		}
 	}
@@ -134,21 +138,20 @@ func (m *spoolModel) run(fails int) {
 	defer func() { require.NoError(m.t, s.Close()) }()
 	require.Equal(m.t, len(docs), s.Len())
 	inOrder, unused, tokens := len(m.has) == len(docs), before, int64(0)
-	for i, text := range m.has[:min(before, len(m.has))] {
-		if slices.ContainsFunc(docs, func(d Text) bool { return d.Full() == text }) {
+	for _, text := range m.has[:min(before, len(m.has))] {
+		if slices.ContainsFunc(docs, func(d Text) bool { return of(d) == text }) {
 			unused--
 		}
-		_ = i
 	}
 	i := 0
 	for d, err := range s.Docs(m.t.Context(), 0, s.Len()) {
 		require.NoError(m.t, err)
 		require.Equal(m.t, []string{docs[i].ID, string(docs[i].Payload)}, []string{d.ID, string(d.Payload)})
-		want := m.vectors(docs[i].Full())
+		want := m.vectors(of(docs[i]))
 		require.Equal(m.t, len(want)/m.e.Dim(), s.Rows(i))
 		require.InDeltaSlice(m.t, append([]float32{0}, want...), append([]float32{0}, d.Tokens...), 1e-3)
 		tokens += int64(s.Rows(i))
-		inOrder = inOrder && slices.Index(m.has, docs[i].Full()) == i
+		inOrder = inOrder && slices.Index(m.has, of(docs[i])) == i
 		i++
 	}
 	require.Equal(m.t, len(docs), i)

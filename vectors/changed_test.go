@@ -240,7 +240,7 @@ func TestMatched(t *testing.T) {
 }
 
 func FuzzPayloads(f *testing.F) {
-	for _, s := range []string{`{"_id": "a"}`, `{"id": 7, "x": []}` + "\n\n" + `{"_id": "b"}`, "[1]", `{"_id": null}`, `{"_id": ""}`, "{\"id\": 1}\r\n", "{\"_id\":\"\xff\"}"} {
+	for _, s := range []string{`{"_id": "a"}`, `{"id": 7, "x": []}` + "\n\n" + `{"_id": "b"}`, "[1]", `{"_id": null}`, `{"_id": ""}`, "{\"id\": 1}\r\n", "{\"_id\":\"\xff\"}", `{"_id":"a","t":"\ud83d"}`, `{"_id":"a","a":1,"a":2}`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

@@ -20,7 +20,7 @@ func checked(t *testing.T, err error) {
 	if !errors.As(err, &fe) || fe.Path == "" {
 		t.Fatalf("error names no file: %v", err)
 	}
-	for _, want := range []error{ErrFormat, ErrShape, ErrValue, ErrID} {
+	for _, want := range []error{ErrFormat, ErrShape, ErrValue, ErrID, ErrPayload} {
 		if errors.Is(err, want) {
 			return
 		}
@@ -129,6 +129,7 @@ func FuzzSafetensors(f *testing.F) {
 		f.Add(readFile(f, p))
 	}
 	f.Add(safetensorsBytes(`{"a":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]},"__metadata__":{"x":"y"}}   `, make([]byte, 4)))
+	f.Add(safetensorsBytes(`{"10":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"2":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]}}`, make([]byte, 8)))
 	f.Add(safetensorsBytes(`{"a":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[0,0]}}`, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frugal(t, b, func() {
@@ -142,6 +143,8 @@ func FuzzJSONL(f *testing.F) {
 	f.Add([]byte(`{"id":"a","vectors":[[1,2.5],[-3e-7,0]],"text":"x"}` + "\r\n\n" + `{"_id":7,"vectors":[]}`))
 	f.Add([]byte(`{"vectors":[[NaN]]}`))
 	f.Add([]byte(`{"vectors":[[1],[2]` + "\n"))
+	f.Add([]byte(`{"id":"a","vectors":[[1]],"t":"\ud83d"}`))
+	f.Add([]byte(`{"id":"a","vectors":[[1]],"_subset_":1,"t":1e999}`))
 	f.Add([]byte("\ufeff{\"v\\u0065ctors\":[[1]],\"id\":\"\\ud800\"}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frugal(t, b, func() {

@@ -243,6 +243,7 @@ func product(shape []int) int64 {
 func FuzzPickle(f *testing.F) {
 	f.Add(torchtest.Pickle(torchtest.Tensor{Class: "FloatStorage", Shape: []int{3, 4}}))
 	f.Add(torchtest.Pickle(torchtest.Tensor{Class: "HalfStorage", Shape: []int{}}, torchtest.Tensor{Class: "LongStorage", Shape: []int{5}}))
+	f.Add(torchtest.Pickle(torchtest.Tensor{Name: "a.weight", Class: "BFloat16Storage", Shape: []int{3, 2}, Strides: []int{1, 3}}))
 	f.Add([]byte("cos\nsystem\n(S'false'\ntR."))
 	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00]\x94(K\x01\x8a\x01\xffe."))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -264,6 +265,7 @@ func FuzzPickle(f *testing.F) {
 func FuzzFile(f *testing.F) {
 	spec := torchtest.Tensor{Class: "LongStorage", Shape: []int{4}, Data: longs(1, 2, 3, 4)}
 	f.Add(torchtest.File(f, spec))
+	f.Add(torchtest.File(f, torchtest.Tensor{Name: "a.weight", Class: "LongStorage", Shape: []int{2, 2}, Strides: []int{1, 2}, Data: longs(1, 2, 3, 4)}))
 	f.Add(torchtest.File(f, spec, torchtest.Tensor{Class: "ByteStorage", Shape: []int{2, 2}, Data: []byte{1, 2, 3, 4}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tensors, err := New(bytes.NewReader(data), int64(len(data)), "a.pt")
