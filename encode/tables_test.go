@@ -86,7 +86,7 @@ func TestNamedFieldsAreThere(t *testing.T) {
 	const jsonl = `{"_id": "a", "title": "T", "text": "x"}` + "\n" + `{"_id": "b", "title": "U", "text": null, "txt2": 1}`
 	for says, r := range map[string]Reader{
 		"line 1: no text field: no object has txt, this one has _id, text, title":   {Fields: Fields{Text: "txt"}},
-		"line 1: no such field: the object has no identifier, only _id, text":   {Fields: Fields{ID: "identifier"}},
+		"line 1: no such field: the object has no identifier, only _id, text":       {Fields: Fields{ID: "identifier"}},
 		"line 1: no such field: no object has nope, this one has _id, text, title":  {Fields: Fields{Title: "nope"}},
 		"no text field: there is no column txt, only _id, title, text":              {Format: FormatCSV, Fields: Fields{Text: "txt"}},
 		"no such field: there is no column identifier, only _id, title, text":       {Format: FormatCSV, Fields: Fields{ID: "identifier"}},
