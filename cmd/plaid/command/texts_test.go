@@ -225,7 +225,7 @@ func TestInterruptedStdin(t *testing.T) {
 		{"search", path, "--questions", "-"},
 		{"add", path, "--text", "-"},
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
-		{"encode", "-", "--as-questions", "--model", nano, "-o", filepath.Join(dir, "v")},
+		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
 	} {
 		requireInterrupted(t, args)
 	}
