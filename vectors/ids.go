@@ -91,6 +91,9 @@ func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, err
 
 // readIDs reads ids in any form.
 func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
+	if err := refusePacked(path); err != nil {
+		return nil, err
+	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".npy":
 		a, err := in.openNPY(path)
@@ -99,7 +102,7 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 		}
 		defer a.Close()
 		return idsOfArray(a, want)
-	case ".npz", ".safetensors", ".gz":
+	case ".npz", ".safetensors", ".jsonl", ".ndjson": // a line of JSON would be an id as it stands
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
 		f, _, err := in.open(path)
@@ -205,15 +208,21 @@ func (w wantedIDs) check(path string, have int) error {
 // jsonList calls each with every element of a JSON list; errors are placed at
 // the element, as a document.
 func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
-	dec := json.NewDecoder(r)
-	dec.UseNumber()
+	at := func() int64 { return 0 }
 	fault := func(err error) error {
 		var pe *fs.PathError
 		if errors.As(err, &pe) { // reading failed
 			return pe.Err
 		}
-		return fmt.Errorf("%w: after byte %d: %v", ErrFormat, dec.InputOffset(), err)
+		return fmt.Errorf("%w: after byte %d: %v", ErrFormat, at(), err)
 	}
+	unmarked, err := files.UnmarkedReader(r)
+	if err != nil {
+		return fault(err)
+	}
+	dec := json.NewDecoder(unmarked)
+	dec.UseNumber()
+	at = dec.InputOffset
 	if t, err := dec.Token(); err != nil {
 		return fault(err)
 	} else if t != json.Delim('[') {

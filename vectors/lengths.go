@@ -37,6 +37,9 @@ func intsOf(a *Array) ([]int64, error) {
 // readLengths reads one length a document: .npy integers, a .json list, or
 // text with one number a line.
 func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
+	if err := refusePacked(path); err != nil {
+		return nil, err
+	}
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".npy":
 		a, err := in.openNPY(path)
@@ -45,7 +48,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 		}
 		defer a.Close()
 		return intsOf(a)
-	case ".npz", ".safetensors", ".gz":
+	case ".npz", ".safetensors":
 		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}
 	f, _, err := in.open(path)

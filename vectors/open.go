@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Files names what makes up a collection. Only Vectors is always needed.
@@ -371,7 +373,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
 	}
-	if err := refuseGzip(path); err != nil {
+	if err := refusePacked(path); err != nil {
 		return "", err
 	}
 	ext := strings.ToLower(filepath.Ext(path))
@@ -427,9 +429,9 @@ func notVectors(ext string) string {
 	}
 }
 
-func refuseGzip(path string) error {
-	if strings.EqualFold(filepath.Ext(path), ".gz") {
-		return faultf(path, ErrFormat, "compressed files are not read: run gunzip first")
+func refusePacked(path string) error {
+	if _, packed := files.Unpacked(path); packed != "" {
+		return faultf(path, ErrFormat, "compressed files are not read: gunzip, unzstd or unxz first")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (f *folder) readObject(name string) (object, error) {
 		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrBroken, name, maxJSON)
 	}
 	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
+	if err := json.Unmarshal(files.Unmarked(text), &o); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBroken, name, err)
 	}
 	return o, nil
@@ -108,7 +108,11 @@ func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error)
 		return dst, 0, err
 	}
 	defer file.Close()
-	dec := json.NewDecoder(file)
+	text, err := files.UnmarkedReader(file)
+	if err != nil {
+		return dst, 0, err
+	}
+	dec := json.NewDecoder(text)
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
 		return dst, 0, fmt.Errorf("%w: %s is no JSON array", ErrBroken, name)

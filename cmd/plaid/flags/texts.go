@@ -3,6 +3,8 @@ package flags
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Texts are the flags that say which texts are to be encoded, and how they are
@@ -210,8 +213,19 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 }
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it.
+// file has of it, which can have no other title or text.
 func withPayload(t encode.Text) (encode.Text, error) {
+	if len(t.Payload) > 0 {
+		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
+			if key == "title" || key == "text" {
+				return fmt.Errorf("%w: it has a field %s, and what is read as the %s is stored by that name: rename the field; --drop-text stores it instead", vectors.ErrPayload, key, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return t, err
+		}
+	}
 	p, err := jsontext.Plain(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
