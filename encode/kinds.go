@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
@@ -75,8 +76,14 @@ func KindOf(name string) (Kind, bool) {
 // may begin with.
 func (k Kind) Text(content []byte) (title, text string, err error) {
 	text = string(jsontext.WithoutMark(content))
-	if err := valid(text); err != nil || k.read == nil {
-		return "", text, err
+	if err := valid(text); err != nil {
+		if packing := files.Packing(content); packing != "" {
+			err = fmt.Errorf("it is compressed by %s: unpack it first", packing)
+		}
+		return "", "", cmp.Or(foreignContent(content), err)
+	}
+	if k.read == nil {
+		return "", text, nil
 	}
 	return k.read(text)
 }

@@ -184,11 +184,12 @@ func (r *Reader) jsonl(threads int) parser {
 func (r *Reader) record(l textLine) (got record, err error) {
 	got.n = l.n
 	err = r.object(l.bytes, &got)
-	if got.text.From.Line = l.n; err == nil && r.Each != nil {
-		got.text, err = r.Each(got.text)
-	}
-	if err != nil {
+	got.text.From.Line = l.n
+	switch {
+	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
+	case r.Each != nil:
+		got.text, err = r.made(got.text)
 	}
 	return got, err
 }

@@ -2,8 +2,11 @@ package encode
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,7 +71,7 @@ func TestTSVWithoutHeader(t *testing.T) {
 		got, err := all((&Reader{Format: FormatTSV}).Read(t.Context(), r, "a.tsv"))
 		if want == nil {
 			require.ErrorIs(t, err, ErrNoTextField, first)
-			require.ErrorContains(t, err, "the first line names the columns")
+			require.ErrorContains(t, err, "the first line names the columns: if it is a text already, put one in front of it")
 			continue
 		}
 		require.NoError(t, err, first)
@@ -201,4 +204,26 @@ func TestLinesOfJSON(t *testing.T) {
 		_, err := all((&Reader{}).Read(t.Context(), strings.NewReader(line), "a.jsonl"))
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// What is made of a text has the place of that in its errors, in every format.
+func TestEachHasPlace(t *testing.T) {
+	dir := t.TempDir()
+	r := &Reader{Each: func(t Text) (Text, error) {
+		if t.Text == "bad" {
+			return t, errors.New("refused")
+		}
+		return t, nil
+	}}
+	for name, content := range map[string]string{
+		"a.jsonl": "{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"2\",\"text\":\"bad\"}\n",
+		"a.tsv":   "1\ta\n2\tbad\n",
+	} {
+		_, err := all(r.Texts(t.Context(), write(t, dir, name, content)))
+		require.EqualError(t, err, filepath.Join(dir, name)+`: line 2: id "2": refused`)
+	}
+	folder := filepath.Join(dir, "folder")
+	require.NoError(t, os.Mkdir(folder, 0o777))
+	_, err := all(r.Texts(t.Context(), filepath.Dir(write(t, folder, "b.md", "bad"))))
+	require.EqualError(t, err, filepath.Join(folder, "b.md")+`: id "b.md": refused`)
 }

@@ -102,7 +102,7 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 		}
 		defer a.Close()
 		return idsOfArray(a, want)
-	case ".npz", ".safetensors":
+	case ".npz", ".safetensors", ".jsonl", ".ndjson": // a line of JSON would be an id as it stands
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
 		f, _, err := in.open(path)
