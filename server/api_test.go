@@ -333,14 +333,21 @@ func TestTheOtherRoute(t *testing.T) {
 		{"/indices/pets/search", `{"queries": ["cats"]}`, "queries: a string is in the place of an object; texts go to POST /indices/{name}/search_with_encoding"},
 		{"/indices/pets/search/filtered", `{"queries": ["cats"]}`, "texts go to POST /indices/{name}/search/filtered_with_encoding"},
 		{"/indices/pets/update", `{"documents": ["cats"]}`, "texts go to POST /indices/{name}/update_with_encoding"},
+		{"/indices/pets/update_with_encoding", `{"documents": ["a"], "window": {"size": 20}}`, "window: an object is in the place of a whole number"},
+		{"/indices/pets/update", `{"documents": [{"embeddings": []}], "keep_metadata": "yes"}`, "keep_metadata: a string is in the place of a bool"},
 		{"/indices/pets/update_with_encoding", `{"documents": [{"embeddings": [[1]]}]}`, "documents: an object is in the place of a string; vectors go to POST /indices/{name}/update"},
 		{"/indices/pets/search_with_encoding", `{"queries": [[[1]]]}`, "vectors go to POST /indices/{name}/search"},
 		{"/indices/pets/search_with_encoding", `{"queries": [{"embeddings": [[1]]}]}`, "vectors go to the route without _with_encoding"},
 		{"/rerank", `{"query": [[1]], "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
 		{"/rerank", `{"query": "cats", "documents": [{"embeddings": [[1]]}]}`, "query: want a list of lists of numbers"},
 		{"/indices/pets/search", `[]`, "the body is an array; want an object"},
+		{"/indices/pets/update_with_encoding", `{"documents": ["a"], "documents": ["b"]}`, `field "documents" is there twice: leave out one`},
+		{"/indices/pets/search", `{"queries": [], "params": {"top_k": 1, "Top_K": 2}}`, `field "params.top_k" is there twice: leave out one`},
+		{"/indices/pets/search", `{"queries": [{"embeddings": [[1]], "embeddings": [[2]]}]}`, `field "queries[0].embeddings" is there twice`},
 	} {
-		require.Contains(t, s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message, c.says, c.body)
+		message := s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message
+		require.Contains(t, message, c.says, c.body)
+		require.NotContains(t, message, "In.", "the name of a type")
 	}
 }
 

@@ -214,7 +214,7 @@ func badJSON(err error) error {
 }
 
 // embedded are the structs of bodies that clients see no names of.
-var embedded = []string{"common", "restriction", "vectorsJSON", "conditionIn"}
+var embedded = []string{"common", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
 
 // userField is the name of a field as clients know it.
 func userField(path string) string {
@@ -358,11 +358,16 @@ func (w *fieldWalk) check(t reflect.Type, path string) error {
 	fields := shape.fields
 	switch c := w.next(); {
 	case c == '{' && fields != nil:
+		var seen uint64 // a bit for each of fields: a second one would win without a word
 		return w.members(func(name string) error {
 			i := slices.IndexFunc(fields, func(f jsonField) bool { return strings.EqualFold(f.name, name) })
 			if i < 0 {
 				return w.unknown(fields, path, name)
 			}
+			if seen&(1<<i) != 0 {
+				return bad("field %.80q is there twice: leave out one", path+fields[i].name)
+			}
+			seen |= 1 << i
 			return w.check(fields[i].Type, path+fields[i].name+".")
 		})
 	case c == '[' && shape.items:
