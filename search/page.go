@@ -48,7 +48,7 @@ func (p Page) End() int { return p.Offset + p.K }
 
 // Hits are those of the page in a ranking, which has its End best ones, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return cut(p, ranked, func(h *Hit) bool { return p.enough(h) })
+	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h) })
 }
 
 // ranked is the same for a ranking by other means.
@@ -61,9 +61,9 @@ func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
 
-// enough reports whether a hit has the least score, as it is printed: the number that is printed
+// Enough reports whether a hit has the least score, as it is printed: the number that is printed
 // gives back its float32.
-func (p Page) enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
+func (p Page) Enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
 
 // fewDocuments are ranked whole by both sides of a fusion, which costs little.
 const fewDocuments = 300
