@@ -99,11 +99,12 @@ func TestPages(t *testing.T) {
 				}
 				paged = append(paged, r.Hits...)
 			}
-			require.Len(t, paged, 300)
 			o := o
 			o.K, o.Mode = 300, search.Exhaustive
 			want, err := one.Search(c.Ctx, q, o)
 			require.NoError(t, err)
+			require.Greater(t, len(want.Hits), 200)
+			require.Equal(t, len(want.Hits), len(paged))
 			for i, h := range want.Hits {
 				if name == "exhaustive" {
 					require.Equal(t, h.Score, paged[i].Score)
