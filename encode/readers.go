@@ -238,6 +238,9 @@ func (r *Reader) object(line []byte, got *record) error {
 			got.names = []string{"nothing"}
 		}
 	}
+	if f.ID != "" && !got.has.id { // all texts have an id, or none
+		return f.lacks(ErrNoField, "the object has no", f.ID, "only", got.names)
+	}
 	for _, key := range used {
 		delete(m, key)
 	}

@@ -3,6 +3,7 @@ package flags
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"iter"
 	"os"
@@ -212,12 +213,27 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 // withPayload keeps title and text beside a document, as a JSON object with what else the
 // file has of it.
 func withPayload(t encode.Text) (encode.Text, error) {
-	p, err := jsontext.Plain(struct {
-		Title string `json:"title,omitempty"`
-		Text  string `json:"text"`
-	}{t.Title, t.Text})
+	kept := struct {
+		Title string  `json:"title,omitempty"`
+		Text  *string `json:"text,omitempty"`
+	}{t.Title, &t.Text}
+	if t.Text == "" { // another field named text, where that of --text-field is not there, is no second one
+		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
+			if key == "text" {
+				kept.Text = nil
+			}
+			return nil
+		})
+		if err != nil && t.Payload != nil {
+			return t, err
+		}
+	}
+	p, err := jsontext.Plain(kept)
 	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
-		p = append(append(p[:len(p)-1], ','), rest...)
+		if p = p[:len(p)-1]; len(p) > 1 {
+			p = append(p, ',')
+		}
+		p = append(p, rest...)
 	}
 	t.Payload = p
 	return t, err
