@@ -208,9 +208,12 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var failed error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				t, failed = r.Each(t)
+				if t, err = r.Each(t); err != nil {
+					failed = t.Fault(-1, err)
+					return false
+				}
 			}
-			return failed == nil && yield(t, err)
+			return yield(t, err)
 		})
 		return cmp.Or(failed, err)
 	}
