@@ -225,9 +225,11 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var failed error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				t, failed = r.made(t)
+				if t, failed = r.made(t); failed != nil {
+					return false
+				}
 			}
-			return failed == nil && yield(t, err)
+			return yield(t, err)
 		})
 		return cmp.Or(failed, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -217,14 +218,17 @@ func withPayload(t encode.Text) (encode.Text, error) {
 		Title string  `json:"title,omitempty"`
 		Text  *string `json:"text,omitempty"`
 	}{t.Title, &t.Text}
-	if t.Text == "" { // another field named text, where that of --text-field is not there, is no second one
+	if t.Payload != nil {
 		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
-			if key == "text" {
+			switch {
+			case key == "text" && t.Text == "": // it is no second one, where that of --text-field is not there
 				kept.Text = nil
+			case key == "text", key == "title" && t.Title != "":
+				return fmt.Errorf("the %s comes from another field and is kept under the name %q, which the file has too: rename that field, or --drop-text keeps neither", key, key)
 			}
 			return nil
 		})
-		if err != nil && t.Payload != nil {
+		if err != nil {
 			return t, err
 		}
 	}
