@@ -290,6 +290,10 @@ func (s *spooling) end(err error) error {
 func (s *spooling) warn(r *encode.Report) {
 	s.lost.warn(s.app, r.Texts+r.Resumed)
 	s.warnOfPassed()
+	if names := s.texts.Hidden(); names != nil {
+		s.app.warn("fields of documents that are not in the metadata, where others take their names (--text-field, --title-field): %s",
+			strings.Join(names, ", "))
+	}
 	if r.Truncated > 0 {
 		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
 			out.Plural(r.Texts, "text was", "texts were"),

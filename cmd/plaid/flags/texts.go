@@ -3,11 +3,13 @@ package flags
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"iter"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 
@@ -36,6 +38,8 @@ type Texts struct {
 	format string
 	window Window
 	set    *pflag.FlagSet
+	// hidden are the fields title and text of files that metadata have no place for.
+	hidden [2]atomic.Bool
 }
 
 // Window are the flags that say how texts are cut into passages.
@@ -155,7 +159,7 @@ func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 
 // Open is the texts of all files, one after another, cut into passages and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	each := withPayload
+	each := t.withPayload
 	if t.Drop {
 		each = nil
 	}
@@ -210,17 +214,61 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 }
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it.
-func withPayload(t encode.Text) (encode.Text, error) {
+// file has of it. If flags name other fields for them, the file may have a title or a text of its
+// own: these give way ([Texts.Hidden]).
+func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
+	rest, err := t.makeRoom(text)
+	if err != nil {
+		return text, err
+	}
 	p, err := jsontext.Plain(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
-	}{t.Title, t.Text})
-	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
+	}{text.Title, text.Text})
+	if rest, ok := bytes.CutPrefix(rest, []byte("{")); ok {
 		p = append(append(p[:len(p)-1], ','), rest...)
 	}
-	t.Payload = p
-	return t, err
+	text.Payload = p
+	return text, err
+}
+
+// makeRoom is the payload of a text without fields that stand where its title and its text go.
+func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
+	if t.fields == (encode.Fields{ID: t.fields.ID}) || len(text.Payload) == 0 { // a reader has taken both out
+		return text.Payload, nil
+	}
+	var rest map[string]json.RawMessage
+	if err := json.Unmarshal(text.Payload, &rest); err != nil {
+		return nil, err
+	}
+	before := len(rest)
+	for i, name := range ownFields {
+		if _, there := rest[name]; there && (i > 0 || text.Title != "") {
+			t.hidden[i].Store(true)
+			delete(rest, name)
+		}
+	}
+	switch len(rest) {
+	case before:
+		return text.Payload, nil
+	case 0:
+		return nil, nil
+	}
+	return jsontext.Plain(rest)
+}
+
+// ownFields are the names of title and text in metadata.
+var ownFields = [2]string{"title", "text"}
+
+// Hidden are those of the fields title and text that documents have, and that are not kept: flags name
+// other fields for the title and the text, and these are in the metadata under the names.
+func (t *Texts) Hidden() (names []string) {
+	for i, name := range ownFields {
+		if t.hidden[i].Load() {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Name is the files, for messages.
