@@ -205,7 +205,8 @@ func (w wantedIDs) check(path string, have int) error {
 // jsonList calls each with every element of a JSON list; errors are placed at
 // the element, as a document.
 func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
-	dec := json.NewDecoder(r)
+	unmarked, err := files.UnmarkedReader(r)
+	dec := json.NewDecoder(unmarked)
 	dec.UseNumber()
 	fault := func(err error) error {
 		var pe *fs.PathError
@@ -213,6 +214,9 @@ func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
 			return pe.Err
 		}
 		return fmt.Errorf("%w: after byte %d: %v", ErrFormat, dec.InputOffset(), err)
+	}
+	if err != nil {
+		return fault(err)
 	}
 	if t, err := dec.Token(); err != nil {
 		return fault(err)

@@ -165,6 +165,10 @@ func TestTexts(t *testing.T) {
 		list("--text", own, "--text-field", "body"))
 	require.Equal(t, []encode.Text{{ID: "a", Text: "T", Payload: []byte(`{"text":"T","body":"theirs","year":1999}`)}},
 		list("--text", own, "--text-field", "title"))
+	require.Equal(t, []encode.Text{{ID: "theirs", Title: "T", Text: "mine", Payload: []byte(`{"title":"T","text":"mine","year":1999}`)}},
+		list("--text", own, "--id-field", "body"))
+	require.Equal(t, []encode.Text{{ID: "theirs", Title: "T", Text: "mine", Payload: []byte(`{"year":1999}`)}},
+		list("--text", own, "--id-field", "body", "--drop-text"))
 	require.Equal(t, []encode.Text{{ID: "a", Title: "theirs", Text: "mine", Payload: []byte(`{"title":"theirs","text":"mine","year":1999}`)}},
 		list("--text", own, "--title-field", "body"))
 

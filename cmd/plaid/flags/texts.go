@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Texts are the flags that say which texts are to be encoded, and how they are
@@ -38,8 +39,7 @@ type Texts struct {
 	format string
 	window Window
 	set    *pflag.FlagSet
-	// hidden are the fields title and text of files that metadata have no place for.
-	hidden [2]atomic.Bool
+	hidden [len(ownFields)]atomic.Bool
 }
 
 // Window are the flags that say how texts are cut into passages.
@@ -160,7 +160,7 @@ func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 // Open is the texts of all files, one after another, cut into passages and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	each := t.withPayload
-	if t.Drop {
+	if t.Drop && t.fields.ID == "" {
 		each = nil
 	}
 	if t.window.Size == 0 {
@@ -214,11 +214,11 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 }
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it. If flags name other fields for them, the file may have a title or a text of its
-// own: these give way ([Texts.Hidden]).
+// file has of it.
 func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 	rest, err := t.makeRoom(text)
-	if err != nil {
+	if err != nil || t.Drop {
+		text.Payload = rest
 		return text, err
 	}
 	p, err := jsontext.Plain(struct {
@@ -232,9 +232,10 @@ func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 	return text, err
 }
 
-// makeRoom is the payload of a text without fields that stand where its title and its text go.
+// makeRoom is the payload of a text without fields that stand where its id, its title and its text go:
+// if flags name other fields for these, a document may have fields of such names too ([Texts.Hidden]).
 func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
-	if t.fields == (encode.Fields{ID: t.fields.ID}) || len(text.Payload) == 0 { // a reader has taken both out
+	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
 		return text.Payload, nil
 	}
 	var rest map[string]json.RawMessage
@@ -242,10 +243,10 @@ func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
 		return nil, err
 	}
 	before := len(rest)
-	for i, name := range ownFields {
-		if _, there := rest[name]; there && (i > 0 || text.Title != "") {
+	for i, taken := range []bool{t.fields.ID != "", !t.Drop && text.Title != "", !t.Drop} {
+		if _, there := rest[ownFields[i]]; there && taken {
 			t.hidden[i].Store(true)
-			delete(rest, name)
+			delete(rest, ownFields[i])
 		}
 	}
 	switch len(rest) {
@@ -257,11 +258,11 @@ func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
 	return jsontext.Plain(rest)
 }
 
-// ownFields are the names of title and text in metadata.
-var ownFields = [2]string{"title", "text"}
+// ownFields are the names of id, title and text in metadata.
+var ownFields = [3]string{vectors.IDField, "title", "text"}
 
-// Hidden are those of the fields title and text that documents have, and that are not kept: flags name
-// other fields for the title and the text, and these are in the metadata under the names.
+// Hidden are fields of documents that are not kept, since flags name other fields for the id, the title
+// or the text, which take their names in the metadata.
 func (t *Texts) Hidden() (names []string) {
 	for i, name := range ownFields {
 		if t.hidden[i].Load() {
