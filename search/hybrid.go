@@ -28,7 +28,7 @@ func Ranked(hits []Hit) []RankedHit {
 // has found of it first counts: it may be there as a whole and in passages. What both have found
 // is as the vectors have it. Equal ones are in the order of their places.
 //
-// What a document scores depends on how many of each side are fused. So that pages are of one
+// The score of a document depends on how many of each side are fused. So that pages are of one
 // ranking, the first ones are fused first, and documents that are further down on both sides follow
 // behind the last of them, with scores that are scaled to be no higher.
 func FuseRanked(m fuse.Method, alpha float64, p Page, byVectors, others []RankedHit) ([]RankedHit, error) {
