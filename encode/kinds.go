@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // Kind is the kind of a file in a folder, by its name: each is one text.
@@ -74,7 +74,7 @@ func KindOf(name string) (Kind, bool) {
 // Text is the title, where there is one, and the text of a file, without the byte order mark that it
 // may begin with.
 func (k Kind) Text(content []byte) (title, text string, err error) {
-	text = string(files.Unmarked(content))
+	text = string(jsontext.WithoutMark(content))
 	if err := valid(text); err != nil || k.read == nil {
 		return "", text, err
 	}

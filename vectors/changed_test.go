@@ -214,8 +214,6 @@ func TestOpenPayloads(t *testing.T) {
 	}
 	_, err = OpenPayloads(context.Background(), t.TempDir())
 	require.ErrorContains(t, err, "is a folder")
-	_, err = OpenPayloads(context.Background(), path+".gz")
-	require.ErrorContains(t, err, "gunzip")
 	_, err = OpenPayloads(context.Background(), path+".none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -109,11 +109,11 @@ func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error)
 		return dst, 0, err
 	}
 	defer file.Close()
-	unmarked, err := files.UnmarkedReader(file)
+	b, err := files.UnmarkedReader(file)
 	if err != nil {
 		return dst, 0, err
 	}
-	dec := json.NewDecoder(unmarked)
+	dec := json.NewDecoder(b)
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
 		return dst, 0, fmt.Errorf("%w: %s is no JSON array", ErrBroken, name)

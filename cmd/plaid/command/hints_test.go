@@ -87,7 +87,7 @@ func TestArgumentsInOtherPlaces(t *testing.T) {
 		{[]string{"search", path, "-", "--model", "x"}, exitUsage, "- is no question: --questions - reads stdin"},
 		{[]string{"delete", path, "nosuch"}, exitNotFound, `plaid: not found: ["nosuch"]`},
 		{[]string{"serve", "--data", t.TempDir(), "--listen", "8099"}, exitUsage, `listen is "8099"; want HOST:PORT`},
-		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no folder of BEIR: "},
+		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no BEIR folder: no queries.jsonl"},
 	} {
 		code, stdout, stderr := try(t, x.args...)
 		require.Equal(t, x.code, code, "%v: %s", x.args, stderr)

@@ -213,7 +213,7 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	return nil
 }
 
-var errNoQueries = errors.New("no queries")
+var errNoQueries = errors.New("the file has no queries")
 
 func noQueries(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
