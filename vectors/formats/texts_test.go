@@ -25,7 +25,10 @@ func readTexts(ctx context.Context, path string, fields encode.Fields) (all []en
 		if err != nil {
 			return all, err
 		}
-		t.From = encode.Place{} // the place is for errors
+		if want := (encode.Place{Path: path, Row: len(all) + 1}); t.From != want {
+			return all, fmt.Errorf("it is from %+v, not %+v", t.From, want)
+		}
+		t.From = encode.Place{}
 		all = append(all, t)
 	}
 	return all, nil

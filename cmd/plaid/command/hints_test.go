@@ -52,7 +52,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{[]string{"search", "x", "y", "--limit", "3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "-n", "3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "--query-len", "3"}, "Did you mean --query-length?"},
-		{[]string{"encode", "x", "--queries"}, "Did you mean --as-questions?"},
+		{[]string{"encode", "x", "--questions"}, "Did you mean --queries?"},
 		{[]string{"index", "x", "--input", "y"}, "Did you mean --text?"},
 		{[]string{"search", "x", "--input", "y"}, "Did you mean --questions?"},
 		{[]string{"serve", "--port", "80"}, "--listen takes HOST:PORT"},
