@@ -29,7 +29,7 @@ type Document struct {
 	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded. An empty
 	// slice that is not nil: the document has no vectors, whatever its text.
 	Vectors []float32
-	// KeepPayload lets an Update keep what is stored beside the document that this one replaces, its
+	// KeepPayload lets an Update keep the payload of the document that this one replaces, its
 	// title and text included, if this one has no title, text and payload: its vectors come later.
 	KeepPayload bool
 }

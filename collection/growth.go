@@ -153,8 +153,8 @@ func fewCentroids(tokens int64) int {
 	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
 }
 
-// noDim is the dimension of the codec of an index whose documents have no vectors yet, while nobody
-// knows what dimension these will have.
+// noDim is the dimension of the codec of an index whose documents have no vectors yet: the
+// dimension that these will have is not known.
 const noDim = 1
 
 // Undecided reports whether an index has no vectors and never had any, and was made by [Growth.First]

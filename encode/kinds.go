@@ -17,13 +17,13 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Kind is what a file of a folder is by its name: each is one text.
+// Kind is the kind of a file in a folder, by its name: each is one text.
 type Kind struct {
 	// Unit suits its passages.
 	Unit Unit
 	// Written says that the text is the file as it stands, so that its lines are those of the file.
 	Written bool
-	// read makes the title and the text of what the file has; nil: it is the text.
+	// read makes the title and the text of the content; nil: the content is the text.
 	read func(string) (title, text string, err error)
 }
 
@@ -123,7 +123,7 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 		read, others, advice := 0, 0, ""
 		root := dir
 		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			root += string(filepath.Separator) // what it leads to
+			root += string(filepath.Separator) // the folder that it leads to
 		}
 		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 			if err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// notebook is a file of Jupyter, of version 4 or, with worksheets, of version 3. What cells have put out
-// is not read.
+// notebook is a file of Jupyter, of version 4 or, with worksheets, of version 3. The output of cells is
+// not read.
 type notebook struct {
 	Metadata struct {
 		Title    jsonString
@@ -28,7 +28,7 @@ type notebookCell struct {
 	Level  int       // of a heading, in version 3
 }
 
-// jsonString is a string, or "" for what is none.
+// jsonString is a string, or "" for any other value.
 type jsonString string
 
 func (s *jsonString) UnmarshalJSON(b []byte) error {

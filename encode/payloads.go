@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 )
 
-// payloads are what documents have beside vectors, in a file that goes when it is closed.
+// payloads are those of documents, in a file that is removed when it is closed.
 type payloads struct {
 	file    *os.File
 	ends    []int64 // of each document, the byte behind its payload
 	written int64
-	buf     []byte // behind what is written
+	buf     []byte // not written yet
 	removed bool   // the name of the file is gone
 }
 

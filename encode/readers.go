@@ -127,12 +127,13 @@ func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return (&Reader{Format: FormatJSONL}).Texts(ctx, name)
 }
 
-// textLine is a line of a file, from 1, and record what is in it.
 type (
+	// textLine is a line of a file, numbered from 1.
 	textLine struct {
 		bytes []byte
 		n     int
 	}
+	// record is the text of a line.
 	record struct {
 		text Text
 		has  parts
@@ -264,7 +265,7 @@ func stringOf(raw json.RawMessage, key string, to *string) error {
 	return fmt.Errorf("%s is not a string", key)
 }
 
-// notAnObject says what a line is that is no object, and what to do about it.
+// notAnObject says why a line is no object, and how to mend it.
 func notAnObject(line []byte, err error) error {
 	switch {
 	case line[0] == '[':

@@ -64,7 +64,7 @@ type roll struct {
 	places places
 }
 
-// note refuses a text that cannot be stored, or not beside those before it.
+// note refuses a text that cannot be stored, or not together with those before it.
 func (r *roll) note(t *Text) error {
 	row := r.n
 	if err := vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload}); err != nil {

@@ -253,7 +253,7 @@ func (f *Fields) lacks(kind error, no, name, there string, names []string) error
 
 const mostNames = 20
 
-// clipped is a name for an error: what is taken for one may be a long text.
+// clipped is a name for an error: a long text may be taken for one.
 func clipped(name string) string {
 	const most = 60
 	if len(name) <= most {

@@ -54,12 +54,12 @@ func ExampleParseMeasure() {
 	// bad measure "P": it needs a cutoff, as in P@10
 }
 
-func ExampleWriteRun() {
+func ExampleLayout_WriteRun() {
 	run := &eval.Run{Tag: "demo"}
 	if err := run.Add("q1", eval.Hit{Doc: "d7", Score: 22.5}, eval.Hit{Doc: "d2", Score: 21.75}); err != nil {
 		log.Fatal(err)
 	}
-	if err := eval.WriteRun(os.Stdout, run); err != nil {
+	if err := eval.TREC.WriteRun(os.Stdout, run); err != nil {
 		log.Fatal(err)
 	}
 	// Output:

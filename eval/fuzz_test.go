@@ -60,7 +60,7 @@ func FuzzReadRun(f *testing.F) {
 			return
 		}
 		var text bytes.Buffer
-		if err := eval.WriteRun(&text, run); err != nil {
+		if err := eval.TREC.WriteRun(&text, run); err != nil {
 			require.ErrorIs(t, err, eval.ErrFormat)
 			return
 		}
@@ -71,7 +71,7 @@ func FuzzReadRun(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, run.Queries(), back.Queries())
 		var again bytes.Buffer
-		require.NoError(t, eval.WriteRun(&again, back))
+		require.NoError(t, eval.TREC.WriteRun(&again, back))
 		require.Equal(t, text.String(), again.String())
 	})
 }

@@ -69,7 +69,7 @@ func TestWriteRunTSV(t *testing.T) {
 	back, err := eval.ReadRun(&b, "x")
 	require.NoError(t, err)
 	require.Equal(t, run.Hits("q 1"), back.Hits("q 1"))
-	require.ErrorContains(t, eval.WriteRun(&b, &run), `query id "q 1" has white space, which separates the columns of a TREC run`)
+	require.ErrorContains(t, eval.TREC.WriteRun(&b, &run), `query id "q 1" has white space, which separates the columns of a TREC run`)
 	for id, good := range map[string]bool{"a b": true, "a\tb": false, " a": false, "a\n": false, "ä\u00a0b": true} {
 		require.Equal(t, good, eval.TSV.CheckID("document", id) == nil, "%q", id)
 		require.Equal(t, good && id != "a b", eval.TREC.CheckID("document", id) == nil, "%q", id)

@@ -191,9 +191,6 @@ func (l Layout) CheckID(what, id string) error {
 	return nil
 }
 
-// WriteRun writes a run as TREC's six columns, see [Layout.WriteRun].
-func WriteRun(w io.Writer, run *Run) error { return TREC.WriteRun(w, run) }
-
 // Header is the first line of a run, "" if there is none.
 func (l Layout) Header() string {
 	if l == TSV {

@@ -79,7 +79,7 @@ func TestWriteRun(t *testing.T) {
 	require.NoError(t, r.Add("none"))
 	require.NoError(t, r.Add("1", eval.Hit{Doc: "z", Score: 1e10}, eval.Hit{Doc: "y", Score: -3}))
 	var buf bytes.Buffer
-	require.NoError(t, eval.WriteRun(&buf, r))
+	require.NoError(t, eval.TREC.WriteRun(&buf, r))
 	require.Equal(t, "2 Q0 a 1 22.125183 plaid\n2 Q0 b 2 0.1 plaid\n1 Q0 z 1 1e+10 plaid\n1 Q0 y 2 -3 plaid\n", buf.String())
 }
 
@@ -94,12 +94,12 @@ func TestWriteRunErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var r eval.Run
 			require.NoError(t, build(&r))
-			require.ErrorIs(t, eval.WriteRun(&bytes.Buffer{}, &r), eval.ErrFormat)
+			require.ErrorIs(t, eval.TREC.WriteRun(&bytes.Buffer{}, &r), eval.ErrFormat)
 		})
 	}
 	var r eval.Run
 	require.NoError(t, r.Add("q", hit))
-	require.ErrorIs(t, eval.WriteRun(brokenWriter{}, &r), errBroken)
+	require.ErrorIs(t, eval.TREC.WriteRun(brokenWriter{}, &r), errBroken)
 }
 
 var errBroken = errors.New("broken")
@@ -115,7 +115,7 @@ func TestWriteRunDoubleRounding(t *testing.T) {
 	var r eval.Run
 	require.NoError(t, r.Add("q", eval.Hit{Doc: "d", Score: float64(score)}))
 	var buf bytes.Buffer
-	require.NoError(t, eval.WriteRun(&buf, &r))
+	require.NoError(t, eval.TREC.WriteRun(&buf, &r))
 	back := runOf(t, buf.String())
 	require.Equal(t, math.Float32bits(score), math.Float32bits(float32(back.Hits("q")[0].Score)))
 }
@@ -143,7 +143,7 @@ func TestRunRoundTrip(t *testing.T) {
 			require.NoError(t, r.Add(query, hits...))
 		}
 		var buf bytes.Buffer
-		require.NoError(t, eval.WriteRun(&buf, &r))
+		require.NoError(t, eval.TREC.WriteRun(&buf, &r))
 		back, err := eval.ReadRun(&buf, "back")
 		require.NoError(t, err)
 		for _, query := range r.Queries() {

@@ -105,8 +105,7 @@ func (o *Options) Page() Page {
 //
 // A search that prunes may find documents, when it is asked for more of them, that it missed when
 // it was asked for fewer. Its pages of K are therefore of a ranking of blocks: the first is what a
-// search for K finds (or for Block), the next what one for 2·K finds beside that, then one for 4·K,
-// and so on.
+// search for K finds (or for Block), the next the other hits of one for 2·K, then one for 4·K, and so on.
 // So no document comes twice, and one that is found late is not passed over.
 func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) {
 	p := o.Page()
@@ -146,7 +145,7 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	return ranked, nil
 }
 
-// follow adds to rankings what deeper ones have beside them, up to a number of hits.
+// follow adds to rankings the other hits of deeper ones, up to a number of hits.
 func follow(ranked, deeper []Result, most int) []Result {
 	for i := range ranked {
 		before, r := &ranked[i], &deeper[i]
@@ -163,7 +162,7 @@ func follow(ranked, deeper []Result, most int) []Result {
 	return deeper
 }
 
-// without are hits without some others, of which each is a document of an index.
+// without are hits without some others. Each is a document of an index.
 func without(hits, others []Hit) []Hit {
 	known := make(map[DocumentKey]bool, len(others))
 	for i := range others {

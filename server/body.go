@@ -31,7 +31,7 @@ type body struct {
 	memory  account // that it takes
 	pace    pace
 	ended   bool
-	sum     hash.Hash // of what was sent; nil: nobody asks
+	sum     hash.Hash // of the body as it was sent; nil: it is not asked for
 	until   time.Time // no read may last longer; zero: no such limit
 }
 
@@ -130,6 +130,7 @@ func (q *request) decode(text []byte, into any) error {
 // that are not known are errors: as a rule they are misspelt. "Prefer: handling=lenient"
 // passes them over, for clients of later versions.
 func (q *request) decodeJSON(text []byte, into any) error {
+	text = jsontext.WithoutMark(text)
 	if err := q.body.hold(int64(len(text))); err != nil { // texts and metadata are copied
 		return err
 	}

@@ -12,7 +12,7 @@ const (
 	// takenCodings are the values of Content-Encoding that bodies may have, as Accept-Encoding lists
 	// them.
 	takenCodings = "gzip, identity"
-	// gunzipBytes is about what it takes to decode a body, beside what is in it.
+	// gunzipBytes is about how much memory a decoder takes without the body.
 	gunzipBytes = 64 << 10
 	// freeBytes of a body come of any number of bytes that were sent; of those after them maxRatio come
 	// of each at most. It is there for uploads, which have no other limit than the disk: gzip makes up to
@@ -21,8 +21,8 @@ const (
 	maxRatio  = 256
 )
 
-// openCoding has the body decoded that was sent under Content-Encoding: what is limited and counted
-// then is what comes out, as well as what was sent.
+// openCoding has the body decoded that was sent under Content-Encoding. Both the decoded body and the
+// one that was sent are limited and counted.
 func (q *request) openCoding(size int64) *Problem {
 	gzipped := 0
 	for _, line := range q.Header.Values("Content-Encoding") {
@@ -45,7 +45,7 @@ func (q *request) openCoding(size int64) *Problem {
 	if err := q.body.hold(gunzipBytes); err != nil {
 		return known(q.ctx, err)
 	}
-	q.ContentLength = -1 // of what comes out
+	q.ContentLength = -1 // of the decoded body
 	q.Body = http.MaxBytesReader(q.w, &gunzipped{q: q}, size)
 	return nil
 }
@@ -93,7 +93,7 @@ func (g *gunzipped) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// problem is what is wrong with the body: what is wrong with its transport, if that is.
+// problem is the fault of the body, or that of its transport if there is one.
 func (g *gunzipped) problem(err error) error {
 	switch {
 	case g.err != nil:

@@ -34,6 +34,9 @@ func TestMessages(t *testing.T) {
 		p := s.refused(t, x.status, x.code, x.method, x.path, x.body)
 		require.Contains(t, p.Message, x.want, "%s %s", x.method, x.path)
 	}
+	p := s.refused(t, 400, server.CodeBadRequest, "DELETE", "/indices/pets/documents", "", "Content-Type: application/json")
+	require.Contains(t, p.Message, `there is no body; want JSON such as {"`)
+	s.ok(t, 200, "POST", "/encode", "\ufeff"+`{"texts": ["a"], "input_type": "query"}`, nil)
 	var out struct{ Deleted bool }
 	s.ok(t, 200, "DELETE", "/indices/typo", nil, &out)
 	require.False(t, out.Deleted)

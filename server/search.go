@@ -48,7 +48,7 @@ func (textQueryIn) schema() object {
 // paramsIn is how a search goes about it.
 type paramsIn struct {
 	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
-	Offset     int      `json:"offset,omitempty" doc:"leave so many of the best out: the next page begins where this one ends"`
+	Offset     int      `json:"offset,omitempty" doc:"leave this many of the best out: the next page begins where this one ends"`
 	MinScore   *float64 `json:"min_score,omitempty" doc:"leave documents out that score less"`
 	Probes     *int     `json:"n_ivf_probe,omitempty" doc:"centroids probed for each token; none, and 8, which clients always send: derived for each query"`
 	FullScores *int     `json:"n_full_scores,omitempty" doc:"documents that get an exact score; none, and 4096, which clients always send: derived for each query"`
@@ -280,7 +280,7 @@ func (p *paramsIn) mode() (search.Mode, error) {
 	return m, nil
 }
 
-// page is what is wanted of so many documents; K is 0 where there is nothing.
+// page is the wanted page of the hits of an index of that many documents; K is 0 where it is empty.
 func (p *paramsIn) page(documents int) search.Page {
 	k, offset := 10, min(p.Offset, documents)
 	if p.TopK != nil {

@@ -231,7 +231,7 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		return nil
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
-	if q.ContentLength == 0 && q.Header.Get("Content-Type") == "" {
+	if q.ContentLength == 0 && (q.route.in != nil || q.Header.Get("Content-Type") == "") {
 		if q.route.example != "" {
 			return bad("there is no body; want JSON such as %s", q.route.example)
 		}

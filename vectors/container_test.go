@@ -328,7 +328,7 @@ func TestPickArrays(t *testing.T) {
 	path := tempFile(t, "x.npz", zipBytes(t, stored("docs", padded), stored("mask", lengths), stored("ids", vec)))
 	dir := filepath.Dir(path)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "l.txt"), []byte("1\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ids.json"), []byte(`["é"]`), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ids.json"), []byte("\ufeff"+`["é"]`), 0o644))
 	docs := all(t, open(t, Files{Vectors: path, Lengths: filepath.Join(dir, "l.txt"), IDs: filepath.Join(dir, "ids.json")}))
 	require.Equal(t, []Document{{ID: "é", Tokens: []float32{1, 2}}}, docs)
 }

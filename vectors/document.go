@@ -11,7 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Errors of [CheckDocument], beside [ErrID]; test with errors.Is.
+// Errors of [CheckDocument], which has [ErrID] too; test with errors.Is.
 var (
 	// ErrText: a title or a text that is not UTF-8.
 	ErrText = errors.New("bad text")
@@ -29,7 +29,7 @@ type Draft struct {
 	ID string
 	// Title and Text are encoded. Without any text, a document has no tokens.
 	Title, Text string
-	// Payload is what is stored beside the vectors.
+	// Payload is stored with the vectors.
 	Payload []byte
 	// Split says that the document is stored as passages, if it is long.
 	Split bool

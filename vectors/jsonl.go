@@ -80,7 +80,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 	return s, nil
 }
 
-// checkOwn decides whether the fields beside the vectors of a line may be stored.
+// checkOwn decides whether the other fields of a line with vectors may be stored.
 func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
 	if !s.ownIDs {
 		return CheckObject(payload)

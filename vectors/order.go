@@ -8,7 +8,7 @@ import (
 )
 
 // SortNumbered puts names in the order of their numbers (2 before 10) if nothing else tells them
-// apart: all are integers, or all have the same text around their numbers, of which the first that
+// apart: all are integers, or all have the same text around their numbers, and the first numbers that
 // differ decide. Else, and where two have the same numbers (7 and 07), it leaves them alone and
 // reports false.
 func SortNumbered(names []string) bool {

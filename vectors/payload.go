@@ -176,7 +176,7 @@ func (o object) needID() (string, error) {
 	return jsonID(o.id)
 }
 
-// check decides whether the object may be stored beside the document of an id, "" the one of a
+// check decides whether the object may be stored with the document of an id, "" the one of a
 // number, which its index names.
 func (o object) check(id string, row int) error {
 	if id == "" && o.own != nil {

@@ -146,11 +146,11 @@ func (r *reader) files() error {
 		return err
 	}
 	if r.c.Weights == nil {
-		one := r.find(weightFiles[0]) + " or " + weightFiles[1]
+		wanted := r.find(weightFiles[0]) + " or " + weightFiles[1]
 		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
-			one += " (the folder has a graph, which the backend onnxruntime runs)"
+			wanted += " (the folder has a graph, which the backend onnxruntime runs)"
 		}
-		missing = append(missing, one)
+		missing = append(missing, wanted)
 	}
 	for _, path := range r.c.Weights {
 		if !exists(path) {
@@ -163,17 +163,17 @@ func (r *reader) files() error {
 	return nil
 }
 
-// weightFiles are the names of files of tensors, of which the first that is there is read.
+// weightFiles are the names of files of tensors. The first that is there is read.
 var weightFiles = []string{"model.safetensors", "pytorch_model.bin"}
 
 // findWeights finds the files of the backbone's tensors, in one or in shards; none if they are not
 // there.
 func (r *reader) findWeights() (err error) {
 	for _, name := range weightFiles {
-		index, one := r.find(name+".index.json"), r.find(name)
+		file, index := r.find(name), r.find(name+".index.json")
 		switch {
-		case exists(one):
-			r.c.Weights = []string{one}
+		case exists(file):
+			r.c.Weights = []string{file}
 		case exists(index):
 			r.c.Weights, err = shardsOf(index, filepath.Ext(name))
 		default:

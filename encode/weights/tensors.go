@@ -26,7 +26,7 @@ func openContainer(path string) (container, error) {
 	return vectors.OpenSafetensors(path)
 }
 
-// tensors are those of one or more files. The first fault stays; what is read after it is nil.
+// tensors are those of one or more files. The first fault stays; tensors that are read after it are nil.
 type tensors struct {
 	files  []container
 	paths  []string

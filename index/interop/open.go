@@ -37,7 +37,7 @@ type parts struct {
 // centroids, codebook and lengths and checks that shapes and counts fit each
 // other; codes and residuals are looked at by [Index.Blocks].
 //
-// The folder may be that of an index of PyLate, which has one of these inside, or beside its ids.
+// The folder may be that of an index of PyLate, which has one of these inside, or next to its ids.
 //
 // Array shapes are believed before metadata: a differing num_partitions,
 // num_embeddings or num_documents becomes a warning. Files of raw vectors

@@ -15,7 +15,7 @@ import (
 )
 
 // PyLate keeps the index of fast-plaid in a folder of its own, in that of an index by name, and
-// beside it the ids of the documents by their numbers.
+// next to it the ids of the documents by their numbers.
 const (
 	pylateInside = "fast_plaid_index"
 	pylateIDs    = "plaid_ids_to_documents_ids" // and .pkl or .sqlite
@@ -33,7 +33,7 @@ func (x *Index) enterPyLate() {
 const idsFile = "ids.txt"
 
 // IDs are the ids of the documents where the folder has some: in ids.txt, which an export writes, or
-// as PyLate keeps them, beside the files of ColBERT's engine or above those of fast-plaid. "" is a
+// as PyLate keeps them, among the files of ColBERT's engine or above those of fast-plaid. "" is a
 // document that PyLate has removed. nil: it has none.
 func (x *Index) IDs(ctx context.Context) ([]string, error) {
 	ids, err := vectors.ReadIDs(ctx, filepath.Join(x.given, idsFile))
@@ -105,7 +105,7 @@ func (x *Index) readIDs(name string) ([]string, error) {
 	return ids, nil
 }
 
-// settled refuses a SQLite file of which changes lie beside it.
+// settled refuses a SQLite file with changes that are not in it yet.
 func (x *Index) settled(name string) error {
 	for _, beside := range []string{"-wal", "-journal"} {
 		if info, err := os.Stat(filepath.Join(x.Dir, name+beside)); err == nil && info.Size() > 0 {

@@ -14,7 +14,7 @@ const maxRow = 16 << 10
 const dictTable = "unnamed"
 
 // sqliteFile reads rows of a SQLite file (sqlite.org/fileformat2.html). It needs no more than a table's
-// tree: for conditions, joins and changes that wait beside a file there is vectors/formats/sqlite.
+// tree; vectors/formats/sqlite has conditions, joins and changes that wait in other files.
 type sqliteFile struct {
 	r      io.ReaderAt
 	page   int // bytes of a page

@@ -49,6 +49,13 @@ func TestVariants(t *testing.T) {
 		warning      string // part of the only one; none if empty
 	}{
 		{name: "next-plaid", engine: EngineNextPlaid},
+		{name: "JSON with byte order marks", engine: EngineNextPlaid, edit: func(o memoryFiles) {
+			for name, text := range o {
+				if filepath.Ext(name) == ".json" {
+					o[name] = append([]byte("\ufeff"), text...)
+				}
+			}
+		}},
 		{name: "fast-plaid", engine: EngineFastPlaid, edit: func(o memoryFiles) {
 			o.edit("metadata.json", map[string]any{"embedding_dim": nil, "next_plaid_compatible": nil, "compress_only": false})
 			o["centroids.npy"] = npy("<f2", "(4,8,)", 16, 0, raw("<f2", f.centroids))

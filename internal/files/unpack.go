@@ -106,7 +106,7 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(u, 64<<10), nil
 }
 
-// unpacking tells errors of compressed data from those of what it is read from.
+// unpacking tells errors of compressed data from those of reading it.
 type unpacking struct {
 	*packing
 	source source

@@ -18,7 +18,7 @@ func WordsOf(question string) Words {
 	after := 0 // the last pair
 	for at, word := range words(question) {
 		first, _ := utf8.DecodeRuneInString(word)
-		if one := character(word) == len(word); Paired(first) && (!one || at >= after) {
+		if single := character(word) == len(word); Paired(first) && (!single || at >= after) {
 			s[word] = true
 			after = at + len(word)
 		} else if !Paired(first) && utf8.RuneCountInString(word) > 2 {
@@ -90,8 +90,8 @@ func (s Words) In(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for at, word := range words(text) {
 			word = strings.ToLower(word)
-			if one := word[:character(word)]; !s[word] && s[one] { // as a question of one character
-				word = one
+			if first := word[:character(word)]; !s[word] && s[first] { // as a question of one character
+				word = first
 			}
 			if s[word] && !yield(at, word) {
 				return

@@ -155,7 +155,9 @@ class Metadata(unittest.TestCase):
         index.add_documents(["a"], [np.eye(4)], keep_metadata=True)
         index.add_documents(["c", "d"], [None, np.eye(4)[:1]])
         self.assertEqual((index.get("a"), [h["id"] for h in index.search(np.eye(4))]), ([{"t": "seals sleep"}], ["a", "d"]))
-        self.assertEqual([len(m) for m in index.get_documents_embeddings(["a", "b", "c"])], [4, 0, 0])
+        index.add_documents(["e", "f"], [[], [[-1.0, 0, 0, 0]]]).add_documents(["g", "h"], [[], []])  # lists of numbers
+        self.assertEqual([len(m) for m in index.get_documents_embeddings(["a", "b", "c", "e", "f", "h"])], [4, 0, 0, 0, 1, 0])
+        index.delete(["e", "f", "g", "h"])
         scored = {h["id"]: h for h in index.search_token_scores([np.eye(4)], hybrid=True, keywords=["tides"])[0]}
         self.assertEqual((scored["a"]["token_scores"].shape, scored["b"]["token_scores"].shape), ((4, 4), (4, 0)))
         for least in (_build.MIN_TOKENS, 20):

@@ -298,8 +298,8 @@ func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 func isWord(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.Co) }
 
-// isInvisible tells what is within words but no part of them: soft hyphens, joiners, and what
-// chooses one of the forms of a character or stands for one that is not there.
+// isInvisible reports whether a character is within words but no part of them: soft hyphens, joiners, and
+// characters that choose a form of another or stand for one that is not there.
 func isInvisible(r rune) bool {
 	return r == 0xAD || r == 0x34F || r >= 0x200B && r <= 0x200D || r == 0x2060 || r == 0xFEFF ||
 		r == 0x115F || r == 0x1160 || unicode.Is(unicode.Variation_Selector, r)

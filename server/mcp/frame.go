@@ -28,7 +28,7 @@ type frame struct {
 	id      json.RawMessage  // nil: a notification
 }
 
-// refusal is a message that gets no further, or of which the library says no more than a text.
+// refusal is a message that gets no further, or that the library refuses by a text alone.
 type refusal struct {
 	id      json.RawMessage // nil: unknown
 	code    int64

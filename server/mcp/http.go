@@ -89,11 +89,11 @@ func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
 	media, _, _ := mime.ParseMediaType(w.header.Get("Content-Type"))
 	switch {
 	case media == mediaJSON && f.id != nil:
-		of, err := withID(text, f.id)
+		answer, err := withID(text, f.id)
 		if err != nil {
-			w.code, of = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer()
+			w.code, answer = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer()
 		}
-		send(to, w.code, of)
+		send(to, w.code, answer)
 	case media == "text/plain" && w.code >= http.StatusBadRequest:
 		// What a pipe answers, or passes over, is no mistake of HTTP.
 		wrong := refuse(f.id, jsonrpc.CodeInvalidRequest, "%s", text)

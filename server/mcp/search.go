@@ -14,7 +14,7 @@ type searchIn struct {
 	Query     string   `json:"query" jsonschema:"the question, in words"`
 	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
 	K         whole    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Offset    whole    `json:"offset,omitempty" jsonschema:"leave so many of the best hits out: the next page begins where this one ends"`
+	Offset    whole    `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
 	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
 	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
 	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`

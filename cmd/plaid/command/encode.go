@@ -269,7 +269,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	if err != nil {
 		return err
 	}
-	if e.apart != nil { // last: what is beside a matrix is complete
+	if e.apart != nil { // last: all other files of a matrix are complete
 		if err := e.apart.Matrix(e.file(matrix)); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ var remarksElsewhere = map[string]string{
 	"cluster":  "the cluster is a program of its own: docs/cluster.md",
 }
 
-// flagsElsewhere are flags of other tools, with the names of those that do the same here, of which the
+// flagsElsewhere are flags of other tools, with the names of those that do the same here: the
 // first counts that the command has.
 var flagsElsewhere = map[string][]string{
 	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"}, "num-results": {"k"}, "n": {"k"},

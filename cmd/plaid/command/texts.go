@@ -40,7 +40,7 @@ type textsReport struct {
 	// Streamed: they were encoded while the index took them; Seconds is what reading them
 	// and making ids of them took.
 	Streamed bool `json:"streamed,omitempty"`
-	// PassedOver are files of folders that are not read, of which PassedFiles are the first.
+	// PassedOver are files of folders that are not read; PassedFiles are the first of them.
 	PassedOver  int                 `json:"passed_over,omitempty"`
 	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
 	added       bool                // to an index that was there
@@ -92,7 +92,7 @@ type spooling struct {
 	vectors         string // a file for the vectors alone, beside the temporary one; "": they are in that
 	matrix          string // what is made of that file
 	float32         bool   // whole numbers, not halves
-	// admit, where set, refuses documents that cannot be stored beside those that are there.
+	// admit, where set, refuses documents that cannot be stored with those that are there.
 	admit func(ctx context.Context, documents []index.Arrival) error
 
 	known *encode.Survey // nil: nothing is known before
@@ -118,7 +118,7 @@ func (s *spooling) survey(ctx context.Context) error {
 	})
 }
 
-// whole calls pass, which goes through all texts, and once more for texts of which some turn out to
+// whole calls pass, which goes through all texts, and once more if some of them turn out to
 // be passages: then ids of all are held against each other.
 func (s *spooling) whole(pass func(passages bool) error) error {
 	passages := s.texts.Parted()
@@ -196,7 +196,7 @@ func (s *spooling) admitted(ctx context.Context, texts iter.Seq2[encode.Text, er
 	}
 }
 
-// admit refuses documents, one or the passages of one, that cannot be stored beside those of the stream
+// admit refuses documents, one or the passages of one, that cannot be stored with those of the stream
 // before them, or those that are there.
 func admit(ctx context.Context, stream *index.Admission, there func(context.Context, []index.Arrival) error, documents []index.Arrival, passages bool) error {
 	if len(documents) == 0 || documents[0].ID == "" {
@@ -290,6 +290,10 @@ func (s *spooling) end(err error) error {
 func (s *spooling) warn(r *encode.Report) {
 	s.lost.warn(s.app, r.Texts+r.Resumed)
 	s.warnOfPassed()
+	if names := s.texts.Hidden(); names != nil {
+		s.app.warn("fields of documents that are not in the metadata, where others take their names (--id-field, --title-field, --text-field): %s",
+			strings.Join(names, ", "))
+	}
 	if r.Truncated > 0 {
 		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
 			out.Plural(r.Texts, "text was", "texts were"),

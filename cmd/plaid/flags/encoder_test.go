@@ -137,7 +137,8 @@ func TestTexts(t *testing.T) {
 		require.NoError(t, x.Check())
 		for text, err := range x.Open(context.Background(), strings.NewReader(`{"text": "of stdin"}`)) {
 			require.NoError(t, err)
-			text.From = encode.Place{} // the place is for errors
+			require.NotEmpty(t, text.From.Path)
+			text.From = encode.Place{}
 			texts = append(texts, text)
 		}
 		return texts
@@ -158,6 +159,18 @@ func TestTexts(t *testing.T) {
 		{ID: "1#1", Text: "z", Payload: []byte(`{"_passage":{"of":"1","n":1,"start":2,"end":3}}`)},
 	},
 		list("--text", file(t, "c", "x\ny z\n"), "--text-format", "lines", "--window", "1", "--drop-text"))
+
+	own := file(t, "own.jsonl", `{"_id": "a", "title": "T", "text": "mine", "body": "theirs", "year": 1999}`)
+	require.Equal(t, []encode.Text{{ID: "a", Title: "T", Text: "theirs", Payload: []byte(`{"title":"T","text":"theirs","year":1999}`)}},
+		list("--text", own, "--text-field", "body"))
+	require.Equal(t, []encode.Text{{ID: "a", Text: "T", Payload: []byte(`{"text":"T","body":"theirs","year":1999}`)}},
+		list("--text", own, "--text-field", "title"))
+	require.Equal(t, []encode.Text{{ID: "theirs", Title: "T", Text: "mine", Payload: []byte(`{"title":"T","text":"mine","year":1999}`)}},
+		list("--text", own, "--id-field", "body"))
+	require.Equal(t, []encode.Text{{ID: "theirs", Title: "T", Text: "mine", Payload: []byte(`{"year":1999}`)}},
+		list("--text", own, "--id-field", "body", "--drop-text"))
+	require.Equal(t, []encode.Text{{ID: "a", Title: "theirs", Text: "mine", Payload: []byte(`{"title":"theirs","text":"mine","year":1999}`)}},
+		list("--text", own, "--title-field", "body"))
 
 	for message, args := range map[string][]string{
 		"stdin (-) can be read once":            {"--text", "-", "--text", "-"},

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"iter"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 
@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Texts are the flags that say which texts are to be encoded, and how they are
@@ -38,6 +39,7 @@ type Texts struct {
 	format string
 	window Window
 	set    *pflag.FlagSet
+	hidden [len(ownFields)]atomic.Bool
 }
 
 // Window are the flags that say how texts are cut into passages.
@@ -157,8 +159,8 @@ func (t *Texts) Named(err error) error { return named(t.Paths, err) }
 
 // Open is the texts of all files, one after another, cut into passages and with their payload.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	each := withPayload
-	if t.Drop {
+	each := t.withPayload
+	if t.Drop && t.fields.ID == "" {
 		each = nil
 	}
 	if t.window.Size == 0 {
@@ -213,34 +215,61 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
 // file has of it.
-func withPayload(t encode.Text) (encode.Text, error) {
-	kept := struct {
-		Title string  `json:"title,omitempty"`
-		Text  *string `json:"text,omitempty"`
-	}{t.Title, &t.Text}
-	if t.Payload != nil {
-		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
-			switch {
-			case key == "text" && t.Text == "": // it is no second one, where that of --text-field is not there
-				kept.Text = nil
-			case key == "text", key == "title" && t.Title != "":
-				return fmt.Errorf("the %s comes from another field and is kept under the name %q, which the file has too: rename that field, or --drop-text keeps neither", key, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return t, err
+func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
+	rest, err := t.makeRoom(text)
+	if err != nil || t.Drop {
+		text.Payload = rest
+		return text, err
+	}
+	p, err := jsontext.Plain(struct {
+		Title string `json:"title,omitempty"`
+		Text  string `json:"text"`
+	}{text.Title, text.Text})
+	if rest, ok := bytes.CutPrefix(rest, []byte("{")); ok {
+		p = append(append(p[:len(p)-1], ','), rest...)
+	}
+	text.Payload = p
+	return text, err
+}
+
+// makeRoom is the payload of a text without fields that stand where its id, its title and its text go:
+// if flags name other fields for these, a document may have fields of such names too ([Texts.Hidden]).
+func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
+	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
+		return text.Payload, nil
+	}
+	var rest map[string]json.RawMessage
+	if err := json.Unmarshal(text.Payload, &rest); err != nil {
+		return nil, err
+	}
+	before := len(rest)
+	for i, taken := range []bool{t.fields.ID != "", !t.Drop && text.Title != "", !t.Drop} {
+		if _, there := rest[ownFields[i]]; there && taken {
+			t.hidden[i].Store(true)
+			delete(rest, ownFields[i])
 		}
 	}
-	p, err := jsontext.Plain(kept)
-	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
-		if p = p[:len(p)-1]; len(p) > 1 {
-			p = append(p, ',')
-		}
-		p = append(p, rest...)
+	switch len(rest) {
+	case before:
+		return text.Payload, nil
+	case 0:
+		return nil, nil
 	}
-	t.Payload = p
-	return t, err
+	return jsontext.Plain(rest)
+}
+
+// ownFields are the names of id, title and text in metadata.
+var ownFields = [3]string{vectors.IDField, "title", "text"}
+
+// Hidden are fields of documents that are not kept, since flags name other fields for the id, the title
+// or the text, which take their names in the metadata.
+func (t *Texts) Hidden() (names []string) {
+	for i, name := range ownFields {
+		if t.hidden[i].Load() {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Name is the files, for messages.

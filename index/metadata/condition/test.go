@@ -16,7 +16,7 @@ type Test struct {
 	null     bool           // one of the operands is NULL
 	operands []pair         // of a comparison
 	points   *points        // of opIn
-	likes    []*likePattern // of which one has to match
+	likes    []*likePattern // one of them has to match
 	regexp   *regexp.Regexp
 	program  int // instructions of regexp, about
 }

@@ -73,7 +73,7 @@ def to_array(x: Any) -> npt.NDArray[Any]:
 
 def _number_of_axes(x: Any) -> int:
     if isinstance(x, (list, tuple)):
-        return 1 + (_number_of_axes(x[0]) if x else 0)
+        return 1 + _number_of_axes(next((v for v in x if not _is_empty(v)), None))
     ndim = getattr(x, "ndim", None)
     return 0 if ndim is None else int(ndim)
 
@@ -94,7 +94,7 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
     if isinstance(embeddings, (list, tuple)):
         if not embeddings:
             return []
-        if axes == 2 and not hasattr(embeddings[0], "ndim"):  # lists of numbers: one matrix
+        if axes == 2 and not hasattr(embeddings[0], "ndim") and not _is_empty(embeddings[0]):  # numbers: one matrix
             matrices = [to_array(embeddings)]
         elif axes == 2:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")

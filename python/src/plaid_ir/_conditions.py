@@ -35,7 +35,7 @@ class _Test(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """Conditions of which all or any are true."""
+    """Conditions that are true together, or one by one."""
 
     how: Literal["AND", "OR"]
     parts: Sequence[_Condition]
