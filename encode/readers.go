@@ -196,7 +196,7 @@ func (r *Reader) record(l textLine) (got record, err error) {
 
 // object reads a line of JSONL.
 func (r *Reader) object(line []byte, got *record) error {
-	line = bytes.TrimSpace(files.Unmarked(line)) // files that are put together have marks inside
+	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // files that are put together have marks inside
 	if err := valid(string(line)); err != nil {
 		return err
 	}
@@ -238,6 +238,9 @@ func (r *Reader) object(line []byte, got *record) error {
 		if len(m) == 0 {
 			got.names = []string{"nothing"}
 		}
+	}
+	if f.ID != "" && !got.has.id { // all texts have an id, or none
+		return f.lacks(ErrNoField, "the object has no", f.ID, "only", got.names)
 	}
 	for _, key := range used {
 		delete(m, key)

@@ -89,7 +89,7 @@ func TestNamedFieldsAreThere(t *testing.T) {
 	const jsonl = `{"_id": "a", "title": "T", "text": "x"}` + "\n" + `{"_id": "b", "title": "U", "text": null, "txt2": 1}`
 	for says, r := range map[string]Reader{
 		"line 1: no text field: no object has txt, this one has _id, text, title":   {Fields: Fields{Text: "txt"}},
-		"line 1: no such field: no object has identifier, this one has _id, text":   {Fields: Fields{ID: "identifier"}},
+		"line 1: no such field: the object has no identifier, only _id, text":       {Fields: Fields{ID: "identifier"}},
 		"line 1: no such field: no object has nope, this one has _id, text, title":  {Fields: Fields{Title: "nope"}},
 		"no text field: there is no column txt, only _id, title, text":              {Format: FormatCSV, Fields: Fields{Text: "txt"}},
 		"no such field: there is no column identifier, only _id, title, text":       {Format: FormatCSV, Fields: Fields{ID: "identifier"}},
@@ -111,9 +111,12 @@ func TestNamedFieldsAreThere(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoField)
 
 	// In some objects is enough, and null is there.
-	got, err := all((&Reader{Fields: Fields{ID: "txt2"}}).Read(t.Context(), strings.NewReader(jsonl), "stdin"))
+	got, err := all((&Reader{Fields: Fields{Title: "sub"}}).Read(t.Context(), strings.NewReader(jsonl+"\n"+`{"sub": "S", "_id": "c"}`), "stdin"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"", "1"}, []string{got[0].ID, got[1].ID})
+	require.Equal(t, []string{"", "", "S"}, []string{got[0].Title, got[1].Title, got[2].Title})
+	got, err = all((&Reader{Fields: Fields{ID: "txt2"}}).Read(t.Context(), strings.NewReader(`{"txt2": 1, "text": "x"}`+"\n"+jsonl), "stdin"))
+	require.ErrorContains(t, err, "line 2: no such field: the object has no txt2")
+	require.Equal(t, []Text{{ID: "1", Text: "x"}}, got)
 	got, err = all((&Reader{Fields: Fields{ID: "title", Text: "title"}}).Read(t.Context(), strings.NewReader(jsonl), "stdin"))
 	require.NoError(t, err)
 	require.Equal(t, Text{ID: "T", Text: "T", Payload: []byte(`{"_id":"a","text":"x"}`)}, got[0])

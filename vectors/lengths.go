@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -37,10 +36,11 @@ func intsOf(a *Array) ([]int64, error) {
 // readLengths reads one length a document: .npy integers, a .json list, or
 // text with one number a line.
 func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
-	if err := refusePacked(path); err != nil {
-		return nil, err
+	ext := textSuffix(path)
+	if _, packed := files.Unpacked(path); packed != "" && ext == ".npy" {
+		return nil, refusePacked(path)
 	}
-	switch ext := strings.ToLower(filepath.Ext(path)); ext {
+	switch ext {
 	case ".npy":
 		a, err := in.openNPY(path)
 		if err != nil {
@@ -56,10 +56,14 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 		return nil, err
 	}
 	defer f.Close()
-	if strings.EqualFold(filepath.Ext(path), ".json") {
-		return parseLengthList(f, path)
+	b, err := unpacked(files.UntilDone(ctx, f), path)
+	if err != nil {
+		return nil, err
 	}
-	return parseLengths(files.UntilDone(ctx, f), path)
+	if ext == ".json" {
+		return parseLengthList(b, path)
+	}
+	return parseLengths(b, path)
 }
 
 func parseLengths(r io.Reader, path string) ([]int64, error) {

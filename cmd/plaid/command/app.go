@@ -187,6 +187,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--replace puts the new documents in the place of the old"
 	case is(encode.ErrNoTextField) && has("text-field"):
 		return "--text-field says which one has the text, --title-field and --id-field the others"
+	case is(encode.ErrNoField) && has("text-field"):
+		return "--text-field, --id-field and --title-field name fields or columns that each file has"
 	case is(encode.ErrSuffix) && has("text-format"):
 		return "--text-format names the format of a file with another suffix"
 	case is(storage.ErrLocked) && has("lock-timeout"):

@@ -36,7 +36,7 @@ var remarksElsewhere = map[string]string{
 // first counts that the command has.
 var flagsElsewhere = map[string][]string{
 	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"}, "num-results": {"k"}, "n": {"k"},
-	"query": {"questions"}, "question": {"questions"}, "queries-text": {"questions"}, "queries": {"as-questions"},
+	"query": {"questions", "queries"}, "question": {"questions", "queries"}, "questions": {"queries"}, "queries-text": {"questions"},
 	"text-query": {"keywords"}, "text-queries": {"keywords"}, "words": {"keywords"}, "bm25": {"keywords"},
 	"filter": {"where"}, "condition": {"where"}, "file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
 	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "text": {"questions"}, "embeddings": {"vectors", "queries"},

@@ -52,7 +52,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{[]string{"search", "x", "y", "--limit", "3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "-n", "3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "--query-len", "3"}, "Did you mean --query-length?"},
-		{[]string{"encode", "x", "--queries"}, "Did you mean --as-questions?"},
+		{[]string{"encode", "x", "--questions"}, "Did you mean --queries?"},
 		{[]string{"index", "x", "--input", "y"}, "Did you mean --text?"},
 		{[]string{"search", "x", "--input", "y"}, "Did you mean --questions?"},
 		{[]string{"serve", "--port", "80"}, "--listen takes HOST:PORT"},
@@ -87,7 +87,7 @@ func TestArgumentsInOtherPlaces(t *testing.T) {
 		{[]string{"search", path, "-", "--model", "x"}, exitUsage, "- is no question: --questions - reads stdin"},
 		{[]string{"delete", path, "nosuch"}, exitNotFound, `plaid: not found: ["nosuch"]`},
 		{[]string{"serve", "--data", t.TempDir(), "--listen", "8099"}, exitUsage, `listen is "8099"; want HOST:PORT`},
-		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no folder of BEIR: "},
+		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no BEIR folder: no queries.jsonl"},
 	} {
 		code, stdout, stderr := try(t, x.args...)
 		require.Equal(t, x.code, code, "%v: %s", x.args, stderr)

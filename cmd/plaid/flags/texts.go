@@ -213,11 +213,18 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 }
 
 // withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it, which can have no other title or text.
+// file has of it, which can have no second title or text.
 func withPayload(t encode.Text) (encode.Text, error) {
-	if len(t.Payload) > 0 {
+	kept := struct {
+		Title string  `json:"title,omitempty"`
+		Text  *string `json:"text,omitempty"`
+	}{t.Title, &t.Text}
+	if t.Payload != nil {
 		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
-			if key == "title" || key == "text" {
+			switch {
+			case key == "text" && t.Text == "": // where that of --text-field is not there
+				kept.Text = nil
+			case key == "text", key == "title" && t.Title != "":
 				return fmt.Errorf("%w: it has a field %s, and what is read as the %s is stored by that name: rename the field; --drop-text stores it instead", vectors.ErrPayload, key, key)
 			}
 			return nil
@@ -226,12 +233,12 @@ func withPayload(t encode.Text) (encode.Text, error) {
 			return t, err
 		}
 	}
-	p, err := jsontext.Plain(struct {
-		Title string `json:"title,omitempty"`
-		Text  string `json:"text"`
-	}{t.Title, t.Text})
+	p, err := jsontext.Plain(kept)
 	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
-		p = append(append(p[:len(p)-1], ','), rest...)
+		if p = p[:len(p)-1]; len(p) > 1 {
+			p = append(p, ',')
+		}
+		p = append(p, rest...)
 	}
 	t.Payload = p
 	return t, err

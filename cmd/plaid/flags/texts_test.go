@@ -16,8 +16,11 @@ func TestPayloadHasOneText(t *testing.T) {
 	got, err = withPayload(encode.Text{Text: "x"})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"text":"x"}`, string(got.Payload))
+	got, err = withPayload(encode.Text{Payload: []byte(`{"text":"of the file","title":"T"}`)})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"text":"of the file","title":"T"}`, string(got.Payload))
 	for _, field := range []string{"title", "text"} {
-		_, err := withPayload(encode.Text{Text: "x", Payload: []byte(`{"n":1,"` + field + `":"of the file"}`)})
+		_, err := withPayload(encode.Text{Title: "T", Text: "x", Payload: []byte(`{"n":1,"` + field + `":"of the file"}`)})
 		require.ErrorIs(t, err, vectors.ErrPayload)
 		require.ErrorContains(t, err, "it has a field "+field+", and what is read as the "+field+" is stored by that name")
 		require.ErrorContains(t, err, "--drop-text")
