@@ -291,7 +291,7 @@ func (s *spooling) warn(r *encode.Report) {
 	s.lost.warn(s.app, r.Texts+r.Resumed)
 	s.warnOfPassed()
 	if names := s.texts.Hidden(); names != nil {
-		s.app.warn("fields of documents that are not in the metadata, where others take their names (--id-field, --title-field, --text-field): %s",
+		s.app.warn("metadata: the documents' own %s is not kept, since the field that is named for it takes its place (--drop-text keeps a title and a text)",
 			strings.Join(names, ", "))
 	}
 	if r.Truncated > 0 {
