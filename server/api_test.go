@@ -304,6 +304,9 @@ func TestUnknownFields(t *testing.T) {
 		{search, `{"queries": [ {"embeddings" : [[1],[2 ]], "ids":["}\"]"]} , {"embeddings":null,"weigths":[1]}]}`, `unknown field "queries[1].weigths": did you mean "queries[1].weights"?`},
 		{search, `{"queries": [], "params": {"text_query": ["a"]}}`, `unknown field "params.text_query": did you mean "text_query"?`},
 		{search, `{"mask": [true]}`, `unknown field "mask": did you mean "queries[].mask"?`},
+		{search, `{"queries": [], "limit": 3}`, `unknown field "limit": did you mean "params.top_k"?`},
+		{search, `{"queries": [], "params": {"k": 3}}`, `unknown field "params.k": did you mean "params.top_k"?`},
+		{search, `{"queries": [], "where": "year > 3"}`, `unknown field "where": did you mean "filter_condition"?`},
 		{search, `{"params": {"zzz": 1}}`, `unknown field "params.zzz": known here are `},
 		{search + "_with_encoding", `{"queries": ["cats", {"text": "dogs", "filter": "year > 3"}]}`, `unknown field "queries[1].filter": known here are `},
 		{search + "_with_encoding", `{"query": ["cats"]}`, `unknown field "query": did you mean "queries"?`},
@@ -333,14 +336,21 @@ func TestTheOtherRoute(t *testing.T) {
 		{"/indices/pets/search", `{"queries": ["cats"]}`, "queries: a string is in the place of an object; texts go to POST /indices/{name}/search_with_encoding"},
 		{"/indices/pets/search/filtered", `{"queries": ["cats"]}`, "texts go to POST /indices/{name}/search/filtered_with_encoding"},
 		{"/indices/pets/update", `{"documents": ["cats"]}`, "texts go to POST /indices/{name}/update_with_encoding"},
+		{"/indices/pets/update_with_encoding", `{"documents": ["a"], "window": {"size": 20}}`, "window: an object is in the place of a whole number"},
+		{"/indices/pets/update", `{"documents": [{"embeddings": []}], "keep_metadata": "yes"}`, "keep_metadata: a string is in the place of a bool"},
 		{"/indices/pets/update_with_encoding", `{"documents": [{"embeddings": [[1]]}]}`, "documents: an object is in the place of a string; vectors go to POST /indices/{name}/update"},
 		{"/indices/pets/search_with_encoding", `{"queries": [[[1]]]}`, "vectors go to POST /indices/{name}/search"},
 		{"/indices/pets/search_with_encoding", `{"queries": [{"embeddings": [[1]]}]}`, "vectors go to the route without _with_encoding"},
 		{"/rerank", `{"query": [[1]], "documents": ["cats"]}`, "texts go to POST /rerank_with_encoding"},
 		{"/rerank", `{"query": "cats", "documents": [{"embeddings": [[1]]}]}`, "query: want a list of lists of numbers"},
 		{"/indices/pets/search", `[]`, "the body is an array; want an object"},
+		{"/indices/pets/update_with_encoding", `{"documents": ["a"], "documents": ["b"]}`, `field "documents" is there twice: leave out one`},
+		{"/indices/pets/search", `{"queries": [], "params": {"top_k": 1, "Top_K": 2}}`, `field "params.top_k" is there twice: leave out one`},
+		{"/indices/pets/search", `{"queries": [{"embeddings": [[1]], "embeddings": [[2]]}]}`, `field "queries[0].embeddings" is there twice`},
 	} {
-		require.Contains(t, s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message, c.says, c.body)
+		message := s.refused(t, 400, server.CodeBadRequest, "POST", c.path, c.body).Message
+		require.Contains(t, message, c.says, c.body)
+		require.NotContains(t, message, "In.", "the name of a type")
 	}
 }
 

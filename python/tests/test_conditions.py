@@ -101,6 +101,11 @@ class Dictionaries(unittest.TestCase):
                 want = of_key("tags", lambda v, item=item: not contains(item)(v), True)
                 self.assertEqual(self.found({"tags": {"$not": {"$contains": item}}}), want)
 
+    def test_what_is_wrong_with_a_list_of_haystack(self) -> None:
+        for bad in (None, "x", {"field": "a", "operator": "==", "value": 1}, 7):
+            with self.assertRaisesRegex(ValueError, "conditions is of type .*want a list"):
+                of_haystack({"operator": "AND", "conditions": bad})
+
     def test_searches_changes_and_none(self) -> None:
         query = np.eye(4)
         self.assertEqual(len(self.index.search(query, where={})), len(ROWS))

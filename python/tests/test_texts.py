@@ -372,6 +372,35 @@ class Texts(unittest.TestCase):
         with self.assertRaisesRegex(RequestError, "offset"):
             self.index.search("a", offset=-1)
 
+    def test_queries_that_are_none(self) -> None:
+        for query in (float("nan"), 1):
+            with self.assertRaisesRegex(TypeError, f"query 0 is of type {type(query).__name__}; want a matrix.* or a text"):
+                self.index.search(query)  # type: ignore[arg-type]
+        for other in (None, float("nan"), np.eye(4)):
+            with self.assertRaisesRegex(TypeError, f"query 1 is of type {type(other).__name__}, and others are texts"):
+                self.index.search_batch(["who sleeps?", other])  # type: ignore[list-item]
+        with self.assertRaisesRegex(TypeError, "document 0 is of type NoneType, and others are texts"):
+            self.index.rerank("who sleeps?", [None, "cats"])  # type: ignore[list-item]
+        with self.assertRaisesRegex(TypeError, "a set, which has no order"):
+            self.index.search_batch({"a", "b"})  # type: ignore[arg-type]
+        two = ["who sleeps?", "who barks?"]
+        self.assertEqual(self.index.search_batch((q for q in two), 2), self.index.search_batch(two, 2))  # type: ignore[arg-type]
+        for none in (float("nan"), float("inf"), -float("inf")):
+            with self.assertRaisesRegex(ValueError, f"^min_score is {none}; want a number"):
+                self.index.search("a", min_score=none)
+        with self.assertRaisesRegex(TypeError, "^offset is 1.0; want a whole number"):
+            self.index.search("a", offset=1.0)  # type: ignore[arg-type]
+        with self.assertWarnsRegex(UserWarning, "ask shorter queries, or raise the query length: query_length in the model's folder"):
+            self.index.search("who sleeps " * 60)
+
+    def test_texts_and_ids_that_are_none(self) -> None:
+        with Index(None, model=MODEL) as index:
+            with self.assertRaisesRegex(TypeError, "texts is a set, which has no order"):
+                index.add_texts({"x", "y"}, ["x", "y"])
+            with self.assertRaisesRegex(ValueError, r"^id '.ud83d' has half of a character"):
+                index.add_texts(["x", "y"], ["x", "\ud83d"])
+            self.assertEqual(len(index), 0)
+
     def test_without_a_model(self) -> None:
         with self.assertRaisesRegex(RequestError, "model=FOLDER"):
             Index.from_texts(["a"])

@@ -193,6 +193,55 @@ func TestFrames(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 }
 
+// A line in UTF-16 is none, and the half of its line feed that stands before the next one is no part of that.
+func TestWideLine(t *testing.T) {
+	s := newService(t, false, nil)
+	wide := strings.Join(strings.Split(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, ""), "\x00") + "\x00"
+	replies := overPipe(t, mcp.In(s), wide, "\x00"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`, "\x00"+`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+	require.Len(t, replies, 3)
+	codes := map[string]int{}
+	for _, r := range replies {
+		if r.Error != nil {
+			codes[string(r.ID)] += r.Error.Code
+		} else {
+			codes[string(r.ID)] = 0
+		}
+	}
+	require.Equal(t, map[string]int{"null": -32700 * 2, "2": 0}, codes)
+}
+
+// Whole numbers may be written with a point or an exponent, and be greater than any index is.
+func TestWholeNumbers(t *testing.T) {
+	s := newService(t, true, nil)
+	for _, x := range []struct{ tool, args, want string }{
+		{"search", `"query":"dogs","k":1.0,"offset":0.0,"max_tokens":1e3`, `"hits":[{"id":"dog"`},
+		{"search", `"query":"dogs","offset":1e308`, `"hits":[]`},
+		{"search", `"query":"dogs","offset":18446744073709551616`, `"hits":[]`},
+		{"search", `"query":"dogs","k":1e308`, "k is 9223372036854775807; 1 to 20 are possible"},
+		{"search", `"query":"dogs","offset":-1e308`, "offset is -9223372036854775808"},
+		{"search", `"query":"dogs","k":1.5`, "integer"},
+		{"get", `"ids":["dog"],"start":0.0,"max_tokens":1e308`, `"documents":[{"id":"dog"`},
+		{"similar", `"id":"dog","k":2.0`, `"hits":[{`},
+	} {
+		replies := overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+x.tool+`","arguments":{"index":"notes",`+x.args+`}}}`)
+		require.Len(t, replies, 1)
+		var result struct{ Content []struct{ Text string } }
+		require.NoError(t, json.Unmarshal(replies[0].Result, &result), x.args)
+		require.Contains(t, result.Content[0].Text, x.want, x.args)
+	}
+}
+
+// A URI with parameters that cannot be is a mistake of the agent's.
+func TestBadURI(t *testing.T) {
+	s := newService(t, false, nil)
+	for _, uri := range []string{"plaid://notes/dog?passage=x", "plaid://notes/dog?start=-1", "plaid://notes/dog?passage=9"} {
+		replies := overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+		require.Len(t, replies, 1)
+		require.NotNil(t, replies[0].Error, uri)
+		require.Equal(t, -32602, replies[0].Error.Code, replies[0].Error.Message)
+	}
+}
+
 // Null in the place of what may be left out leaves it out, in each tool and everywhere else.
 func TestNullIsAbsent(t *testing.T) {
 	s := newService(t, true, nil)

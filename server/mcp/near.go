@@ -11,13 +11,13 @@ type similarIn struct {
 	Index     string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
 	ID        string `json:"id" jsonschema:"id of the document that others are compared with"`
 	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields"`
-	K         int    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	K         whole  `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
 	tokensIn
 }
 
 func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
 	out := foundOut{Hits: []hitOut{}}
-	k, err := hits(in.K)
+	k, err := hits(int(in.K))
 	if err != nil {
 		return out, err
 	}

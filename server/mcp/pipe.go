@@ -74,6 +74,7 @@ func (p *pipe) Connect(context.Context) (sdk.Connection, error) {
 // readLines reads until the input ends or the connection does: a read of a terminal cannot be given up.
 func (p *pipe) readLines() {
 	r := bufio.NewReader(p.in)
+	half := false // the last line ended with the first half of a line feed: it was UTF-16
 	for {
 		var next line
 		for more := true; more; {
@@ -86,7 +87,11 @@ func (p *pipe) readLines() {
 			next.long = next.long || len(part) > room
 			next.text = append(next.text, part[:min(len(part), room)]...)
 		}
+		if half {
+			next.text = bytes.TrimPrefix(next.text, []byte{0})
+		}
 		next.text = bytes.TrimSpace(next.text)
+		half = bytes.HasSuffix(next.text, []byte{0})
 		next.long = next.long || len(next.text) > maxMessage
 		select {
 		case p.lines <- next:

@@ -13,8 +13,8 @@ type searchIn struct {
 	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
 	Query     string   `json:"query" jsonschema:"the question, in words"`
 	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'"`
-	K         int      `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Offset    int      `json:"offset,omitempty" jsonschema:"leave so many of the best hits out: the next page begins where this one ends"`
+	K         whole    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Offset    whole    `json:"offset,omitempty" jsonschema:"leave so many of the best hits out: the next page begins where this one ends"`
 	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
 	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
 	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
@@ -58,7 +58,7 @@ type hitOut struct {
 
 func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
 	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
-	k, err := hits(in.K)
+	k, err := hits(int(in.K))
 	if err != nil {
 		return out, err
 	}

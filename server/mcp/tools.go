@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/plaid-ir/plaid/internal/human"
@@ -69,7 +71,7 @@ func (t tools) withNames(ctx context.Context, from http.Header, arguments json.R
 type getIn struct {
 	Index string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
 	IDs   []string `json:"ids" jsonschema:"ids of documents, 1 to 20"`
-	Start int      `json:"start,omitempty" jsonschema:"byte of long texts to begin at; what was cut says where to go on"`
+	Start whole    `json:"start,omitempty" jsonschema:"byte of long texts to begin at; what was cut says where to go on"`
 	tokensIn
 }
 
@@ -121,7 +123,7 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 				}
 				continue
 			}
-			doc, err := piece(d.Metadata, in.Start, &room)
+			doc, err := piece(d.Metadata, int(in.Start), &room)
 			if err != nil {
 				return out, fmt.Errorf("document %q: %w", id, err)
 			}
@@ -209,7 +211,7 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 		return nil, err
 	}
 	if len(found.Documents) == 0 {
-		return nil, fmt.Errorf("%s: the document has %d passages, and none from number %d on", uri, found.Total, first)
+		return nil, badURI("%s: the document has %d passages, and none from number %d on", uri, found.Total, first)
 	}
 	var texts []string
 	next, nextStart := first, 0
@@ -246,11 +248,16 @@ func placeOf(u *url.URL) (passage, start int, err error) {
 	for name, into := range map[string]*int{"passage": &passage, "start": &start} {
 		if text := query.Get(name); text != "" {
 			if *into, err = strconv.Atoi(text); err != nil || *into < 0 {
-				return 0, 0, fmt.Errorf("%s: %s is %q; want a whole number from 0", u, name, text)
+				return 0, 0, badURI("%s: %s is %q; want a whole number from 0", u, name, text)
 			}
 		}
 	}
 	return passage, start, nil
+}
+
+// badURI is an error of the agent's.
+func badURI(format string, args ...any) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
 // part returns a part of a long document, and where the next one begins.
@@ -270,7 +277,7 @@ func part(m json.RawMessage, start int) (text string, next int, err error) {
 
 // tokensIn bounds an answer.
 type tokensIn struct {
-	MaxTokens int `json:"max_tokens,omitempty" jsonschema:"about how many tokens the answer has at most, 3 bytes counting as one; fewer documents and shorter texts are shown then"`
+	MaxTokens whole `json:"max_tokens,omitempty" jsonschema:"about how many tokens the answer has at most, 3 bytes counting as one; fewer documents and shorter texts are shown then"`
 }
 
 // room is how many bytes an answer may have, most if nothing is said.
@@ -278,10 +285,34 @@ func (in *tokensIn) room(most int) (int, error) {
 	if in.MaxTokens < 0 {
 		return 0, fmt.Errorf("bad argument: max_tokens is %d", in.MaxTokens)
 	}
-	if in.MaxTokens == 0 || in.MaxTokens > most/tokenBytes {
-		return most, nil
+	if n := int(in.MaxTokens); n > 0 && n <= most/tokenBytes {
+		return n * tokenBytes, nil
 	}
-	return in.MaxTokens * tokenBytes, nil
+	return most, nil
+}
+
+// whole is a whole number of an agent. Some write 5.0 for 5, which is whole too (as JSON Schema has
+// it), and numbers that no int has, which become the greatest or the least one.
+type whole int
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (w *whole) UnmarshalJSON(text []byte) error {
+	if n, err := strconv.Atoi(string(text)); err == nil {
+		*w = whole(n)
+		return nil
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	switch {
+	case err != nil || f != math.Trunc(f):
+		return fmt.Errorf("bad argument: %.40s is no whole number", text)
+	case f >= math.MaxInt:
+		*w = math.MaxInt
+	case f <= math.MinInt:
+		*w = math.MinInt
+	default:
+		*w = whole(f)
+	}
+	return nil
 }
 
 // hits is how many documents are asked for.

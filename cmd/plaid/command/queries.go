@@ -225,7 +225,7 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	return nil
 }
 
-var errNoQueries = errors.New("no queries")
+var errNoQueries = errors.New("the file has no queries")
 
 func noQueries(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
@@ -333,15 +333,19 @@ func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from st
 			te.Path = from
 		}
 	}()
+	var empty error // of the first; that no object has the field of the text says more
 	for t, err := range texts {
 		if err != nil {
 			return nil, err
 		}
 		t.Title, t.Text, t.Payload = "", t.Full(), nil
-		if strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
-			return nil, t.Fault(len(list), errEmptyQuery)
+		if empty == nil && strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
+			empty = t.Fault(len(list), errEmptyQuery)
 		}
 		list = append(list, t)
+	}
+	if empty != nil {
+		return nil, empty
 	}
 	_, err = encode.SurveyTexts(encode.Texts(list...))
 	return list, err

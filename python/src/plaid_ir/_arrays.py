@@ -106,6 +106,9 @@ def to_matrices(embeddings: Embeddings, what: str) -> list[Matrix]:
         matrices = [_without_padding(m) for m in to_array(embeddings)]
     elif axes == 2:
         matrices = [to_array(embeddings)]
+    elif not hasattr(embeddings, "__iter__"):
+        kind = type(cast("object", embeddings)).__name__
+        raise TypeError(f"{what} 0 is of type {kind}; want a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
     else:
         matrices = [to_array(m) for m in cast("Any", embeddings)]  # an array of objects, or any other sequence
     for i, m in enumerate(matrices):

@@ -163,6 +163,9 @@ class Connection:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
                 kind = type(cast("object", i)).__name__
                 raise TypeError(f"id {i!r} is a {kind}, and the ids of this index are {self.id_type.__name__}{hint}")
+        for name in names:
+            if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+                raise ValueError(f"id {name!r} has half of a character: write both halves, or \\ufffd")
         return names
 
     def to_id(self, name: str) -> Any:

@@ -150,6 +150,8 @@ def add_texts(
         raise TypeError("texts is one text; want a list of texts")
     if isinstance(texts, Mapping):
         raise TypeError("texts is a dictionary; want a list of texts, such as its values()")
+    if isinstance(texts, (set, frozenset)):
+        raise TypeError("texts is a set, which has no order for ids and metadata; want a list of texts")
     texts = items_of(texts, "texts")
     numbered = ids is None
     if ids is None:

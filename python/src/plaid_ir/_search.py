@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Literal, Mapping, Sequence, Union, cast
 
@@ -18,6 +19,11 @@ from ._tables import items_of
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
 Query = Union[str, MatrixLike]
+#: What to do about a query that is cut.
+_LONGER = (
+    ": ask shorter queries, or raise the query length: query_length in the model's folder, or --query-length of a plaid "
+    "serve that Index(url=...) asks"
+)
 #: How a search chooses the documents that it scores.
 Mode = Literal["pruned", "exhaustive", "candidates"]
 Fusion = Literal["relative_score", "rrf"]
@@ -58,20 +64,26 @@ class Queries:
 
 def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise TypeError(f"k is {k!r}; want a whole number") from None
+    k = _whole(k, "k")
     if k < 1:
         raise ValueError(f"k is {k}; want 1 or more")
     if mode not in ("pruned", "exhaustive", "candidates"):
         raise ValueError(f"mode is {mode!r}; want 'pruned', 'exhaustive' or 'candidates'")
     params: dict[str, Any] = {"top_k": k, "mode": mode}
-    if offset:
-        params["offset"] = operator.index(offset)
+    if offset is not None and offset != 0:  # pyright: ignore[reportUnnecessaryComparison]
+        params["offset"] = _whole(offset, "offset")
     if min_score is not None:
         params["min_score"] = float(min_score)
+        if not math.isfinite(params["min_score"]):
+            raise ValueError(f"min_score is {min_score}; want a number that is finite, or None")
     return {"params": params}
+
+
+def _whole(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; want a whole number") from None
 
 
 def search(
@@ -105,7 +117,7 @@ def search(
             raise
         cut.add(answer)
         results += [_hits_of(connection, r, request["metadata"]) for r in answer["results"]]
-    cut.warn()
+    cut.warn(_LONGER)
     return results
 
 
@@ -208,13 +220,21 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
         return None, None
     if isinstance(given, str):
         raise TypeError("want a list of texts, not one text")
+    if isinstance(given, (set, frozenset)):
+        raise TypeError("want a list of texts, not a set, which has no order")
     given = items_of(given, "queries" if what == "query" else "documents")
     if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind in "OU":
         items = list(cast("Any", given))
-        if all(isinstance(t, str) for t in items):
-            return [str(t) for t in items], None
-    if isinstance(given, (list, tuple)) and given and all(isinstance(t, str) for t in cast("Sequence[Any]", given)):
-        return list(cast("Sequence[str]", given)), None
+    elif not hasattr(given, "ndim") and not isinstance(given, (bytes, Mapping)) and hasattr(given, "__iter__"):
+        items = given = list(cast("Any", given))
+    else:
+        items = []
+    is_text = [isinstance(t, str) for t in items]
+    if items and all(is_text):
+        return [str(t) for t in items], None
+    if any(is_text):
+        other = is_text.index(False)
+        raise TypeError(f"{what} {other} is of type {type(items[other]).__name__}, and others are texts: want texts alone")
     return None, to_matrices(cast("Any", given), what)
 
 

@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 from ._conditions import Where
 from ._errors import EmptyIndexError
 from ._index import Index
+from ._metadata import is_missing
 from ._tables import items_of, rows_of
 
 #: The key of the metadata that has the text of a document.
@@ -76,7 +77,7 @@ class PlaidVectorStore(VectorStore):
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
         names = [i or str(uuid.uuid4()) for i in items_of(ids, "ids")] if ids is not None else [str(uuid.uuid4()) for _ in texts]
-        rows: list[dict[str, Any]] = [{} for _ in texts] if metadatas is None else [dict(m) for m in rows_of(metadatas)]
+        rows: list[dict[str, Any]] = [{} for _ in texts] if metadatas is None else [{} if is_missing(m) else dict(m) for m in rows_of(metadatas)]
         for i, row in enumerate(rows):
             if TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")

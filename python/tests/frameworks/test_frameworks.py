@@ -117,6 +117,8 @@ def test_langchain_filters(index: Index) -> None:
     assert store.delete(filter={"Page Number": {"$lt": 1}}) and len(index) == 2
     assert store.delete() and len(index) == 0
     assert len(PlaidVectorStore.from_texts(TEXTS, index=index).similarity_search("cats", k=9)) == 3
+    store.add_texts(["a seal", "a whale"], [None, {"n": 1}], ids=["s", "w"])  # type: ignore[list-item]
+    assert [d.metadata for d in store.get_by_ids(["s", "w"])] == [{}, {"n": 1}]
 
 
 def test_langchain_relevance(index: Index) -> None:
