@@ -59,7 +59,7 @@ func TestPassagesErrors(t *testing.T) {
 		"unit":    {how: Parting{By: "lines", Window: 3}, want: "lines"},
 		"window":  {how: Parting{}, want: "set how many words"},
 		"id":      {[]Text{{Text: "a b c d"}}, Parting{By: ByWords, Window: 3}, "has no id"},
-		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "JSON object"},
+		"payload": {[]Text{{ID: "x", Text: "a b c d", Payload: []byte("p")}}, Parting{By: ByWords, Window: 3}, "bad metadata"},
 		"passage": {[]Text{{ID: "x", Text: "a", Payload: []byte(`{"_passage":{"of":"y","n":0}}`)}}, Parting{By: ByWords, Window: 3}, `"y#0"`},
 	} {
 		_, err := all(Passages(context.Background(), Texts(c.texts...), c.how))
