@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import sys
 import tempfile
@@ -323,6 +324,23 @@ class Texts(unittest.TestCase):
                 self.assertEqual(index.add_texts(["seals"], ["b"]).search("seals", 1)[0]["id"], "b")
         with Index.from_texts(["seals" if n != 1500 else "" for n in range(2000)], model=MODEL, metadata=[{"n": n} for n in range(2000)]) as index:
             self.assertEqual((len(index), index.ids("n = 1500")), (2000, [1500]))
+
+    def test_what_a_document_may_be(self) -> None:
+        table = Path(__file__).resolve().parents[2] / "cmd" / "plaid" / "command" / "testdata" / "documents.json"
+        with Index.from_texts(["cats sleep"], ["first"], model=MODEL) as index:
+            for row in json.loads(table.read_text(encoding="utf-8")):
+                # Ids of an index are of one type, a dictionary has no key twice, and NaN is a missing value.
+                if row["name"] in ("an integer as id", "key twice", "no number"):
+                    continue
+                given, text = json.loads(row["id"]), json.loads(row["text"])
+                metadata = [json.loads("{" + row["metadata"] + "}")]
+                with self.subTest(row["name"]):
+                    if row["stored"]:
+                        index.add_texts([text], [given], metadata)
+                        self.assertEqual(index.get(str(given)), [{"text": text, **metadata[0]}])
+                    else:
+                        with self.assertRaises((RequestError, ValueError, TypeError)):
+                            index.add_texts([text], [given], metadata)
 
     def test_what_is_stored_is_said(self) -> None:
         def source() -> Iterator[str]:
