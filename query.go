@@ -228,16 +228,17 @@ func (r *reading) find() ([]search.RankedHit, error) {
 		return search.Ranked(hits), err
 	}
 	p := q.page()
-	o.K, o.Offset, o.MinScore = fuse.Depth(p.End()), 0, nil
+	sides := p.Sides(r.v.Most())
+	o.K, o.Block, o.Offset, o.MinScore = sides.K, sides.Block, 0, nil
 	byVectors, err := r.search(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.words(search.Page{K: o.K})
+	byWords, err := r.words(sides)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, search.Ranked(byVectors), search.Ranked(byWords))
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sides, search.Ranked(byVectors), search.Ranked(byWords))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -287,5 +288,87 @@ func TestFeedbackOfSmallCollections(t *testing.T) {
 		require.Less(t, ranks(liked)[low], 150)
 		require.NotEqual(t, plain, ranks(unliked))
 		require.NotEqual(t, plain, ranks(fed))
+	}
+}
+
+// Pages of one size have each document once, and all that match, at every way to search; documents
+// of one score stay in the order in which they were added. A least score leaves the better ones.
+func TestPagesOfQueries(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	c := create(t, &plaid.Options{Dim: testDim})
+	const n = 400
+	var docs []plaid.Document
+	same := unit(rng, 3)
+	for i := range n {
+		d := plaid.Document{ID: fmt.Sprint("d", i), Text: []string{"owl", "bee hive", "owl and bee"}[i%3], Vectors: same, Payload: fmt.Appendf(nil, `{"n":%d}`, i%2)}
+		if i%4 > 0 {
+			d.Vectors = unit(rng, 6)
+		}
+		docs = append(docs, d)
+	}
+	_, err := c.Add(t.Context(), docs...)
+	require.NoError(t, err)
+	vectors := unit(rng, 4)
+	for name, x := range map[string]struct {
+		q    plaid.Query
+		want int
+	}{
+		"vectors":   {plaid.Query{Vectors: vectors}, n},
+		"documents": {plaid.Query{Vectors: vectors, Group: plaid.EachPassage}, n},
+		"condition": {plaid.Query{Vectors: vectors, Where: "n = 1"}, n / 2},
+		"feedback":  {plaid.Query{Vectors: vectors, Feedback: 2, Like: []string{"d9"}}, n},
+		"words":     {plaid.Query{Text: "owl", Keywords: true}, 267},
+		"each word": {plaid.Query{Text: "owl", Keywords: true, Group: plaid.EachPassage}, 267},
+		"hybrid":    {plaid.Query{Vectors: vectors, Text: "owl", Hybrid: true}, n},
+		"alpha":     {plaid.Query{Vectors: vectors, Text: "owl", Hybrid: true, Alpha: 1}, n},
+		"both":      {plaid.Query{Vectors: vectors, Text: "bee", Hybrid: true, Alpha: .1, Where: "n = 1", Feedback: 1}, n / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ask := func(k, offset int) []plaid.Hit {
+				q := x.q
+				q.K, q.Offset = k, offset
+				hits, err := c.Search(t.Context(), q)
+				require.NoError(t, err)
+				return hits
+			}
+			for _, k := range []int{0, 33} {
+				size, seen := k, map[string]bool{}
+				if k == 0 {
+					size = 10
+				}
+				var last plaid.Hit
+				for offset := 0; ; offset += size {
+					hits := ask(k, offset)
+					require.Equal(t, hits, ask(k, offset), "asked again")
+					for i, h := range hits {
+						require.False(t, seen[h.ID], "%s comes twice", h.ID)
+						seen[h.ID] = true
+						require.NotEmpty(t, h.Text)
+						if i > 0 || offset > 0 && x.q.Vectors == nil {
+							require.LessOrEqual(t, h.Score, last.Score)
+						}
+						last = h
+					}
+					if len(hits) < size {
+						break
+					}
+				}
+				require.Len(t, seen, x.want)
+				require.Empty(t, ask(k, x.want))
+				require.Empty(t, ask(k, math.MaxInt-size))
+			}
+			best := ask(30, 0)
+			q := x.q
+			q.K, q.MinScore = 30, &best[10].Score
+			got, err := c.Search(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, slices.DeleteFunc(best, func(h plaid.Hit) bool { return h.Score < *q.MinScore }), got)
+			for _, bad := range []plaid.Query{{Offset: -1}, {K: 1, Offset: math.MaxInt}, {MinScore: new(math.NaN())}, {MinScore: new(math.Inf(-1))}} {
+				q := x.q
+				q.K, q.Offset, q.MinScore = bad.K, bad.Offset, bad.MinScore
+				_, err := c.Search(t.Context(), q)
+				require.ErrorIs(t, err, plaid.ErrOption)
+			}
+		})
 	}
 }

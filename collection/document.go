@@ -139,9 +139,6 @@ func CheckFields(set map[string]json.RawMessage) error {
 		if err := vectors.CheckKey(key); err != nil {
 			return err
 		}
-		if err := jsontext.Check(value, jsontext.Options{}); err != nil {
-			return fmt.Errorf("%w: value of %q: %w", ErrMetadata, key, err)
-		}
 		size += len(key) + len(value) + 4
 	}
 	if err := condition.Fields(set).Validate(); err != nil {

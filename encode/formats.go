@@ -139,7 +139,16 @@ func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Se
 	if r.Each == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, r.Each)
+	return parallel.Map(ctx, texts, 1, nil, r.made)
+}
+
+// made is what Each makes of a text, and its errors have the place of that.
+func (r *Reader) made(t Text) (Text, error) {
+	made, err := r.Each(t)
+	if err != nil {
+		err = t.Fault(-1, err)
+	}
+	return made, err
 }
 
 func suffixError(name string) error {
@@ -161,6 +170,20 @@ func foreignAdvice(suffix string) string {
 		}
 	}
 	return ""
+}
+
+// foreignContent says what to do about a file by its first bytes; nil if nothing is known.
+func foreignContent(begin []byte) error {
+	for _, k := range foreign {
+		switch {
+		case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
+		case slices.Contains(registered.Suffixes(), k.suffix):
+			return fmt.Errorf("it is of the format %s: its name has to end so, and no other format be given", k.suffix)
+		default:
+			return errors.New(k.advice)
+		}
+	}
+	return nil
 }
 
 func (r *Reader) parser(f Format, name string, threads int) parser {
@@ -193,14 +216,8 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		if packing := files.Packing(begin); packing != "" {
 			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
 		}
-		for _, k := range foreign {
-			switch {
-			case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
-			case slices.Contains(registered.Suffixes(), k.suffix):
-				return fmt.Errorf("it is of the format %s: its name has to end so, and no other format be given", k.suffix)
-			default:
-				return errors.New(k.advice)
-			}
+		if err := foreignContent(begin); err != nil {
+			return err
 		}
 		if f == FormatJSONL || f == "" || r.Each == nil {
 			return p(ctx, b, yield)
@@ -208,9 +225,11 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var failed error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				t, failed = r.Each(t)
+				if t, failed = r.made(t); failed != nil {
+					return false
+				}
 			}
-			return failed == nil && yield(t, err)
+			return yield(t, err)
 		})
 		return cmp.Or(failed, err)
 	}

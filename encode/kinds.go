@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // Kind is what a file of a folder is by its name: each is one text.
@@ -74,9 +75,15 @@ func KindOf(name string) (Kind, bool) {
 // Text is the title, where there is one, and the text of a file, without the byte order mark that it
 // may begin with.
 func (k Kind) Text(content []byte) (title, text string, err error) {
-	text = string(files.Unmarked(content))
-	if err := valid(text); err != nil || k.read == nil {
-		return "", text, err
+	text = string(jsontext.WithoutMark(content))
+	if err := valid(text); err != nil {
+		if packing := files.Packing(content); packing != "" {
+			err = fmt.Errorf("it is compressed by %s: unpack it first", packing)
+		}
+		return "", "", cmp.Or(foreignContent(content), err)
+	}
+	if k.read == nil {
+		return "", text, nil
 	}
 	return k.read(text)
 }

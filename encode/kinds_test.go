@@ -43,6 +43,18 @@ func TestNotebook(t *testing.T) {
 	}
 }
 
+// What is no text says what it is, in a folder as elsewhere.
+func TestKindOfOtherContent(t *testing.T) {
+	k, _ := KindOf("a.md")
+	for content, says := range map[string]string{
+		"\xff\xfea\x00": "it is UTF-16: iconv -f UTF-16", "%PDF-1.4\n\xe2": "it is a PDF", "\x1f\x8b\x08\xff": "it is compressed by gzip",
+		"caf\xe9": "if it is Latin-1",
+	} {
+		_, _, err := k.Text([]byte(content))
+		require.ErrorContains(t, err, says)
+	}
+}
+
 // Folders are read for the same kinds by all who read them.
 func TestKindOf(t *testing.T) {
 	for name, unit := range map[string]Unit{

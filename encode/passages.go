@@ -149,7 +149,8 @@ func (p *parting) model(c *Config) error {
 // exceptions are a passage of a single character, and a title that alone takes more than seven
 // eighths of the model's length: the encoder cuts its passages, and reports that.
 //
-// An error of a text is a [*TextError], such as that of a text that is too long and has no id.
+// An error of a text is a [*TextError], such as that of a text that is too long and has no id, or of a
+// document that cannot be stored in passages ([vectors.Draft].Split), however short its text is.
 func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Parting) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		p, err := how.ready()
@@ -226,6 +227,9 @@ func (p *parting) part(t Text) (partedText, error) {
 	is, err := vectors.PassageOf(t.ID, t.Payload)
 	if err != nil || is != nil {
 		out.err = err
+		return out, nil
+	}
+	if out.err = vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload, Split: true}); out.err != nil {
 		return out, nil
 	}
 	s := splitting{parting: p, text: t.Text}

@@ -22,7 +22,7 @@ func TestPlaces(t *testing.T) {
 		return places
 	}
 	for name, content := range map[string]string{
-		"a.jsonl": `{"text":"x"}` + "\n\n" + `{"text":"y"}`, "a.csv": "text\n\"x\ny\"\nz\n", "a.tsv": "text\nx\n\ny\n", "a.txt": "x\ny",
+		"a.jsonl": `{"text":"x"}` + "\n\n" + `{"text":"y"}`, "a.csv": "text\n\"x\ny\"\nz\n", "a.tsv": "id\ttext\n1\tx\n\n2\ty\n", "a.txt": "x\ny",
 	} {
 		path := write(t, dir, name, content)
 		lines := map[string][]int{"a.jsonl": {1, 3}, "a.csv": {2, 4}, "a.tsv": {2, 4}, "a.txt": {1, 2}}[name]

@@ -184,18 +184,19 @@ func (r *Reader) jsonl(threads int) parser {
 func (r *Reader) record(l textLine) (got record, err error) {
 	got.n = l.n
 	err = r.object(l.bytes, &got)
-	if got.text.From.Line = l.n; err == nil && r.Each != nil {
-		got.text, err = r.Each(got.text)
-	}
-	if err != nil {
+	got.text.From.Line = l.n
+	switch {
+	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
+	case r.Each != nil:
+		got.text, err = r.made(got.text)
 	}
 	return got, err
 }
 
 // object reads a line of JSONL.
 func (r *Reader) object(line []byte, got *record) error {
-	line = bytes.TrimSpace(files.Unmarked(line)) // files that are put together have marks inside
+	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // files that are put together have marks inside
 	if err := valid(string(line)); err != nil {
 		return err
 	}
@@ -237,6 +238,9 @@ func (r *Reader) object(line []byte, got *record) error {
 		if len(m) == 0 {
 			got.names = []string{"nothing"}
 		}
+	}
+	if f.ID != "" && !got.has.id { // all texts have an id, or none
+		return f.lacks(ErrNoField, "the object has no", f.ID, "only", got.names)
 	}
 	for _, key := range used {
 		delete(m, key)

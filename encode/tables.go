@@ -31,7 +31,7 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 		c.names = append(c.names, strings.TrimSpace(h))
 	}
 	if c.id, c.title, c.text, err = f.Columns(c.names); err != nil {
-		return c, fmt.Errorf("%w; the first line names the columns", err)
+		return c, fmt.Errorf("%w; the first line names the columns: if it is a text already, put one in front of it, such as id, text", err)
 	}
 	return c, nil
 }

@@ -2,8 +2,11 @@ package encode
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,7 +71,7 @@ func TestTSVWithoutHeader(t *testing.T) {
 		got, err := all((&Reader{Format: FormatTSV}).Read(t.Context(), r, "a.tsv"))
 		if want == nil {
 			require.ErrorIs(t, err, ErrNoTextField, first)
-			require.ErrorContains(t, err, "the first line names the columns")
+			require.ErrorContains(t, err, "the first line names the columns: if it is a text already, put one in front of it")
 			continue
 		}
 		require.NoError(t, err, first)
@@ -86,7 +89,7 @@ func TestNamedFieldsAreThere(t *testing.T) {
 	const jsonl = `{"_id": "a", "title": "T", "text": "x"}` + "\n" + `{"_id": "b", "title": "U", "text": null, "txt2": 1}`
 	for says, r := range map[string]Reader{
 		"line 1: no text field: no object has txt, this one has _id, text, title":   {Fields: Fields{Text: "txt"}},
-		"line 1: no such field: no object has identifier, this one has _id, text":   {Fields: Fields{ID: "identifier"}},
+		"line 1: no such field: the object has no identifier, only _id, text":       {Fields: Fields{ID: "identifier"}},
 		"line 1: no such field: no object has nope, this one has _id, text, title":  {Fields: Fields{Title: "nope"}},
 		"no text field: there is no column txt, only _id, title, text":              {Format: FormatCSV, Fields: Fields{Text: "txt"}},
 		"no such field: there is no column identifier, only _id, title, text":       {Format: FormatCSV, Fields: Fields{ID: "identifier"}},
@@ -108,9 +111,12 @@ func TestNamedFieldsAreThere(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoField)
 
 	// In some objects is enough, and null is there.
-	got, err := all((&Reader{Fields: Fields{ID: "txt2"}}).Read(t.Context(), strings.NewReader(jsonl), "stdin"))
+	got, err := all((&Reader{Fields: Fields{Title: "sub"}}).Read(t.Context(), strings.NewReader(jsonl+"\n"+`{"sub": "S", "_id": "c"}`), "stdin"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"", "1"}, []string{got[0].ID, got[1].ID})
+	require.Equal(t, []string{"", "", "S"}, []string{got[0].Title, got[1].Title, got[2].Title})
+	got, err = all((&Reader{Fields: Fields{ID: "txt2"}}).Read(t.Context(), strings.NewReader(`{"txt2": 1, "text": "x"}`+"\n"+jsonl), "stdin"))
+	require.ErrorContains(t, err, "line 2: no such field: the object has no txt2")
+	require.Equal(t, []Text{{ID: "1", Text: "x"}}, got)
 	got, err = all((&Reader{Fields: Fields{ID: "title", Text: "title"}}).Read(t.Context(), strings.NewReader(jsonl), "stdin"))
 	require.NoError(t, err)
 	require.Equal(t, Text{ID: "T", Text: "T", Payload: []byte(`{"_id":"a","text":"x"}`)}, got[0])
@@ -198,4 +204,26 @@ func TestLinesOfJSON(t *testing.T) {
 		_, err := all((&Reader{}).Read(t.Context(), strings.NewReader(line), "a.jsonl"))
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// What is made of a text has the place of that in its errors, in every format.
+func TestEachHasPlace(t *testing.T) {
+	dir := t.TempDir()
+	r := &Reader{Each: func(t Text) (Text, error) {
+		if t.Text == "bad" {
+			return t, errors.New("refused")
+		}
+		return t, nil
+	}}
+	for name, content := range map[string]string{
+		"a.jsonl": "{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"2\",\"text\":\"bad\"}\n",
+		"a.tsv":   "1\ta\n2\tbad\n",
+	} {
+		_, err := all(r.Texts(t.Context(), write(t, dir, name, content)))
+		require.EqualError(t, err, filepath.Join(dir, name)+`: line 2: id "2": refused`)
+	}
+	folder := filepath.Join(dir, "folder")
+	require.NoError(t, os.Mkdir(folder, 0o777))
+	_, err := all(r.Texts(t.Context(), filepath.Dir(write(t, folder, "b.md", "bad"))))
+	require.EqualError(t, err, filepath.Join(folder, "b.md")+`: id "b.md": refused`)
 }

@@ -85,7 +85,10 @@ func (s *Snapshot) NotFound(id string) error {
 		return fmt.Errorf("%w: %.100q; there is %.200s, which looks the same (Unicode writes é as one character or as two)",
 			ErrNotFound, id, strconv.QuoteToASCII(other))
 	}
-	return fmt.Errorf("%w: %.100q", ErrNotFound, id)
+	if len(id) > 100 {
+		return fmt.Errorf("%w: %.100q… (%d bytes)", ErrNotFound, id, len(id))
+	}
+	return fmt.Errorf("%w: %q", ErrNotFound, id)
 }
 
 // find returns the live ordinals that an id stands for: those of a document, or that of a passage.

@@ -207,8 +207,10 @@ func (m *documentsModel) step() {
 		n, err := change.UpdatePayload(ctx, all, rounds(100+m.round))
 		require.NoError(m, err)
 		require.Equal(m, m.p.Set(func(*documents.Part) bool { return true }, 100+m.round), documents.Affected(n))
-		_, err = change.UpdatePayload(ctx, all, condition.Fields{"_Passage": json.RawMessage(`1`)})
-		require.ErrorIs(m, err, ErrOption)
+		for _, key := range []string{"_Passage", "_subset_", "_Content_ID_", "_id"} {
+			_, err = change.UpdatePayload(ctx, all, condition.Fields{key: json.RawMessage(`1`)})
+			require.ErrorIs(m, err, ErrOption, key)
+		}
 	case "name":
 		of := m.name("name")
 		n, missing, err := change.UpdateNamed(ctx, []string{of}, rounds(300+m.round))

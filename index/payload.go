@@ -82,6 +82,9 @@ func checkUpdate(set condition.Fields) error {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	for name := range set {
+		if err := vectors.CheckKey(name); err != nil {
+			return fmt.Errorf("%w: %w", ErrOption, err)
+		}
 		if strings.EqualFold(name, vectors.PassageField) {
 			return fmt.Errorf("%w: field %s says of which document one is a passage, and stays as it is", ErrOption, name)
 		}
@@ -105,6 +108,9 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 			return nil, err
 		}
 		payloads[ordinal], err = set.Merge(was)
+		if n := len(payloads[ordinal]); n > vectors.MaxPayload {
+			err = fmt.Errorf("%w: %d bytes, at most %d are possible", vectors.ErrPayload, n, vectors.MaxPayload)
+		}
 		if err == nil && (has(set, vectors.ImageField) || has(set, vectors.GridField)) {
 			err = s.checkPage(ordinal, payloads[ordinal])
 		}

@@ -280,7 +280,7 @@ func (c *core) answer(ctx context.Context, all *collection, qs []Query, o *Optio
 	if o.Feedback != nil {
 		return c.withFeedback(ctx, all, qs, o)
 	}
-	if o.Offset == 0 && o.MinScore == nil {
+	if !o.InBlocks() {
 		return c.ranking(ctx, call)
 	}
 	return Paged(*o, func(o Options) ([]Result, error) {

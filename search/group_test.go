@@ -346,15 +346,15 @@ func TestMatches(t *testing.T) {
 func TestFuseRanked(t *testing.T) {
 	byVectors := Ranked([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
 	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Part: 1}, 5}}
-	got, err := FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, byVectors, others)
+	got, err := FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, Page{K: 9, Block: 9}, byVectors, others)
 	require.NoError(t, err)
 	want := []RankedHit{{others[0].Hit, .5}, {byVectors[0].Hit, .5}, {byVectors[1].Hit, 0}}
 	require.Equal(t, want, got)
 	twice := append(slices.Clone(byVectors), RankedHit{Hit{ID: "b", Ordinal: 9}, 1})
-	got, err = FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, twice, others)
+	got, err = FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, Page{K: 9, Block: 9}, twice, others)
 	require.NoError(t, err, "a document that is there as a whole and in passages")
 	require.Equal(t, want, got)
-	_, err = FuseRanked(fuse.RelativeScore, 2, Page{K: 3}, byVectors, others)
+	_, err = FuseRanked(fuse.RelativeScore, 2, Page{K: 3}, Page{K: 9, Block: 9}, byVectors, others)
 	require.ErrorIs(t, err, fuse.ErrWeight)
 }
 

@@ -2,6 +2,7 @@ package search
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/plaid-ir/plaid/search/fuse"
@@ -23,16 +24,16 @@ func Ranked(hits []Hit) []RankedHit {
 }
 
 // FuseRanked is a page of what vectors have found and what words have, or another means: the
-// former counts alpha, the latter the rest. Each side is to have the first [fuse.Depth] of the
-// page's End, or all. A document is known by its id, and what one side
+// former counts alpha, the latter the rest. Each side is to have found what [Page.Sides] asks for.
+// A document is known by its id, and what one side
 // has found of it first counts: it may be there as a whole and in passages. What both have found
 // is as the vectors have it. Equal ones are in the order of their places.
 //
 // What a document scores depends on how many of each side are fused. So that pages are of one
-// ranking, the first ones are fused first, and documents that are further down on both sides follow
-// behind the last of them, with scores that are scaled to be no higher.
-func FuseRanked(m fuse.Method, alpha float64, p Page, byVectors, others []RankedHit) ([]RankedHit, error) {
-	if err := p.Check(); err != nil {
+// ranking, the first blocks of the sides are fused to as many documents, and then twice as much of
+// them to as many that follow, with scores that are scaled to be no higher, and so on.
+func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others []RankedHit) ([]RankedHit, error) {
+	if err := errors.Join(p.Check(), sides.Check()); err != nil {
 		return nil, err
 	}
 	all := make([]RankedHit, 0, len(byVectors)+len(others))
@@ -62,18 +63,22 @@ func FuseRanked(m fuse.Method, alpha float64, p Page, byVectors, others []Ranked
 		return hits
 	}
 	out, scale, ranked := make([]RankedHit, 0, min(p.End(), len(all))), 1.0, make([]bool, len(all))
-	for depth := fuse.Depth(1); ; depth = fuse.Depth(depth + 1) {
+	for depth := max(sides.Block, 1); ; depth *= 2 {
 		best, err := fuse.Fuse(m, len(all), alpha, side(first(byVectors, depth)), side(first(others, depth)))
 		if err != nil {
 			return nil, err
 		}
+		last := depth >= max(len(byVectors), len(others))
 		for _, h := range best {
+			if len(out) == depth && !last {
+				break
+			}
 			if !ranked[h.Ordinal] {
 				ranked[h.Ordinal] = true
 				out = append(out, RankedHit{all[h.Ordinal].Hit, float64(scale * h.Score)})
 			}
 		}
-		if len(out) >= p.End() || depth >= max(len(byVectors), len(others)) {
+		if last || len(out) >= p.End() {
 			return p.ranked(out), nil
 		}
 		if len(out) > 0 {

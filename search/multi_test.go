@@ -396,7 +396,7 @@ func TestMultiCodecs(t *testing.T) {
 		require.NotEqual(t, e.Digests[0], e.Digests[1], name)
 		for i := range 2 {
 			require.ErrorContains(t, err, e.Paths[i])
-			require.ErrorContains(t, err, e.Digests[i])
+			require.ErrorContains(t, err, e.Digests[i][:12])
 		}
 		_, err = index.OpenSet(t.Context(), []string{a.Path(), b.Path()}, nil)
 		require.ErrorIs(t, err, storage.ErrLocked)

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ type Page struct {
 	Offset   int
 	K        int
 	MinScore *float64 // nil means that every score will do
+	Block    int      // of the ranking ([Paged]); 0: K
 }
 
 // Check refuses ([ErrOption]) a page without hits or before the first one, more hits than can be
@@ -32,6 +34,9 @@ func (p Page) Check() error {
 	case p.Offset > math.MaxInt-max(p.K, 0):
 		bad("offset %d and k %d are too many together", p.Offset, p.K)
 	}
+	if p.Block < 0 {
+		bad("a block of %d documents", p.Block)
+	}
 	if s := p.MinScore; s != nil && (math.IsNaN(*s) || math.IsInf(*s, 0)) {
 		bad("least score %v; a finite number is needed", *s)
 	}
@@ -43,7 +48,7 @@ func (p Page) End() int { return p.Offset + p.K }
 
 // Hits are those of the page in a ranking, which has its End best ones, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return cut(p, ranked, func(h *Hit) bool { return p.enough(h) })
+	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h) })
 }
 
 // ranked is the same for a ranking by other means.
@@ -56,13 +61,39 @@ func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
 
-// enough reports whether a hit has the least score, as it is printed: the number that is printed
+// Enough reports whether a hit has the least score, as it is printed: the number that is printed
 // gives back its float32.
-func (p Page) enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
+func (p Page) Enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
+
+// fewDocuments are ranked whole by both sides of a fusion, which costs little.
+const fewDocuments = 300
+
+// Sides is what to ask of each of two rankings that are fused to this page, in a collection of most
+// documents. For the first pages that is three times K: a document that is third in both rankings
+// may be the best of all. Pages that are further down need more, in blocks that double. Of few
+// documents all are asked for, so that the fused ranking is the same for every K.
+func (p Page) Sides(most int) Page {
+	most = max(most, 1)
+	sides := Page{K: most}
+	if most > fewDocuments && p.K < most/3 {
+		sides.K = max(3*p.K, 1)
+	}
+	sides.Block = sides.K
+	for sides.K < min(p.End(), most) {
+		sides.K = min(2*sides.K, most)
+	}
+	return sides
+}
+
+// InBlocks reports whether [Paged] makes the answer of whole rankings.
+func (o *Options) InBlocks() bool {
+	p := o.Page()
+	return p.Offset != 0 || p.MinScore != nil || o.Mode == Pruned && p.Block != 0 && p.Block < p.K
+}
 
 // Page is the one that is wanted.
 func (o *Options) Page() Page {
-	p := Page{Offset: o.Offset, K: o.K, MinScore: o.MinScore}
+	p := Page{Offset: o.Offset, K: o.K, MinScore: o.MinScore, Block: o.Block}
 	if p.K == 0 {
 		p.K = defaultK
 	}
@@ -74,17 +105,18 @@ func (o *Options) Page() Page {
 //
 // A search that prunes may find documents, when it is asked for more of them, that it missed when
 // it was asked for fewer. Its pages of K are therefore of a ranking of blocks: the first is what a
-// search for K finds, the next what one for 2·K finds beside that, then one for 4·K, and so on.
+// search for K finds (or for Block), the next what one for 2·K finds beside that, then one for 4·K,
+// and so on.
 // So no document comes twice, and one that is found late is not passed over.
 func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) {
 	p := o.Page()
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	o.Offset, o.MinScore = 0, nil
+	o.Offset, o.MinScore, o.Block = 0, nil, 0
 	depth := p.End()
 	if o.Mode == Pruned {
-		depth = p.K
+		depth = cmp.Or(p.Block, p.K)
 	}
 	var ranked []Result
 	for {

@@ -123,6 +123,8 @@ func TestPagesOfCrudeSearch(t *testing.T) {
 			}
 			paged = append(paged, r.Hits...)
 		}
+		blocks := search(t, e, q, with(o, func(o *Options) { o.K, o.Block = 8*k, k }))
+		require.Equal(t, shown(paged), shown(blocks.Hits), "all pages at once")
 		whole := search(t, e, q, with(o, func(o *Options) { o.K = 8 * k }))
 		both, all = both+overlap(whole.Hits, paged), all+8*k
 		if !slices.Equal(ids(whole.Hits), ids(paged)) {
@@ -208,6 +210,7 @@ func TestBadPages(t *testing.T) {
 		"least score -Inf; a finite number":       {MinScore: new(math.Inf(-1))},
 		"least score +Inf; a finite number is":    {MinScore: new(math.Inf(1)), Feedback: &Feedback{Docs: 1}},
 		"offset = -5; at least 0 is needed":       {Offset: -5, Group: GroupBest},
+		"a block of -1 documents":                 {Block: -1},
 		"offset 9223372036854775800 and k 10 are": {Offset: math.MaxInt - 7},
 	} {
 		_, err := e.Search(t.Context(), m.query(2), o)
@@ -220,46 +223,68 @@ func TestBadPages(t *testing.T) {
 	}
 }
 
-// A fused ranking has the same prefix however many are wanted, so that its pages are one ranking;
-// scores do not rise, and the first 300 are those of a fusion of the first 300 of each side.
+// Fused pages of one size are one ranking, whose scores do not rise. The first ones are those of a
+// fusion of three times as many of each side; of few documents they are the same for every size.
 func TestFusedPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		side := func(label string) (ranked []RankedHit) {
-			n := rapid.SampledFrom([]int{0, 3, 250, 299, 301, 700, 3100}).Draw(t, label)
+		side := func(label string, most int) (ranked []RankedHit) {
+			n := min(rapid.SampledFrom([]int{0, 3, 59, 60, 61, 250, 700, 3100}).Draw(t, label), most)
 			step := rapid.SampledFrom([]int{1, 2, 3, 7}).Draw(t, "step")
 			for i := range n {
-				d := uint32(i*step) % 4001
+				d := uint32(i * step % most)
 				ranked = append(ranked, RankedHit{Hit{ID: fmt.Sprint("d", d), Ordinal: d}, 50 - float64(i/3)*.01})
 			}
 			return ranked
 		}
-		a, b := side("a"), side("b")
+		most := rapid.SampledFrom([]int{20, 300, 301, 1000, 4001}).Draw(t, "documents")
+		a, b := side("a", most), side("b", most)
 		method := rapid.SampledFrom([]fuse.Method{fuse.RelativeScore, fuse.ReciprocalRank}).Draw(t, "method")
 		alpha := rapid.SampledFrom([]float64{0, .3, .75, 1}).Draw(t, "alpha")
 		// Each side gives what is asked of it, as searches do.
 		fused := func(p Page) []RankedHit {
-			depth := fuse.Depth(p.End())
-			got, err := FuseRanked(method, alpha, p, first(a, depth), first(b, depth))
+			sides := p.Sides(most)
+			require.GreaterOrEqual(t, sides.K, min(p.End(), most))
+			got, err := FuseRanked(method, alpha, p, sides, first(a, sides.K), first(b, sides.K))
 			require.NoError(t, err)
 			return got
 		}
-		whole := fused(Page{K: 2000})
-		require.True(t, slices.IsSortedFunc(whole, func(x, y RankedHit) int { return cmp.Compare(y.Score, x.Score) }))
 		k := rapid.SampledFrom([]int{1, 10, 97, 150}).Draw(t, "k")
-		paged := []RankedHit{}
-		for page := range 5 {
-			paged = append(paged, fused(Page{K: k, Offset: page * k})...)
+		paged, seen := []RankedHit{}, map[string]bool{}
+		for page := 0; ; page++ {
+			hits := fused(Page{K: k, Offset: page * k})
+			paged = append(paged, hits...)
+			if len(hits) < k {
+				break
+			}
 		}
-		require.Equal(t, whole[:min(5*k, len(whole))], paged)
-		if len(whole) > 0 {
-			least := whole[len(whole)/2].Score
-			want := slices.DeleteFunc(slices.Clone(whole), func(h RankedHit) bool { return h.Score < least })
-			require.Equal(t, want, fused(Page{K: 2000, MinScore: &least}))
+		require.True(t, slices.IsSortedFunc(paged, func(x, y RankedHit) int { return cmp.Compare(y.Score, x.Score) }))
+		for _, h := range paged {
+			require.False(t, seen[h.Hit.ID], "%s comes twice", h.Hit.ID)
+			seen[h.Hit.ID] = true
 		}
-		plain, err := FuseRanked(method, alpha, Page{K: 300}, first(a, 300), first(b, 300))
+		if alpha > 0 && alpha < 1 {
+			for _, h := range slices.Concat(a, b) {
+				require.True(t, seen[h.Hit.ID], "%s is lost", h.Hit.ID)
+			}
+		}
+		sides := Page{K: len(a) + len(b) + 1, Block: len(a) + len(b) + 1}
+		if most > fewDocuments {
+			sides = Page{K: 3 * k, Block: 3 * k}
+		}
+		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, first(a, sides.K), first(b, sides.K))
 		require.NoError(t, err)
-		require.Equal(t, whole[:min(300, len(whole))], plain)
+		require.Equal(t, paged[:min(3*k, len(paged))], plain)
+		for page := range 7 {
+			p := Page{K: k, Offset: page * k}
+			want := paged[min(p.Offset, len(paged)):min(p.End(), len(paged))]
+			require.Equal(t, want, append([]RankedHit{}, fused(p)...))
+			if len(want) > 0 {
+				p.MinScore = &want[len(want)/2].Score
+				want = slices.DeleteFunc(slices.Clone(want), func(h RankedHit) bool { return h.Score < *p.MinScore })
+				require.Equal(t, want, fused(p))
+			}
+		}
 	})
-	_, err := FuseRanked(fuse.RelativeScore, 1, Page{}, nil, nil)
+	_, err := FuseRanked(fuse.RelativeScore, 1, Page{}, Page{K: 1}, nil, nil)
 	require.ErrorIs(t, err, ErrOption)
 }

@@ -71,6 +71,9 @@ type Options struct {
 	// MinScore, where set, leaves out documents whose score, that of the hit, is lower. A search
 	// that scores all documents then returns all that have it, if they are no more than K.
 	MinScore *float64 `json:"min_score,omitempty"`
+	// Block is how many documents the first block of a ranking has that pruned searches make
+	// ([Paged]); 0: K. It is no part of the JSON form.
+	Block int `json:"-"`
 	// Probes is the number of centroids probed for each query token. Approx
 	// bounds the documents that get an approximate score, Exact is how many get
 	// an exact one (at least K). 0: derived from K, the collection and what the

@@ -383,6 +383,13 @@ func (w *fieldWalk) check(t reflect.Type, path string) error {
 	return nil
 }
 
+// namesElsewhere are fields of searches in other services, with those that do the same here.
+var namesElsewhere = map[string]string{
+	"k": "top_k", "topk": "top_k", "top": "top_k", "limit": "top_k", "size": "top_k", "count": "top_k", "n": "top_k", "num_results": "top_k",
+	"filter": "filter_condition", "where": "filter_condition", "condition": "filter_condition", "from": "offset", "skip": "offset",
+	"score_threshold": "min_score", "threshold": "min_score", "text": "queries", "question": "queries", "q": "queries", "vector": "queries",
+}
+
 // unknown names the fields that may have been meant: one of the same place with nearly
 // that name, or one of that name in another place.
 func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
@@ -392,9 +399,12 @@ func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
 	}
 	var p *Problem
 	elsewhere := fieldPaths(w.body, "")
+	usual := namesElsewhere[strings.ToLower(name)]
 	if near := human.Nearest(name, names); near != "" {
 		p = bad("unknown field %.80q: did you mean %q?", path+name, path+near)
 	} else if i := slices.IndexFunc(elsewhere, func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }); i >= 0 {
+		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
+	} else if i := max(slices.Index(elsewhere, usual), slices.Index(elsewhere, "params."+usual)); i >= 0 && !strings.HasPrefix(path, "queries[") {
 		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
 	} else if strings.HasPrefix(path, "queries[") && strings.HasPrefix(name, "embeddings") {
 		p = bad("unknown field %.80q: queries are texts here; vectors go to the route without %s", path+name, encodesTexts)

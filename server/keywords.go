@@ -28,7 +28,7 @@ func (q *request) takeWords(v collection.View, in *common) (takes int64, err err
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
 		bytes := query.Bytes(v.Most())
 		if in.Group != "" {
-			bytes += search.RankGroupsBytes(fuse.Depth(page.End()), in.passages(), v.Most())
+			bytes += search.RankGroupsBytes(page.Sides(v.Most()).K, in.passages(), v.Most())
 		}
 		takes = max(takes, memory.possible(bytes))
 	}
@@ -73,7 +73,7 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, page sea
 func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
 	sides := search.Page{} // whole rankings, whatever they score
 	if page.K > 0 {
-		sides.K = min(fuse.Depth(page.End()), v.Most())
+		sides = page.Sides(v.Most())
 	}
 	words, err := q.byKeywords(v, in, f, sides)
 	if err != nil {
@@ -91,7 +91,7 @@ func (q *request) byBoth(v collection.View, tasks []task, in *common, f filtered
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if out[i].hits, err = search.FuseRanked(method, alpha, page, out[i].hits, words[i].hits); err != nil {
+		if out[i].hits, err = search.FuseRanked(method, alpha, page, sides, out[i].hits, words[i].hits); err != nil {
 			return nil, err
 		}
 	}

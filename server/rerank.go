@@ -75,7 +75,7 @@ func rerank(q *request, in *rerankIn) (rerankOut, error) {
 // noneEmpty refuses empty texts, which nothing can be ranked by.
 func noneEmpty(texts []string) error {
 	if i := slices.Index(texts, ""); i >= 0 {
-		return bad("text %d is empty", i).at(Where{Document: &i})
+		return bad("documents[%d] is empty", i).at(Where{Document: &i})
 	}
 	return nil
 }

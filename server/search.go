@@ -8,7 +8,6 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/highlight"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -287,7 +286,10 @@ func (p *paramsIn) page(documents int) search.Page {
 	if p.TopK != nil {
 		k = *p.TopK
 	}
-	return search.Page{Offset: offset, K: min(k, documents-offset), MinScore: p.MinScore}
+	if offset == documents {
+		k = 0
+	}
+	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore} // of one K up to the last one
 }
 
 // options are those of a search for a page.
@@ -300,7 +302,7 @@ func (p *paramsIn) options(page search.Page) (search.Options, error) {
 		mode = search.Exhaustive // of what the filter lets through
 	}
 	k := page.K
-	o := search.Options{K: k, Offset: page.Offset, MinScore: page.MinScore, Mode: mode}
+	o := search.Options{K: k, Offset: page.Offset, MinScore: page.MinScore, Block: page.Block, Mode: mode}
 	if p.Probes != nil && *p.Probes != usualProbes {
 		o.Probes = *p.Probes
 	}
@@ -405,7 +407,7 @@ func (q *request) filters(v collection.View, tasks, asked []task, in *common, n 
 	const hit = 64 // bytes, while it is found and sent, without its metadata
 	found := page.End()
 	if len(tasks) > 0 && len(in.TextQuery) > 0 {
-		found = min(fuse.Depth(found), v.Most())
+		found = page.Sides(v.Most()).K
 	}
 	return f, page, q.spend(product(hit, each, n, found))
 }

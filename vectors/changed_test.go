@@ -214,8 +214,6 @@ func TestOpenPayloads(t *testing.T) {
 	}
 	_, err = OpenPayloads(context.Background(), t.TempDir())
 	require.ErrorContains(t, err, "is a folder")
-	_, err = OpenPayloads(context.Background(), path+".gz")
-	require.ErrorContains(t, err, "gunzip")
 	_, err = OpenPayloads(context.Background(), path+".none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -296,6 +294,23 @@ func TestReadIDs(t *testing.T) {
 		require.ErrorIs(t, err, ErrID)
 		require.ErrorContains(t, err, path+": "+place)
 	}
+	ids, err = ReadIDs(ctx, tempFile(t, "i.json", text("\ufeff[\"a\", 7]")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "7"}, ids)
+	for name, says := range map[string]string{
+		"i.jsonl":     "ids are read from text, one a line", // a line of JSON is no id
+		"i.ndjson":    "ids are read from text, one a line",
+		"i.txt.gz":    "compressed files are not read",
+		"i.txt.zst":   "compressed files are not read",
+		"i.json.xz":   "compressed files are not read",
+		"i.Tab.JSONL": "ids are read from text, one a line",
+	} {
+		_, err = ReadIDs(ctx, tempFile(t, name, text("{\"_id\":\"a\"}\n")))
+		require.ErrorContains(t, err, says, name)
+	}
+	lengths, err := new(inputs).readLengths(ctx, tempFile(t, "l.json", text("\ufeff[1, 2]")))
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, lengths)
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = ReadIDs(done, path)

@@ -177,7 +177,7 @@ func FuzzJSONL(f *testing.F) {
 }
 
 func FuzzIDs(f *testing.F) {
-	for _, s := range []string{"a\nb\nc", "a\r\nb\r\n", "\ufeffa\n\xff", "a\na", `["a", 7, "\u0000"]`, `["a"`, "[1,2.5]", "[[", strings.Repeat("x", 5000), "3\n-4\n"} {
+	for _, s := range []string{"a\nb\nc", "a\r\nb\r\n", "\ufeffa\n\xff", "a\na", "\ufeff[\"a\"]", `["a", 7, "\u0000"]`, `["a"`, "[1,2.5]", "[[", strings.Repeat("x", 5000), "3\n-4\n"} {
 		f.Add([]byte(s), 2)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, n int) {

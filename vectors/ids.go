@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode"
@@ -62,8 +61,8 @@ type wantedIDs struct {
 	loose bool
 }
 
-// ReadIDs reads ids of documents: text with one a line, or a .json list, or a .npy
-// of integers. Each must be there once. Text may come through a pipe, which ctx
+// ReadIDs reads ids of documents: text with one a line, or a .json list, which may be compressed by
+// gzip, zstd or xz, or a .npy of integers. Each must be there once. Text may come through a pipe, which ctx
 // stops waiting for. Errors are [*FileError] and wrap [ErrID], [ErrFormat],
 // [ErrChanged], or an error of ctx or the operating system.
 func ReadIDs(ctx context.Context, path string) ([]string, error) {
@@ -91,7 +90,11 @@ func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, err
 
 // readIDs reads ids in any form.
 func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
-	switch strings.ToLower(filepath.Ext(path)) {
+	suffix := textSuffix(path)
+	if _, packed := files.Unpacked(path); packed != "" && suffix == ".npy" {
+		return nil, refusePacked(path)
+	}
+	switch suffix {
 	case ".npy":
 		a, err := in.openNPY(path)
 		if err != nil {
@@ -99,7 +102,7 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 		}
 		defer a.Close()
 		return idsOfArray(a, want)
-	case ".npz", ".safetensors", ".gz":
+	case ".npz", ".safetensors", ".jsonl", ".ndjson": // a line of JSON would be an id as it stands
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
 		f, _, err := in.open(path)
@@ -107,14 +110,22 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 			return nil, err
 		}
 		defer f.Close()
-		return parseIDList(f, path, want)
+		b, err := unpacked(f, path)
+		if err != nil {
+			return nil, err
+		}
+		return parseIDList(b, path, want)
 	}
 	f, err := in.stream(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return parseIDs(f, path, want)
+	b, err := unpacked(f, path)
+	if err != nil {
+		return nil, err
+	}
+	return parseIDs(b, path, want)
 }
 
 // parseIDs reads one id a line.
@@ -205,14 +216,18 @@ func (w wantedIDs) check(path string, have int) error {
 // jsonList calls each with every element of a JSON list; errors are placed at
 // the element, as a document.
 func jsonList(r io.Reader, each func(i int, raw []byte) error) error {
-	dec := json.NewDecoder(r)
+	b, err := files.UnmarkedReader(r)
+	if err != nil {
+		return packedFault(err)
+	}
+	dec := json.NewDecoder(b)
 	dec.UseNumber()
 	fault := func(err error) error {
 		var pe *fs.PathError
 		if errors.As(err, &pe) { // reading failed
 			return pe.Err
 		}
-		return fmt.Errorf("%w: after byte %d: %v", ErrFormat, dec.InputOffset(), err)
+		return fmt.Errorf("%w: after byte %d: %w", ErrFormat, dec.InputOffset(), err)
 	}
 	if t, err := dec.Token(); err != nil {
 		return fault(err)

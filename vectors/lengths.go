@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -37,7 +36,11 @@ func intsOf(a *Array) ([]int64, error) {
 // readLengths reads one length a document: .npy integers, a .json list, or
 // text with one number a line.
 func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
-	switch ext := strings.ToLower(filepath.Ext(path)); ext {
+	ext := textSuffix(path)
+	if _, packed := files.Unpacked(path); packed != "" && ext == ".npy" {
+		return nil, refusePacked(path)
+	}
+	switch ext {
 	case ".npy":
 		a, err := in.openNPY(path)
 		if err != nil {
@@ -45,7 +48,7 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 		}
 		defer a.Close()
 		return intsOf(a)
-	case ".npz", ".safetensors", ".gz":
+	case ".npz", ".safetensors":
 		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}
 	f, _, err := in.open(path)
@@ -53,10 +56,14 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 		return nil, err
 	}
 	defer f.Close()
-	if strings.EqualFold(filepath.Ext(path), ".json") {
-		return parseLengthList(f, path)
+	b, err := unpacked(files.UntilDone(ctx, f), path)
+	if err != nil {
+		return nil, err
 	}
-	return parseLengths(files.UntilDone(ctx, f), path)
+	if ext == ".json" {
+		return parseLengthList(b, path)
+	}
+	return parseLengths(b, path)
 }
 
 func parseLengths(r io.Reader, path string) ([]int64, error) {

@@ -21,7 +21,7 @@ func newLineReader(r io.Reader, limit int) lineReader {
 
 func (l lineReader) Next() (line []byte, offset int64, err error) {
 	line, offset, err = l.LineReader.Next()
-	if errors.Is(err, files.ErrLongLine) {
+	if errors.Is(err, files.ErrLongLine) || errors.Is(err, files.ErrPacked) {
 		err = fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	return line, offset, err

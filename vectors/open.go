@@ -371,7 +371,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
 	}
-	if err := refuseGzip(path); err != nil {
+	if err := refusePacked(path); err != nil {
 		return "", err
 	}
 	ext := strings.ToLower(filepath.Ext(path))
@@ -418,20 +418,13 @@ func notVectors(ext string) string {
 	switch want := "vectors are read from " + suffixes(); ext {
 	case "":
 		return want + ": the name has none"
-	case ".csv", ".tsv", ".txt", ".md", ".html":
+	case ".csv", ".tsv", ".txt", ".md", ".html", ".ipynb":
 		return fmt.Sprintf("%s holds texts, no vectors: %s", ext, want)
 	case ".pt", ".pth", ".bin", ".pkl", ".pickle", ".h5", ".hdf5", ".mat":
 		return fmt.Sprintf(`%s is not read as vectors: %s; numpy.save("vectors.npy", array) writes one`, ext, want)
 	default:
 		return fmt.Sprintf("%s holds no vectors: %s", ext, want)
 	}
-}
-
-func refuseGzip(path string) error {
-	if strings.EqualFold(filepath.Ext(path), ".gz") {
-		return faultf(path, ErrFormat, "compressed files are not read: run gunzip first")
-	}
-	return nil
 }
 
 // sniff recognises content by its first bytes; "" is unknown.
@@ -447,6 +440,8 @@ func sniff(f *os.File, size int64) (string, error) {
 		{"PK\x03\x04", "npz"},
 		{"PK\x05\x06", "npz"},
 		{"\x1f\x8b", "gzip"},
+		{"\x28\xb5\x2f\xfd", "zstd"},
+		{"\xfd7zXZ\x00", "xz"},
 		{"PAR1", "parquet"},
 		{"\x80\x02", "pickle"},
 		{"\x80\x04", "pickle"},

@@ -177,7 +177,9 @@ func TestBadInput(t *testing.T) {
 	row(map[string][]byte{"d.npy": pad, "p.jsonl": text(`{"id":"a"}`)}, Files{Vectors: "d.npy", Payload: "p.jsonl"})(
 		"payload count", ErrShape, "p.jsonl: ", "1 objects for 2 documents")
 	row(map[string][]byte{"d.npy": pad, "p.jsonl.gz": nil}, Files{Vectors: "d.npy", Payload: "p.jsonl.gz"})(
-		"payload gz", ErrFormat, "p.jsonl.gz: ", "gunzip")
+		"payload gz", ErrFormat, "p.jsonl.gz: ", "the bytes are neither of gzip nor of zstd or xz")
+	row(one("d.jsonl.zst", nil))("zst", ErrFormat, "d.jsonl.zst: ", "unzstd")
+	row(one("d.npy", text("\xfd7zXZ\x00")))("xz", ErrFormat, "d.npy: ", "xz in a .npy file")
 	row(one("d.jsonl", jsonl))("jsonl", ErrFormat, "d.jsonl: line 2, document 1: ", "text after the object")
 
 	for _, c := range cases {

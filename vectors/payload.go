@@ -69,10 +69,7 @@ type span struct {
 // belongs to the document of its _id or id, and notice is told of others and of documents without
 // one; without, the objects are the documents' in order, and must be as many.
 func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []string, notice func(string)) (*payloads, error) {
-	if err := refuseGzip(path); err != nil {
-		return nil, err
-	}
-	f, size, err := in.open(path)
+	f, size, err := in.openLookedUp(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -279,11 +276,8 @@ type placed struct {
 // own. Errors are [*FileError] and wrap [ErrFormat], [ErrID], [ErrChanged] or an
 // error of ctx or the operating system.
 func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
-	if err := refuseGzip(path); err != nil {
-		return nil, err
-	}
 	p := &Payloads{path: path, at: map[string]placed{}}
-	f, size, err := p.files.open(path)
+	f, size, err := p.files.openLookedUp(ctx, path)
 	if err != nil {
 		return nil, err
 	}

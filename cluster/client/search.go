@@ -121,7 +121,7 @@ func (f *Client) search(ctx context.Context, q search.Query, o search.Options) (
 	if o.Feedback != nil {
 		return f.withFeedback(ctx, q, o)
 	}
-	if o.Offset != 0 || o.MinScore != nil {
+	if o.InBlocks() {
 		results, err := search.Paged(o, func(o search.Options) ([]search.Result, error) {
 			r, err := f.search(ctx, q, o)
 			if err != nil {

@@ -67,3 +67,64 @@ func TestNodesShareTheWork(t *testing.T) {
 		}
 	}
 }
+
+// Pages of a cluster are those of one index: each document once, and in its place.
+func TestPages(t *testing.T) {
+	docs, maker := documents(92, 300)
+	for i := range 30 { // of one score
+		docs[10*i].Tokens = docs[0].Tokens
+	}
+	c := clustertest.New(t, 2)
+	c.Collection("wiki", operate.CreateOptions{Shards: 3}, dim, docs)
+	f, one := c.Client(client.Config{Collection: "wiki"}), single(t, c, docs)
+	for name, o := range map[string]search.Options{
+		"exhaustive": {Mode: search.Exhaustive}, "pruned": {Payload: true}, "group": {Group: search.GroupBest, Passages: 2},
+		"feedback": {Feedback: &search.Feedback{Docs: 2}}, "blocks": {Block: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := search.Query{Vectors: maker.Tokens(5)}
+			const k = 70
+			var paged []search.Hit
+			seen := map[string]bool{}
+			for page := range 6 {
+				o := o
+				o.K, o.Offset = k, page*k
+				r, err := f.Search(c.Ctx, q, o)
+				require.NoError(t, err)
+				require.Equal(t, []int{k, page * k}, []int{r.K, r.Offset})
+				for _, h := range r.Hits {
+					require.False(t, seen[h.ID], "%s comes twice", h.ID)
+					seen[h.ID] = true
+					require.Equal(t, o.Payload, h.Payload != nil)
+				}
+				paged = append(paged, r.Hits...)
+			}
+			o := o
+			o.K, o.Mode = 300, search.Exhaustive
+			want, err := one.Search(c.Ctx, q, o)
+			require.NoError(t, err)
+			require.Greater(t, len(want.Hits), 200)
+			require.Equal(t, len(want.Hits), len(paged))
+			for i, h := range want.Hits {
+				if name == "exhaustive" {
+					require.Equal(t, h.Score, paged[i].Score)
+				}
+				require.True(t, seen[h.ID])
+			}
+			if o.Feedback != nil { // which takes the first of documents that score the same
+				want, err = f.Search(c.Ctx, q, o)
+				require.NoError(t, err)
+			}
+			o.MinScore = new(float64(want.Hits[123].Score))
+			least, err := f.Search(c.Ctx, q, o)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, len(least.Hits), 124)
+			for i, h := range least.Hits {
+				require.Equal(t, want.Hits[i].Score, h.Score)
+				require.GreaterOrEqual(t, float64(h.Score), *o.MinScore)
+			}
+		})
+	}
+	_, err := f.Search(c.Ctx, search.Query{Vectors: maker.Tokens(2)}, search.Options{Offset: -1})
+	require.ErrorIs(t, err, search.ErrOption)
+}

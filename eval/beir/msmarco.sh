@@ -98,7 +98,7 @@ if [ "$(sed 1d "$work/built" 2>/dev/null || true)" != "$made" ]; then
 fi
 q=$work/queries
 if [ ! -e "$q/query_ids.txt" ]; then
-  "$plaid" encode "$work/queries.jsonl" --as-questions --model "$model" -o "$q" --force
+  "$plaid" encode "$work/queries.jsonl" --queries --model "$model" -o "$q" --force
 fi
 
 # search NAME FLAG… writes WORK/NAME.trec and WORK/NAME.json.
@@ -126,7 +126,7 @@ lines = open(f"{work}/queries.jsonl", encoding="utf-8").readlines()
 with open(f"{work}/some.jsonl", "w", encoding="utf-8") as o:
     o.writelines(random.Random(1).sample(lines, min(n, len(lines))))
 EOF
-  "$plaid" encode "$work/some.jsonl" --as-questions --model "$model" -o "$work/some" --force
+  "$plaid" encode "$work/some.jsonl" --queries --model "$model" -o "$work/some" --force
   "$plaid" search "$index" --queries "$work/some/queries.npy" --query-lengths "$work/some/querylens.npy" \
     --query-ids "$work/some/query_ids.txt" --format trec --quiet -k 1000 --exhaustive ${device:+--device "$device"} \
     >"$work/exhaustive.trec"

@@ -75,7 +75,7 @@ if [ ! -s "$temporary/queries.jsonl" ]; then
   exit 1
 fi
 if [ ! -e "$v/queries.npy" ]; then
-  "$plaid" encode "$temporary/queries.jsonl" --as-questions --model "$model" -o "$v" "$@"
+  "$plaid" encode "$temporary/queries.jsonl" --queries --model "$model" -o "$v" "$@"
 fi
 if [ ! -e "$v/docs.npy" ]; then
   "$plaid" encode "$out/corpus.jsonl" --model "$model" -o "$v" --drop-text "$@"

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // maxJSON bounds the metadata files that are read whole; real ones have a few kilobytes.
@@ -75,7 +76,7 @@ func (f *folder) readObject(name string) (object, error) {
 		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrBroken, name, maxJSON)
 	}
 	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
+	if err := json.Unmarshal(jsontext.WithoutMark(text), &o); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBroken, name, err)
 	}
 	return o, nil
@@ -108,7 +109,11 @@ func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error)
 		return dst, 0, err
 	}
 	defer file.Close()
-	dec := json.NewDecoder(file)
+	b, err := files.UnmarkedReader(file)
+	if err != nil {
+		return dst, 0, err
+	}
+	dec := json.NewDecoder(b)
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
 		return dst, 0, fmt.Errorf("%w: %s is no JSON array", ErrBroken, name)

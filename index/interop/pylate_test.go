@@ -142,3 +142,20 @@ func FuzzDict(f *testing.F) {
 		}
 	})
 }
+
+// Editors of Windows begin JSON with a byte order mark.
+func TestMarkedFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "marked")
+	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata/real/fast-plaid")))
+	all, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	for _, name := range all {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(name, append([]byte("\ufeff"), text...), 0o600))
+	}
+	x, err := Open(dir)
+	require.NoError(t, err)
+	require.Len(t, x.DocLens, 46)
+}

@@ -86,7 +86,7 @@ func drawValue(t *rapid.T) string {
 		return rapid.SampledFrom([]string{"1.0", "2.5", "-0.5", "1e300", "9007199254740993", "9007199254740992.0", "9223372036854775807", "true", "null", `[1]`, `{"in":1}`, `{"in":{"deep":{"er":{"still":1}}}}`}).Draw(t, "value")
 	}
 	n := rapid.SampledFrom([]int{0, 1, 31, 32, 33, 40, 41, 60}).Draw(t, "length")
-	text := strings.Repeat("m", n) + rapid.SampledFrom([]string{"", "", "a", "z", "mm", "1"}).Draw(t, "end")
+	text := strings.Repeat("m", n) + rapid.SampledFrom([]string{"", "", "a", "z", "mm", "1", "é", "e\u0301"}).Draw(t, "end")
 	return `"` + text + `"`
 }
 

@@ -36,10 +36,7 @@ func Cells(cells [][]byte, line []byte) [][]byte {
 	return cells
 }
 
-// Unmarked is a text without the byte order mark that editors of Windows begin files with.
-func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte(byteOrderMark)) }
-
-// UnmarkedReader is [Unmarked] of what a reader has.
+// UnmarkedReader drops the byte order mark that editors of Windows begin files with.
 func UnmarkedReader(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReader(r)
 	mark, err := b.Peek(len(byteOrderMark))
@@ -80,7 +77,7 @@ func (l *LineReader) Next() (line []byte, offset int64, err error) {
 		return nil, offset, err
 	}
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
-	if rest := Unmarked(line); offset == 0 && len(rest) < len(line) {
+	if rest, marked := bytes.CutPrefix(line, []byte(byteOrderMark)); marked && offset == 0 {
 		line, offset = rest, int64(len(byteOrderMark))
 	}
 	if len(line) > l.limit {

@@ -146,7 +146,6 @@ func TestCells(t *testing.T) {
 
 func TestUnmarked(t *testing.T) {
 	for in, want := range map[string]string{"\ufeff{}": "{}", "{}": "{}", "": "", "\xef": "\xef", "\ufeff": ""} {
-		require.Equal(t, want, string(Unmarked([]byte(in))))
 		r, err := UnmarkedReader(strings.NewReader(in))
 		require.NoError(t, err)
 		b, err := io.ReadAll(r)

@@ -15,9 +15,10 @@ func Blankless(r rune) bool {
 		unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese)
 }
 
-// Paired reports whether a letter is of a script whose words are looked for by pairs of characters:
-// words have no blanks between them, or, in Korean, endings behind them. Tibetan is not, since it
-// has a mark between syllables.
+// Paired reports whether a character is a letter of a script whose words are looked for by pairs of
+// characters: words have no blanks between them, or, in Korean, endings behind them. Tibetan is not,
+// since it has a mark between syllables. The scripts of Thai, Khmer and Burmese have signs of their
+// own that end a sentence, which are no letters.
 func Paired(r rune) bool {
-	return r >= 0xe00 && (Blankless(r) && !unicode.Is(unicode.Tibetan, r)) || r >= 0x1100 && unicode.Is(unicode.Hangul, r)
+	return r >= 0xe00 && (Blankless(r) && !unicode.Is(unicode.Tibetan, r) || unicode.Is(unicode.Hangul, r)) && !unicode.In(r, unicode.P, unicode.S)
 }

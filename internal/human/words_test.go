@@ -51,7 +51,7 @@ func TestPairs(t *testing.T) {
 	}
 	require.Equal(t, []place{{7, "東京"}, {19, "서울"}, {26, "お茶"}}, found)
 	require.Equal(t, 1, human.WordsOf("茶").Count("お茶を"), "one character is found anywhere")
-	for text, paired := range map[string]bool{"東": true, "ー": true, "ｰ": true, "한": true, "ไ": true, "𠮷": true, "ང": false, "a": false, "д": false, "हि": false, "、": false} {
+	for text, paired := range map[string]bool{"東": true, "ー": true, "ｰ": true, "한": true, "ไ": true, "𠮷": true, "ང": false, "a": false, "д": false, "हि": false, "、": false, "។": false, "။": false, "๏": false, "ក": true, "က": true} {
 		require.Equal(t, paired, human.Paired([]rune(text)[0]), text)
 	}
 	require.True(t, human.Blankless('ང'))

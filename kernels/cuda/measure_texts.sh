@@ -174,7 +174,7 @@ searches() {
     [[ -s $work/beir/cranfield ]] && break
     sleep .5
   done
-  step search 10 'queries of Cranfield' "$plaid" encode "$data/cranfield/queries.jsonl" --as-questions --model "$nano" -o "$work/cranfield" -q
+  step search 10 'queries of Cranfield' "$plaid" encode "$data/cranfield/queries.jsonl" --queries --model "$nano" -o "$work/cranfield" -q
   step search 25 'Cranfield' env PLAID_CRANFIELD="$work/cranfield/x.plaid" "$bin/cuda.test" -test.run 'GPU(Cranfield|KeepsUp|SeveralDevices)' -test.v
 }
 

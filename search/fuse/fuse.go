@@ -43,21 +43,6 @@ const (
 // rankOffset is the constant of [ReciprocalRank], as in the paper.
 const rankOffset = 60
 
-// Depth is how many documents of each ranking to fuse where k are wanted: 300, or ten times as
-// many as often as k is more. It is the same for all pages of a ranking up to the 300th document,
-// since scores depend on it; and it is well above a usual k, for a document that is third in
-// both rankings may be the best of all.
-func Depth(k int) int {
-	depth := 300
-	for depth < k {
-		if depth > math.MaxInt/10 {
-			return math.MaxInt
-		}
-		depth *= 10
-	}
-	return depth
-}
-
 // ParseMethod reads the text of a method.
 func ParseMethod(text string) (Method, error) {
 	for _, m := range []Method{RelativeScore, ReciprocalRank} {

@@ -16,7 +16,7 @@ import (
 func TestScriptsWithoutBlanks(t *testing.T) {
 	kw, _ := made(t, Settings{}, texts(
 		"東京都の天気", "京都の大学", "東、京", "お茶を飲む。", "ｶﾞｽﾀﾝｸとガソリン", "서울에서 물을 마신다", "ฉันรักประเทศไทย",
-		"葛\U000e0100城市 \U00020bb7野家", "iPhone15を買う 2024年夏 tokyo", "我喜欢北京的秋天", "今日の東京の天気は晴れ")...)
+		"葛\U000e0100城市 \U00020bb7野家", "iPhone15を買う 2024年夏 tokyo", "我喜欢北京的秋天", "今日の東京の天気は晴れ", "ភាសា។ខ្មែរ မြန်မာ။")...)
 	for _, x := range []struct {
 		text string
 		mode Mode
@@ -43,6 +43,10 @@ func TestScriptsWithoutBlanks(t *testing.T) {
 		{"+東京 -都", Expression, []uint32{10}},
 		{"東*", Expression, []uint32{0, 2, 10}},
 		{"東京*", Expression, []uint32{0, 10}},
+		{`"ភាសា។"`, Expression, []uint32{11}},
+		{`"ភាសា ខ្មែរ"`, Expression, []uint32{11}},
+		{"។", Words, []uint32{}},
+		{"မြန်မာ", Words, []uint32{11}},
 		{"大阪", Words, []uint32{}},
 		{"？。", Words, []uint32{}},
 	} {
@@ -56,7 +60,7 @@ func TestScriptsWithoutBlanks(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLong)
 	info, err := kw.Info()
 	require.NoError(t, err)
-	require.EqualValues(t, 6+5+2+5+10+9+13+6+8+8+11, info.Tokens, "characters, words and numbers count once")
+	require.EqualValues(t, 6+5+2+5+10+9+13+6+8+8+11+3+2+3, info.Tokens, "characters, words and numbers count once")
 }
 
 // scriptAlphabet has characters in the forms in which texts have them, by the form that is stored.

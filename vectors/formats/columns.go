@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -59,6 +60,12 @@ func chooseColumns(schema *arrow.Schema) (columns, error) {
 	for i, name := range c.names {
 		if slices.Index(c.names, name) != i {
 			return c, fmt.Errorf("%w: two columns are named %q", vectors.ErrShape, name)
+		}
+		if i == c.id || i == c.vectors {
+			continue
+		}
+		if err := vectors.CheckKey(name); err != nil { // before all rows are read
+			return c, err
 		}
 	}
 	return c, nil
@@ -256,9 +263,13 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 			continue
 		}
 		name := r.ColumnName(j)
-		value, err := jsontext.Plain(r.Column(j).GetOneForMarshal(i))
+		err := possible(r.Column(j), i)
+		var value []byte
+		if err == nil {
+			value, err = jsontext.Plain(r.Column(j).GetOneForMarshal(i))
+		}
 		if err != nil {
-			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrValue, name, err)
+			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrPayload, name, err)
 		}
 		key, err := jsontext.Plain(name)
 		if err != nil {
@@ -274,4 +285,47 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 		b = append(b, '}')
 	}
 	return b, nil
+}
+
+// possible refuses values of row i that JSON does not have. What makes JSON of them would put a text in
+// the place of NaN, and U+FFFD in that of what is no character.
+func possible(a arrow.Array, i int) error {
+	if a = stored(a); a.IsNull(i) {
+		return nil
+	}
+	number := 0.0
+	switch v := a.(type) {
+	case *array.Float16:
+		number = float64(v.Value(i).Float32())
+	case *array.Float32:
+		number = float64(v.Value(i))
+	case *array.Float64:
+		number = v.Value(i)
+	case array.StringLike:
+		if text := v.Value(i); !utf8.ValidString(text) {
+			return fmt.Errorf("%.40q is not UTF-8", text)
+		}
+	case *array.Dictionary:
+		return possible(v.Dictionary(), v.GetValueIndex(i))
+	case array.ListLike:
+		values := v.ListValues()
+		from, to := v.ValueOffsets(i)
+		for at := from; at < to; at++ {
+			if err := possible(values, int(at)); err != nil {
+				return err
+			}
+		}
+	case *array.Struct:
+		for j := range v.NumField() {
+			if err := possible(v.Field(j), i); err != nil {
+				return err
+			}
+		}
+	case *array.RunEndEncoded:
+		return possible(v.Values(), v.GetPhysicalIndex(i))
+	}
+	if math.IsNaN(number) || math.IsInf(number, 0) {
+		return fmt.Errorf("%v: null stands for a number that is missing", number)
+	}
+	return nil
 }

@@ -247,6 +247,18 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
+	score := func(at float64) column {
+		return column{"score", arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).AppendValues([]float64{1, at}, nil) }}
+	}
+	nested := column{"tags", arrow.ListOf(arrow.StructOf(arrow.Field{Name: "s", Type: arrow.BinaryTypes.String})), func(b array.Builder) {
+		list := b.(*array.ListBuilder)
+		fields := list.ValueBuilder().(*array.StructBuilder)
+		for _, s := range []string{"é", "\xff"} {
+			list.Append(true)
+			fields.Append(true)
+			fields.FieldBuilder(0).(*array.StringBuilder).Append(s)
+		}
+	}}
 	null := matrices("vectors", f32, 2, false, nil)
 	null.fill = func(b array.Builder) { b.AppendNull() }
 	for name, c := range map[string]struct {
@@ -258,6 +270,11 @@ func TestFaults(t *testing.T) {
 		"two columns":     {vectors.ErrShape, "name the one", []column{matrices("x", f32, 2, false, good), matrices("y", f32, 2, false, good)}},
 		"duplicate ids":   {vectors.ErrID, `"a" is that of document 0`, []column{texts("id", []string{"a", "a"}), matrices("x", f32, 2, false, good)}},
 		"bad id":          {vectors.ErrID, "document 1", []column{texts("id", []string{"a", "\x01"}), matrices("x", f32, 2, false, good)}},
+		"bad payload":     {vectors.ErrPayload, `document 1 (id "b"): bad metadata: column score: NaN: null stands`, []column{texts("id", []string{"a", "b"}), score(math.NaN()), matrices("x", f32, 2, false, good)}},
+		"bad number":      {vectors.ErrPayload, `document 1 (id "1"): bad metadata: column score: -Inf`, []column{score(math.Inf(-1)), matrices("x", f32, 2, false, good)}},
+		"bad text":        {vectors.ErrPayload, `document 1 (id "1"): bad metadata: column tags: "\xff" is not UTF-8`, []column{nested, matrices("x", f32, 2, false, good)}},
+		"bad key":         {vectors.ErrPayload, `"_subset_" is reserved`, []column{texts("_subset_", []string{"a", "b"}), matrices("x", f32, 2, false, good)}},
+		"bad passage":     {vectors.ErrPayload, "document 0", []column{texts("_passage", []string{"a", "b"}), matrices("x", f32, 2, false, good)}},
 		"two dimensions":  {vectors.ErrShape, "document 1: shapes do not match: dimension 3, documents before it have 2", []column{other}},
 		"null":            {vectors.ErrShape, "null", []column{null}},
 		"no finite value": {vectors.ErrValue, "token 0, component 1", []column{matrices("x", f32, 2, false, [][]float32{{1, 2}, {3, nan}})}},

@@ -211,7 +211,7 @@ func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err erro
 		if len(s.payload) > 0 {
 			doc.Payload = s.payload
 		}
-		return nil
+		return vectors.CheckDocument(vectors.Draft{ID: doc.ID, Payload: doc.Payload})
 	})
 	return doc, err
 }

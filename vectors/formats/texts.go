@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -20,7 +19,7 @@ import (
 // empty text. Other columns are the payload, except for those of vectors.
 //
 // A file is read once for each pass over the sequence; in memory is a block of rows. Errors
-// are those of [Open], or wrap [encode.ErrNoTextField].
+// are those of [Open], or wrap [encode.ErrNoTextField] or [encode.ErrNoField].
 func Texts(ctx context.Context, path string, fields encode.Fields) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		paths, err := filesAt(path)
@@ -106,19 +105,15 @@ func chooseTextColumns(schema *arrow.Schema, fields encode.Fields) (c textColumn
 			c.read = append(c.read, i)
 		}
 	}
-	id := fields.ID
-	for _, name := range idNames {
-		if id == "" && slices.Contains(names, name) {
-			id = name
-		}
+	id, title, text, err := fields.Columns(names)
+	if err != nil {
+		return c, err
 	}
-	c.names = [3]string{id, cmp.Or(fields.Title, "title"), cmp.Or(fields.Text, "text")}
-	for i, wanted := range []bool{fields.ID != "", fields.Title != "", true} {
-		at := slices.Index(names, c.names[i])
-		switch {
-		case at < 0 && wanted:
-			return c, fmt.Errorf("%w: there is no column %s, only %s", encode.ErrNoTextField, c.names[i], describe(schema))
-		case at >= 0 && i > 0 && !isText(schema.Field(at).Type):
+	for i, at := range []int{id, title, text} {
+		if at < 0 {
+			continue
+		}
+		if c.names[i] = names[at]; i > 0 && !isText(schema.Field(at).Type) {
 			return c, fmt.Errorf("%w: column %s is of %s, not text", encode.ErrNoTextField, c.names[i], schema.Field(at).Type)
 		}
 	}
@@ -131,9 +126,6 @@ func (c textColumns) within(schema *arrow.Schema) textColumns {
 		return slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool { return name != "" && f.Name == name })
 	}
 	c.id, c.title, c.text = at(c.names[0]), at(c.names[1]), at(c.names[2])
-	if c.title == c.text {
-		c.title = -1
-	}
 	c.without = []int{c.id, c.title, c.text}
 	for i, f := range schema.Fields() {
 		if isVector(f.Type) {

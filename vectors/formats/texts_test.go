@@ -25,6 +25,10 @@ func readTexts(ctx context.Context, path string, fields encode.Fields) (all []en
 		if err != nil {
 			return all, err
 		}
+		if want := (encode.Place{Path: path, Row: len(all) + 1}); t.From != want {
+			return all, fmt.Errorf("it is from %+v, not %+v", t.From, want)
+		}
+		t.From = encode.Place{}
 		all = append(all, t)
 	}
 	return all, nil
@@ -94,12 +98,12 @@ func TestTextFaults(t *testing.T) {
 		fields  encode.Fields
 		columns []column
 	}{
-		"no text field: there is no column text, only id (utf8), body (utf8)": {encode.ErrNoTextField, encode.Fields{}, []column{texts("id", []string{"a"}), texts("body", []string{"x"})}},
-		"there is no column head, only":                                       {encode.ErrNoTextField, encode.Fields{Title: "head"}, []column{texts("text", []string{"x"})}},
-		"there is no column key, only":                                        {encode.ErrNoTextField, encode.Fields{ID: "key"}, []column{texts("text", []string{"x"})}},
-		"column text is of int64, not text":                                   {encode.ErrNoTextField, encode.Fields{}, []column{numbers}},
-		`two columns are named "text"`:                                        {vectors.ErrShape, encode.Fields{}, []column{texts("text", []string{"x"}), texts("text", []string{"x"})}},
-		`text 2: id "b": is not valid UTF-8: byte 0xff`:                       {nil, encode.Fields{}, []column{texts("id", []string{"a", "b"}), texts("text", []string{"x", "\xff"})}},
+		"no text field: there is no column text, only id, body": {encode.ErrNoTextField, encode.Fields{}, []column{texts("id", []string{"a"}), texts("body", []string{"x"})}},
+		"no such field: there is no column head, only text":     {encode.ErrNoField, encode.Fields{Title: "head"}, []column{texts("text", []string{"x"})}},
+		"no such field: there is no column key, only text":      {encode.ErrNoField, encode.Fields{ID: "key"}, []column{texts("text", []string{"x"})}},
+		"column text is of int64, not text":                     {encode.ErrNoTextField, encode.Fields{}, []column{numbers}},
+		`two columns are named "text"`:                          {vectors.ErrShape, encode.Fields{}, []column{texts("text", []string{"x"}), texts("text", []string{"x"})}},
+		`text 2: id "b": is not valid UTF-8: byte 0xff`:         {nil, encode.Fields{}, []column{texts("id", []string{"a", "b"}), texts("text", []string{"x", "\xff"})}},
 	} {
 		for _, format := range []string{"parquet", "file", "stream"} {
 			path := filepath.Join(t.TempDir(), map[string]string{"parquet": "x.parquet"}[format])

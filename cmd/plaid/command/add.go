@@ -88,6 +88,9 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
 			return err
 		}
+		if err := decided(snap); err != nil {
+			return err
+		}
 		if d := s.encoder.Dim(); d != snap.Dim() {
 			return fmt.Errorf("%s: %w: the model has %d, the index %d", m.Name, index.ErrDimension, d, snap.Dim())
 		}

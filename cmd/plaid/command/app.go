@@ -187,6 +187,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--replace puts the new documents in the place of the old"
 	case is(encode.ErrNoTextField) && has("text-field"):
 		return "--text-field says which one has the text, --title-field and --id-field the others"
+	case is(encode.ErrNoField) && has("text-field"):
+		return "--text-field, --id-field and --title-field name fields or columns that each file has"
 	case is(encode.ErrSuffix) && has("text-format"):
 		return "--text-format names the format of a file with another suffix"
 	case is(storage.ErrLocked) && has("lock-timeout"):
@@ -202,12 +204,10 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--text-format lines reads it"
 	case is(fs.ErrNotExist) && missingIndex(cmd, err):
 		return cmp.Or(indexHint(cmd), "plaid index makes one")
-	case is(index.ErrCodec) && cmd != nil && isFolder(cmd.Flags().Arg(0)):
-		return fmt.Sprintf("the indexes of the folder %s are used as one: name the one that is meant", cmd.Flags().Arg(0))
 	case is(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
 		return "searches by words do without the file, and read the words each time"
-	case is(syscall.EROFS) && has("read-only"):
-		return "--read-only serves a folder that cannot be written"
+	case is(syscall.ENOSPC) && has("spool") && !cmd.Flags().Changed("spool") && strings.Contains(err.Error(), ".spool"):
+		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
@@ -218,11 +218,6 @@ func advice(cmd *cobra.Command, err error) string {
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}
 	return ""
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // readers are the commands that could do with a copy of an index.

@@ -47,7 +47,7 @@ func (a *app) encodeCommand() *cobra.Command {
 		Short: "Turn texts into files of token vectors",
 		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,
-doc_ids.txt and metadata.jsonl, or with --as-questions queries.npy, querylens.npy and
+doc_ids.txt and metadata.jsonl, or with --queries queries.npy, querylens.npy and
 query_ids.txt, beside model.json, which says what made them. Both may go into one
 folder, which is what plaid beir --vectors takes.
 
@@ -63,7 +63,7 @@ beside it. To resume an interrupted run, or one that a fault in the texts has en
 repeat the command: no text is encoded twice, wherever it stands now. With --pool,
 with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
 		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
-  plaid encode queries.jsonl --as-questions --model answerai-colbert-small-v1 -o vectors
+  plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
   plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 240 --overlap 40 -o vectors
   plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
 		Args: takes("TEXTS", "…"),
@@ -75,7 +75,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
 	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
-	f.BoolVar(&e.queries, "as-questions", false, "encode the texts as questions, for searches")
+	f.BoolVar(&e.queries, "queries", false, "encode the texts as questions, for searches")
 	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
@@ -90,7 +90,7 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 		if e.queries {
 			for _, name := range []string{"window", "overlap", "drop-text", "spool", "pool"} {
 				if f.Changed(name) {
-					return flags.Usagef("--%s is for documents, not for --as-questions", name)
+					return flags.Usagef("--%s is for documents, not for --queries", name)
 				}
 			}
 		}

@@ -19,7 +19,7 @@ var usual = map[string][]string{
 	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
 	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
 	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
-	"encode":  {"model", "output", "as-questions", "precision", "window", "overlap", "document-length", "device", "force", "json"},
+	"encode":  {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force", "json"},
 	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model", "json"},
 	"index":   {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "force"},
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},

@@ -87,6 +87,7 @@ var ownMeaning = map[string]string{
 	"ids":      "one file for each --vectors, and one for all where there is one source",
 	"metadata": "as ids",
 	"output":   "encode writes several files",
+	"queries":  "encode makes the vectors of queries that other commands take: it has the texts already",
 	"vectors":  "beir takes the folder that encode has made, with documents and queries",
 }
 

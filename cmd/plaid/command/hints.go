@@ -23,7 +23,8 @@ var commandsElsewhere = map[string]string{
 	"list": "info", "ls": "info", "status": "info", "stats": "info", "show": "info", "describe": "info", "count": "info",
 	"cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update", "set": "update",
 	"check": "verify", "fsck": "verify", "optimize": "compact", "vacuum": "compact", "train": "retrain", "snapshot": "backup", "copy": "backup",
-	"ui": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve", "evaluate": "eval", "benchmark": "bench",
+	"recall": "bench", "split": "reshard", "merge": "reshard", "compare": "eval", "shard": "reshard",
+	"ui": "serve", "open": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve", "evaluate": "eval", "benchmark": "bench",
 }
 
 // remarksElsewhere are about commands of other tools that no command does here.
@@ -36,13 +37,21 @@ var remarksElsewhere = map[string]string{
 // first counts that the command has.
 var flagsElsewhere = map[string][]string{
 	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"}, "num-results": {"k"}, "n": {"k"},
-	"query": {"questions"}, "question": {"questions"}, "queries-text": {"questions"}, "queries": {"as-questions"},
+	"query": {"questions", "queries"}, "question": {"questions", "queries"}, "questions": {"queries"}, "queries-text": {"questions"},
 	"text-query": {"keywords"}, "text-queries": {"keywords"}, "words": {"keywords"}, "bm25": {"keywords"},
-	"filter": {"where"}, "condition": {"where"}, "file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
+	"filter": {"where"}, "filters": {"where"}, "payload": {"metadata"}, "payloads": {"metadata"}, "condition": {"where"}, "file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
 	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "text": {"questions"}, "embeddings": {"vectors", "queries"},
 	"out": {"output"}, "output-dir": {"output"}, "overwrite": {"force", "replace"}, "f": {"force", "replace"}, "bits": {"nbits"},
 	"workers": {"threads"}, "jobs": {"threads"}, "j": {"threads"}, "num-threads": {"threads"}, "gpu": {"device"}, "cuda": {"device"},
 	"host": {"listen"}, "port": {"listen"}, "p": {"listen"}, "addr": {"listen"}, "bind": {"listen"}, "chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
+}
+
+// countsElsewhere are, by command, where to say how many documents are wanted, if not by -k.
+var countsElsewhere = map[string]string{
+	"mcp":   "the agent says how many: k is an argument of its tools",
+	"serve": "each search says how many: params.top_k",
+	"eval":  "a measure says how many: --measures nDCG@10,R@100",
+	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
 }
 
 // hint is a sentence for somebody who typed the flag or the command that a message says is unknown;
@@ -62,7 +71,13 @@ func hint(cmd *cobra.Command, msg string) string {
 
 func flagHint(cmd *cobra.Command, typed string) string {
 	names := flagNames(cmd)
-	for _, name := range flagsElsewhere[strings.ToLower(typed)] {
+	elsewhere := flagsElsewhere[strings.ToLower(typed)]
+	if slices.Equal(elsewhere, []string{"k"}) || typed == "k" {
+		if hint := countsElsewhere[cmd.Name()]; hint != "" {
+			return hint
+		}
+	}
+	for _, name := range elsewhere {
 		switch {
 		case !slices.Contains(names, name):
 		case name == "k":

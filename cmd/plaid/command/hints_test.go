@@ -51,8 +51,15 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{[]string{"search", "x", "y", "--topk=3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "--limit", "3"}, "-k says how many"},
 		{[]string{"search", "x", "y", "-n", "3"}, "-k says how many"},
+		{[]string{"explain", "x", "y", "z", "--top_k", "3"}, "-k says how many"},
+		{[]string{"mcp", "x", "--top-k", "3"}, "The agent says how many: k is an argument of its tools"},
+		{[]string{"mcp", "x", "-k", "3"}, "The agent says how many: k is an argument of its tools"},
+		{[]string{"serve", "--limit", "3"}, "Each search says how many: params.top_k"},
+		{[]string{"eval", "x", "--top-k", "3"}, "A measure says how many: --measures nDCG@10,R@100"},
+		{[]string{"get", "x", "--limit", "3"}, "All documents that --where lets through are shown; plaid search -k N shows the best"},
+		{[]string{"index", "x", "--payload", "y"}, "Did you mean --metadata?"},
 		{[]string{"search", "x", "y", "--query-len", "3"}, "Did you mean --query-length?"},
-		{[]string{"encode", "x", "--queries"}, "Did you mean --as-questions?"},
+		{[]string{"encode", "x", "--questions"}, "Did you mean --queries?"},
 		{[]string{"index", "x", "--input", "y"}, "Did you mean --text?"},
 		{[]string{"search", "x", "--input", "y"}, "Did you mean --questions?"},
 		{[]string{"serve", "--port", "80"}, "--listen takes HOST:PORT"},
@@ -60,11 +67,11 @@ func TestWordsOfOtherTools(t *testing.T) {
 		code, _, stderr := try(t, x.args...)
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "\n"+x.want+"\n", x.args)
-		if x.args[0] == "serve" {
-			continue // it has no --json
+		if x.args[0] == "serve" || x.args[0] == "mcp" {
+			continue // they have no --json
 		}
 		_, _, stderr = try(t, append([]string{"--json"}, x.args...)...)
-		require.Contains(t, stderr, "; "+strings.Replace(x.want, "Did", "did", 1)+`"`, x.args)
+		require.Contains(t, stderr, "; "+strings.ToLower(x.want[:1])+x.want[1:]+`"`, x.args)
 	}
 }
 
@@ -87,7 +94,7 @@ func TestArgumentsInOtherPlaces(t *testing.T) {
 		{[]string{"search", path, "-", "--model", "x"}, exitUsage, "- is no question: --questions - reads stdin"},
 		{[]string{"delete", path, "nosuch"}, exitNotFound, `plaid: not found: ["nosuch"]`},
 		{[]string{"serve", "--data", t.TempDir(), "--listen", "8099"}, exitUsage, `listen is "8099"; want HOST:PORT`},
-		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no folder of BEIR: "},
+		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no BEIR folder: no queries.jsonl"},
 	} {
 		code, stdout, stderr := try(t, x.args...)
 		require.Equal(t, x.code, code, "%v: %s", x.args, stderr)

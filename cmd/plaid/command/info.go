@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cpu"
@@ -69,7 +70,7 @@ the cpu is its architecture and its capability the name of the kernels.`,
 			if err != nil {
 				return err
 			}
-			return a.report(in, func(b *bytes.Buffer) { infoText(b, in) })
+			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(x.snap)) })
 		})
 	})
 	return cmd
@@ -111,7 +112,8 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 	})
 }
 
-func infoText(b *bytes.Buffer, in *index.Info) {
+// infoText describes an index; undecided: the first vectors give it their dimension.
+func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
 	}
@@ -138,7 +140,11 @@ func infoText(b *bytes.Buffer, in *index.Info) {
 		scaled = "scaled to unit length"
 	}
 	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deleted)
-	line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaled)
+	if undecided {
+		line("vectors", "none yet: the first decide the dimension")
+	} else {
+		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaled)
+	}
 	line("codec", "%s", in.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
 	if in.Applied > 0 {

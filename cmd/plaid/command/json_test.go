@@ -57,7 +57,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		"add DIR/a --replace DOCS",
 		"export DIR/a DIR/e --format fast-plaid",
 		"import DIR/e DIR/b",
-		"encode SAMPLE/queries.jsonl --as-questions --model NANO -o DIR/v",
+		"encode SAMPLE/queries.jsonl --queries --model NANO -o DIR/v",
 		"model NANO",
 		"search DIR/a QUERIES -k 1 --stats=json",
 		"search DIR/t nutrients -k 1 --show-metadata",

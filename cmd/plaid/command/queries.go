@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
@@ -194,6 +195,14 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 	})
 }
 
+// decided refuses an index that has no dimension yet.
+func decided(snap *index.Snapshot) error {
+	if collection.Undecided(snap) {
+		return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", snap.Path(), index.ErrDimension)
+	}
+	return nil
+}
+
 // checkQueries finds queries that do not fit the index before any is answered.
 func checkQueries(queries *queries, snap *index.Snapshot) error {
 	if queries.Len() == 0 {
@@ -201,6 +210,9 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	}
 	if err := snap.Header().Model.CheckQueries(queries.model); err != nil {
 		return fmt.Errorf("%s: %w", queries.name, err)
+	}
+	if err := decided(snap); err != nil {
+		return err
 	}
 	if d := queries.Dim(); d != 0 && d != snap.Dim() {
 		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, snap.Path(), snap.Dim())
@@ -213,7 +225,7 @@ func checkQueries(queries *queries, snap *index.Snapshot) error {
 	return nil
 }
 
-var errNoQueries = errors.New("no queries")
+var errNoQueries = errors.New("the file has no queries")
 
 func noQueries(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
@@ -321,15 +333,19 @@ func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from st
 			te.Path = from
 		}
 	}()
+	var empty error // of the first; that no object has the field of the text says more
 	for t, err := range texts {
 		if err != nil {
 			return nil, err
 		}
 		t.Title, t.Text, t.Payload = "", t.Full(), nil
-		if strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
-			return nil, t.Fault(len(list), errEmptyQuery)
+		if empty == nil && strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
+			empty = t.Fault(len(list), errEmptyQuery)
 		}
 		list = append(list, t)
+	}
+	if empty != nil {
+		return nil, empty
 	}
 	_, err = encode.SurveyTexts(encode.Texts(list...))
 	return list, err

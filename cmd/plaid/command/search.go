@@ -114,7 +114,7 @@ token in ` + EnvToken + `.`,
 		} else if len(paths) > 1 && words.ByWords() {
 			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
 		}
-		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight, warn: a.warn}
+		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
 		if words.Alone() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
@@ -135,6 +135,9 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		if err := answers.printed.checkIDs("query", answers.queries); err != nil {
 			return err
+		}
+		if x.several() {
+			answers.warn = a.warn
 		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
@@ -179,6 +182,10 @@ type answering struct {
 // answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
 // changes results before they are printed.
 func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
+	page := o.Page()
+	if w.warn != nil { // documents of the pages before are not to come again
+		o.Block, o.K, o.Offset, o.MinScore = page.K, page.End(), 0, nil
+	}
 	for w.next < w.queries.Len() {
 		batch, err := w.queries.read(ctx, w.next, min(w.next+batchQueries, w.queries.Len()))
 		if err != nil {
@@ -191,7 +198,7 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		if err != nil {
 			return err
 		}
-		w.showOnce(results)
+		w.showOnce(page, results)
 		for _, r := range results {
 			w.total.Add(r.Stats)
 			if !r.Coverage.Complete() {
@@ -206,22 +213,25 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 	return nil
 }
 
-// showOnce leaves the best hit of a document that is in several files, as of a copy of an
-// index beside it.
-func (w *answering) showOnce(results []search.Result) {
+// showOnce leaves the hits of a page, given all up to its end, and of a document that is in several
+// files, as of a copy of an index beside it, the best one.
+func (w *answering) showOnce(page search.Page, results []search.Result) {
 	if w.warn == nil {
 		return
 	}
 	for i := range results {
 		seen, r := map[string]int{}, &results[i]
+		before := page.Offset
+		r.K, r.Offset = page.K, page.Offset
 		r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
+			before--
 			part, twice := seen[h.ID]
 			if twice && part != h.Part && !w.warned {
 				w.warned = true
 				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Part
-			return twice
+			return twice || before >= 0 || !page.Enough(&h)
 		})
 	}
 }

@@ -225,7 +225,7 @@ func TestInterruptedStdin(t *testing.T) {
 		{"search", path, "--questions", "-"},
 		{"add", path, "--text", "-"},
 		{"encode", "-", "--model", nano, "-o", filepath.Join(dir, "v")},
-		{"encode", "-", "--as-questions", "--model", nano, "-o", filepath.Join(dir, "v")},
+		{"encode", "-", "--queries", "--model", nano, "-o", filepath.Join(dir, "v")},
 	} {
 		requireInterrupted(t, args)
 	}
@@ -264,5 +264,36 @@ func TestSpoolGoesWithoutReport(t *testing.T) {
 		code, stdout, errs := try(t, "info", at("x.plaid"), "--json")
 		require.Equal(t, exitOK, code, errs)
 		require.Contains(t, stdout, `"docs":2,`)
+	}
+}
+
+// An id that leaves no room for the numbers of passages is refused before the first text is encoded,
+// also where its text is short; without passages it is an id like others.
+func TestLongIDOfPassages(t *testing.T) {
+	dir := t.TempDir()
+	texts, index := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, "x.plaid")
+	write := func(bytes int) {
+		line := `{"_id":"` + strings.Repeat("y", bytes) + `","text":"dogs bark"}`
+		require.NoError(t, os.WriteFile(texts, []byte("{\"_id\":\"a\",\"text\":\"cats sleep\"}\n"+line+"\n"), 0o666))
+	}
+	write(4085)
+	build := []string{"index", index, "--text", texts, "--model", nano, "--no-check", "-q"}
+	code, _, stderr := try(t, append(build, "--window", "3")...)
+	require.Equal(t, exitOK, code, stderr)
+	write(4086)
+	for _, args := range [][]string{
+		append(build, "--force"),
+		{"add", index, "--text", texts, "--replace", "-q"},
+		{"encode", texts, "--model", nano, "-o", filepath.Join(dir, "v"), "-q"},
+	} {
+		code, _, stderr := try(t, append(args, "--window", "3")...)
+		require.Equal(t, exitFailed, code, args)
+		require.Contains(t, stderr, texts+": line 2: id ", args)
+		require.Contains(t, stderr, "4086 bytes; at most 4085 leave room for the numbers of passages", args)
+		left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+		require.NoError(t, err)
+		require.Empty(t, left, "something was encoded")
+		code, _, stderr = try(t, args...)
+		require.Equal(t, exitOK, code, stderr)
 	}
 }

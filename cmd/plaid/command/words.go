@@ -15,7 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
@@ -97,12 +96,13 @@ func (m *mixer) text(batch *querySet, i int) string {
 // both fuses the results of a batch with what has the words of its questions.
 func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
 	p := m.wanted.Page()
+	sides := p.Sides(m.snap.Len())
 	for i := range results {
-		found, err := m.words(ctx, kw, m.text(batch, i), fuse.Depth(p.End()))
+		found, err := m.words(ctx, kw, m.text(batch, i), sides.K)
 		if err == nil {
 			var fused []search.RankedHit
 			every := search.Page{Offset: p.Offset, K: p.K}
-			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every); err == nil {
+			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every, sides); err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
 					return p.MinScore != nil && float32(h.Score) < float32(*p.MinScore) // which is what is printed
 				})
@@ -186,7 +186,8 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 		}
 	}
 	m.engine = engine
-	o.K, o.Offset, o.MinScore = fuse.Depth(o.Page().End()), 0, nil
+	sides := o.Page().Sides(snap.Len())
+	o.K, o.Block, o.Offset, o.MinScore = sides.K, sides.Block, 0, nil
 	o.Payload, o.Matches = o.Group != "" && o.Payload, false // the rest is for the fused hits
 	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {

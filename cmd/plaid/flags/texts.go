@@ -3,6 +3,8 @@ package flags
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -212,12 +214,30 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 // withPayload keeps title and text beside a document, as a JSON object with what else the
 // file has of it.
 func withPayload(t encode.Text) (encode.Text, error) {
-	p, err := jsontext.Plain(struct {
-		Title string `json:"title,omitempty"`
-		Text  string `json:"text"`
-	}{t.Title, t.Text})
+	kept := struct {
+		Title string  `json:"title,omitempty"`
+		Text  *string `json:"text,omitempty"`
+	}{t.Title, &t.Text}
+	if t.Payload != nil {
+		err := jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error {
+			switch {
+			case key == "text" && t.Text == "": // it is no second one, where that of --text-field is not there
+				kept.Text = nil
+			case key == "text", key == "title" && t.Title != "":
+				return fmt.Errorf("the %s comes from another field and is kept under the name %q, which the file has too: rename that field, or --drop-text keeps neither", key, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return t, err
+		}
+	}
+	p, err := jsontext.Plain(kept)
 	if rest, ok := bytes.CutPrefix(t.Payload, []byte("{")); ok {
-		p = append(append(p[:len(p)-1], ','), rest...)
+		if p = p[:len(p)-1]; len(p) > 1 {
+			p = append(p, ',')
+		}
+		p = append(p, rest...)
 	}
 	t.Payload = p
 	return t, err

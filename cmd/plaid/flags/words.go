@@ -78,8 +78,8 @@ func (w *Words) Query(k int) keywords.Query {
 }
 
 // Fuse fuses what was found by vectors and by words.
-func (w *Words) Fuse(vectors, words []search.RankedHit, p search.Page) ([]search.RankedHit, error) {
-	return search.FuseRanked(fuse.RelativeScore, w.alpha, p, vectors, words)
+func (w *Words) Fuse(vectors, words []search.RankedHit, p, sides search.Page) ([]search.RankedHit, error) {
+	return search.FuseRanked(fuse.RelativeScore, w.alpha, p, sides, vectors, words)
 }
 
 // KeywordSettings are the flags that say how text becomes terms.

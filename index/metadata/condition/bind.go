@@ -122,6 +122,15 @@ func (b *binder) test(n *node) (*Test, error) {
 			}
 		}
 	}
+	escape := rune(noEscape)
+	if n.op == opLike && len(t.operands) == 2 && t.operands[1].text.Kind == Text {
+		text := t.operands[1].text.Text
+		r, size := utf8.DecodeRuneInString(text)
+		if size == 0 || size < len(text) {
+			return nil, b.expr.parameterError(n.operands[1].offset, "ESCAPE is one character, and not %q", shortened(text))
+		}
+		escape = r
+	}
 	if t.null || n.op != opLike && n.op != opRegexp {
 		return t, nil
 	}
@@ -130,18 +139,10 @@ func (b *binder) test(n *node) (*Test, error) {
 		return nil, b.expr.parameterError(n.operands[0].offset, "%w: a pattern of %d bytes, at most %d are possible", ErrTooComplex, len(pattern), maxPattern)
 	}
 	if n.op == opLike {
-		escape := rune(noEscape)
-		if len(t.operands) == 2 {
-			text := t.operands[1].text.Text
-			r, size := utf8.DecodeRuneInString(text)
-			if size == 0 || size < len(text) {
-				return nil, b.expr.parameterError(n.operands[1].offset, "ESCAPE is one character, and not %q", shortened(text))
-			}
-			escape = r
-		}
 		t.likes = []*likePattern{compileLike(pattern, escape)}
-		if escape < utf8.RuneSelf {
-			for _, other := range Spellings(pattern) {
+		for _, other := range Spellings(pattern) {
+			// An é has an e in it, and ≠ an =: they are not what ESCAPE means.
+			if escape == noEscape || strings.Count(other, string(escape)) == strings.Count(pattern, string(escape)) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
 		}

@@ -225,7 +225,10 @@ func TestMerge(t *testing.T) {
 		`fields "A" and "a" differ in case only`: {"a": json.RawMessage("1"), "A": json.RawMessage("1")},
 		`field "_ID" cannot be set`:              {"_ID": json.RawMessage("1")},
 		`field "_subset_" cannot be set`:         {"_subset_": json.RawMessage("1")},
-		`field "x": its value is not JSON`:       {"x": json.RawMessage("{")},
+		`field "x": its value "{": `:             {"x": json.RawMessage("{")},
+		`field "x": its value "[1e999]": `:       {"x": json.RawMessage("[1e999]")},
+		`field "x": its value "\"\\udc00\"": `:   {"x": json.RawMessage(`"\udc00"`)},
+		`field "\xff" is not UTF-8`:              {"\xff": json.RawMessage("1")},
 	} {
 		require.ErrorContains(t, f.Validate(), says)
 	}

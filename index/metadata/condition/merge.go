@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
@@ -29,8 +30,8 @@ func (f Fields) NullRemoves() Fields {
 	return out
 }
 
-// Validate checks names and values: valid JSON, no two names that differ in case only,
-// and not those of the id and the ordinal, which are not in the payload.
+// Validate checks names and values: JSON that payloads may have ([jsontext.Check]), no two names that
+// differ in case only, and not those of the id and the ordinal, which are not in the payload.
 func (f Fields) Validate() error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(f)) {
@@ -40,8 +41,13 @@ func (f Fields) Validate() error {
 			return fmt.Errorf("fields %q and %q differ in case only", first, key)
 		case Field(folded) == FieldID || Field(folded) == FieldOrdinal:
 			return fmt.Errorf("field %q cannot be set", key)
-		case len(f[key]) > 0 && !json.Valid(f[key]):
-			return fmt.Errorf("field %q: its value is not JSON: %q", key, f[key])
+		case !utf8.ValidString(key):
+			return fmt.Errorf("field %q is not UTF-8", key)
+		}
+		if len(f[key]) > 0 {
+			if err := jsontext.Check(f[key], jsontext.Options{}); err != nil {
+				return fmt.Errorf("field %q: its value %.60q: %w", key, f[key], err)
+			}
 		}
 		seen[folded] = key
 	}

@@ -42,6 +42,30 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
+// The character of ESCAPE is one of the pattern as it is written, and not of another spelling.
+func TestEscapedSpellings(t *testing.T) {
+	like := func(stored, pattern, escape string) bool {
+		payload, err := json.Marshal(map[string]string{"x": stored})
+		require.NoError(t, err)
+		e, err := condition.Parse("x LIKE ? ESCAPE ?")
+		require.NoError(t, err)
+		c, err := e.Bind(pattern, escape)
+		require.NoError(t, err)
+		return c.Match(new(condition.Evaluation).Document(payload, "", 0))
+	}
+	for _, x := range []struct {
+		stored, pattern, escape string
+		want                    bool
+	}{
+		{"\u00e9x", "\u00e9%", "e", true}, {"\u0301x", "\u00e9%", "e", false},
+		{"\u2260%", "\u2260=%", "=", true}, {"\u0338%", "\u2260=%", "=", false}, {"\u2260x", "\u2260=%", "=", false},
+		{"caf\u00e9%", "cafe\u0301!%", "!", true}, {"cafe\u0301%", "caf\u00e9!%", "!", true},
+		{"caf\u00e9%", "cafe\u0301\u0436%", "\u0436", true}, {"caf\u00e9x", "cafe\u0301\u0436%", "\u0436", false},
+	} {
+		require.Equal(t, x.want, like(x.stored, x.pattern, x.escape), "%q LIKE %q ESCAPE %q", x.stored, x.pattern, x.escape)
+	}
+}
+
 // What is wrong with a condition says how it is written.
 func TestHints(t *testing.T) {
 	for text, want := range map[string]string{
@@ -55,6 +79,7 @@ func TestHints(t *testing.T) {
 		`title LIKE 'a' ESCAPE '' `:     "ESCAPE is one character",
 		`title LIKE 'a' ESCAPE '!!'`:    "ESCAPE is one character, and not \"!!\"",
 		`title LIKE 'a' ESCAPE 10`:      "ESCAPE is one character",
+		`title LIKE NULL ESCAPE '!!'`:   "ESCAPE is one character",
 		`title LIKE 'a' ESCAPE "x"`:     "text stands in single quotes: 'x'",
 		`title LIKE 'a' ESCAPE '!' and`: "a field is needed",
 	} {

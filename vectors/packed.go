@@ -1,0 +1,96 @@
+package vectors
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
+)
+
+// textSuffix is how the name of a file of text ends, in small letters, without that of compression.
+func textSuffix(path string) string {
+	bare, _ := files.Unpacked(path)
+	return strings.ToLower(filepath.Ext(bare))
+}
+
+// refusePacked refuses files of vectors that are compressed: their places are looked up.
+func refusePacked(path string) error {
+	if _, suffix := files.Unpacked(path); suffix != "" {
+		tool := map[string]string{".gz": "gunzip", ".zst": "unzstd", ".xz": "unxz"}[suffix]
+		return faultf(path, ErrFormat, "compressed files of vectors are not read: run %s first", tool)
+	}
+	return nil
+}
+
+// unpacked is the text of a file that may be compressed.
+func unpacked(r io.Reader, path string) (*bufio.Reader, error) {
+	b, err := files.Unpack(r, path)
+	if err != nil {
+		return nil, NewFileError(path, packedFault(err))
+	}
+	return b, nil
+}
+
+func packedFault(err error) error {
+	if errors.Is(err, files.ErrPacked) {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return cause(err)
+}
+
+// maxUnpacked is how much a compressed file whose places are looked up may have.
+const maxUnpacked = 64 << 30
+
+// lookedUp is text whose places are looked up.
+type lookedUp interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// openLookedUp opens a regular file of text. One that is compressed is unpacked into a temporary file,
+// which goes when it is closed.
+func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int64, error) {
+	f, size, err := in.open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	begin := make([]byte, 6)
+	n, err := readAtMost(f, begin, size)
+	if err != nil {
+		return nil, 0, errors.Join(NewFileError(path, err), f.Close())
+	}
+	if _, suffix := files.Unpacked(path); suffix == "" && files.Packing(begin[:n]) == "" {
+		return f, size, nil
+	}
+	defer f.Close()
+	b, err := unpacked(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), path)
+	if err != nil {
+		return nil, 0, err
+	}
+	temporary, err := os.CreateTemp("", "plaid-unpacked-")
+	if err != nil {
+		return nil, 0, err
+	}
+	t := &temporaryFile{temporary}
+	size, err = io.Copy(t, io.LimitReader(b, maxUnpacked+1))
+	switch {
+	case err != nil:
+		err = NewFileError(path, packedFault(err))
+	case size > maxUnpacked:
+		err = faultf(path, ErrFormat, "has more than %d GiB when it is unpacked", maxUnpacked>>30)
+	default:
+		return t, size, nil
+	}
+	return nil, 0, errors.Join(err, t.Close())
+}
+
+// temporaryFile goes when it is closed.
+type temporaryFile struct{ *os.File }
+
+func (t *temporaryFile) Close() error { return errors.Join(t.File.Close(), os.Remove(t.Name())) }
