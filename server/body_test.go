@@ -77,7 +77,7 @@ func TestBodiesThatOthersReadDifferently(t *testing.T) {
 	for body, says := range map[string]string{
 		`{"condition": "year > ?", "parameters": [0], "updates": {"t": "\ud800"}}`:      "updates.t",
 		`{"condition": "year > ?", "parameters": [0], "updates": {"t": 1e400}}`:         "updates.t: the number 1e400",
-		`{"condition": "year > ?", "parameters": [0], "updates": {"t": [[1e400]]}}`:     `value of "t": [0][0]: the number 1e400`,
+		`{"condition": "year > ?", "parameters": [0], "updates": {"t": [[1e400]]}}`:     `its value "[[1e400]]": [0][0]: the number 1e400`,
 		`{"condition": "year > ?", "parameters": [1e400], "updates": {"t": 1}}`:         "parameters[0]: the number 1e400 is too large",
 		"{\"condition\": \"title = ?\", \"parameters\": [\"\xff\"], \"updates\": {}}":   "parameters[0]",
 		`{"condition": "title = ?", "parameters": ["` + `\ud800` + `"], "updates": {}}`: "parameters[0]",

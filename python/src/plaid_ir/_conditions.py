@@ -372,11 +372,12 @@ def _of_haystack(given: Any, place: str, depth: int) -> _Condition:
     if "field" not in f:
         if "conditions" not in f or op not in ("AND", "OR", "NOT"):
             raise ValueError(f"{place}: want a field, or AND, OR or NOT with conditions: {f!r}")
-        if not isinstance(f["conditions"], (list, tuple)):
-            raise ValueError(f"{place}: conditions is of type {type(f['conditions']).__name__}; want a list: {f!r}")
+        conditions: Any = f["conditions"]
+        if not isinstance(conditions, (list, tuple)):
+            raise ValueError(f"{place}: conditions is of type {type(conditions).__name__}; want a list: {f!r}")
         parts = [
             True if c is None or c == {} else _of_haystack(c, f"{place}.conditions[{i}]", depth + 1)
-            for i, c in enumerate(f["conditions"])
+            for i, c in enumerate(cast("Sequence[Any]", conditions))
         ]
         if not parts:
             raise ValueError(f"{place}: conditions is empty: {f!r}")

@@ -225,7 +225,7 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
     given = items_of(given, "queries" if what == "query" else "documents")
     if isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind in "OU":
         items = list(cast("Any", given))
-    elif not hasattr(given, "ndim") and not isinstance(given, (bytes, Mapping)) and hasattr(given, "__iter__"):
+    elif _is_plain(given):
         items = given = list(cast("Any", given))
     else:
         items = []
@@ -236,6 +236,11 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
         other = is_text.index(False)
         raise TypeError(f"{what} {other} is of type {type(items[other]).__name__}, and others are texts: want texts alone")
     return None, to_matrices(cast("Any", given), what)
+
+
+def _is_plain(given: Any) -> bool:
+    """Reports whether something is a list or another iterable of Python's, and no array, tensor or number."""
+    return hasattr(given, "__iter__") and not hasattr(given, "ndim") and not isinstance(given, (bytes, Mapping))
 
 
 def _words(
