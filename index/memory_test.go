@@ -66,6 +66,9 @@ func (s *madeUp) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docum
 			for j := range payload {
 				payload[j] = byte(i + j)
 			}
+			if len(payload) > 0 {
+				payload[0] = 0 // it is no object
+			}
 			if !yield(vectors.Document{ID: s.ID(i), Tokens: x, Payload: payload}, ctx.Err()) {
 				return
 			}

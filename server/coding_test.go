@@ -100,7 +100,8 @@ func TestGzip(t *testing.T) {
 
 	// What is cut or damaged.
 	good := gzipOf(t, jsonOf(t, object{"name": "never", "config": object{"nbits": 2}}))
-	for n := range good {
+	require.Contains(t, s.refused(t, 400, server.CodeBadRequest, "POST", "/indices", "", gzipHeader).Message, "no body")
+	for n := 1; n < len(good); n++ {
 		p := s.refused(t, 400, server.CodeBadRequest, "POST", "/indices", good[:n], gzipHeader)
 		require.Contains(t, p.Message, "cut short", n)
 	}

@@ -231,13 +231,14 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		return nil
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
-	if q.ContentLength == 0 && (q.route.in != nil || q.Header.Get("Content-Type") == "") {
+	given := q.Header.Get("Content-Type")
+	if q.ContentLength == 0 && (given == "" || q.route.in != nil && !isTensors(given)) {
 		if q.route.example != "" {
 			return bad("there is no body; want JSON such as %s", q.route.example)
 		}
 		return bad("there is no body; want %s", q.route.inType)
 	}
-	media, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
+	media, _, err := mime.ParseMediaType(given)
 	if err != nil || media != q.route.inType && !(q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")) && !(q.route.tensors && media == mediaBytes) {
 		want := q.route.inType
 		if q.route.tensors {
