@@ -65,17 +65,13 @@ func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
 // gives back its float32.
 func (p Page) Enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
 
-// fewDocuments are ranked whole by both sides of a fusion, which costs little.
-const fewDocuments = 300
-
 // Sides is what to ask of each of two rankings that are fused to this page, in a collection of most
 // documents. For the first pages that is three times K: a document that is third in both rankings
-// may be the best of all. Pages that are further down need more, in blocks that double. Of few
-// documents all are asked for, so that the fused ranking is the same for every K.
+// may be the best of all. Pages that are further down need more, in blocks that double.
 func (p Page) Sides(most int) Page {
 	most = max(most, 1)
 	sides := Page{K: most}
-	if most > fewDocuments && p.K < most/3 {
+	if p.K <= most/3 {
 		sides.K = max(3*p.K, 1)
 	}
 	sides.Block = sides.K

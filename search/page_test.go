@@ -224,7 +224,7 @@ func TestBadPages(t *testing.T) {
 }
 
 // Fused pages of one size are one ranking, whose scores do not rise. The first ones are those of a
-// fusion of three times as many of each side; of few documents they are the same for every size.
+// fusion of three times as many of each side.
 func TestFusedPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := func(label string, most int) (ranked []RankedHit) {
@@ -267,10 +267,7 @@ func TestFusedPages(t *testing.T) {
 				require.True(t, seen[h.Hit.ID], "%s is lost", h.Hit.ID)
 			}
 		}
-		sides := Page{K: len(a) + len(b) + 1, Block: len(a) + len(b) + 1}
-		if most > fewDocuments {
-			sides = Page{K: 3 * k, Block: 3 * k}
-		}
+		sides := Page{K: min(3*k, most), Block: min(3*k, most)}
 		plain, err := FuseRanked(method, alpha, Page{K: 3 * k}, sides, first(a, sides.K), first(b, sides.K))
 		require.NoError(t, err)
 		require.Equal(t, paged[:min(3*k, len(paged))], plain)

@@ -184,7 +184,7 @@ func TestPassagesByID(t *testing.T) {
 	for i := range large {
 		p := vectors.Passage{Of: "large", Number: i, End: 9}
 		var err error
-		large[i].Payload, err = p.Payload(fmt.Appendf(nil, `{"text":%q}`, make([]byte, 600<<10)))
+		large[i].Payload, err = p.Payload(fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 2<<20)))
 		require.NoError(t, err)
 	}
 	docs = append(docs, large...)
