@@ -146,6 +146,7 @@ func (sp *specimen) requireIndex(t *testing.T, swept look, what string) {
 	}
 	require.NoError(t, ix.Close())
 	l, whole := sp.look(), swept.results()
+	require.NoError(t, l.open, "%s: after a writer has opened it", what)
 	for name, r := range l.results() {
 		if r.err != nil {
 			index.RequireTyped(t, r.err, what)

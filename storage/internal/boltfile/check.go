@@ -4,6 +4,8 @@
 package boltfile
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -14,7 +16,9 @@ import (
 // bbolt's own check runs in a goroutine of its own, where a damaged page ends
 // the process. This one reads the file instead of mapped memory: it makes sure
 // that every page of the tree is of a known kind, within the file, and used
-// once, and that the list of free pages is exactly the others.
+// once, that it begins with the key that leads to it, and that the list of free
+// pages is exactly the others. By that key bbolt finds a page in the one above when
+// it writes: were it another, it would free pages that stay in the tree.
 
 // Sizes and flags of pages and their elements.
 const (
@@ -27,6 +31,7 @@ const (
 	BucketHeaderSize = 16
 	noFreeList       = ^uint64(0)
 	manyFree         = 0xffff // the count of a longer free list is its first entry
+	maxKeySize       = 32 << 10
 )
 
 // MaxDepth is far more levels than a B+tree of 2³² keys has.
@@ -107,7 +112,7 @@ func checkPages(ctx context.Context, f *os.File, want func(ids [2]uint64, page i
 		if err := c.claim(0, 2); err != nil {
 			return err
 		}
-		if err := c.checkTree(m.Root); err != nil || branches {
+		if err := c.checkTree(m.Root, nil); err != nil || branches {
 			return err
 		}
 		return c.checkFreeList(m.FreeList)
@@ -153,9 +158,11 @@ type treePage struct {
 	at       int64 // the byte of its first element
 	bytes    int64 // from there on
 	elements []byte
+	first    []byte // behind them, where the first key is
 }
 
-func (c *pageChecker) treePage(id uint64) (p treePage, err error) {
+// treePage claims and reads a page, and so many bytes behind its elements.
+func (c *pageChecker) treePage(id uint64, behind int) (p treePage, err error) {
 	flags, count, bytes, err := c.claimPage(id)
 	if err != nil {
 		return p, err
@@ -164,31 +171,45 @@ func (c *pageChecker) treePage(id uint64) (p treePage, err error) {
 	if int64(p.count)*ElementSize > p.bytes {
 		return p, fmt.Errorf("page %d has %d elements in %d bytes", id, count, bytes)
 	}
-	p.elements = make([]byte, max(p.count, 1)*ElementSize)
-	if _, err := c.file.ReadAt(p.elements, p.at); err != nil {
+	size := max(p.count, 1) * ElementSize
+	head := make([]byte, min(int64(size+behind), p.bytes))
+	if _, err := c.file.ReadAt(head, p.at); err != nil {
 		return p, err
 	}
+	p.elements, p.first = head[:size:size], head[size:]
 	if err := checkCount(flags, p.count, p.elements); err != nil {
 		return p, fmt.Errorf("page %d: %w", id, err)
 	}
 	return p, nil
 }
 
-// checkTree checks a page of the tree and all below it.
-func (c *pageChecker) checkTree(id uint64) error {
+// begins reports whether a key is the first of the page; nil is that of any.
+func (p *treePage) begins(key []byte) bool {
+	size := p.elements[4:] // of the key of a branch
+	if p.flags == PageLeaf {
+		size = p.elements[8:]
+	}
+	return key == nil || p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.first, key)
+}
+
+// checkTree checks a page of the tree and all below it. The key is the one that leads to
+// it; nil: it is a root.
+func (c *pageChecker) checkTree(id uint64, key []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	p, err := c.treePage(id)
+	p, err := c.treePage(id, len(key))
 	switch {
 	case err != nil:
 		return err
-	case p.flags == PageBranch && p.count > 0:
-		return c.checkBranch(&p)
+	case p.flags != PageLeaf && (p.flags != PageBranch || p.count == 0):
+		return fmt.Errorf("page %d is of kind %#x with %d elements", id, p.flags, p.count)
+	case !p.begins(key):
+		return fmt.Errorf("page %d does not begin with the key that leads to it", id)
 	case p.flags == PageLeaf:
 		return c.checkLeaf(&p)
 	}
-	return fmt.Errorf("page %d is of kind %#x with %d elements", id, p.flags, p.count)
+	return c.checkBranch(&p)
 }
 
 func (c *pageChecker) checkBranch(p *treePage) error {
@@ -198,16 +219,27 @@ func (c *pageChecker) checkBranch(p *treePage) error {
 		if leaves, err := c.isLeaf(ne.Uint64(p.elements[8:])); err != nil {
 			return err
 		} else if leaves {
-			below = func(id uint64) error { return c.claim(id, 1) }
+			below = func(id uint64, _ []byte) error { return c.claim(id, 1) }
 		}
 	}
+	end := int64(p.count) * ElementSize // of the key before
+	keys := bufio.NewReader(io.NewSectionReader(c.file, p.at+end, p.bytes-end))
 	for i := range p.count {
 		offset := i * ElementSize
 		e := p.elements[offset:]
-		if int64(offset)+int64(ne.Uint32(e))+int64(ne.Uint32(e[4:])) > p.bytes {
+		at, size := int64(offset)+int64(ne.Uint32(e)), int64(ne.Uint32(e[4:]))
+		switch {
+		case at+size > p.bytes:
 			return fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
+		case at != end || size > maxKeySize:
+			return fmt.Errorf("page %d, element %d has %d bytes at %d, behind %d", p.id, i, size, at, end)
 		}
-		if err := below(ne.Uint64(e[8:])); err != nil {
+		end += size
+		key := make([]byte, size)
+		if _, err := io.ReadFull(keys, key); err != nil {
+			return err
+		}
+		if err := below(ne.Uint64(e[8:]), key); err != nil {
 			return err
 		}
 	}
@@ -231,7 +263,7 @@ func (c *pageChecker) checkLeaf(p *treePage) error {
 			return err
 		}
 		if root := binary.NativeEndian.Uint64(head[:]); root != 0 {
-			if err := c.checkTree(root); err != nil {
+			if err := c.checkTree(root, nil); err != nil {
 				return err
 			}
 		} else if err := c.checkSmallBucket(p.at+value+BucketHeaderSize, size-BucketHeaderSize); err != nil { // it lies within the value
