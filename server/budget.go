@@ -167,7 +167,10 @@ func (a *account) first() bool {
 
 // possible is so many bytes, or all that the account may have: what takes more than there
 // is for all runs when nothing else does.
-func (a *account) possible(n int64) int64 { return min(n, a.b.most-a.taken) }
+func (a *account) possible(n int64) int64 { return min(n, a.most()) }
+
+// most is how much more the account may have.
+func (a *account) most() int64 { return a.b.most - a.taken }
 
 // give gives bytes back.
 func (a *account) give(n int64) {

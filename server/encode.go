@@ -182,8 +182,10 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 const tokenMemory = 96
 
 // takeTokenMemory takes the memory to make tokens of that many bytes of texts; done gives it back.
+// A third of what the account may have stays for what is made of the tokens while they are there.
+// Two requests that would take more than there is still do not run at once.
 func (q *request) takeTokenMemory(from *account, bytes int) (done func(), err error) {
-	n := from.possible(tokenMemory * int64(bytes))
+	n := min(tokenMemory*int64(bytes), from.most()-from.most()/3)
 	if err := from.take(q.ctx, n); err != nil {
 		return nil, err
 	}
