@@ -434,6 +434,35 @@ os.execv({find_binary(None)!r}, sys.argv)
             with Index(None) as index, self.assertRaisesRegex(ValueError, "a link to a folder that it is in"):
                 index.load(f"{folder}/snapshot")
 
+    def test_load_takes_the_ids_of_pylate(self) -> None:
+        """They are above the folder of its engine, and count for that folder, too; ids.txt in it goes before."""
+        import pickle
+        import subprocess
+
+        docs, queries = collection(40, 2)
+        self.index.add_documents([str(i) for i in range(40)], docs)
+        with tempfile.TemporaryDirectory() as folder:
+            inside = f"{folder}/old/fast_plaid_index"
+            self.index.save(f"{folder}/i.plaid")
+            os.mkdir(f"{folder}/old")
+            subprocess.run([find_binary(None), "export", "-q", f"{folder}/i.plaid", inside, "--format", "fast-plaid"], check=True, stdout=subprocess.DEVNULL)
+            os.rename(f"{inside}/ids.txt", f"{folder}/ids.txt")
+            with open(f"{folder}/old/plaid_ids_to_documents_ids.pkl", "wb") as f:
+                pickle.dump({i: f"d{i}" for i in range(40)}, f)
+
+            def first(path: str, ids: list[str] | None = None) -> str:
+                with Index(None) as index:
+                    return index.load(path, ids).search(docs[3], 1)[0]["id"]
+
+            for path in (f"{folder}/old", inside, f"{inside}/", os.path.relpath(inside)):
+                self.assertEqual(first(path), "d3", path)
+            self.assertEqual(first(inside, [f"g{i}" for i in range(40)]), "g3")
+            for bad in ("a\nb", "a\r", "\ufeffa"):
+                with self.assertRaisesRegex(ValueError, "has a line break or begins with a byte order mark"):
+                    first(inside, [bad, *(f"g{i}" for i in range(40 - len(bad.split())))])
+            os.rename(f"{folder}/ids.txt", f"{inside}/ids.txt")
+            self.assertEqual(first(inside), "3")
+
 
 if __name__ == "__main__":
     unittest.main()
