@@ -165,7 +165,9 @@ class Metadata(unittest.TestCase):
                 other.add_batches([(["z"], None, [{"n": 1}]), (["x", "y"], [np.ones((0, 4)), np.ones((30, 4))])])
                 self.assertEqual((len(other), other.ids("n = 1"), [h["id"] for h in other.search(np.eye(4))]), (3, ["z"], ["y"]))
             with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
-                for ids, rows in ((["a", "\ud800"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
+                with self.assertRaisesRegex(ValueError, "^id '.ud800' has half of a character"):
+                    other.add_documents(["a", "\ud800"], [np.ones((20, 4))] * 2)
+                for ids, rows in ((["a", "b\t"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
                     with self.assertRaises(RequestError) as e:
                         other.add_documents(ids, [np.ones((20, 4))] * 2, rows)
                     self.assertEqual((e.exception.details["document"], len(other)), (1, 0))
