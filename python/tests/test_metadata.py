@@ -165,7 +165,9 @@ class Metadata(unittest.TestCase):
                 other.add_batches([(["z"], None, [{"n": 1}]), (["x", "y"], [np.ones((0, 4)), np.ones((30, 4))])])
                 self.assertEqual((len(other), other.ids("n = 1"), [h["id"] for h in other.search(np.eye(4))]), (3, ["z"], ["y"]))
             with self.subTest(least), mock.patch.object(_build, "MIN_TOKENS", least), Index(None) as other:
-                for ids, rows in ((["a", "\ud800"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
+                with self.assertRaisesRegex(ValueError, "^id '.ud800' has half of a character"):
+                    other.add_documents(["a", "\ud800"], [np.ones((20, 4))] * 2)
+                for ids, rows in ((["a", "b\t"], None), (["a", "b"], [{}, {"t": "\ud800"}])):
                     with self.assertRaises(RequestError) as e:
                         other.add_documents(ids, [np.ones((20, 4))] * 2, rows)
                     self.assertEqual((e.exception.details["document"], len(other)), (1, 0))
@@ -433,6 +435,35 @@ os.execv({find_binary(None)!r}, sys.argv)
             os.symlink("../snapshot", f"{folder}/snapshot/round")
             with Index(None) as index, self.assertRaisesRegex(ValueError, "a link to a folder that it is in"):
                 index.load(f"{folder}/snapshot")
+
+    def test_load_takes_the_ids_of_pylate(self) -> None:
+        """They are above the folder of its engine, and count for that folder, too; ids.txt in it goes before."""
+        import pickle
+        import subprocess
+
+        docs, queries = collection(40, 2)
+        self.index.add_documents([str(i) for i in range(40)], docs)
+        with tempfile.TemporaryDirectory() as folder:
+            inside = f"{folder}/old/fast_plaid_index"
+            self.index.save(f"{folder}/i.plaid")
+            os.mkdir(f"{folder}/old")
+            subprocess.run([find_binary(None), "export", "-q", f"{folder}/i.plaid", inside, "--format", "fast-plaid"], check=True, stdout=subprocess.DEVNULL)
+            os.rename(f"{inside}/ids.txt", f"{folder}/ids.txt")
+            with open(f"{folder}/old/plaid_ids_to_documents_ids.pkl", "wb") as f:
+                pickle.dump({i: f"d{i}" for i in range(40)}, f)
+
+            def first(path: str, ids: list[str] | None = None) -> str:
+                with Index(None) as index:
+                    return index.load(path, ids).search(docs[3], 1)[0]["id"]
+
+            for path in (f"{folder}/old", inside, f"{inside}/", os.path.relpath(inside)):
+                self.assertEqual(first(path), "d3", path)
+            self.assertEqual(first(inside, [f"g{i}" for i in range(40)]), "g3")
+            for bad in ("a\nb", "a\r", "\ufeffa"):
+                with self.assertRaisesRegex(ValueError, "has a line break or begins with a byte order mark"):
+                    first(inside, [bad, *(f"g{i}" for i in range(40 - len(bad.split())))])
+            os.rename(f"{folder}/ids.txt", f"{inside}/ids.txt")
+            self.assertEqual(first(inside), "3")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def to_array(x: Any) -> npt.NDArray[Any]:
 
 def _number_of_axes(x: Any) -> int:
     if isinstance(x, (list, tuple)):
-        return 1 + _number_of_axes(next((v for v in x if not _is_empty(v)), None))
+        return 1 + _number_of_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
     ndim = getattr(x, "ndim", None)
     return 0 if ndim is None else int(ndim)
 

@@ -49,9 +49,15 @@ def load(
         return
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
-            _add_folder(archive, os.fspath(path), "index", None if documents_ids is None else "index/ids.txt")
-            if documents_ids is not None:
-                text = "".join(n + "\n" for n in connection.to_names(documents_ids)).encode()
+            if documents_ids is None:
+                _add_folder(archive, os.fspath(path), _add_ids_of_pylate(archive, os.path.abspath(path)), None)
+            else:
+                _add_folder(archive, os.fspath(path), "index", "index/ids.txt")
+                names = connection.to_names(documents_ids)
+                for n in names:
+                    if "\n" in n or "\r" in n or n.startswith("\ufeff"):  # which lines of text would lose
+                        raise ValueError(f"id {n!r} has a line break or begins with a byte order mark: leave it out")
+                text = "".join(n + "\n" for n in names).encode()
                 member = tarfile.TarInfo("index/ids.txt")
                 member.size = len(text)
                 archive.addfile(member, io.BytesIO(text))
@@ -73,6 +79,18 @@ def _holds(connection: Connection, path: str | os.PathLike[str]) -> bool:
     if told.returncode != 0:
         return False
     return bool(json.loads(told.stdout)["tokens"] == connection.stats()["tokens"])
+
+
+def _add_ids_of_pylate(archive: tarfile.TarFile, path: str) -> str:
+    """Adds the ids that PyLate keeps above the folder of its engine, and returns the name of a folder in the archive."""
+    above, name = os.path.split(path)
+    if name == "fast_plaid_index" and not os.path.exists(os.path.join(path, "ids.txt")):
+        for beside in sorted(os.listdir(above)):
+            at = os.path.join(above, beside)
+            if beside.startswith("plaid_ids_to_documents_ids.") and os.path.isfile(at):
+                archive.add(os.path.realpath(at), f"index/{beside}")
+        return f"index/{name}"
+    return "index"
 
 
 def _add_folder(archive: tarfile.TarFile, path: str, name: str, excluded: str | None) -> None:
