@@ -260,9 +260,9 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		if s.temporary, err = temporarySpool(corpus, enc); err != nil {
 			return err
 		}
-		s.shared, s.waits = true, true
+		s.untilEnd = true
 	}
-	// What is wrong with judgements and queries is said before the documents are encoded.
+	// Faults of judgements and queries end the command before the documents are encoded.
 	qrels, err := eval.LoadQrelsOf(c.dir, o.Split)
 	if err != nil {
 		return err
@@ -278,8 +278,8 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 				return use(src)
 			})
 		},
-		Queries: func(ctx context.Context, judged func(string) bool, use func(vectors.Source) error) error {
-			q, err := c.app.encodeQueries(ctx, enc, only(encode.Texts(asked...), judged), queries, false)
+		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error { // asked are judged
+			q, err := c.app.encodeQueries(ctx, enc, encode.Texts(asked...), queries, false)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,132 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"strings"
+
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/folder"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// survey goes through the texts before the first one is encoded, if they can be
+// gone through again.
+func (s *spooling) survey(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	defer func() { s.texts.PassedOver = nil }() // they are told of once
+	if !s.texts.Again() {
+		return nil
+	}
+	return s.whole(func(passages bool) (err error) {
+		s.known, err = encode.SurveyTexts(s.admitted(ctx, s.texts.Open(ctx, nil), passages))
+		return err
+	})
+}
+
+// whole calls pass, which goes through all texts, and calls it once more if some of them turn out to
+// be passages: then the ids of all are compared.
+func (s *spooling) whole(pass func(passages bool) error) error {
+	passages := s.texts.Parted()
+	err := pass(passages)
+	if errors.Is(err, errPassages) && !passages {
+		s.passed, s.kinds = folder.Passed{}, nil // they are found again
+		err = pass(true)
+	}
+	return err
+}
+
+var errPassages = errors.New("there are passages")
+
+// prepare readies the texts to be read for the encoder, and counts files that are not read.
+func (s *spooling) prepare() error {
+	model := s.encoder.Config()
+	s.texts.Model = &model
+	s.texts.PassedOver = func(name string) {
+		if s.kinds == nil {
+			s.kinds = map[string]int{}
+		}
+		s.kinds[strings.ToLower(filepath.Ext(name))]++
+		s.passed.Kinds++
+		s.passed.Name(name, "no kind of text by its name")
+	}
+	return s.texts.CheckModel()
+}
+
+// admitted passes texts on that may be stored: a passage goes on when all of its document are known.
+// Without passages, the first one is errPassages.
+func (s *spooling) admitted(ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool) iter.Seq2[encode.Text, error] {
+	stream := index.NewAdmission()
+	return func(yield func(encode.Text, error) bool) {
+		var group []encode.Text
+		var documents []index.Arrival
+		pass := func() bool {
+			err := admit(ctx, stream, s.admit, documents, passages)
+			if refused := (*index.ArrivalError)(nil); errors.As(err, &refused) {
+				err = group[refused.Row].Fault(-1, refused.Err)
+			}
+			for _, t := range group {
+				if !yield(t, err) || err != nil {
+					return false
+				}
+			}
+			group, documents = group[:0], documents[:0]
+			return true
+		}
+		for t, err := range texts {
+			var p *vectors.Passage
+			if err == nil && t.ID != "" {
+				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // a fault is found later
+					err = errPassages
+				}
+			}
+			if err != nil {
+				if pass() {
+					yield(t, err)
+				}
+				return
+			}
+			document := index.Arrival{ID: t.ID}
+			if p != nil {
+				document.Parent = p.Of
+			}
+			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !pass() {
+				return
+			}
+			group, documents = append(group, t), append(documents, document)
+			if p == nil && !pass() {
+				return
+			}
+		}
+		pass()
+	}
+}
+
+// admit refuses documents, one or the passages of one, that cannot be stored with those of the stream
+// before them, or those that are there.
+func admit(ctx context.Context, stream *index.Admission, there func(context.Context, []index.Arrival) error,
+	documents []index.Arrival, passages bool) error {
+	if len(documents) == 0 || documents[0].ID == "" {
+		return nil
+	}
+	if passages {
+		again, err := stream.Admit(ctx, documents, false)
+		if again {
+			err = &index.ArrivalError{ID: documents[0].ID, Err: fmt.Errorf(
+				"%w: a document or passage before it has this id, or that of its document", index.ErrDuplicateID)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if there == nil {
+		return nil
+	}
+	return there(ctx, documents)
+}

@@ -1,0 +1,198 @@
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/folder"
+	"github.com/plaid-ir/plaid/internal/jsontext"
+)
+
+// textsReport says what encoding texts came to.
+type textsReport struct {
+	Texts   int `json:"texts"`
+	Resumed int `json:"resumed"` // of these, encoded by an earlier run
+	Equal   int `json:"equal"`   // equal to one before them, whose vectors they share
+	// Of those that were encoded now.
+	Empty     int     `json:"empty"`
+	Truncated int     `json:"truncated"`
+	Dropped   int64   `json:"dropped_tokens"` // that were cut off
+	Tokens    int64   `json:"tokens"`
+	Skipped   int64   `json:"skipped_tokens"` // of these, without vectors: punctuation
+	Seconds   float64 `json:"seconds"`
+	// Streamed: they were encoded while the index took them; Seconds is what reading them
+	// and making ids of them took.
+	Streamed bool `json:"streamed,omitempty"`
+	// PassedOver are files of folders that are not read; PassedFiles are the first of them.
+	PassedOver  int                 `json:"passed_over,omitempty"`
+	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	added       bool                // to an index that was there
+}
+
+// line reads like this: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
+func (r *textsReport) line(b *bytes.Buffer) {
+	r.counts(b)
+	if r.Skipped > 0 {
+		fmt.Fprintf(b, "       %s of punctuation, without vectors\n", out.Plural(r.Skipped, "token is", "tokens are"))
+	}
+}
+
+func (r *textsReport) counts(b *bytes.Buffer) {
+	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
+	if r.Resumed > 0 {
+		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
+	}
+	if r.Equal > 0 {
+		fmt.Fprintf(b, ", %s equal to others", out.Count(r.Equal))
+	}
+	fmt.Fprintf(b, ", %s", out.Plural(r.Tokens, "token"))
+	if r.Streamed {
+		if r.added {
+			b.WriteString(", while they were added\n")
+		} else {
+			b.WriteString(", while the index was built\n")
+		}
+		return
+	}
+	fmt.Fprintf(b, " in %s", out.Seconds(r.Seconds))
+	if r.Seconds > 0 && r.Tokens > 0 {
+		fmt.Fprintf(b, ", %s a second", out.Rate(float64(r.Tokens)/r.Seconds))
+	}
+	b.WriteByte('\n')
+}
+
+// skipped is how many tokens have no vectors since the model skips them.
+func (s *spooling) skipped(r *encode.Report) int64 {
+	if c := s.encoder.Config(); !c.Document.Skip || c.Pool > 0 {
+		return 0
+	}
+	return r.Tokens - r.Vectors
+}
+
+// report is that of so many texts, whose encoding began at a time.
+func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
+	return &textsReport{
+		Texts: texts, Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
+		Tokens: r.Tokens, Skipped: s.skipped(r), Seconds: s.app.now().Sub(begin).Seconds(),
+		PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
+	}
+}
+
+// warn tells of faults of texts.
+func (s *spooling) warn(r *encode.Report) {
+	s.lost.warn(s.app, r.Texts+r.Resumed)
+	s.warnOfPassed()
+	if names := s.texts.Hidden(); names != nil {
+		s.app.warn("metadata: the documents' own %s is not kept, since the field that is named for it takes its place "+
+			"(--drop-text keeps a title and a text)", strings.Join(names, ", "))
+	}
+	if r.Truncated > 0 {
+		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
+			out.Plural(r.Texts, "text was", "texts were"),
+			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
+	}
+	s.app.warnUnknown(r)
+}
+
+// warnUnknown tells of texts whose words the model does not know.
+func (a *app) warnUnknown(r *encode.Report) {
+	if r.Unknown > 0 {
+		a.warn("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
+			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
+	}
+}
+
+// lostTexts are documents without a text.
+type lostTexts struct {
+	n     int
+	first string   // the id of the first
+	row   int      // and its number among all
+	has   []string // its fields
+	rows  int      // of all documents
+}
+
+func (l *lostTexts) look(t *encode.Text) {
+	l.rows++
+	if t.Full() != "" {
+		return
+	}
+	if l.n++; l.n > 1 {
+		return
+	}
+	l.first, l.row = t.ID, l.rows-1
+	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // a payload is an object
+		if key != "text" {
+			l.has = append(l.has, key)
+		}
+		return nil
+	})
+}
+
+// warn tells of them, with an example.
+func (l *lostTexts) warn(a *app, all int) {
+	if l.n == 0 {
+		return
+	}
+	name := "document " + strconv.Itoa(l.row)
+	if l.first != "" {
+		name = "document " + out.Quoted(l.first)
+	}
+	if len(l.has) > 0 {
+		name += ", which has " + out.Printable(strings.Join(l.has, ", "), 200) + ","
+	}
+	a.warn("%s no text and will not be found: %s is the first (--text-field says which field has it)",
+		out.Plural(l.n, fmt.Sprintf("of %s documents has", out.Count(all)), fmt.Sprintf("of %s documents have", out.Count(all))), name)
+}
+
+// warnOfPassed tells which files of folders were not read.
+func (s *spooling) warnOfPassed() {
+	more := ""
+	var kinds []string
+	for _, suffix := range slices.Sorted(maps.Keys(s.kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.kinds[suffix], cmp.Or(suffix, "without an ending")))
+		switch suffix {
+		case ".pdf":
+			more += "; pdftotext makes text of PDFs"
+		case ".parquet", ".arrow":
+			more += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
+		}
+	}
+	total := s.passed.Kinds
+	if total > 0 {
+		s.app.warn("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"),
+			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, more)
+	}
+	s.app.logPassed(total, s.passed.Files)
+}
+
+// logPassed names the first files that were not read.
+func (a *app) logPassed(total int, named []folder.PassedFile) {
+	for _, f := range named {
+		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
+	}
+	if more := total - len(named); more > 0 && len(named) > 0 {
+		a.logger().Info("passed over", "more", more)
+	}
+}
+
+// looked notes texts that have none.
+func (s *spooling) looked(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+	return func(yield func(encode.Text, error) bool) {
+		for t, err := range texts {
+			s.lost.look(&t)
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
