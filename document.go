@@ -27,7 +27,7 @@ type Document struct {
 	// letters, and those that begin with an underscore are plaid's.
 	Payload []byte
 	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded. An empty
-	// slice that is not nil: the document has no vectors, whatever its text.
+	// slice that is not nil means that the document has no vectors, whatever its text.
 	Vectors []float32
 	// KeepPayload lets an Update keep the payload of the document that this one replaces, its
 	// title and text included, if this one has no title, text and payload: its vectors come later.
@@ -39,7 +39,9 @@ const titleField, textField = "title", "text"
 
 // payloadOf is what is stored beside a document: its title and text, and then its payload.
 func (c *Collection) payloadOf(d *Document) ([]byte, error) {
-	err := vectors.CheckDocument(vectors.Draft{ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.o.Whole && isText(*d)})
+	err := vectors.CheckDocument(vectors.Draft{
+		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.o.Whole && isText(*d),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +78,6 @@ func cmpJSON(p []byte) []byte {
 // withText is a payload with title and text, in place of those that it has.
 func withText(payload []byte, title, text string) ([]byte, error) {
 	out := []byte{'{'}
-	member := func(key string, value []byte) {
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		name, _ := json.Marshal(key) // a string
-		out = append(append(append(out, name...), ':'), value...)
-	}
 	for _, f := range []struct{ key, value string }{{titleField, title}, {textField, text}} {
 		if f.value == "" {
 			continue
@@ -91,11 +86,11 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		member(f.key, text)
+		out = jsontext.AppendMember(out, f.key, text)
 	}
 	err := jsontext.Members(cmpJSON(payload), func(key string, value json.RawMessage) error {
 		if key != titleField && key != textField {
-			member(key, value)
+			out = jsontext.AppendMember(out, key, value)
 		}
 		return nil
 	})
@@ -114,12 +109,8 @@ func read(id string, stored []byte) Document {
 		if into != nil && json.Unmarshal(value, into) == nil || key == vectors.PassageField {
 			return nil
 		}
-		if len(rest) > 1 {
-			rest = append(rest, ',')
-		}
-		name, err := json.Marshal(key)
-		rest = append(append(append(rest, name...), ':'), value...)
-		return err
+		rest = jsontext.AppendMember(rest, key, value)
+		return nil
 	})
 	switch {
 	case err != nil: // no object, which others may have stored

@@ -77,7 +77,7 @@ func CheckDocuments(docs []Document, dim int) ([]Document, error) {
 			}
 		}
 		var err error
-		if d.Metadata, err = kept(d.Metadata); err != nil {
+		if d.Metadata, err = withoutID(d.Metadata); err != nil {
 			return nil, fault(-1, err)
 		}
 		checked[i] = d
@@ -85,8 +85,8 @@ func CheckDocuments(docs []Document, dim int) ([]Document, error) {
 	return checked, nil
 }
 
-// kept returns what is kept of metadata that may be stored: all but _id; nil for nothing, null and {}.
-func kept(m json.RawMessage) (json.RawMessage, error) {
+// withoutID returns metadata without _id, as it is stored: nil for nothing, null and {}.
+func withoutID(m json.RawMessage) (json.RawMessage, error) {
 	if vectors.NoPayload(m) {
 		return nil, nil
 	}
@@ -98,15 +98,10 @@ func kept(m json.RawMessage) (json.RawMessage, error) {
 	}
 	out := []byte{'{'}
 	err := jsontext.Members(m, func(key string, value json.RawMessage) error {
-		if key == vectors.IDField {
-			return nil
+		if key != vectors.IDField {
+			out = jsontext.AppendMember(out, key, value)
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		name, err := json.Marshal(key)
-		out = append(append(append(out, name...), ':'), value...)
-		return err
+		return nil
 	})
 	if out = append(out, '}'); vectors.NoPayload(out) {
 		return nil, err

@@ -138,15 +138,10 @@ func (p *Passage) Payload(payload []byte) ([]byte, error) {
 func WholePayload(payload []byte) []byte {
 	out := []byte{'{'}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
-		if key == PassageField || key == "text" {
-			return nil
+		if key != PassageField && key != "text" {
+			out = jsontext.AppendMember(out, key, value)
 		}
-		name, err := json.Marshal(key)
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, name...), ':'), value...)
-		return err
+		return nil
 	})
 	if err != nil {
 		return payload

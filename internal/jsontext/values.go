@@ -54,6 +54,16 @@ func Plain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
 }
 
+// AppendMember appends a member to an object that has no closing brace yet. The key is written as
+// [json.Marshal] writes it, the value as it is.
+func AppendMember(object []byte, key string, value json.RawMessage) []byte {
+	if len(object) > len("{") {
+		object = append(object, ',')
+	}
+	name, _ := json.Marshal(key) // a string
+	return append(append(append(object, name...), ':'), value...)
+}
+
 var errNoObject = errors.New("it is no JSON object")
 
 // Members calls visit with the members of an object in their order, their values as they
