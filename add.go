@@ -21,7 +21,7 @@ import (
 // held in memory, about 60 KiB for a text of 120 words at 128 dimensions, so add many thousands of
 // documents in several calls.
 //
-// What a document may be [vectors.CheckDocument] says. One without a text, or with white space alone,
+// [vectors.CheckDocument] has the rules for a document. One without a text, or with white space alone,
 // and without vectors is stored too: conditions, keywords and Get find it, searches for vectors do not.
 // Its vectors may come later, by an Update.
 //
@@ -155,8 +155,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
 			if d := &docs[next]; !isText(*d) {
-				row := collection.Document{ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload, KeepMetadata: d.KeepPayload}
-				out = append(out, row)
+				out = append(out, collection.Document{
+					ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload, KeepMetadata: d.KeepPayload,
+				})
 				of = append(of, origin{document: next})
 			}
 		}
@@ -215,7 +216,9 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 		vectorsOnly(from)
 		tokens := slices.Clone(d.Tokens)
-		out = append(out, collection.Document{ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload, KeepMetadata: docs[from].KeepPayload})
+		out = append(out, collection.Document{
+			ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload, KeepMetadata: docs[from].KeepPayload,
+		})
 		of = append(of, row)
 		n++
 	}

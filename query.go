@@ -137,7 +137,8 @@ func (q *Query) complete() error {
 	case q.Keywords && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
 		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
 	case q.Keywords && q.Group != "" && q.Group != search.GroupBest && q.Group != EachPassage:
-		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage", ErrOption, q.Group)
+		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage",
+			ErrOption, q.Group)
 	case q.Alpha != 0 && !q.Hybrid:
 		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == EachPassage:
@@ -165,7 +166,8 @@ func (q *Query) complete() error {
 
 // options returns those of the search by vectors. They are checked for a search by keywords as well.
 func (q *Query) options() search.Options {
-	o := search.Options{K: q.K, Offset: q.Offset, MinScore: q.MinScore, Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
+	o := search.Options{Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
+	o.SetPage(q.page())
 	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
 		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
 	}
@@ -229,7 +231,7 @@ func (r *reading) find() ([]search.RankedHit, error) {
 	}
 	p := q.page()
 	sides := p.Sides(r.v.Most())
-	o.K, o.Block, o.Offset, o.MinScore = sides.K, sides.Block, 0, nil
+	o.SetPage(sides)
 	byVectors, err := r.search(sq, o)
 	if err != nil {
 		return nil, err
@@ -238,7 +240,8 @@ func (r *reading) find() ([]search.RankedHit, error) {
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sides, search.Ranked(byVectors), search.Ranked(byWords))
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sides,
+		search.Ranked(byVectors), search.Ranked(byWords))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
 	}
@@ -250,8 +253,10 @@ func (r *reading) find() ([]search.RankedHit, error) {
 
 // words returns a page of the hits of the question's keywords: documents, if the query has a group.
 func (r *reading) words(p search.Page) ([]search.Hit, error) {
-	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{Text: r.q.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
-		Filters: []*search.Filter{r.filter}, Passages: r.q.Passages})
+	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{
+		Text: r.q.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
+		Filters: []*search.Filter{r.filter}, Passages: r.q.Passages,
+	})
 }
 
 func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {

@@ -307,7 +307,8 @@ func include(ctx context.Context, c *collection, what string, ids []string, allo
 			err := fmt.Errorf("%s: %w: %.100q", what, ErrUnknownID, id)
 			for i := range c.parts {
 				if other, e := c.parts[i].snap.Spelled(id); e == nil && other != "" {
-					return nil, fmt.Errorf("%w; there is %.200s, which looks the same", err, strconv.QuoteToASCII(other))
+					other = strconv.QuoteToASCII(other)
+					return nil, fmt.Errorf("%w; there is %.200s, which looks the same", err, other)
 				}
 			}
 			return nil, err

@@ -15,7 +15,7 @@ type Page struct {
 	Offset   int
 	K        int
 	MinScore *float64 // nil means that every score will do
-	Block    int      // of the ranking ([Paged]); 0: K
+	Block    int      // of the ranking ([Paged]); 0 means K
 }
 
 // Check refuses ([ErrOption]) a page without hits or before the first one, more hits than can be
@@ -43,12 +43,12 @@ func (p Page) Check() error {
 	return errors.Join(errs...)
 }
 
-// End is how many of the best hits there are up to the end of the page.
+// End is the number of hits up to the end of the page.
 func (p Page) End() int { return p.Offset + p.K }
 
-// Hits are those of the page in a ranking, which has its End best ones, or all if there are fewer.
+// Hits returns the hits of the page from a ranking, which has the End best ones, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h) })
+	return cut(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
 }
 
 // ranked is the same for a ranking by other means.
@@ -61,9 +61,9 @@ func cut[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
 
-// Enough reports whether a hit has the least score, as it is printed: the number that is printed
-// gives back its float32.
-func (p Page) Enough(h *Hit) bool { return p.MinScore == nil || h.Score >= float32(*p.MinScore) }
+// Enough reports whether the score of a hit is high enough. The least score is rounded to float32, as
+// scores are printed: a printed score lets its own hit through.
+func (p Page) Enough(score float32) bool { return p.MinScore == nil || score >= float32(*p.MinScore) }
 
 // Sides is what to ask of each of two rankings that are fused to this page, in a collection of most
 // documents. For the first pages that is three times K: a document that is third in both rankings
@@ -81,13 +81,18 @@ func (p Page) Sides(most int) Page {
 	return sides
 }
 
+// SetPage asks for a page.
+func (o *Options) SetPage(p Page) {
+	o.K, o.Offset, o.MinScore, o.Block = p.K, p.Offset, p.MinScore, p.Block
+}
+
 // InBlocks reports whether [Paged] makes the answer of whole rankings.
 func (o *Options) InBlocks() bool {
 	p := o.Page()
 	return p.Offset != 0 || p.MinScore != nil || o.Mode == Pruned && p.Block != 0 && p.Block < p.K
 }
 
-// Page is the one that is wanted.
+// Page is the part of the ranking that the options ask for.
 func (o *Options) Page() Page {
 	p := Page{Offset: o.Offset, K: o.K, MinScore: o.MinScore, Block: o.Block}
 	if p.K == 0 {
@@ -108,7 +113,6 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	o.Offset, o.MinScore, o.Block = 0, nil, 0
 	depth := p.End()
 	if o.Mode == Pruned {
 		depth = cmp.Or(p.Block, p.K)
@@ -116,7 +120,7 @@ func Paged(o Options, search func(Options) ([]Result, error)) ([]Result, error) 
 	var ranked []Result
 	for {
 		block := o
-		block.K = depth
+		block.SetPage(Page{K: depth})
 		if depth <= p.Offset { // none of these is shown
 			block.Payload, block.Matches = false, false
 		}
@@ -158,7 +162,7 @@ func follow(ranked, deeper []Result, most int) []Result {
 	return deeper
 }
 
-// without are hits without some others. Each is a document of an index.
+// without returns hits without some others. Each is of a document of a part.
 func without(hits, others []Hit) []Hit {
 	known := make(map[DocumentKey]bool, len(others))
 	for i := range others {

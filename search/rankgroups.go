@@ -23,10 +23,10 @@ type DocumentKey struct {
 // from an [Engine]. A document has the score of its best passage, and its best ranked passages, at
 // most the number given. RankGroups asks rank for the best ones, eight times as many each time,
 // until they belong to enough documents or there are no more; most is the number of all documents and
-// passages. Enough are 100 documents, or ten times as many as often as k is more: which passages a
-// document has depends on how many were ranked, and is to be the same on all pages. document names the document of a ranked one; those that are not ok are skipped. hit
-// reads a passage, and is called only for documents that are returned; if it has a payload, so has
-// its document.
+// passages. The first of 100, 1,000, 10,000 and so on that is k or more is enough: the passages of a
+// document depend on how many were ranked, and are to be the same on all pages. document names the
+// document of a ranked one; those that are not ok are skipped. hit reads a passage, and is called only
+// for documents that are returned; if it has a payload, so has its document.
 //
 // Documents of two indexes are two, whatever their ids.
 func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k int) ([]R, error),
@@ -56,7 +56,7 @@ func RankGroups[R any](ctx context.Context, k, passages, most int, rank func(k i
 	}
 }
 
-// enoughGroups is how many documents a ranking is made of where k are wanted.
+// enoughGroups is how many documents to rank where k are wanted ([RankGroups]).
 func enoughGroups(k int) int {
 	n := 100
 	for n < k {

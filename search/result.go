@@ -37,8 +37,8 @@ type Result struct {
 	Coverage Coverage `json:"coverage,omitzero"`
 }
 
-// Floor is the score of the last of K hits of a search without Offset and MinScore: no document that was scored and is not
-// among them scores more. ok is false where fewer than K match, so that there are no
+// Floor is the score of the last of K hits of a search without Offset and MinScore: no document that
+// was scored and is not among them scores more. ok is false where fewer than K match, so that there are no
 // others. Whoever merges results of parts of a collection, each asked for fewer
 // documents than are wanted in all, has to ask a part again whose floor is not below
 // the last of the merged hits.

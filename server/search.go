@@ -302,7 +302,8 @@ func (p *paramsIn) options(page search.Page) (search.Options, error) {
 		mode = search.Exhaustive // of what the filter lets through
 	}
 	k := page.K
-	o := search.Options{K: k, Offset: page.Offset, MinScore: page.MinScore, Block: page.Block, Mode: mode}
+	o := search.Options{Mode: mode}
+	o.SetPage(page)
 	if p.Probes != nil && *p.Probes != usualProbes {
 		o.Probes = *p.Probes
 	}

@@ -110,7 +110,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		}
 		return s.survey(ctx)
 	})
-	s.admit = func(ctx context.Context, documents []index.Arrival) error { // of a stream: each when it comes
+	s.admit = func(ctx context.Context, documents []index.Arrival) error { // of a stream, as they arrive
 		return a.admitNow(ctx, names, path, documents, o.Replace)
 	}
 	switch {
@@ -128,9 +128,11 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	return err
 }
 
-// admitNow refuses documents that an index has no place for as it is now, unless it is being written:
-// it decides again when they are stored.
-func (a *app) admitNow(ctx context.Context, names *indexes, path string, documents []index.Arrival, replace bool) (err error) {
+// admitNow refuses documents that an index, as it is now, does not take. While another program writes
+// it, it refuses none: the index decides again when they are stored.
+func (a *app) admitNow(
+	ctx context.Context, names *indexes, path string, documents []index.Arrival, replace bool,
+) (err error) {
 	paths, err := names.paths(path)
 	if err != nil {
 		return err

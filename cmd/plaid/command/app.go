@@ -152,7 +152,7 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
 	}
 	if near != "" {
-		fmt.Fprintln(a.console, capital(near))
+		fmt.Fprintln(a.console, capitalized(near))
 	}
 	if usage.Err != nil {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
@@ -213,7 +213,8 @@ func advice(cmd *cobra.Command, err error) string {
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
 		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
-		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: hf download OWNER/NAME --local-dir NAME"
+		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: " +
+			"hf download OWNER/NAME --local-dir NAME"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}

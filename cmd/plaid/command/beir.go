@@ -40,8 +40,8 @@ func (a *app) beirCommand() *cobra.Command {
 		Short: "Index, search and evaluate a test collection",
 		Long: `
 Take a test collection in BEIR's layout to a table of measures. With --model the
-texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz, .zst or .xz. With
---vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
+texts of DIR are encoded, corpus.jsonl and queries.jsonl, each also as .gz, .zst or
+.xz. With --vectors only the judgements of DIR are read, qrels/SPLIT.tsv, and that folder has
 docs and queries as .npy, .npz, .safetensors or .jsonl, and where they have no
 lengths and ids of their own doclens.npy, doc_ids.txt, querylens.npy and
 query_ids.txt.
@@ -58,7 +58,9 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	f := cmd.Flags()
 	in.encoder.RegisterDocuments(f)
 	in.encoder.RegisterQueryLength(f)
-	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, removed when the index is complete; none with --device)")
+	f.StringVar(&in.spool, "spool", "", "`FILE` to keep the vectors of the documents in: further runs with the same "+
+		"model do not encode them again (default: one in the folder of temporary files, or INDEX.spool with --index, "+
+		"removed when the index is complete; none with --device)")
 	f.StringVar(&in.vectors, "vectors", "", "`DIR` with the vectors of documents and queries")
 	f.StringVar(&o.Split, "split", "test", "`NAME` of the judgements: qrels/NAME.tsv")
 	f.StringVar(&o.Index, "index", "", "`FILE` to keep the index in (default: a temporary one)")
@@ -69,7 +71,8 @@ in it, and flags of a build that it contradicts are an error; a new one is kept.
 	effort.Register(f)
 	f.Var(flags.Measures(&o.Measures), "measures", "what to compute, by the names of ir_measures")
 	flags.ExcludeSelf(f, &o.Eval.ExcludeSelf)
-	f.StringVar(&run, "run", "", "write the results as a run to `FILE`: of four columns and a header if its name ends in .tsv, else TREC's six")
+	f.StringVar(&run, "run", "",
+		"write the results as a run to `FILE`: of four columns and a header if its name ends in .tsv, else TREC's six")
 	format.Register(cmd, "results", "table", "json")
 	work.Register(f)
 	in.device.RegisterSearching(f)
@@ -146,7 +149,9 @@ func (a *app) beir(ctx context.Context, in *beirInput, run string, format *flags
 		return err
 	}
 	if run != "" {
-		err := a.writeFile(ctx, "run", run, o.Index, func(w io.Writer) error { return runLayout(run).WriteRun(w, r.Run) })
+		err := a.writeFile(ctx, "run", run, o.Index, func(w io.Writer) error {
+			return runLayout(run).WriteRun(w, r.Run)
+		})
 		if err != nil {
 			return err
 		}
@@ -267,7 +272,8 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	if err != nil {
 		return err
 	}
-	asked, err := readQueries(only((&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries), qrels.Judged), enc, queries)
+	texts := (&encode.Reader{Format: encode.FormatJSONL}).Texts(ctx, queries)
+	asked, err := readQueries(only(texts, qrels.Judged), enc, queries)
 	if err != nil {
 		return err
 	}
@@ -278,7 +284,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 				return use(src)
 			})
 		},
-		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error { // asked are judged
+		Queries: func(ctx context.Context, _ func(string) bool, use func(vectors.Source) error) error {
 			q, err := c.app.encodeQueries(ctx, enc, encode.Texts(asked...), queries, false)
 			if err != nil {
 				return err
@@ -289,8 +295,8 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	}))
 }
 
-// temporarySpool is where the vectors of a collection wait if nothing says where: the same file for
-// the same command, so that it can continue from there.
+// temporarySpool is the file in which the vectors of a collection wait if no flag names one. The same
+// command has the same one, so that it can continue from there.
 func temporarySpool(corpus string, e *encode.Encoder) (string, error) {
 	path, err := filepath.Abs(corpus)
 	if err != nil {

@@ -37,7 +37,7 @@ type encoding struct {
 	pool    int
 	float32 bool
 	force   bool
-	apart   *encode.Spooled // has the vectors in a file that becomes the matrix; nil: they are copied
+	apart   *encode.Spooled // has the vectors in a file that becomes the matrix; nil means that they are copied
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -210,7 +210,8 @@ type encodeReport struct {
 }
 
 // write makes the files. payloads is the source again if some document has a payload.
-func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int, model *storage.Model, r *textsReport) error {
+func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int,
+	model *storage.Model, r *textsReport) error {
 	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
 	matrix, lengths, ids := e.names()
 	lens := make([]int64, src.Len())

@@ -23,8 +23,8 @@ func (a *app) evalCommand() *cobra.Command {
 		Short: "Measure runs against judgements, and compare them",
 		Long: `
 Compute measures of ranking for runs (TREC's six columns; or query, document,
-rank and perhaps score; plain, .gz, .zst or .xz; - is stdin). Values are those of trec_eval; names are
-those of ir_measures:
+rank and perhaps score; plain, .gz, .zst or .xz; - is stdin). Values are those of
+trec_eval; names are those of ir_measures:
 
   nDCG@10  nDCG(dcg='exp-log2')@10    gain: the grade, or 2^grade − 1
   AP  AP@100  RR  RR@10               also MAP, MRR

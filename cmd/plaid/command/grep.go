@@ -16,8 +16,8 @@ import (
 
 // writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
 // file, as it is found from the working folder, the line in it that has most of the question's
-// words (1 of pages and notebooks, which are not read as they stand), and its text. A hit that is no passage of a file has its id for a path, and its text's
-// first line.
+// words (1 of pages and notebooks, whose text is not as their lines are), and its text. A hit that is
+// no passage of a file has its id for a path, and its text's first line.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,17 +13,18 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// commandsElsewhere are commands of other tools, and those that do the same here.
+// commandsElsewhere are commands of other tools, with the names of those that do the same here.
 var commandsElsewhere = map[string]string{
 	"build": "index", "create": "index", "make": "index", "init": "index", "new": "index",
 	"insert": "add", "append": "add", "upsert": "add", "put": "add", "sync": "watch",
 	"load": "import", "convert": "import", "dump": "export", "embed": "encode",
 	"query": "search", "find": "search", "ask": "search", "grep": "search", "rerank": "score",
-	"list": "info", "ls": "info", "status": "info", "stats": "info", "show": "info", "describe": "info", "count": "info",
-	"cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update", "set": "update",
-	"check": "verify", "fsck": "verify", "optimize": "compact", "vacuum": "compact", "train": "retrain", "snapshot": "backup", "copy": "backup",
-	"recall": "bench", "split": "reshard", "merge": "reshard", "compare": "eval", "shard": "reshard",
-	"ui": "serve", "open": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve", "evaluate": "eval", "benchmark": "bench",
+	"list": "info", "ls": "info", "status": "info", "stats": "info", "show": "info", "describe": "info",
+	"count": "info", "cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update", "set": "update",
+	"check": "verify", "fsck": "verify", "optimize": "compact", "vacuum": "compact", "train": "retrain",
+	"snapshot": "backup", "copy": "backup", "split": "reshard", "merge": "reshard", "shard": "reshard",
+	"recall": "bench", "benchmark": "bench", "compare": "eval", "evaluate": "eval",
+	"ui": "serve", "open": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve",
 }
 
 // remarksElsewhere are about commands of other tools that no command does here.
@@ -36,14 +36,19 @@ var remarksElsewhere = map[string]string{
 // flagsElsewhere are flags of other tools, with the names of those that do the same here: the
 // first counts that the command has.
 var flagsElsewhere = map[string][]string{
-	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"}, "num-results": {"k"}, "n": {"k"},
-	"query": {"questions", "queries"}, "question": {"questions", "queries"}, "questions": {"queries"}, "queries-text": {"questions"},
+	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"},
+	"num-results": {"k"}, "n": {"k"},
+	"query": {"questions", "queries"}, "question": {"questions", "queries"}, "questions": {"queries"},
+	"queries-text": {"questions"}, "text": {"questions"},
 	"text-query": {"keywords"}, "text-queries": {"keywords"}, "words": {"keywords"}, "bm25": {"keywords"},
-	"filter": {"where"}, "filters": {"where"}, "payload": {"metadata"}, "payloads": {"metadata"}, "condition": {"where"}, "file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
-	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "text": {"questions"}, "embeddings": {"vectors", "queries"},
-	"out": {"output"}, "output-dir": {"output"}, "overwrite": {"force", "replace"}, "f": {"force", "replace"}, "bits": {"nbits"},
-	"workers": {"threads"}, "jobs": {"threads"}, "j": {"threads"}, "num-threads": {"threads"}, "gpu": {"device"}, "cuda": {"device"},
-	"host": {"listen"}, "port": {"listen"}, "p": {"listen"}, "addr": {"listen"}, "bind": {"listen"}, "chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
+	"filter": {"where"}, "filters": {"where"}, "condition": {"where"}, "payload": {"metadata"}, "payloads": {"metadata"},
+	"file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
+	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "embeddings": {"vectors", "queries"},
+	"out": {"output"}, "output-dir": {"output"}, "overwrite": {"force", "replace"}, "f": {"force", "replace"},
+	"bits": {"nbits"}, "gpu": {"device"}, "cuda": {"device"},
+	"workers": {"threads"}, "jobs": {"threads"}, "j": {"threads"}, "num-threads": {"threads"},
+	"host": {"listen"}, "port": {"listen"}, "p": {"listen"}, "addr": {"listen"}, "bind": {"listen"},
+	"chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
 }
 
 // countsElsewhere are, by command, where to say how many documents are wanted, if not by -k.
@@ -69,6 +74,7 @@ func hint(cmd *cobra.Command, msg string) string {
 	return ""
 }
 
+// flagHint is the hint for a flag that is unknown.
 func flagHint(cmd *cobra.Command, typed string) string {
 	names := flagNames(cmd)
 	elsewhere := flagsElsewhere[strings.ToLower(typed)]
@@ -89,7 +95,7 @@ func flagHint(cmd *cobra.Command, typed string) string {
 		}
 	}
 	near := ""
-	for _, name := range names { // the shortest one that begins so
+	for _, name := range names { // the shortest one that begins like this
 		if len(typed) > 2 && strings.HasPrefix(name, typed) && (near == "" || len(name) < len(near)) {
 			near = name
 		}
@@ -115,7 +121,7 @@ func flagNames(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// commandHint is about a command; what follows its name in quotes is of no matter.
+// commandHint is the hint for a command that is unknown: its name in quotes, and then anything.
 func commandHint(root *cobra.Command, rest string) string {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
@@ -144,18 +150,18 @@ func commandHint(root *cobra.Command, rest string) string {
 	return "did you mean '" + best + "'?"
 }
 
-// capital is a sentence as one that stands alone.
-func capital(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }
+// capitalized is a sentence that stands alone.
+func capitalized(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }
 
-// inputHint is the flag that an argument may have been meant for, if it is a file of documents and
-// the command has flags for these.
+// inputHint names the flag that an argument may have been meant for, if it is a file and the command
+// takes documents.
 func inputHint(cmd *cobra.Command, arg string) string {
 	flag := "text"
 	switch filepath.Ext(arg) {
 	case ".npy", ".npz", ".safetensors":
 		flag = "vectors"
 	}
-	if _, err := os.Stat(cmp.Or(arg, ".")); cmd == nil || cmd.Flags().Lookup(flag) == nil || err != nil && arg != "-" {
+	if _, err := os.Stat(arg); cmd == nil || cmd.Flags().Lookup(flag) == nil || err != nil && arg != "-" {
 		return ""
 	}
 	return ": did you mean --" + flag + " " + arg + "?"

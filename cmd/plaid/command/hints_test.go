@@ -30,7 +30,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 	}
 	for typed, remark := range remarksElsewhere {
 		_, _, stderr := try(t, typed)
-		require.Contains(t, stderr, "\n"+capital(remark)+"\n")
+		require.Contains(t, stderr, "\n"+capitalized(remark)+"\n")
 	}
 	all := map[string]bool{}
 	for _, c := range root.Commands() {

@@ -44,7 +44,7 @@ func (r *resultFlags) payloads() bool {
 	return r.payload || !run
 }
 
-// layout is how runs are printed; false: the format is another one.
+// layout is how a run is printed; run is false where the format is no run.
 func (r *resultFlags) layout() (l eval.Layout, run bool) {
 	switch r.format.Word() {
 	case "trec":
@@ -55,8 +55,8 @@ func (r *resultFlags) layout() (l eval.Layout, run bool) {
 	return 0, false
 }
 
-// checkID refuses an id that the format cannot have, before anything is searched; what is query or
-// document.
+// checkID refuses an id that the format cannot have, before anything is searched. what is "query" or
+// "document".
 func (r *resultFlags) checkID(what, id string) error {
 	l, run := r.layout()
 	if !run {
@@ -120,14 +120,11 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 		return t.writeGrep, nil
 	}
 	if layout, run := r.layout(); run {
-		begun := false
+		header := layout.Header()
 		return func(queries *querySet, results []search.Result) error {
-			head := layout.Header()
-			if begun {
-				head = ""
-			}
-			begun = true
-			return t.writeRun(layout, head, queries, results)
+			err := t.writeRun(layout, header, queries, results)
+			header = "" // of the first hits alone
+			return err
 		}, nil
 	}
 	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
@@ -154,7 +151,7 @@ type hitJSON struct {
 	Spans    []highlight.Span `json:"spans,omitempty"`
 }
 
-// hitsJSON are hits of query i, with others before them.
+// hitsJSON are hits of query i; before is how many better ones were passed over.
 func hitsJSON(payload bool, queries *querySet, i, before int, all []search.Hit) ([]hitJSON, error) {
 	hits := make([]hitJSON, len(all))
 	for j := range all {
@@ -202,8 +199,8 @@ func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Res
 	return t.print(b.Bytes())
 }
 
-// writeRun prints hits below a header, "" for none.
-func (t *stdio) writeRun(layout eval.Layout, head string, queries *querySet, results []search.Result) error {
+// writeRun prints hits below a header, which may be empty.
+func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: "plaid"}
 	for i, r := range results {
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
@@ -211,7 +208,7 @@ func (t *stdio) writeRun(layout eval.Layout, head string, queries *querySet, res
 		}
 		run.Before = r.Offset
 	}
-	b := bytes.NewBufferString(head)
+	b := bytes.NewBufferString(header)
 	if err := layout.WriteHits(b, run); err != nil {
 		return err
 	}

@@ -49,15 +49,16 @@ is only read. Centroids and codes are taken as they are, bucket weights are put
 on a grid of 16 bits; the report tells how far they moved.
 
 SOURCE is the folder with metadata.json and centroids, or the folder of an index of
-PyLate, whose ids are taken along. The program of vectors/formats
-(docs/formats.md) also takes along what fast-plaid and next-plaid keep in metadata.db,
-unless --metadata names other, or none; this one leaves it out.`,
+PyLate, whose ids are taken along. The program of vectors/formats (docs/formats.md)
+also takes along what fast-plaid and next-plaid keep in metadata.db, unless --metadata
+names other, or none; this one leaves it out.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
 		Args: takes("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
-	f.StringVar(&ids, "ids", "", "`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
+	f.StringVar(&ids, "ids", "",
+		"`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
 	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
 	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")

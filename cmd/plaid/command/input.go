@@ -71,7 +71,8 @@ func (in *input) registerStored(f *pflag.FlagSet) {
 func (in *input) check() error { return in.docs.CheckTexts(&in.texts, &in.encoder) }
 
 // openVectors hands the vectors to use, and what made them.
-func (in *input) openVectors(ctx context.Context, stdin io.Reader, warn func(string, ...any), use func(vectors.Source, *storage.Model) error) (err error) {
+func (in *input) openVectors(ctx context.Context, stdin io.Reader, warn func(string, ...any),
+	use func(vectors.Source, *storage.Model) error) (err error) {
 	m, err := flags.ParseModel(in.docs.Model)
 	if err != nil {
 		return err

@@ -106,14 +106,16 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	return cmd
 }
 
-// answerAgent answers until stdin ends. Who has started it at a terminal is told what it waits for.
+// answerAgent answers until stdin ends. A person who has started it at a terminal is told how agents do.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
 	if a.asks {
-		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": map[string]any{"command": "plaid", "args": a.args}}})
+		plaid := map[string]any{"command": "plaid", "args": a.args}
+		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": plaid}})
 		if err != nil {
 			return err
 		}
-		a.hint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. Add it to an agent's settings, with full paths:\n  %s", settings)
+		a.hint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. "+
+			"Add it to an agent's settings, with full paths:\n  %s", settings)
 	}
 	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
 	if err != nil && ctx.Err() == nil {

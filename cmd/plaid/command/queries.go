@@ -112,7 +112,8 @@ func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []strin
 		})
 		return q, err
 	}
-	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, func(q string) bool { return strings.ContainsAny(q, " \t") }) {
+	blank := func(q string) bool { return strings.ContainsAny(q, " \t") }
+	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, blank) {
 		a.hint("%d questions of a word each; quotes around all words make them one question", n)
 	}
 	made, whose, err := searched()
@@ -198,7 +199,8 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 // decided refuses an index that has no dimension yet.
 func decided(snap *index.Snapshot) error {
 	if collection.Undecided(snap) {
-		return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", snap.Path(), index.ErrDimension)
+		return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first",
+			snap.Path(), index.ErrDimension)
 	}
 	return nil
 }
@@ -321,7 +323,8 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	}
 	if q.truncated > 0 {
 		c := e.Config()
-		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"), c.QueryLimit("--query-length"))
+		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"),
+			c.QueryLimit("--query-length"))
 	}
 	return q, nil
 }
@@ -333,7 +336,7 @@ func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from st
 			te.Path = from
 		}
 	}()
-	var empty error // of the first; that no object has the field of the text says more
+	var empty error // of the first one; an error of reading, such as a missing field, comes before it
 	for t, err := range texts {
 		if err != nil {
 			return nil, err

@@ -53,8 +53,9 @@ Formats: table is for reading; jsonl is one object a query, {"type": "result",
 "query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
 question's text or else an id; trec has the columns query, Q0, document, rank, score
 and tag, and questions that are arguments by their numbers from 0; the scores of these two give back
-the exact float32. tsv has the columns query-id, doc-id, rank and score and a line of these
-names; ids may have blanks there, and in trec they are an error before the search. grep has path:line: text, for an index that plaid watch keeps.
+the exact float32. tsv has the columns query-id, doc-id, rank and score and a line of
+these names; ids may have blanks there, and in trec they are an error before the
+search. grep has path:line: text, for an index that plaid watch keeps.
 
 INDEX may be the address of an index of a service that runs, such as
 http://localhost:8080/docs. The service encodes the questions; it is asked with the
@@ -161,8 +162,7 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 	})
 }
 
-// answering prints what is found for queries, for each once, however often it is begun
-// anew.
+// answering prints the results of queries, of each once, however often it starts again.
 type answering struct {
 	flags   *flags.Search
 	printed *resultFlags
@@ -170,7 +170,7 @@ type answering struct {
 	write   hitWriter
 	// highlight says that words of hits are wanted.
 	highlight bool
-	// warn is told of a document that is in several files; nil: one of them is searched.
+	// warn is told of a document that is in several files; nil means that a single file is searched.
 	warn func(format string, args ...any)
 
 	next    int // the first query without an answer
@@ -183,8 +183,8 @@ type answering struct {
 // changes results before they are printed.
 func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
-	if w.warn != nil { // documents of the pages before are not to come again
-		o.Block, o.K, o.Offset, o.MinScore = page.K, page.End(), 0, nil
+	if w.warn != nil { // to find documents again that are on the pages before
+		o.SetPage(search.Page{K: page.End(), Block: page.K})
 	}
 	for w.next < w.queries.Len() {
 		batch, err := w.queries.read(ctx, w.next, min(w.next+batchQueries, w.queries.Len()))
@@ -213,8 +213,8 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 	return nil
 }
 
-// showOnce leaves the hits of a page, given all up to its end, and of a document that is in several
-// files, as of a copy of an index beside it, the best one.
+// showOnce leaves the hits of a page, given all up to its end. Of a document that is in several files,
+// such as an index and a copy of it, it leaves the best one.
 func (w *answering) showOnce(page search.Page, results []search.Result) {
 	if w.warn == nil {
 		return
@@ -231,7 +231,7 @@ func (w *answering) showOnce(page search.Page, results []search.Result) {
 				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Part
-			return twice || before >= 0 || !page.Enough(&h)
+			return twice || before >= 0 || !page.Enough(h.Score)
 		})
 	}
 }

@@ -84,8 +84,8 @@ func (s *spooling) run(ctx context.Context, use func(*encode.Spooled, *textsRepo
 	case temporary && (done || empty) && spool.Unused() <= spool.Len():
 		return errors.Join(err, s.remove(path))
 	case temporary && (done || empty):
-		s.app.hint("%s stays: it has the vectors of %s that were not among these; remove it if nothing will continue from there",
-			path, out.Plural(spool.Unused(), "text", "texts"))
+		s.app.hint("%s stays: it has the vectors of %s that were not among these; "+
+			"remove it if nothing will continue from there", path, out.Plural(spool.Unused(), "text", "texts"))
 	case path != "" && !done:
 		s.app.hint("the vectors of the texts are in %s: repeat the command to continue from there", path)
 	}

@@ -61,7 +61,9 @@ func (s *spooling) prepare() error {
 
 // admitted passes texts on that may be stored: a passage goes on when all of its document are known.
 // Without passages, the first one is errPassages.
-func (s *spooling) admitted(ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool) iter.Seq2[encode.Text, error] {
+func (s *spooling) admitted(
+	ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool,
+) iter.Seq2[encode.Text, error] {
 	stream := index.NewAdmission()
 	return func(yield func(encode.Text, error) bool) {
 		var group []encode.Text

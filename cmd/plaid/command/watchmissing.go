@@ -114,7 +114,7 @@ func (p *place) unlike(device string) bool {
 	return device != "" && p.device != "" && p.device != device
 }
 
-// fewFiles is how many files a folder may have for all but one to vanish at a time.
+// Of up to fewFiles files all but one may vanish at a time.
 const fewFiles = 4
 
 // sort returns the paths of the files that have been deleted.

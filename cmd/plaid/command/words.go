@@ -102,9 +102,10 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 		if err == nil {
 			var fused []search.RankedHit
 			every := search.Page{Offset: p.Offset, K: p.K}
-			if fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every, sides); err == nil {
+			fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(found), every, sides)
+			if err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
-					return p.MinScore != nil && float32(h.Score) < float32(*p.MinScore) // which is what is printed
+					return !p.Enough(float32(h.Score)) // as it is printed
 				})
 				results[i].Hits, err = m.hits(ctx, batch, i, fused)
 				results[i].K, results[i].Offset = p.K, p.Offset
@@ -186,8 +187,7 @@ func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, ans
 		}
 	}
 	m.engine = engine
-	sides := o.Page().Sides(snap.Len())
-	o.K, o.Block, o.Offset, o.MinScore = sides.K, sides.Block, 0, nil
+	o.SetPage(o.Page().Sides(snap.Len()))
 	o.Payload, o.Matches = o.Group != "" && o.Payload, false // the rest is for the fused hits
 	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {

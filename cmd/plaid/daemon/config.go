@@ -126,7 +126,7 @@ func NewConfig() *Config {
 	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
-	text("model-settings", &c.ModelSettings, "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
+	text("model-settings", &c.ModelSettings, "", flags.ModelSettingsUsage)
 	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false, "how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, flags.QueryLengthUsage)
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)

@@ -244,7 +244,8 @@ func (c *Config) openStore(ctx context.Context, o *store.Options) (*store.Store,
 	}
 	st, err := store.Open(ctx, c.Data, o)
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
-		return nil, nil, fmt.Errorf("%w; plaid serve needs a folder that it can write to, and --read-only serves one as it is", err)
+		return nil, nil, fmt.Errorf(
+			"%w; plaid serve needs a folder that it can write to, and --read-only serves one as it is", err)
 	} else if err != nil {
 		return nil, nil, err
 	}
@@ -369,7 +370,8 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	}
 	l, err := lc.Listen(ctx, "tcp", address)
 	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("%w: listen is %q: %s; want HOST:PORT, such as 127.0.0.1:8080, or :8080", ErrConfig, address, wrong.Err)
+		return nil, fmt.Errorf("%w: listen is %q: %s; want HOST:PORT, such as 127.0.0.1:8080, or :8080",
+			ErrConfig, address, wrong.Err)
 	}
 	return l, err
 }

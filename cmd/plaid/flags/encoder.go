@@ -50,6 +50,7 @@ func NoModel() error {
 
 // What flags say of themselves that plaid serve has too.
 const (
+	ModelSettingsUsage  = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)"
 	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
 	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
 	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
@@ -77,7 +78,7 @@ func (e *Encoder) RegisterQueryLength(f *pflag.FlagSet) {
 }
 
 func (e *Encoder) registerSettings(f *pflag.FlagSet) {
-	f.StringVar(&e.settings, "model-settings", "", "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)")
+	f.StringVar(&e.settings, "model-settings", "", ModelSettingsUsage)
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
@@ -110,7 +111,8 @@ func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 
 // Given is the name of a flag of the group that was given; "" if none was.
 func (e *Encoder) Given() string {
-	return firstChanged(e.set, "model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
+	return firstChanged(e.set,
+		"model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
 
 // firstChanged is the first of some flags that was given; "" if none was.

@@ -135,7 +135,10 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 		}
 	}()
 	for i := range n {
-		s, err := openVectors(ctx, stdin, vectors.Files{Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i], Notice: func(text string) { warn("%s", text) }})
+		s, err := openVectors(ctx, stdin, vectors.Files{
+			Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i],
+			Notice: func(text string) { warn("%s", text) },
+		})
 		if errors.Is(err, vectors.ErrNoLengths) {
 			return nil, Usagef("%w; --lengths FILE says it", err)
 		}
@@ -284,10 +287,12 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 	}
 }
 
-// Open opens queries that are vectors. longest, where it is not nil, says how many tokens a query of
-// the model has at most that is searched, 0 where that is not known.
+// Open opens queries that are vectors. longest, where set, returns the most tokens that a query of the
+// index's model has, or 0 if it is not known.
 func (q *Queries) Open(ctx context.Context, stdin io.Reader, longest func() int) (vectors.Source, error) {
-	s, err := openVectors(ctx, stdin, vectors.Files{Vectors: q.Vectors, Queries: true, QueryLength: longest, Lengths: q.lengths, IDs: q.ids})
+	s, err := openVectors(ctx, stdin, vectors.Files{
+		Vectors: q.Vectors, Queries: true, QueryLength: longest, Lengths: q.lengths, IDs: q.ids,
+	})
 	if errors.Is(err, vectors.ErrNoLengths) {
 		return nil, Usagef("%w; --query-lengths FILE says it", err)
 	}

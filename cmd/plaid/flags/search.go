@@ -66,7 +66,10 @@ func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 // Options reads the files that the flags name. Ids that are not in an index are passed over,
 // and counted by the search.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
-	o := search.Options{K: s.k, Offset: s.offset, MinScore: s.minScore, AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages}
+	o := search.Options{
+		K: s.k, Offset: s.offset, MinScore: s.minScore,
+		AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages,
+	}
 	if fb := s.feedback; len(fb.Like)+len(fb.Unlike) > 0 {
 		o.Feedback = &fb
 	}
@@ -148,7 +151,10 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
 		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
 	}
-	return body, []string{"k", "offset", "min-score", "exhaustive", "probes", "approx", "exact", "where", "param", "group", "passages", "like", "unlike", "questions"}
+	return body, []string{
+		"k", "offset", "min-score", "exhaustive", "probes", "approx", "exact", "where", "param",
+		"group", "passages", "like", "unlike", "questions",
+	}
 }
 
 // ForQuery completes the options for one query.

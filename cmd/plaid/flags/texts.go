@@ -232,8 +232,8 @@ func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 	return text, err
 }
 
-// makeRoom is the payload of a text without fields that stand where its id, its title and its text go:
-// if flags name other fields for these, a document may have fields of such names too ([Texts.Hidden]).
+// makeRoom returns the payload of a text without the fields whose names its id, title and text take: if
+// flags name other fields for these, a document may have fields of these names too ([Texts.Hidden]).
 func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
 	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
 		return text.Payload, nil
@@ -261,8 +261,7 @@ func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
 // ownFields are the names of id, title and text in metadata.
 var ownFields = [3]string{vectors.IDField, "title", "text"}
 
-// Hidden are fields of documents that are not kept, since flags name other fields for the id, the title
-// or the text, which take their names in the metadata.
+// Hidden are the names of the fields of documents that makeRoom has left out.
 func (t *Texts) Hidden() (names []string) {
 	for i, name := range ownFields {
 		if t.hidden[i].Load() {

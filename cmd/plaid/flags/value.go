@@ -77,7 +77,7 @@ func parseInt(s string, min int) (int, error) {
 	return n, nil
 }
 
-// Number is a number that may be any, if it is given.
+// Number is any finite number; nil where the flag is not given.
 func Number(p **float64) pflag.Value {
 	return Value(p, nil, "NUMBER", func(s string) (*float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
