@@ -25,8 +25,8 @@ type Document struct {
 	Dim     int
 	// Metadata is a JSON object, or nothing, as [vectors.CheckDocument] says. A key _id is not kept.
 	Metadata json.RawMessage
-	// KeepMetadata gives a document that has no metadata, and takes the place of another, that of
-	// the other one ([index.Snapshot.KeptPayload]).
+	// KeepMetadata says that a document without metadata keeps the metadata of the document that it
+	// replaces ([index.Snapshot.KeptPayload]).
 	KeepMetadata bool
 }
 

@@ -153,19 +153,18 @@ func fewCentroids(tokens int64) int {
 	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
 }
 
-// noDim is the dimension of the codec of an index whose documents have no vectors yet: the
-// dimension that these will have is not known.
+// noDim stands for a dimension that is not known, in the codec of an index without vectors.
 const noDim = 1
 
-// Undecided reports whether an index has no vectors and never had any, and was made by [Growth.First]
-// without a dimension: the first vectors decide it.
+// Undecided reports whether an index has no dimension yet: [Growth.First] made it of documents without
+// vectors, and the first vectors decide the dimension.
 func Undecided(snap *index.Snapshot) bool {
 	h := snap.Header()
 	return h.Dim == noDim && h.Centroids == 1 && h.Build.Tokens == 0 && snap.State().Tokens == 0
 }
 
 // First says how the first documents of a collection are encoded. dim is the dimension where they
-// have no vectors; 0: it is not known ([Undecided]).
+// have no vectors, 0 if it is not known ([Undecided]).
 func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
 	g, gerr := g.Completed()
 	cfg, cerr := cfg.Completed()

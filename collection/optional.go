@@ -132,7 +132,7 @@ type KeywordQuery struct {
 	Passages int
 }
 
-// Page is the one that is wanted.
+// Page is the part of the ranking that is wanted.
 func (q *KeywordQuery) Page() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }

@@ -263,9 +263,9 @@ func (a *addition) keptPayload(id string) ([]byte, error) {
 // oldPayload is the same; it counts nothing.
 func (a *addition) oldPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
 
-// KeptPayload is the payload that another document of an id takes over if it has none: that of the
-// document or passage which has the id, or of a document that is stored as passages what its first one
-// has but for its text ([vectors.WholePayload]). nil: there is none.
+// KeptPayload returns the payload that a new document of an id takes over if it has none: the payload of
+// the document or passage with this id. For a document that is stored as passages, it is the payload of
+// the first one without its text ([vectors.WholePayload]). nil means that there is none.
 func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	ordinals, _, err := s.find(id)
 	if err != nil || len(ordinals) == 0 {

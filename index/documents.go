@@ -66,8 +66,8 @@ func (s *Snapshot) Parts(id string) (ordinals []uint32, err error) {
 	return ordinals, err
 }
 
-// Spelled returns how the index spells an id that it does not have as it is written: in the other
-// form of Unicode ([condition.Spellings]). It is "" if it has none.
+// Spelled returns an id of the index that is written as another one in the other form of Unicode
+// ([condition.Spellings]); "" if there is none.
 func (s *Snapshot) Spelled(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
 		if ordinals, _, err := s.find(other); err != nil || len(ordinals) > 0 {
@@ -77,7 +77,7 @@ func (s *Snapshot) Spelled(id string) (string, error) {
 	return "", nil
 }
 
-// NotFound is [ErrNotFound] for an id, with how the index spells it.
+// NotFound is [ErrNotFound] for an id. It names an id of the index that looks the same ([Snapshot.Spelled]).
 func (s *Snapshot) NotFound(id string) error {
 	if other, err := s.Spelled(id); err != nil {
 		return err

@@ -100,8 +100,8 @@ func checkValues(i, dim int, id string, tokens []float32) error {
 	return nil
 }
 
-// admissible decides whether a document may be stored ([vectors.CheckDocument]); an index does not
-// name it. Programs may store bytes as a payload that are no JSON object, and then have no fields.
+// admissible decides whether a document, which has an id, may be stored ([vectors.CheckDocument]).
+// Programs may also store a payload that is no JSON object: it has no fields.
 func admissible(id string, payload []byte) error {
 	if err := vectors.CheckID(id); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (b *batch) document(i int) (first, end int) {
 	return first, b.ends[i]
 }
 
-// check looks at all documents of the batch: whether they may be stored, unless they are, and at
-// their values.
+// check checks the values of all documents of the batch, and whether they may be stored, unless they
+// are stored already.
 func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 	const size = 64 // documents
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
@@ -153,8 +153,8 @@ type encoder struct {
 	payload  func(id string) ([]byte, error)
 	progress func(Progress)
 	total    int64 // tokens, for progress
-	// holes: the documents are stored already, and those without an id are the places of others that
-	// are gone.
+	// holes says that the documents are stored already, and that those without an id are the places of
+	// others that are gone.
 	holes bool
 	// arrive, if it is not nil, is told of each document that is staged.
 	arrive func(Arrival)

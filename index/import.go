@@ -20,8 +20,8 @@ import (
 
 // ImportOptions for Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs names the documents; nil: those that the folder has, or row numbers from 0. Another
-	// number of them than of documents is [vectors.ErrID].
+	// IDs names the documents; nil means the ids of the folder ([interop.Index.IDs]), or row numbers
+	// from 0. Another number of them than of documents is [vectors.ErrID].
 	IDs []string
 	// Payload, where set, is asked for what to store beside a document; nil means what the engine
 	// keeps there, in metadata.db ([interop.RegisterPayloads] says what reads it).

@@ -186,7 +186,7 @@ func openLocked(ctx context.Context, path string, write bool, deadline time.Time
 		}
 		if err := boltfile.Lock(ctx, file, write, deadline); err != nil {
 			if errors.Is(err, ErrLocked) {
-				err = lockedBy(file, write)
+				err = lockedError(file, write)
 			}
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}

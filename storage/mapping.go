@@ -112,14 +112,14 @@ func mapFile(file *os.File, write bool, expected int64, smaller int) (h *handle,
 	}
 	h.db, h.pageSize = db, db.Info().PageSize
 	reserved.Add(h.reserved)
-	here.Store(h, write)
+	openHandles.Store(h, write)
 	return h, nil
 }
 
 // close closes the file when nobody uses it any more.
 func (h *handle) close() error {
 	reserved.Add(-h.reserved)
-	here.Delete(h)
+	openHandles.Delete(h)
 	err := errors.Join(h.readMapping.release(), h.db.Close()) // no view has it any more
 	if h.gone != "" {
 		_ = os.Remove(h.gone) // else it is swept when the index is opened
@@ -127,31 +127,30 @@ func (h *handle) close() error {
 	return err
 }
 
-// here are the handles of this process, each with whether it writes.
-var here sync.Map
+// openHandles are the handles of this process, each with whether it writes.
+var openHandles sync.Map
 
-// lockedBy is ErrLocked of a file, in words that say so if this process itself has it open.
-func lockedBy(file *os.File, write bool) (err error) {
-	err = ErrLocked
+// lockedError is [ErrLocked] for a file; it says so if this process itself has the file open.
+func lockedError(file *os.File, write bool) (err error) {
 	info, serr := file.Stat()
 	if serr != nil {
-		return err
+		return ErrLocked
 	}
-	here.Range(func(h, writes any) bool {
+	err = ErrLocked
+	openHandles.Range(func(h, writes any) bool {
 		if (write || writes.(bool)) && os.SameFile(info, h.(*handle).opened) {
-			err = lockedHere{}
-			return false
+			err = ownLock{}
 		}
-		return true
+		return err == ErrLocked
 	})
 	return err
 }
 
-// lockedHere is an [ErrLocked].
-type lockedHere struct{}
+// ownLock is the [ErrLocked] of a file that this process has open.
+type ownLock struct{}
 
-func (lockedHere) Error() string { return "index is locked: it is open in this program already" }
-func (lockedHere) Unwrap() error { return ErrLocked }
+func (ownLock) Error() string { return "index is locked: it is open in this program already" }
+func (ownLock) Unwrap() error { return ErrLocked }
 
 // optionsFor is how bbolt opens a file that is open and locked.
 func optionsFor(file *os.File, write bool) *bolt.Options {

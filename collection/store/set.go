@@ -163,7 +163,8 @@ func (v *View) Dim() int {
 	return v.snap.Dim()
 }
 
-// asked is a query as the index takes it. While the dimension is undecided vectors of any find nothing.
+// asked is a query as the index takes it. While the dimension is undecided, vectors of every dimension
+// find nothing.
 func (v *View) asked(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
 		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil

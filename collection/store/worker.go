@@ -122,7 +122,7 @@ type batch struct {
 	first     uint32         // ordinal
 	model     *storage.Model // of the collection; nil if it is unknown
 	admission *index.Admission
-	snap      *index.Snapshot // before the batch, while it is admitted; nil: nothing
+	snap      *index.Snapshot // before the batch, while it is admitted; nil without an index
 	undecided bool            // the index has no dimension yet
 }
 

@@ -1,6 +1,7 @@
 // Package interop reads and writes the index folders of other late-interaction
 // engines: ColBERT's .pt files and the .npy families of fast-plaid and
-// next-plaid, on their own or as PyLate keeps them. It executes nothing that it reads and never writes to a source.
+// next-plaid, on their own or as PyLate keeps them. It executes nothing that it
+// reads and never writes to a source.
 package interop
 
 import (

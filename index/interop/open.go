@@ -37,7 +37,7 @@ type parts struct {
 // centroids, codebook and lengths and checks that shapes and counts fit each
 // other; codes and residuals are looked at by [Index.Blocks].
 //
-// The folder may be that of an index of PyLate, which has one of these inside, or next to its ids.
+// The folder may be that of an index of PyLate, which has one of these inside, or ids next to its files.
 //
 // Array shapes are believed before metadata: a differing num_partitions,
 // num_embeddings or num_documents becomes a warning. Files of raw vectors
@@ -84,7 +84,7 @@ func (x *Index) openAny() error {
 	return ErrNotIndex
 }
 
-// below is a folder in the folder that looks like an index; "" if there is none.
+// below is a folder within this one that looks like an index; "" if there is none.
 func (x *Index) below() string {
 	for _, file := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
 		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(file)); err == nil && len(found) > 0 {

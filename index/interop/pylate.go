@@ -14,14 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors/torch"
 )
 
-// PyLate keeps the index of fast-plaid in a folder of its own, in that of an index by name, and
-// next to it the ids of the documents by their numbers.
+// PyLate has a folder for each index. In it are a folder that fast-plaid writes, and a dictionary from
+// the numbers of documents to their ids.
 const (
 	pylateInside = "fast_plaid_index"
 	pylateIDs    = "plaid_ids_to_documents_ids" // and .pkl or .sqlite
 )
 
-// enterPyLate goes to the folder that the engine of PyLate wrote.
+// enterPyLate enters the folder that fast-plaid wrote, if this is one of PyLate.
 func (x *Index) enterPyLate() {
 	inside := filepath.Join(x.Dir, pylateInside)
 	if info, err := os.Stat(inside); err == nil && info.IsDir() && !x.folder.hasFile("metadata.json") {
@@ -32,29 +32,34 @@ func (x *Index) enterPyLate() {
 // idsFile, in the folder, names the documents, one a line.
 const idsFile = "ids.txt"
 
-// IDs are the ids of the documents where the folder has some: in ids.txt, which an export writes, or
-// as PyLate keeps them, among the files of ColBERT's engine or above those of fast-plaid. "" is a
-// document that PyLate has removed. nil: it has none.
+// IDs returns the ids of the documents where the folder has some: in ids.txt, which an export writes, or
+// in a dictionary of PyLate, which is next to the files of ColBERT's engine or above those of
+// fast-plaid. "" stands for a document that PyLate has removed. nil means that the folder has no ids.
 func (x *Index) IDs(ctx context.Context) ([]string, error) {
-	ids, err := vectors.ReadIDs(ctx, filepath.Join(x.given, idsFile))
+	lines := filepath.Join(x.given, idsFile)
+	ids, err := vectors.ReadIDs(ctx, lines)
 	switch {
 	case err == nil && len(ids) != len(x.DocLens):
-		return nil, fmt.Errorf("%s: %w: %d ids for the %d documents of %s", filepath.Join(x.given, idsFile), vectors.ErrID, len(ids), len(x.DocLens), x.given)
+		return nil, fmt.Errorf("%s: %w: %d ids for the %d documents of %s",
+			lines, vectors.ErrID, len(ids), len(x.DocLens), x.given)
 	case !errors.Is(err, fs.ErrNotExist):
 		return ids, err
 	}
-	beside := ""
+	above := ""
 	if full, err := filepath.Abs(x.Dir); err == nil && filepath.Base(full) == pylateInside {
-		beside = ".."
+		above = ".."
 	}
 	name := ""
 	for _, form := range []string{".pkl", ".sqlite"} {
-		if there := filepath.Join(beside, pylateIDs+form); x.folder.hasFile(there) {
-			if name != "" {
-				return nil, fmt.Errorf("index folder %s: %w: ids in %s and in %s: remove the older file, or give the ids", x.Dir, ErrUnsupported, name, there)
-			}
-			name = there
+		dict := filepath.Join(above, pylateIDs+form)
+		if !x.folder.hasFile(dict) {
+			continue
 		}
+		if name != "" {
+			return nil, fmt.Errorf("index folder %s: %w: ids in %s and in %s: remove the older file, or give the ids",
+				x.Dir, ErrUnsupported, name, dict)
+		}
+		name = dict
 	}
 	if name == "" {
 		return nil, nil
@@ -100,16 +105,18 @@ func (x *Index) readIDs(name string) ([]string, error) {
 		return nil, arrayFault(err)
 	}
 	if removed := len(ids) - named; removed > 0 {
-		x.warnf("%d documents have no id in %s, since PyLate has removed them, and were left out", removed, filepath.Base(name))
+		x.warnf("%d documents have no id in %s, since PyLate has removed them, and were left out",
+			removed, filepath.Base(name))
 	}
 	return ids, nil
 }
 
 // settled refuses a SQLite file with changes that are not in it yet.
 func (x *Index) settled(name string) error {
-	for _, beside := range []string{"-wal", "-journal"} {
-		if info, err := os.Stat(filepath.Join(x.Dir, name+beside)); err == nil && info.Size() > 0 {
-			return fmt.Errorf("%w: changes wait in %s: end the program that uses the index", ErrUnsupported, filepath.Base(name)+beside)
+	for _, suffix := range []string{"-wal", "-journal"} {
+		if info, err := os.Stat(filepath.Join(x.Dir, name+suffix)); err == nil && info.Size() > 0 {
+			return fmt.Errorf("%w: changes wait in %s: end the program that uses the index",
+				ErrUnsupported, filepath.Base(name)+suffix)
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ const maxRow = 16 << 10
 // dictTable is the table of a SQLite file in which the Python package sqlitedict keeps a dictionary.
 const dictTable = "unnamed"
 
-// sqliteFile reads rows of a SQLite file (sqlite.org/fileformat2.html). It needs no more than a table's
-// tree; vectors/formats/sqlite has conditions, joins and changes that wait in other files.
+// sqliteFile reads the rows of a table of a SQLite file (sqlite.org/fileformat2.html), and no more than
+// that. SQLite itself, for queries, is in the module vectors/formats.
 type sqliteFile struct {
 	r      io.ReaderAt
 	page   int // bytes of a page
@@ -70,20 +70,20 @@ func eachDictRow(r io.ReaderAt, size int64, visit func(key string, value []byte)
 		if len(row) != 2 {
 			return fmt.Errorf("%w: a row of %s has %d columns, not 2", ErrBroken, dictTable, len(row))
 		}
-		key, ok1 := row[0].(string)
-		value, ok2 := row[1].([]byte)
+		key, isKey := row[0].(string)
+		value, isValue := row[1].([]byte)
 		if n, integer := row[0].(int64); integer {
-			key, ok1 = fmt.Sprint(n), true
+			key, isKey = fmt.Sprint(n), true
 		}
-		if !ok1 || !ok2 {
+		if !isKey || !isValue {
 			return fmt.Errorf("%w: a row of %s is %T and %T, want text and bytes", ErrBroken, dictTable, row[0], row[1])
 		}
 		return visit(key, value)
 	})
 }
 
-// take reads a page, each once: pages in a circle would never end.
-func (f *sqliteFile) take(n uint32) ([]byte, error) {
+// readPage reads a page, each of them once: pages in a circle would never end.
+func (f *sqliteFile) readPage(n uint32) ([]byte, error) {
 	if n == 0 || n > f.pages || f.seen[n] {
 		return nil, fmt.Errorf("%w: SQLite page %d of %d is not there, or in use twice", ErrBroken, n, f.pages)
 	}
@@ -100,7 +100,7 @@ const maxDepth = 40
 
 // rows walks the tree of a table.
 func (f *sqliteFile) rows(n uint32, depth int, visit func([]any) error) error {
-	page, err := f.take(n)
+	page, err := f.readPage(n)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (f *sqliteFile) rows(n uint32, depth int, visit func([]any) error) error {
 	return nil
 }
 
-// row reads the cell of a leaf, and what of it lies on other pages.
+// row reads the cell of a leaf, including its part on other pages.
 func (f *sqliteFile) row(page []byte, at int, used *int) ([]any, error) {
 	size, n := varint(page[at:])
 	_, m := varint(page[at+n:]) // its number
@@ -162,7 +162,7 @@ func (f *sqliteFile) row(page []byte, at int, used *int) ([]any, error) {
 			return nil, fmt.Errorf("%w: a row lies outside its page", ErrBroken)
 		}
 		for next := binary.BigEndian.Uint32(page[at+local:]); len(data) < int(size); {
-			more, err := f.take(next)
+			more, err := f.readPage(next)
 			if err != nil {
 				return nil, err
 			}
@@ -173,7 +173,7 @@ func (f *sqliteFile) row(page []byte, at int, used *int) ([]any, error) {
 	return record(data)
 }
 
-// record takes a row apart: integers, text and bytes; nil is everything else.
+// record returns the values of a row: integers, text and bytes, and nil for everything else.
 func record(data []byte) ([]any, error) {
 	end, n := varint(data)
 	if n == 0 || end < uint64(n) || end > uint64(len(data)) {

@@ -127,7 +127,8 @@ func (b *binder) test(n *node) (*Test, error) {
 		text := t.operands[1].text.Text
 		r, size := utf8.DecodeRuneInString(text)
 		if size == 0 || size < len(text) {
-			return nil, b.expr.parameterError(n.operands[1].offset, "ESCAPE is one character, and not %q", shortened(text))
+			return nil, b.expr.parameterError(n.operands[1].offset,
+				"ESCAPE is one character, and not %q", shortened(text))
 		}
 		escape = r
 	}
@@ -141,7 +142,7 @@ func (b *binder) test(n *node) (*Test, error) {
 	if n.op == opLike {
 		t.likes = []*likePattern{compileLike(pattern, escape)}
 		for _, other := range Spellings(pattern) {
-			// An é has an e in it, and ≠ an =: they are not what ESCAPE means.
+			// In NFD an é has an e in it, and ≠ an =, which ESCAPE does not mean.
 			if escape == noEscape || strings.Count(other, string(escape)) == strings.Count(pattern, string(escape)) {
 				t.likes = append(t.likes, compileLike(other, escape))
 			}
@@ -155,7 +156,7 @@ func (b *binder) test(n *node) (*Test, error) {
 }
 
 // Spellings are the other forms in which Unicode writes a text: é is one character (NFC), or two
-// (NFD), as in names of files on some systems. Who asks for one means both.
+// (NFD), as in names of files on some systems. A condition on one form means both.
 func Spellings(text string) (others []string) {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return nil

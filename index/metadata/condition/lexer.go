@@ -108,8 +108,8 @@ func (l *lexer) next() (token, error) {
 			t.kind, t.text = tokenWord, upper
 		}
 		return t, err
-	case strings.HasPrefix(rest, "<="), strings.HasPrefix(rest, ">="), strings.HasPrefix(rest, "<>"), strings.HasPrefix(rest, "!="),
-		strings.HasPrefix(rest, "=="):
+	case strings.HasPrefix(rest, "<="), strings.HasPrefix(rest, ">="), strings.HasPrefix(rest, "<>"),
+		strings.HasPrefix(rest, "!="), strings.HasPrefix(rest, "=="):
 		return emit(tokenSign, 2)
 	case strings.IndexByte("(),?.=<>+-", c) >= 0:
 		return emit(tokenSign, 1)

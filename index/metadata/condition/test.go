@@ -141,10 +141,10 @@ func (t *Test) Points() (numbers, texts []Value, never, ok bool) {
 }
 
 // likePattern is a pattern of LIKE: % stands for any text, _ for one character; ASCII
-// letters match in either case. Behind the character of ESCAPE a character stands for itself.
+// letters match in either case. A character after that of ESCAPE stands for itself.
 type likePattern struct {
 	runes []rune
-	never bool // there is nothing behind the last ESCAPE
+	never bool // matches nothing: it ends with the character of ESCAPE
 }
 
 const (
@@ -152,7 +152,7 @@ const (
 	anyRune = -2
 )
 
-// noEscape is the escape of a pattern that has none.
+// noEscape says that a pattern has no ESCAPE.
 const noEscape = -1
 
 func compileLike(pattern string, escape rune) *likePattern {

@@ -17,8 +17,8 @@ import (
 // the process. This one reads the file instead of mapped memory: it makes sure
 // that every page of the tree is of a known kind, within the file, and used
 // once, that it begins with the key that leads to it, and that the list of free
-// pages is exactly the others. By that key bbolt finds a page in the one above when
-// it writes: were it another, it would free pages that stay in the tree.
+// pages is exactly the others. When bbolt writes, it finds a page in the one above by
+// the page's first key: with a different one, it would free pages that stay in the tree.
 
 // Sizes and flags of pages and their elements.
 const (
@@ -161,7 +161,7 @@ type treePage struct {
 	first    []byte // behind them, where the first key is
 }
 
-// treePage claims and reads a page, and so many bytes behind its elements.
+// treePage claims and reads a page, with the number of bytes that follow its elements.
 func (c *pageChecker) treePage(id uint64, behind int) (p treePage, err error) {
 	flags, count, bytes, err := c.claimPage(id)
 	if err != nil {
@@ -183,17 +183,18 @@ func (c *pageChecker) treePage(id uint64, behind int) (p treePage, err error) {
 	return p, nil
 }
 
-// begins reports whether a key is the first of the page; nil is that of any.
+// begins reports whether the page begins with a key; every page begins with nil.
 func (p *treePage) begins(key []byte) bool {
 	size := p.elements[4:] // of the key of a branch
 	if p.flags == PageLeaf {
 		size = p.elements[8:]
 	}
-	return key == nil || p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.first, key)
+	return key == nil ||
+		p.count > 0 && int64(binary.NativeEndian.Uint32(size)) == int64(len(key)) && bytes.Equal(p.first, key)
 }
 
-// checkTree checks a page of the tree and all below it. The key is the one that leads to
-// it; nil: it is a root.
+// checkTree checks a page of the tree and all below it. The key is the one that leads to it, nil for a
+// root.
 func (c *pageChecker) checkTree(id uint64, key []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
