@@ -263,6 +263,8 @@ func ofCollection(err error) *Problem {
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
 	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
 		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry).because(err)
+	case errors.Is(err, storage.ErrTooLarge), !errors.Is(err, storage.ErrOutcomeUnknown) && errors.Is(err, syscall.ENOMEM):
+		return problem(CodeBusy, "there is no address space for the index to grow: nothing was changed; the service has too many indexes").after(diskRetry).because(err)
 	case errors.Is(err, collection.ErrReopened):
 		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
 	case errors.Is(err, keywords.ErrSyntax):

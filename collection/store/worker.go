@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,8 +46,30 @@ func (w *worker) run() {
 // beside does what is no part of a request: a panic of it is logged and counted.
 func (w *worker) beside(what string, do func()) { _ = w.c.s.guard(w.c.log, what, do) }
 
-// do does the first n requests of a group, at least one.
+// do does the first n requests of a group, at least one. Those for which the file would have outgrown
+// the address space that is mapped for it are done once more, when it is mapped again: that was little
+// if the process had little left.
 func (w *worker) do(ctx context.Context, group []*request) (n int) {
+	n = w.try(ctx, group)
+	full := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
+	if w.c.given != nil || !slices.ContainsFunc(group[:n], full) {
+		return n
+	}
+	if err := w.reopen(ctx); err != nil {
+		w.c.log.Error("the file of the index was not mapped again", "error", err)
+		return n
+	}
+	for _, r := range group[:n] {
+		if full(r) {
+			r.err = nil
+			w.try(ctx, []*request{r})
+		}
+	}
+	return n
+}
+
+// try is do without a second time.
+func (w *worker) try(ctx context.Context, group []*request) (n int) {
 	err := w.c.s.guard(w.c.log, "a change", func() {
 		switch group[0].kind {
 		case updating:
