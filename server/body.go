@@ -31,7 +31,7 @@ type body struct {
 	memory  account // that it takes
 	pace    pace
 	ended   bool
-	sum     hash.Hash // of the body as it was sent; nil: it is not asked for
+	sum     hash.Hash // of the body as it was sent; nil if no digest is needed
 	until   time.Time // no read may last longer; zero: no such limit
 }
 

@@ -9,20 +9,18 @@ import (
 )
 
 const (
-	// takenCodings are the values of Content-Encoding that bodies may have, as Accept-Encoding lists
-	// them.
+	// takenCodings are the values of Content-Encoding that bodies may have, as Accept-Encoding lists them.
 	takenCodings = "gzip, identity"
-	// gunzipBytes is about how much memory a decoder takes without the body.
+	// gunzipBytes is about how much memory a decoder takes, apart from the body.
 	gunzipBytes = 64 << 10
-	// freeBytes of a body come of any number of bytes that were sent; of those after them maxRatio come
-	// of each at most. It is there for uploads, which have no other limit than the disk: gzip makes up to
-	// a thousand bytes of one.
+	// A body may decode to freeBytes, and to maxRatio bytes more for each byte that was sent. This bounds
+	// uploads, whose only other limit is the disk: gzip can make a thousand bytes of one.
 	freeBytes = 1 << 20
 	maxRatio  = 256
 )
 
-// openCoding has the body decoded that was sent under Content-Encoding. Both the decoded body and the
-// one that was sent are limited and counted.
+// openCoding decodes the body as Content-Encoding says. Both the decoded body and the one that was sent
+// are limited and counted.
 func (q *request) openCoding(size int64) *Problem {
 	gzipped := 0
 	for _, line := range q.Header.Values("Content-Encoding") {
@@ -58,10 +56,10 @@ func (q *request) badCoding(format string, args ...any) *Problem {
 // gunzipped is a body that was sent compressed.
 type gunzipped struct {
 	q    *request
-	gzip *gzip.Reader // nil: nothing was read
-	sent int64        // bytes that were read of the body as it was sent
+	gzip *gzip.Reader // nil until something is read
+	sent int64        // bytes read of the body as it was sent
 	out  int64        // bytes that came out
-	err  error        // of the body as it was sent
+	err  error        // why the body as it was sent cannot be read
 }
 
 // wire is the body as it was sent.
@@ -93,7 +91,7 @@ func (g *gunzipped) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// problem is the fault of the body, or that of its transport if there is one.
+// problem tells a damaged body from one that cannot be read.
 func (g *gunzipped) problem(err error) error {
 	switch {
 	case g.err != nil:

@@ -287,7 +287,7 @@ func (in *updateTextIn) checkDocuments() error {
 }
 
 func (q *request) updateTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *parted) (change, error) {
-	matrices, err := q.encode(encode.Document, texts, in.PoolFactor)
+	matrices, err := q.encode(encode.Document, inList("documents"), texts, in.PoolFactor)
 	if err != nil {
 		return change{}, err
 	}

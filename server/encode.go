@@ -2,14 +2,11 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -82,9 +79,9 @@ func encodeRoutes() []route {
 
 // encode turns texts into matrices; those of documents may be empty. They are counted with the
 // body, which they are made of.
-func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matrix, error) {
+func (q *request) encode(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
-	err := q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
+	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
 		const head = 64
 		if err := q.body.hold(int64(4*len(m.Data) + head)); err != nil {
 			return err
@@ -101,7 +98,7 @@ func (q *request) encode(role encode.Role, texts []string, factor *int) ([]Matri
 
 // encodeEach gives the matrix of each text to use, in their order, and the tokens of a
 // query where they are known. The matrix is valid until use returns.
-func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
+func (q *request) encodeEach(role encode.Role, place textPlace, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
 	e, none := q.s.encoder()
 	if none != nil {
 		return none
@@ -112,18 +109,17 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	if factor != nil && *factor < 1 {
 		return bad("pool_factor is %d; want 1 or more", *factor)
 	}
-	for i, text := range texts {
-		switch most := q.s.o.Limits.Text; {
-		case text == "" && role == encode.Query:
-			return bad("%s is empty", q.placeOf(role, i)).at(whereOf(role, i))
-		case int64(len(text)) > most:
-			return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", q.placeOf(role, i), len(text), most).at(whereOf(role, i))
-		case !utf8.ValidString(text):
-			return bad("%s is not UTF-8", q.placeOf(role, i)).at(whereOf(role, i))
-		}
-	}
 	longest := 0
-	for _, text := range texts {
+	for i, text := range texts {
+		if text == "" && role == encode.Query {
+			return bad("%s is empty", place(i)).at(whereOf(role, i))
+		}
+		if p := q.checkLength(text, place, i); p != nil {
+			return p.at(whereOf(role, i))
+		}
+		if !utf8.ValidString(text) {
+			return bad("%s is not UTF-8", place(i)).at(whereOf(role, i))
+		}
 		longest = max(longest, len(text))
 	}
 	done, err := q.takeTokenMemory(q.memory, longest*min(len(texts), parallel.Processors()))
@@ -147,7 +143,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 			}
 		}
 		if m.Tokens == 0 && role == encode.Query {
-			used = bad("%s has no token that is kept", q.placeOf(role, n)).at(whereOf(role, n))
+			used = bad("%s has no token that is kept", place(n)).at(whereOf(role, n))
 		} else {
 			used = use(m, tokens)
 		}
@@ -170,7 +166,7 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, tokenizer.ErrText) && errors.As(err, &text) && text.Row >= 0:
-		return bad("%s: %w", q.placeOf(role, text.Row), text.Err).at(whereOf(role, text.Row))
+		return bad("%s: %w", place(text.Row), text.Err).at(whereOf(role, text.Row))
 	case err == nil:
 		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
 	}
@@ -182,8 +178,8 @@ func (q *request) encodeEach(role encode.Role, texts []string, factor *int, use 
 const tokenMemory = 96
 
 // takeTokenMemory takes the memory to make tokens of that many bytes of texts; done gives it back.
-// A third of what the account may have stays for what is made of the tokens while they are there.
-// Two requests that would take more than there is still do not run at once.
+// It leaves a third of the account for the vectors, which are made while the tokens are there. Two
+// requests that together need more than there is do not run at the same time.
 func (q *request) takeTokenMemory(from *account, bytes int) (done func(), err error) {
 	n := min(tokenMemory*int64(bytes), from.most()-from.most()/3)
 	if err := from.take(q.ctx, n); err != nil {
@@ -243,22 +239,23 @@ func whereOf(role encode.Role, i int) Where {
 	return Where{Document: &i}
 }
 
-// placeOf names a text by its place in the body.
-func (q *request) placeOf(role encode.Role, i int) string {
-	field := "documents"
-	switch {
-	case q.route.id == "encode":
-		field = "texts"
-	case q.route.id == "embeddings":
-		field = "input"
-	case role == encode.Query && strings.Contains(q.route.pattern, "rerank"):
-		return "query"
-	case role == encode.Query && strings.HasSuffix(q.route.pattern, "/explain"):
-		return "text"
-	case role == encode.Query:
-		field = "queries"
+// textPlace names text i of those that are encoded by its place in the body.
+type textPlace func(i int) string
+
+// inField is the place of the only text, which is the value of a field.
+func inField(field string) textPlace { return func(int) string { return field } }
+
+// inList is the place of texts that are a list.
+func inList(field string) textPlace {
+	return func(i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+}
+
+// checkLength refuses text i if it is longer than texts may be.
+func (q *request) checkLength(text string, place textPlace, i int) *Problem {
+	if most := q.s.o.Limits.Text; int64(len(text)) > most {
+		return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", place(i), len(text), most)
 	}
-	return fmt.Sprintf("%s[%d]", field, i)
+	return nil
 }
 
 // queriesAtOnce is how many queries are encoded before the first of them is used.
@@ -324,7 +321,7 @@ func (out encodeOut) answerTo(q *request) error {
 		head, write = `{"embeddings_b64":[`, appendBase64
 	}
 	var shapes []byte
-	return q.sendVectors(out.role, out.ask.Texts, factor, head, func(w *stream, _ int, m Matrix) error {
+	return q.sendVectors(out.role, inList("texts"), out.ask.Texts, factor, head, func(w *stream, _ int, m Matrix) error {
 		if encoded {
 			shapes = fmt.Appendf(shapes, ",[%d,%d]", m.Tokens, m.Dim)
 		}
@@ -340,7 +337,7 @@ func (out encodeOut) answerTo(q *request) error {
 
 // sendVectors answers with a list of the vectors of texts, which are sent while the others are
 // encoded. item writes those of one text, and tail what stands behind the list.
-func (q *request) sendVectors(role encode.Role, texts []string, factor *int, head string,
+func (q *request) sendVectors(role encode.Role, place textPlace, texts []string, factor *int, head string,
 	item func(w *stream, n int, m Matrix) error, tail func(w *stream, n int)) error {
 	w, err := q.stream()
 	if err != nil {
@@ -348,7 +345,7 @@ func (q *request) sendVectors(role encode.Role, texts []string, factor *int, hea
 	}
 	w.text = append(w.text, head...)
 	n := 0
-	err = q.encodeEach(role, texts, factor, func(m Matrix, _ []encode.Token) error {
+	err = q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
 		if n > 0 {
 			w.text = append(w.text, ',')
 		}
@@ -372,132 +369,4 @@ func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
 		}
 	}
 	return encodeOut{}, bad("input_type is %q; there is query and document", in.InputType)
-}
-
-// embeddingsIn is the request of OpenAI's service, and of PyLate's.
-type embeddingsIn struct {
-	Input   textsJSON `json:"input" doc:"a text, or a list of texts"`
-	IsQuery *bool     `json:"is_query,omitempty" doc:"true: the texts are queries; default: documents"`
-	Format  string    `json:"encoding_format,omitempty" enum:"float,base64" doc:"float (default): a list of numbers for each token; base64: of little-endian float32, row after row, beside a shape"`
-	Dim     *int      `json:"dimensions,omitempty" doc:"that of the model; others are refused"`
-	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model, which the answer names"`
-}
-
-// fieldsOfOthers: clients of other services send fields that this one has no use for.
-func (*embeddingsIn) fieldsOfOthers() {}
-
-// textsJSON is a string or a list of strings.
-type textsJSON []string
-
-// UnmarshalJSON reads either.
-func (t *textsJSON) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		*t = make(textsJSON, 1)
-		return json.Unmarshal(b, &(*t)[0])
-	}
-	return json.Unmarshal(b, (*[]string)(t))
-}
-
-// schema implements schemer.
-func (textsJSON) schema() object {
-	return object{"anyOf": []object{{"type": "string"}, {"type": "array", "items": object{"type": "string"}}}}
-}
-
-type embeddingsOut struct {
-	Object string          `json:"object" enum:"list"`
-	Data   []embeddingOut  `json:"data"`
-	Model  string          `json:"model"`
-	Usage  embeddingsUsage `json:"usage"`
-
-	ask *embeddingsIn
-}
-
-type embeddingOut struct {
-	Object    string        `json:"object" enum:"embedding"`
-	Index     int           `json:"index"`
-	Embedding embeddingJSON `json:"embedding"`
-	Shape     []int         `json:"shape,omitempty" doc:"of base64: tokens and dimension"`
-}
-
-// embeddingJSON is in one of the two forms.
-type embeddingJSON struct{}
-
-// schema implements schemer.
-func (embeddingJSON) schema() object {
-	return object{"anyOf": []object{
-		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}}, {"type": "string", "contentEncoding": formatBase64},
-	}}
-}
-
-type embeddingsUsage struct {
-	Prompt int `json:"prompt_tokens" doc:"vectors of the answer"`
-	Total  int `json:"total_tokens"`
-	cutOut
-}
-
-func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
-	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
-		return embeddingsOut{}, bad("encoding_format is %q; there is float and base64", in.Format)
-	}
-	return embeddingsOut{ask: in}, nil
-}
-
-// modelID is the name of the service's model.
-func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
-
-// answerTo implements answerer.
-func (out embeddingsOut) answerTo(q *request) error {
-	in, role := out.ask, encode.Document
-	if in.IsQuery != nil && *in.IsQuery {
-		role = encode.Query
-	}
-	e, none := q.s.encoder()
-	if none != nil {
-		return none
-	}
-	if in.Dim != nil && *in.Dim != e.Dim() {
-		return bad("dimensions is %d; the model has %d", *in.Dim, e.Dim())
-	}
-	model, err := json.Marshal(modelID(e))
-	if err != nil {
-		return err
-	}
-	tokens := 0
-	return q.sendVectors(role, in.Input, nil, `{"object":"list","data":[`, func(w *stream, n int, m Matrix) error {
-		tokens += m.Tokens
-		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,`, n)
-		write := appendRows
-		if in.Format == formatBase64 {
-			write = appendBase64
-			w.text = fmt.Appendf(w.text, `"shape":[%d,%d],`, m.Tokens, m.Dim)
-		}
-		w.text = append(w.text, `"embedding":`...)
-		err := w.vectors(m, write)
-		w.text = append(w.text, '}')
-		return err
-	}, func(w *stream, _ int) {
-		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
-			model, tokens, tokens, q.cut.Truncated, q.cut.Dropped)
-	})
-}
-
-// modelsOut are the models that there are: one, or none yet.
-type modelsOut struct {
-	Object string      `json:"object" enum:"list"`
-	Data   []modelItem `json:"data"`
-}
-
-type modelItem struct {
-	ID      string `json:"id"`
-	Object  string `json:"object" enum:"model"`
-	Created int64  `json:"created" doc:"is not known: 0"`
-	OwnedBy string `json:"owned_by"`
-}
-
-func models(q *request, _ *nothing) (modelsOut, error) {
-	out := modelsOut{Object: "list", Data: []modelItem{}}
-	if e, _ := q.s.encoder(); e != nil {
-		out.Data = append(out.Data, modelItem{ID: modelID(e), Object: "model", OwnedBy: "plaid"})
-	}
-	return out, nil
 }

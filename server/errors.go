@@ -193,8 +193,8 @@ func known(ctx context.Context, err error) *Problem {
 	return problem(CodeInternal, "internal error: the log of the service has it under this request id").because(err)
 }
 
-// messageProblem is a problem where messages of JSON-RPC are answered, and an error of that too: of
-// which message is not known.
+// messageProblem is a problem that is an error of JSON-RPC, too. Its id is null: which message it
+// answers is not known.
 type messageProblem struct {
 	*Problem
 	Version string      `json:"jsonrpc"`
@@ -213,7 +213,7 @@ const (
 	internalError  = -32603
 )
 
-// fail answers with an error, which is one of JSON-RPC too where messages are answered.
+// fail answers with an error; with message, it is one of JSON-RPC, too.
 func fail(w http.ResponseWriter, p *Problem, message bool) {
 	status, title := p.Code.about()
 	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message

@@ -81,7 +81,7 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return out, err
 		}
 	} else {
-		err := q.encodeEach(encode.Query, []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
+		err := q.encodeEach(encode.Query, inField("text"), []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
 			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.s.askedBy()}
 			tokens = of
 			return nil

@@ -84,11 +84,11 @@ func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	if err := noneEmpty(in.Documents); err != nil {
 		return out, err
 	}
-	query, err := q.encode(encode.Query, []string{in.Query}, nil)
+	query, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
 	if err != nil {
 		return out, err
 	}
-	docs, err := q.encode(encode.Document, in.Documents, in.PoolFactor)
+	docs, err := q.encode(encode.Document, inList("documents"), in.Documents, in.PoolFactor)
 	if err != nil {
 		return out, err
 	}
@@ -232,7 +232,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			return out, p
 		}
 	}
-	queries, err := q.encode(encode.Query, []string{in.Query}, nil)
+	queries, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
 	if err != nil {
 		return out, err
 	}
@@ -250,7 +250,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		if err := noneEmpty(texts); err != nil {
 			return out, err
 		}
-		docs, err := q.encode(encode.Document, texts, nil)
+		docs, err := q.encode(encode.Document, inList("documents"), texts, nil)
 		if err != nil {
 			return out, err
 		}

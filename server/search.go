@@ -197,13 +197,13 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	for i := range in.Queries {
 		texts[i] = in.Queries[i].Text
 	}
-	byWords := len(texts) == 0
+	byWords, place := len(texts) == 0, inList("queries")
 	if byWords && in.Highlight { // what is found by words shows them as if it had been found by vectors
-		texts = in.TextQuery
+		texts, place = in.TextQuery, inList("text_query")
 	}
 	var tasks []task
 	if len(texts) > 0 {
-		matrices, err := q.encode(encode.Query, texts, nil)
+		matrices, err := q.encode(encode.Query, place, texts, nil)
 		if err != nil {
 			return searchOut{}, err
 		}
@@ -289,7 +289,8 @@ func (p *paramsIn) page(documents int) search.Page {
 	if offset == documents {
 		k = 0
 	}
-	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore} // of one K up to the last one
+	// K does not shrink towards the end: pruned searches make their ranking of blocks of that length.
+	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore}
 }
 
 // options are those of a search for a page.

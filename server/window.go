@@ -76,8 +76,8 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 	}
 	p := &parted{names: make([]string, len(in.Documents))}
 	for i, text := range in.Documents {
-		if most := q.s.o.Limits.Text; int64(len(text)) > most {
-			return nil, problem(CodeTooLarge, "documents[%d] has %d bytes; %d are the most (max-body)", i, len(text), most).at(Where{Document: &i})
+		if p := q.checkLength(text, inList("documents"), i); p != nil {
+			return nil, p.at(Where{Document: &i})
 		}
 		fields, err := fieldsOfText(in, i)
 		if err != nil {

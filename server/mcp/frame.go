@@ -16,21 +16,21 @@ import (
 const (
 	// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
 	methodListen = "subscriptions/listen"
-	// methodCancelled is the notification that the answer of a call is not needed any more.
+	// methodCancelled is the notification that a call needs no answer any more.
 	methodCancelled = "notifications/cancelled"
 	notifications   = "notifications/"
 )
 
-// frame is a message of an agent. The library decodes ids as float64: it would answer 1 for 1.5. It
-// gets an id of ours instead, and the agent the one that it sent, byte for byte.
+// frame is a message of an agent. The library decodes ids as float64, and would answer 1 for 1.5. So it
+// gets an id of ours, and the agent gets back its own, byte for byte.
 type frame struct {
-	request *jsonrpc.Request // without an id; nil: there is nothing to do
-	id      json.RawMessage  // nil: a notification
+	request *jsonrpc.Request // without an id; nil means that there is nothing to do
+	id      json.RawMessage  // nil for a notification
 }
 
-// refusal is a message that gets no further, or that the library refuses by a text alone.
+// refusal is the error that answers a message.
 type refusal struct {
-	id      json.RawMessage // nil: unknown
+	id      json.RawMessage // nil if unknown
 	code    int64
 	message string
 }
@@ -39,7 +39,7 @@ func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal
 	return &refusal{id, code, fmt.Sprintf(format, args...)}
 }
 
-// answer is the error as it is sent.
+// answer is the refusal as it is sent.
 func (r *refusal) answer() []byte {
 	text, err := jsontext.Plain(answer{Version: version, ID: orNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
 	if err != nil { // an id that was read, numbers and texts: cannot happen
@@ -48,10 +48,10 @@ func (r *refusal) answer() []byte {
 	return text
 }
 
-// version is that of JSON-RPC.
+// version is the version of JSON-RPC.
 const version = "2.0"
 
-// answer is a message to an agent that has an id of its.
+// answer is an answer to an agent, with the agent's id.
 type answer struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -66,7 +66,7 @@ func orNull(id json.RawMessage) json.RawMessage {
 	return id
 }
 
-// withID is an answer of the library, with the id that the agent has sent.
+// withID returns an answer of the library with the id that the agent has sent.
 func withID(text []byte, id json.RawMessage) ([]byte, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
@@ -92,9 +92,9 @@ func parse(text []byte) (frame, *refusal) {
 		}
 		return frame{}, refuse(idOf(text), code, "no MCP message: %v", wrong)
 	}
-	switch c := bytes.TrimLeft(text, " \t\r\n")[0]; c {
-	case '{':
-	case '[':
+	switch kindOf(bytes.TrimLeft(text, " \t\r\n")) {
+	case "an object":
+	case "a list":
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "lists of messages are not taken: send one at a time")
 	default:
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "no MCP message: it is no object")
@@ -140,7 +140,7 @@ func parse(text []byte) (frame, *refusal) {
 	return frame{&jsonrpc.Request{Method: method, Params: params}, id}, nil
 }
 
-// kindOf names what a value is that has no white space before it.
+// kindOf names the kind of a value, which begins without white space.
 func kindOf(value json.RawMessage) string {
 	switch {
 	case len(value) == 0:
@@ -172,7 +172,7 @@ func isID(value json.RawMessage) bool {
 	return (kind == "text" || kind == "a number") && utf8.Valid(value)
 }
 
-// idOf finds the id in the beginning of a message that is refused; nil: it is not there.
+// idOf finds the id in the beginning of a message that is refused, or returns nil.
 func idOf(text []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

@@ -18,11 +18,11 @@ import (
 // values, and not the end.
 type requestKey struct{}
 
-// onlyCall is the id that the library has of a call by HTTP: each request stands for itself.
+// onlyCall is the id that the library gets for a call by HTTP: each request stands for itself.
 const onlyCall = 1
 
 // Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
-// It has no limits of its own, but for the length of a message: [server.Options.Agents] makes it a
+// Its only limit of its own is the length of a message: [server.Options.Agents] makes it a
 // route of the service, with the limits of all routes.
 func (s *Server) Handler() http.Handler {
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
@@ -72,13 +72,13 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// Beginnings of what the library says, as text, of a message that it does not take.
+// Beginnings of the texts with which the library refuses a message.
 const (
 	notHandled = "JSON RPC not handled"
 	notValid   = "invalid request"
 )
 
-// pass sends the answer of the library to a message.
+// pass sends on the answer of the library to a message.
 func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

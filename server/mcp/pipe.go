@@ -74,7 +74,7 @@ func (p *pipe) Connect(context.Context) (sdk.Connection, error) {
 // readLines reads until the input ends or the connection does: a read of a terminal cannot be given up.
 func (p *pipe) readLines() {
 	r := bufio.NewReader(p.in)
-	half := false // the last line ended with the first half of a line feed: it was UTF-16
+	half := false // the last line was UTF-16: the second byte of its line feed comes next
 	for {
 		var next line
 		for more := true; more; {
@@ -146,7 +146,7 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take is the request of a line; nil: there is none, or the agent is told what is wrong with it.
+// take returns the request of a line. It is nil if there is none, or if the line is answered by an error.
 func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	var f frame
 	var wrong *refusal
@@ -181,7 +181,8 @@ func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	return f.request, err
 }
 
-// cancel is the notification with our id of the call that it names; nil: there is none.
+// cancel marks the call that a notification names, and returns the notification with our id of the call,
+// or nil if there is no such call.
 func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
 	var given struct {
 		ID     json.RawMessage `json:"requestId"`
@@ -205,7 +206,7 @@ func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
 	return nil
 }
 
-// rest is closed when nothing is to be answered any more.
+// rest returns a channel that is closed when nothing is left to answer.
 func (p *pipe) rest() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,19 +39,11 @@ export async function manageView(about) {
     if (may("admin", index)) cards.append(snapshots(about));
   }
   if (may("admin", "*")) cards.append(newIndex(about));
-  let spread = false;
   await guarded(async () => {
     const access = await api.access();
-    spread = access.nodes;
     cards.append(section("Tokens", ...tokensOf(access)));
+    if (access.nodes && may("admin", "*")) cards.append(section("Nodes and shards", ...layoutOf(await api.nodes())));
   });
-  if (spread && may("admin", "*")) {
-    try {
-      cards.append(section("Nodes and shards", ...layoutOf(await api.nodes())));
-    } catch (err) {
-      if (!err.code !== "FORBIDDEN") guarded(() => { throw err; });
-    }
-  }
 }
 
 function snapshots({ index, guarded, done }) {

@@ -21,6 +21,8 @@ Where: TypeAlias = Union[str, Mapping[str, Any]]
 
 #: How deep conditions nest, as in the engine.
 _MAX_DEPTH = 200
+#: Types of several values.
+_LISTS = (list, tuple, set, frozenset, np.ndarray)
 #: An element of an array in JSON, if it is no array or object, and an array of such elements.
 _ELEMENT = r'("([^"\\]|\\.)*"|-?[0-9][-+.0-9eE]*|true|false|null)'
 _ARRAY = rf"^\[({_ELEMENT}(,{_ELEMENT})*)?\]$"
@@ -124,7 +126,7 @@ def _text(value: Any, place: str) -> str:
 
 
 def _items(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+    if not isinstance(value, _LISTS):
         raise TypeError(f"{place} is of type {type(value).__name__}; want a list")
     return list(cast("Iterable[Any]", value))
 
@@ -184,8 +186,8 @@ def _contains_each(how: Literal["AND", "OR"]) -> _Make:
     return make
 
 
-def _negation(of: _Make) -> _Make:
-    return lambda name, value, place: _Not(of(name, value, place))
+def _negation(make: _Make) -> _Make:
+    return lambda name, value, place: _Not(make(name, value, place))
 
 
 def _order(sign: str) -> _Make:
@@ -235,7 +237,8 @@ _LLAMA_INDEX: dict[str, _Make] = {
     "text_match_insensitive": _text_match("(?i)"),
     "is_empty": _is_empty,
 }
-_HAYSTACK: dict[str, _Make] = {**{op: _LLAMA_INDEX[op] for op in ("==", "!=", ">", ">=", "<", "<=", "in")}, "not in": _OPERATORS["$nin"]}
+_HAYSTACK: dict[str, _Make] = {op: _LLAMA_INDEX[op] for op in ("==", "!=", ">", ">=", "<", "<=", "in")}
+_HAYSTACK["not in"] = _OPERATORS["$nin"]
 
 
 def _check_depth(depth: int, what: str) -> None:
@@ -276,8 +279,7 @@ def _nested(given: Any, place: str, depth: int) -> _Condition:
 
 def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
     if not isinstance(value, Mapping):
-        is_list = isinstance(value, (list, tuple, set, frozenset, np.ndarray))
-        return (_within if is_list else _equal)(name, value, place)
+        return (_within if isinstance(value, _LISTS) else _equal)(name, value, place)
     _check_depth(depth, "where")
     tests = cast("Mapping[Any, Any]", cast("object", value))
     parts: list[_Condition] = []
@@ -344,7 +346,8 @@ def _of_llama_index(given: Any, place: str, depth: int) -> _Condition:
             raise ValueError(f"{place}: condition {how!r} is not known; there are and, or and not")
         if not parts:
             return True
-        return _Joined("AND", parts) if how == "and" else _Joined("OR", parts) if how == "or" else _Not(_Joined("OR", parts))
+        joined = _Joined("AND" if how == "and" else "OR", parts)
+        return _Not(joined) if how == "not" else joined
     if not all(hasattr(given, name) for name in ("key", "value", "operator")):
         raise TypeError(f"{place} is of type {type(given).__name__}; want MetadataFilters of LlamaIndex")
     op = _member(given.operator)

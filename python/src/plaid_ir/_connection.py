@@ -220,10 +220,10 @@ class Connection:
         prefer: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Sends a request. ``prefer`` is what else to prefer over its representation."""
-        preferred = ", ".join(filter(None, (_PREFER, prefer)))
+        """Sends a request. ``prefer`` has further preferences, besides that for the representation."""
+        sent = {"Prefer": ", ".join(filter(None, (_PREFER, prefer))), **(headers or {})}
         try:
-            return self.repeat(lambda: self.client.request(method, path, body, {"Prefer": preferred, **(headers or {})}))
+            return self.repeat(lambda: self.client.request(method, path, body, sent))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
                 e.args = ("texts need a model: Index(..., model=FOLDER), or a service started with --model",)
@@ -260,7 +260,8 @@ def _no_model(name: str) -> str:
     said = f"there is no folder of a model at {name}"
     if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
         return said
-    return f"{said}. If that is a name of the Hugging Face hub, download it first: hf download {name} --local-dir {name}"
+    download = f"hf download {name} --local-dir {name}"
+    return f"{said}. If that is a name of the Hugging Face hub, download it first: {download}"
 
 
 def device_names(device: Any) -> str:

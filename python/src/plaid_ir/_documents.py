@@ -172,20 +172,15 @@ def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     failure: Exception | None = None
-    source = checked_texts(texts)
-    while True:
-        try:
-            text = next(source)
-        except StopIteration:
-            break
-        except Exception as e:
-            failure = e
-            break
-        if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text)
+    try:
+        for text in checked_texts(texts):
+            if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(text)
+            size += len(text)
+    except Exception as e:
+        failure = e
     if batch:
         yield batch
     if failure is not None:

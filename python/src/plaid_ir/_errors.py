@@ -65,9 +65,9 @@ def add_to_position(e: PlaidError, what: str, start: int) -> None:
         e.details.setdefault(what, int(at[1]))
     position = e.details.get(what)
     if isinstance(position, int) and start:
-        e.details[what] = position + start
-        message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {position + start}", message)
-        message = re.sub(rf"^(documents|metadata|texts|queries)\[{position}\]", lambda m: f"{m[1]}[{position + start}]", message)
+        now = e.details[what] = position + start
+        message = re.sub(rf"\b({what}|text) {position}\b", lambda m: f"{m[1]} {now}", message)
+        message = re.sub(rf"^(documents|metadata|texts|queries)\[{position}\]", lambda m: f"{m[1]}[{now}]", message)
         e.args = (message,)
 
 

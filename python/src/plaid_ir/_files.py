@@ -82,7 +82,7 @@ def _holds(connection: Connection, path: str | os.PathLike[str]) -> bool:
 
 
 def _add_ids_of_pylate(archive: tarfile.TarFile, path: str) -> str:
-    """Adds the ids that PyLate keeps above the folder of its engine, and returns the name of a folder in the archive."""
+    """Adds the ids that PyLate keeps above its engine's folder, and returns the name of the folder in the archive."""
     above, name = os.path.split(path)
     if name == "fast_plaid_index" and not os.path.exists(os.path.join(path, "ids.txt")):
         for beside in sorted(os.listdir(above)):

@@ -21,8 +21,8 @@ from ._tables import items_of
 Query = Union[str, MatrixLike]
 #: What to do about a query that is cut.
 _LONGER = (
-    ": ask shorter queries, or raise the query length: query_length in the model's folder, or --query-length of a plaid "
-    "serve that Index(url=...) asks"
+    ": ask shorter queries, or raise the query length: query_length in the model's folder, or --query-length of a "
+    "plaid serve that Index(url=...) asks"
 )
 #: How a search chooses the documents that it scores.
 Mode = Literal["pruned", "exhaustive", "candidates"]
@@ -234,7 +234,8 @@ def texts_or_matrices(given: Any, what: str = "query") -> tuple[list[str] | None
         return [str(t) for t in items], None
     if any(is_text):
         other = is_text.index(False)
-        raise TypeError(f"{what} {other} is of type {type(items[other]).__name__}, and others are texts: want texts alone")
+        kind = type(items[other]).__name__
+        raise TypeError(f"{what} {other} is of type {kind}, and others are texts: want texts alone")
     return None, to_matrices(cast("Any", given), what)
 
 

@@ -76,8 +76,10 @@ class PlaidVectorStore(VectorStore):
         texts = list(items_of(texts, "texts"))
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
-        names = [i or str(uuid.uuid4()) for i in items_of(ids, "ids")] if ids is not None else [str(uuid.uuid4()) for _ in texts]
-        rows: list[dict[str, Any]] = [{} for _ in texts] if metadatas is None else [{} if is_missing(m) else dict(m) for m in rows_of(metadatas)]
+        names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]
+        rows: list[dict[str, Any]] = [{} for _ in texts]
+        if metadatas is not None:
+            rows = [{} if is_missing(m) else dict(m) for m in rows_of(metadatas)]
         for i, row in enumerate(rows):
             if TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
@@ -107,7 +109,9 @@ class PlaidVectorStore(VectorStore):
         """The k best documents with their scores (MaxSim), best first."""
         return self._search(query, k, filter, kwargs)
 
-    def _search(self, query: Any, k: int, filter: Where | None, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+    def _search(
+        self, query: Any, k: int, filter: Where | None, options: Mapping[str, Any]
+    ) -> list[tuple[Document, float]]:
         if "where" in options:
             raise TypeError("a condition is given as filter here, not as where")
         return _found(self.index, query, k, {**options, "where": filter})
@@ -167,7 +171,9 @@ class PlaidVectorStore(VectorStore):
         found = [d for d, _ in self._search(query_vectors, fetch_k, filter, kwargs)]
         return self._unlike_each_other(found, query_vectors, k, lambda_mult)
 
-    def _unlike_each_other(self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float) -> list[Document]:
+    def _unlike_each_other(
+        self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float
+    ) -> list[Document]:
         vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
         vectors = [m if len(m) else np.zeros((1, query_vectors.shape[1]), np.float32) for m in vectors]
         to_query = [float((query_vectors @ m.T).max(axis=1).mean()) for m in vectors]

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/plaid-ir/plaid/encode"
+)
+
+// embeddingsIn is the request of OpenAI's service, and of PyLate's.
+type embeddingsIn struct {
+	Input   textsJSON `json:"input" doc:"a text, or a list of texts"`
+	IsQuery *bool     `json:"is_query,omitempty" doc:"true: the texts are queries; default: documents"`
+	Format  string    `json:"encoding_format,omitempty" enum:"float,base64" doc:"float (default): a list of numbers for each token; base64: of little-endian float32, row after row, beside a shape"`
+	Dim     *int      `json:"dimensions,omitempty" doc:"that of the model; others are refused"`
+	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model, which the answer names"`
+}
+
+// fieldsOfOthers: clients of other services send fields that this one has no use for.
+func (*embeddingsIn) fieldsOfOthers() {}
+
+// textsJSON is a string or a list of strings.
+type textsJSON []string
+
+// UnmarshalJSON reads either.
+func (t *textsJSON) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		*t = make(textsJSON, 1)
+		return json.Unmarshal(b, &(*t)[0])
+	}
+	return json.Unmarshal(b, (*[]string)(t))
+}
+
+// schema implements schemer.
+func (textsJSON) schema() object {
+	return object{"anyOf": []object{{"type": "string"}, {"type": "array", "items": object{"type": "string"}}}}
+}
+
+type embeddingsOut struct {
+	Object string          `json:"object" enum:"list"`
+	Data   []embeddingOut  `json:"data"`
+	Model  string          `json:"model"`
+	Usage  embeddingsUsage `json:"usage"`
+
+	ask *embeddingsIn
+}
+
+type embeddingOut struct {
+	Object    string        `json:"object" enum:"embedding"`
+	Index     int           `json:"index"`
+	Embedding embeddingJSON `json:"embedding"`
+	Shape     []int         `json:"shape,omitempty" doc:"of base64: tokens and dimension"`
+}
+
+// embeddingJSON is in one of the two forms.
+type embeddingJSON struct{}
+
+// schema implements schemer.
+func (embeddingJSON) schema() object {
+	return object{"anyOf": []object{
+		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}}, {"type": "string", "contentEncoding": formatBase64},
+	}}
+}
+
+type embeddingsUsage struct {
+	Prompt int `json:"prompt_tokens" doc:"vectors of the answer"`
+	Total  int `json:"total_tokens"`
+	cutOut
+}
+
+func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
+	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
+		return embeddingsOut{}, bad("encoding_format is %q; there is float and base64", in.Format)
+	}
+	return embeddingsOut{ask: in}, nil
+}
+
+// modelID is the name of the service's model.
+func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
+
+// answerTo implements answerer.
+func (out embeddingsOut) answerTo(q *request) error {
+	in, role := out.ask, encode.Document
+	if in.IsQuery != nil && *in.IsQuery {
+		role = encode.Query
+	}
+	e, none := q.s.encoder()
+	if none != nil {
+		return none
+	}
+	if in.Dim != nil && *in.Dim != e.Dim() {
+		return bad("dimensions is %d; the model has %d", *in.Dim, e.Dim())
+	}
+	model, err := json.Marshal(modelID(e))
+	if err != nil {
+		return err
+	}
+	tokens := 0
+	return q.sendVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`, func(w *stream, n int, m Matrix) error {
+		tokens += m.Tokens
+		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,`, n)
+		write := appendRows
+		if in.Format == formatBase64 {
+			write = appendBase64
+			w.text = fmt.Appendf(w.text, `"shape":[%d,%d],`, m.Tokens, m.Dim)
+		}
+		w.text = append(w.text, `"embedding":`...)
+		err := w.vectors(m, write)
+		w.text = append(w.text, '}')
+		return err
+	}, func(w *stream, _ int) {
+		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
+			model, tokens, tokens, q.cut.Truncated, q.cut.Dropped)
+	})
+}
+
+// modelsOut are the models that there are: one, or none yet.
+type modelsOut struct {
+	Object string      `json:"object" enum:"list"`
+	Data   []modelItem `json:"data"`
+}
+
+type modelItem struct {
+	ID      string `json:"id"`
+	Object  string `json:"object" enum:"model"`
+	Created int64  `json:"created" doc:"is not known: 0"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func models(q *request, _ *nothing) (modelsOut, error) {
+	out := modelsOut{Object: "list", Data: []modelItem{}}
+	if e, _ := q.s.encoder(); e != nil {
+		out.Data = append(out.Data, modelItem{ID: modelID(e), Object: "model", OwnedBy: "plaid"})
+	}
+	return out, nil
+}
