@@ -50,24 +50,26 @@ func Formats() []Format {
 	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML, FormatNotebook}
 }
 
-// formatOf is the format of a file by its name, without .gz, .zst or .xz: tables end in .csv
-// and .tsv, lines in .txt, pages in .html and .htm, notebooks in .ipynb, JSON lines in .jsonl, .ndjson,
-// .json or nothing; "" for a name that ends otherwise.
+// suffixes are the formats by the ends of names, in the order of messages.
+var suffixes = []struct {
+	suffix string
+	format Format
+}{
+	{".jsonl", FormatJSONL}, {".ndjson", FormatJSONL}, {".json", FormatJSONL}, {".csv", FormatCSV}, {".tsv", FormatTSV},
+	{".txt", FormatLines}, {".html", FormatHTML}, {".htm", FormatHTML}, {".ipynb", FormatNotebook},
+}
+
+// formatOf is the format of a file by its name, without .gz, .zst or .xz: [FormatJSONL] for one that has
+// no suffix, and "" for one that is not known.
 func formatOf(name string) Format {
-	bare, _ := files.Unpacked(name)
-	switch strings.ToLower(filepath.Ext(bare)) {
-	case ".csv":
-		return FormatCSV
-	case ".tsv":
-		return FormatTSV
-	case ".txt":
-		return FormatLines
-	case ".html", ".htm":
-		return FormatHTML
-	case ".ipynb":
-		return FormatNotebook
-	case ".jsonl", ".ndjson", ".json", "":
+	suffix := files.Suffix(name)
+	if suffix == "" {
 		return FormatJSONL
+	}
+	for _, s := range suffixes {
+		if s.suffix == suffix {
+			return s.format
+		}
 	}
 	return ""
 }
@@ -131,7 +133,8 @@ func failed(err error) iter.Seq2[Text, error] {
 // fieldless is the error of a file without fields where one was named.
 func (r *Reader) fieldless(name string) error {
 	named := cmp.Or(r.Fields.Text, r.Fields.ID, r.Fields.Title)
-	return &TextError{Path: name, Row: -1, Err: fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))}
+	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))
+	return &TextError{Path: name, Row: -1, Err: err}
 }
 
 // each calls Each with texts, one after the other.
@@ -152,9 +155,12 @@ func (r *Reader) made(t Text) (Text, error) {
 }
 
 func suffixError(name string) error {
-	bare, _ := files.Unpacked(name)
-	suffix := strings.ToLower(filepath.Ext(bare))
-	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm", ".ipynb"}, registered.Suffixes()...)
+	suffix := files.Suffix(name)
+	var known []string
+	for _, s := range suffixes {
+		known = append(known, s.suffix)
+	}
+	known = append(known, registered.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
