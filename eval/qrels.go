@@ -146,7 +146,8 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 // a [LineError] wrapping [ErrFormat] or, for a document judged twice with
 // different grades, [ErrDuplicate].
 func ReadQrels(r io.Reader, name string) (*Qrels, error) {
-	t, err := newTable(r, name, []header{qrelsHeader}, "4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
+	t, err := newTable(r, name, []header{qrelsHeader},
+		"4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
 	if err != nil {
 		return nil, err
 	}
