@@ -85,7 +85,8 @@ func checkUTF8(name, text string) error {
 			if text[at] == 0xed { // how some programs write a surrogate
 				what += " or half of a character"
 			}
-			return fmt.Errorf("%w: %s: byte %d, %#02x, %s: convert the text, or put U+FFFD in its place", ErrText, name, at, text[at], what)
+			return fmt.Errorf("%w: %s: byte %d, %#02x, %s: convert the text, or put U+FFFD in its place",
+				ErrText, name, at, text[at], what)
 		}
 		at += n
 	}

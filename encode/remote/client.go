@@ -67,7 +67,8 @@ func (c *Client) URL() string { return c.address.Redacted() }
 func (c *Client) Fingerprint() string {
 	bare := *c.address
 	bare.User = nil
-	b, _ := json.Marshal([]any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim})
+	told := []any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim}
+	b, _ := json.Marshal(told)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -115,10 +115,10 @@ func (f *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Unchanged returns a [*ChangedError] for the first file whose content is another than when it was
-// opened. What was read before is of one state of the files if it returns nil afterwards, as far as
-// their sizes, times and identities tell that they have to be read once more: two writes within one
-// tick of the clock, a few milliseconds, have the same.
+// Unchanged returns a [*ChangedError] for the first file whose content is not the one that it had when
+// it was opened. If it returns nil, all that was read before is of one state of the files. A file is
+// compared only if its size, time or identity differs: a second write within one tick of the clock, a
+// few milliseconds, goes unseen.
 func (w *Watch) Unchanged() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,10 +144,10 @@ var LookEvery = time.Second
 func (w *Watch) Look() error {
 	now := time.Now()
 	w.mu.Lock()
-	due := !now.Before(w.next)
-	if first := w.next.IsZero(); first {
-		w.next, due = now.Add(LookEvery), false
+	if w.next.IsZero() {
+		w.next = now.Add(LookEvery)
 	}
+	due := !now.Before(w.next)
 	w.mu.Unlock()
 	if !due {
 		return nil
