@@ -245,8 +245,8 @@ func oneQuery(a *Array, longest func() int) ([]int64, string, error) {
 	}
 	rows := a.Shape[0]
 	if rows > most {
-		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has (%s; an array [1, %d, dim] is one query)",
-			rows, why, rows)
+		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has "+
+			"(%s; an array [1, %d, dim] is one query)", rows, why, rows)
 	}
 	return []int64{int64(rows)}, a.path, nil
 }

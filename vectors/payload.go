@@ -184,8 +184,8 @@ func (o object) needID() (string, error) {
 func (o object) check(id string, row int) error {
 	if id == "" && o.own != nil {
 		if said, err := ParseID(o.own); err != nil || said != "" && said != strconv.Itoa(row) {
-			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, but numbers from 0: give them ids",
-				ErrID, IDField, o.own)
+			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, "+
+				"but numbers from 0: give them ids", ErrID, IDField, o.own)
 		}
 		id = strconv.Itoa(row)
 	}

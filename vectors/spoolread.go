@@ -112,8 +112,8 @@ func (s *Spool) recover(n int64) error {
 		if errors.As(err, &broken) {
 			whole, err := behind(s.size, n)
 			if err == nil && whole > 0 {
-				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to start again",
-					broken, s.size, whole)
+				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: "+
+					"remove it to start again", broken, s.size, whole)
 			}
 			if err != nil {
 				return inFile(cause(err), s.o.Path, len(s.at), -1, "")

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/vectors"
@@ -331,13 +330,13 @@ func (f *File) Read(largest int64) (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
-	}
 	sum := sha256.Sum256(text)
 	c := &Content{File: *f, Digest: hex.EncodeToString(sum[:16])}
 	if c.Title, c.Text, err = f.kind.Text(text); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", f.Path, ErrBinary, err)
+	}
+	if bytes.IndexByte(text, 0) >= 0 {
+		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
 	}
 	return c, nil
 }

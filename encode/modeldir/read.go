@@ -117,8 +117,8 @@ func (r *reader) files() error {
 	if path := r.find("tokenizer.json"); !exists(path) {
 		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return exists(r.find(name)) })
 		if older >= 0 {
-			path += fmt.Sprintf(" (%s is the tokenizer's older form: "+
-				"transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the file)", olderTokenizers[older])
+			path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' "+
+				"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the file)", olderTokenizers[older])
 		}
 		missing = append(missing, path)
 	}
