@@ -29,7 +29,7 @@ const (
 	FormatTSV      Format = "tsv"
 	FormatLines    Format = "lines"    // a text a line, without ids
 	FormatHTML     Format = "html"     // a page is a text, without its tags
-	FormatNotebook Format = "notebook" // one of Jupyter is a text: its cells, without what they put out
+	FormatNotebook Format = "notebook" // a notebook of Jupyter is a text: its cells, without their output
 )
 
 var (
@@ -142,11 +142,11 @@ func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Se
 	if r.Each == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, r.made)
+	return parallel.Map(ctx, texts, 1, nil, r.applyEach)
 }
 
-// made is what Each makes of a text, and its errors have the place of that.
-func (r *Reader) made(t Text) (Text, error) {
+// applyEach calls Each with a text. Errors have the place of the text.
+func (r *Reader) applyEach(t Text) (Text, error) {
 	made, err := r.Each(t)
 	if err != nil {
 		err = t.Fault(-1, err)
@@ -168,7 +168,7 @@ func suffixError(name string) error {
 	return fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 }
 
-// foreignAdvice is what to do about files with a suffix; "" if nothing is known.
+// foreignAdvice is the advice about files with a suffix; "" if nothing is known.
 func foreignAdvice(suffix string) string {
 	for _, k := range foreign {
 		if k.suffix != "" && k.suffix == suffix {
@@ -178,7 +178,7 @@ func foreignAdvice(suffix string) string {
 	return ""
 }
 
-// foreignContent says what to do about a file by its first bytes; nil if nothing is known.
+// foreignContent is the advice about a file by its first bytes; nil if nothing is known.
 func foreignContent(begin []byte) error {
 	for _, k := range foreign {
 		switch {
@@ -231,7 +231,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var failed error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				if t, failed = r.made(t); failed != nil {
+				if t, failed = r.applyEach(t); failed != nil {
 					return false
 				}
 			}

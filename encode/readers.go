@@ -190,7 +190,7 @@ func (r *Reader) record(l textLine) (got record, err error) {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
 	case r.Each != nil:
-		got.text, err = r.made(got.text)
+		got.text, err = r.applyEach(got.text)
 	}
 	return got, err
 }

@@ -31,7 +31,7 @@ const spoolFlush = 16
 // that is at the path already, by the same model in the same precision and pooled alike, is gone on
 // with: a text whose vectors it has is not encoded again, wherever the text stands, and whatever its
 // id and payload are. So a process may be killed at any time, texts be corrected, and the work be
-// called for again; what was not yet on its way to the disk, some texts, is done twice.
+// called for again; a few texts, whose vectors were not yet on their way to the disk, are encoded twice.
 //
 // Each text is checked before it is encoded, as [SurveyTexts] does. An error leaves the file as far
 // as it is. With the path "" the file is a temporary one. Ids, payloads and their order are those of
@@ -66,14 +66,14 @@ func Spool(
 			err = s.put(doc.Tokens, r)
 		}
 		if err != nil {
-			*r = s.others.and(encoded)
+			*r = s.others.withEncoded(encoded)
 			return nil, r, errors.Join(err, s.Close())
 		}
-		if *r = r.and(encoded); o.Progress != nil {
+		if *r = r.withEncoded(encoded); o.Progress != nil {
 			o.Progress(*r)
 		}
 	}
-	*r = s.others.and(encoded)
+	*r = s.others.withEncoded(encoded)
 	if err := store.Flush(); err != nil {
 		return nil, r, errors.Join(err, s.Close())
 	}
@@ -108,8 +108,8 @@ type queuedText struct {
 	others Report // of the texts before it
 }
 
-// and is a report of texts that were not encoded together with one of those that were.
-func (r Report) and(encoded *Report) Report {
+// withEncoded adds the report of texts that were encoded to one of texts that were not.
+func (r Report) withEncoded(encoded *Report) Report {
 	sum := *encoded
 	sum.Texts, sum.Empty, sum.Equal, sum.Resumed = sum.Texts+r.Equal, sum.Empty+r.Empty, r.Equal, r.Resumed
 	return sum

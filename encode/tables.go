@@ -234,7 +234,7 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 	return id, title, text, err
 }
 
-// missing is the error of a file that lacks a part which f names, or title and text; names are what it has.
+// missing is the error of a file that lacks a part which f names, or title and text; it has names.
 func (f *Fields) missing(has parts, no, there string, names []string) error {
 	switch {
 	case !has.text && (f.Text != "" || !has.title):

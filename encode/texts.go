@@ -32,7 +32,7 @@ type Place struct {
 	Row  int    // of the text in the file or stream, from 1, where it has no lines
 }
 
-// row is the row for a [TextError] of a text, which is that of a stream where nothing else is known.
+// row is the row for a [TextError] of a text: the one in the stream where nothing else is known.
 func (p Place) row(ofStream int) int {
 	switch {
 	case p.Row > 0:

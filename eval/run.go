@@ -180,7 +180,7 @@ const (
 	TSV
 )
 
-// CheckID refuses an id that the layout cannot have; what names its kind, such as document. The error
+// CheckID refuses an id that the layout cannot have; the first argument is its kind, such as document. The error
 // wraps [ErrFormat].
 func (l Layout) CheckID(what, id string) error {
 	switch {

@@ -35,7 +35,7 @@ func packedFault(err error) error {
 	return cause(err)
 }
 
-// maxUnpacked is how much a compressed file whose places are looked up may have.
+// maxUnpacked bounds the bytes of a compressed file whose places are looked up.
 const maxUnpacked = 64 << 30
 
 // lookedUp is text whose places are looked up.

@@ -23,7 +23,7 @@ type payloads struct {
 	io.Closer
 }
 
-// matches counts what became of the objects of a file.
+// matches counts the objects of a file that documents have, and the others.
 type matches struct {
 	docs    int // with an object
 	foreign int // objects of no document

@@ -61,7 +61,7 @@ func (c *Client) Concurrency() int { return c.options.Concurrency }
 // URL is the address that is asked, without a password.
 func (c *Client) URL() string { return c.address.Redacted() }
 
-// Fingerprint is a SHA-256 of what tells vectors of documents from others: the address, the
+// Fingerprint is a SHA-256 of all that vectors of documents depend on: the address, the
 // name of the model, the prefix of documents and the dimension. A server that gets another
 // model under the same name cannot be told.
 func (c *Client) Fingerprint() string {

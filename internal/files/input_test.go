@@ -111,7 +111,7 @@ func TestWatchContent(t *testing.T) {
 		{"another begin put in its place", put(begin), false, false, false},
 		{"another begin written over it", over(begin), false, false, false},
 		{"another end put in its place", put(end), false, false, false},
-		// What is read then is what is there.
+		// The rest is read as it is now.
 		{"another end written over it", over(end), true, false, false},
 	} {
 		for how, same := range map[string]bool{"half": x.half, "all": x.all, "open": x.open} {

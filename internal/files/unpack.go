@@ -24,8 +24,8 @@ type packing struct {
 	open         func(io.Reader) (io.Reader, error)
 }
 
-// Unpacking needs at most this much memory for what later bytes may refer to: as much as
-// the tools of the formats need for what their highest usual levels write.
+// Unpacking keeps at most this much, to which later bytes may refer: as much as the highest usual levels
+// of the formats' tools ask for.
 const (
 	maxWindow     = 128 << 20 // of zstd --ultra and --long
 	maxDictionary = 64 << 20  // of xz -9
