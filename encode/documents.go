@@ -60,8 +60,8 @@ func (r *Report) String() string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Equal), "of them equal to others"}, {int64(r.Empty), "of them empty"}, {int64(r.Truncated), "cut"},
-		{r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
+	}{{int64(r.Resumed), "encoded before"}, {int64(r.Equal), "of them equal to others"}, {int64(r.Empty), "of them empty"},
+		{int64(r.Truncated), "cut"}, {r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
 		{r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
 		if part.n != 0 {
 			s += fmt.Sprintf(", %d %s", part.n, part.what)

@@ -109,7 +109,7 @@ type Config struct {
 	Device *transformer.About `json:"device,omitempty"`
 }
 
-// QueryLimit says where queries are cut, and what lets longer ones through: setting is the name of
+// QueryLimit says where queries are cut, and how longer ones get through: setting is the name of
 // the setting of their length.
 func (c *Config) QueryLimit(setting string) string {
 	n, most := c.Query.Length, c.Backbone.Positions

@@ -29,7 +29,7 @@ const (
 	FormatTSV      Format = "tsv"
 	FormatLines    Format = "lines"    // a text a line, without ids
 	FormatHTML     Format = "html"     // a page is a text, without its tags
-	FormatNotebook Format = "notebook" // one of Jupyter is a text: its cells, without what they put out
+	FormatNotebook Format = "notebook" // a notebook of Jupyter is a text: its cells, without their output
 )
 
 var (
@@ -50,24 +50,26 @@ func Formats() []Format {
 	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML, FormatNotebook}
 }
 
-// formatOf is the format of a file by its name, without .gz, .zst or .xz: tables end in .csv
-// and .tsv, lines in .txt, pages in .html and .htm, notebooks in .ipynb, JSON lines in .jsonl, .ndjson,
-// .json or nothing; "" for a name that ends otherwise.
+// suffixes are the formats by the ends of names, in the order of messages.
+var suffixes = []struct {
+	suffix string
+	format Format
+}{
+	{".jsonl", FormatJSONL}, {".ndjson", FormatJSONL}, {".json", FormatJSONL}, {".csv", FormatCSV}, {".tsv", FormatTSV},
+	{".txt", FormatLines}, {".html", FormatHTML}, {".htm", FormatHTML}, {".ipynb", FormatNotebook},
+}
+
+// formatOf is the format of a file by its name, without .gz, .zst or .xz: [FormatJSONL] for one that has
+// no suffix, and "" for one that is not known.
 func formatOf(name string) Format {
-	bare, _ := files.Unpacked(name)
-	switch strings.ToLower(filepath.Ext(bare)) {
-	case ".csv":
-		return FormatCSV
-	case ".tsv":
-		return FormatTSV
-	case ".txt":
-		return FormatLines
-	case ".html", ".htm":
-		return FormatHTML
-	case ".ipynb":
-		return FormatNotebook
-	case ".jsonl", ".ndjson", ".json", "":
+	suffix := files.Suffix(name)
+	if suffix == "" {
 		return FormatJSONL
+	}
+	for _, s := range suffixes {
+		if s.suffix == suffix {
+			return s.format
+		}
 	}
 	return ""
 }
@@ -131,7 +133,8 @@ func failed(err error) iter.Seq2[Text, error] {
 // fieldless is the error of a file without fields where one was named.
 func (r *Reader) fieldless(name string) error {
 	named := cmp.Or(r.Fields.Text, r.Fields.ID, r.Fields.Title)
-	return &TextError{Path: name, Row: -1, Err: fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))}
+	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))
+	return &TextError{Path: name, Row: -1, Err: err}
 }
 
 // each calls Each with texts, one after the other.
@@ -139,11 +142,11 @@ func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Se
 	if r.Each == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, r.made)
+	return parallel.Map(ctx, texts, 1, nil, r.applyEach)
 }
 
-// made is what Each makes of a text, and its errors have the place of that.
-func (r *Reader) made(t Text) (Text, error) {
+// applyEach calls Each with a text. Errors have the place of the text.
+func (r *Reader) applyEach(t Text) (Text, error) {
 	made, err := r.Each(t)
 	if err != nil {
 		err = t.Fault(-1, err)
@@ -152,9 +155,12 @@ func (r *Reader) made(t Text) (Text, error) {
 }
 
 func suffixError(name string) error {
-	bare, _ := files.Unpacked(name)
-	suffix := strings.ToLower(filepath.Ext(bare))
-	known := append([]string{".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".html", ".htm", ".ipynb"}, registered.Suffixes()...)
+	suffix := files.Suffix(name)
+	var known []string
+	for _, s := range suffixes {
+		known = append(known, s.suffix)
+	}
+	known = append(known, registered.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
@@ -162,7 +168,7 @@ func suffixError(name string) error {
 	return fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 }
 
-// foreignAdvice is what to do about files with a suffix; "" if nothing is known.
+// foreignAdvice is the advice about files with a suffix; "" if nothing is known.
 func foreignAdvice(suffix string) string {
 	for _, k := range foreign {
 		if k.suffix != "" && k.suffix == suffix {
@@ -172,7 +178,7 @@ func foreignAdvice(suffix string) string {
 	return ""
 }
 
-// foreignContent says what to do about a file by its first bytes; nil if nothing is known.
+// foreignContent is the advice about a file by its first bytes; nil if nothing is known.
 func foreignContent(begin []byte) error {
 	for _, k := range foreign {
 		switch {
@@ -225,7 +231,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var failed error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				if t, failed = r.made(t); failed != nil {
+				if t, failed = r.applyEach(t); failed != nil {
 					return false
 				}
 			}

@@ -23,14 +23,14 @@ type Kind struct {
 	Unit Unit
 	// Written says that the text is the file as it stands, so that its lines are those of the file.
 	Written bool
-	// read makes the title and the text of the content; nil: the content is the text.
+	// read makes the title and the text of the content; nil means that the content is the text.
 	read func(string) (title, text string, err error)
 }
 
 // Kinds names the kinds of files that folders are read for, in messages.
 const Kinds = "text, Markdown, web pages (.html), notebooks (.ipynb) and source code"
 
-// kindsByName are those by what names end in, and by whole names.
+// kindsByEnd are the kinds by the ends of names, kindsByName by whole names.
 var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 	ends, names = map[string]Kind{}, map[string]Kind{}
 	for _, k := range []struct {
@@ -43,9 +43,11 @@ var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 			"readme license copying authors todo changelog news install",
 		},
 		{
-			Kind{ByBlocks, true, nil}, "go c h cc cpp cxx hh hpp hxx cu cuh cs java kt kts scala swift m mm rs zig py pyi rb php pl pm lua r jl js jsx mjs cjs " +
-				"ts tsx vue svelte hs ml mli ex exs erl clj cljs el lisp scm sh bash zsh fish ps1 sql proto thrift graphql s asm v vhd cmake mk dart nim d f f90 " +
-				"pas ada adb ads toml yaml yml ini cfg conf nix bzl gradle tf dts dtsi",
+			Kind{ByBlocks, true, nil},
+			"go c h cc cpp cxx hh hpp hxx cu cuh cs java kt kts scala swift m mm rs zig py pyi rb php pl pm " +
+				"lua r jl js jsx mjs cjs ts tsx vue svelte hs ml mli ex exs erl clj cljs el lisp scm sh bash zsh " +
+				"fish ps1 sql proto thrift graphql s asm v vhd cmake mk dart nim d f f90 pas ada adb ads toml " +
+				"yaml yml ini cfg conf nix bzl gradle tf dts dtsi",
 			"makefile dockerfile kconfig cmakelists.txt",
 		},
 		{Kind{BySentences, false, pageText}, "html htm", ""},

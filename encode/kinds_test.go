@@ -12,7 +12,7 @@ const notebookSeed = `{"nbformat": 4, "metadata": {"language_info": {"name": "py
  {"cell_type": "code", "source": "# not a heading\nx = 1", "outputs": [{"data": {"image/png": "AAAA"}}]},
  {"cell_type": "code", "source": []}, {"cell_type": "raw", "source": "raw"}]}`
 
-// A notebook is its cells, code in fences, without what they put out.
+// A notebook is its cells, code in fences, without their output.
 func TestNotebook(t *testing.T) {
 	dir := t.TempDir()
 	const body = "# Owls\nThey hunt.\n\n```python\n# not a heading\nx = 1\n```\n\nraw"
@@ -43,7 +43,7 @@ func TestNotebook(t *testing.T) {
 	}
 }
 
-// What is no text says what it is, in a folder as elsewhere.
+// A file that is no text is refused with advice, in a folder as elsewhere.
 func TestKindOfOtherContent(t *testing.T) {
 	k, _ := KindOf("a.md")
 	for content, says := range map[string]string{

@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,10 +74,8 @@ func notebookText(content string) (title, text string, err error) {
 	if cells == nil {
 		return "", "", errors.New("is no notebook: it has no cells")
 	}
-	language := string(n.Metadata.Language.Name)
-	if language == "" {
-		language = string(n.Metadata.Kernel.Language)
-	}
+	language := string(cmp.Or(n.Metadata.Language.Name, n.Metadata.Kernel.Language))
+	language = strings.Join(strings.Fields(strings.ReplaceAll(language, "`", "")), "-") // one word behind a fence
 	var b strings.Builder
 	for _, c := range cells {
 		source := strings.Trim(strings.ReplaceAll(string(c.Source+c.Input), "\r\n", "\n"), "\n")
@@ -88,7 +87,7 @@ func notebookText(content string) (title, text string, err error) {
 			for strings.Contains(source, fence) {
 				fence += "`"
 			}
-			source = fence + strings.Join(strings.Fields(strings.ReplaceAll(language, "`", "")), "-") + "\n" + source + "\n" + fence
+			source = fence + language + "\n" + source + "\n" + fence
 		case c.Type == "heading":
 			source = strings.Repeat("#", min(max(c.Level, 1), 6)) + " " + strings.Join(strings.Fields(source), " ")
 		}

@@ -229,7 +229,7 @@ func (p *parting) part(t Text) (partedText, error) {
 		out.err = err
 		return out, nil
 	}
-	if out.err = vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload, Split: true}); out.err != nil {
+	if out.err = t.check(true); out.err != nil {
 		return out, nil
 	}
 	s := splitting{parting: p, text: t.Text}

@@ -1,19 +1,17 @@
 package encode
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// payloads are those of documents, in a file that is removed when it is closed.
+// payloads are those of documents, in a temporary file.
 type payloads struct {
-	file    *os.File
+	file    *files.Temporary
 	ends    []int64 // of each document, the byte behind its payload
 	written int64
 	buf     []byte // not written yet
-	removed bool   // the name of the file is gone
 }
 
 // payloadBuffer is how much is written at once.
@@ -25,11 +23,8 @@ func newPayloads(path string) (*payloads, error) {
 	if path != "" {
 		dir = filepath.Dir(path)
 	}
-	f, err := os.CreateTemp(dir, ".plaid-payloads-*")
-	if err != nil {
-		return nil, err
-	}
-	return &payloads{file: f, removed: os.Remove(f.Name()) == nil}, nil // not every system allows it
+	f, err := files.NewTemporary(dir, ".plaid-payloads-*")
+	return &payloads{file: f}, err
 }
 
 func (p *payloads) len() int { return len(p.ends) }
@@ -76,13 +71,4 @@ func (p *payloads) get(i int) ([]byte, error) {
 	return b, err
 }
 
-func (p *payloads) close() error {
-	err := p.file.Close()
-	if !p.removed {
-		p.removed = true
-		if rerr := os.Remove(p.file.Name()); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
-	}
-	return err
-}
+func (p *payloads) close() error { return p.file.Close() }

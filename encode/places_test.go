@@ -14,7 +14,7 @@ import (
 // Each text knows where it was read, through whatever it went.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
-	of := func(texts iter.Seq2[Text, error]) (places []Place) {
+	placesOf := func(texts iter.Seq2[Text, error]) (places []Place) {
 		for text, err := range texts {
 			require.NoError(t, err)
 			places = append(places, text.From)
@@ -27,14 +27,14 @@ func TestPlaces(t *testing.T) {
 		path := write(t, dir, name, content)
 		lines := map[string][]int{"a.jsonl": {1, 3}, "a.csv": {2, 4}, "a.tsv": {2, 4}, "a.txt": {1, 2}}[name]
 		want := []Place{{Path: path, Line: lines[0]}, {Path: path, Line: lines[1]}}
-		require.Equal(t, want, of((&Reader{}).Texts(t.Context(), path)), name)
+		require.Equal(t, want, placesOf((&Reader{}).Texts(t.Context(), path)), name)
 		want[0].Path, want[1].Path = "stdin", "stdin"
-		require.Equal(t, want, of((&Reader{Format: formatOf(name)}).Read(t.Context(), strings.NewReader(content), "stdin")), name)
+		require.Equal(t, want, placesOf((&Reader{Format: formatOf(name)}).Read(t.Context(), strings.NewReader(content), "stdin")), name)
 	}
 	page := write(t, dir, "d/p.html", "<p>x")
-	require.Equal(t, []Place{{Path: page}}, of((&Reader{}).Texts(t.Context(), dir+"/d")))
+	require.Equal(t, []Place{{Path: page}}, placesOf((&Reader{}).Texts(t.Context(), dir+"/d")))
 	parts := Passages(t.Context(), Texts(Text{ID: "a", Text: "one two three", From: Place{Path: "f", Line: 9}}), Parting{Window: 2})
-	require.Equal(t, []Place{{Path: "f", Line: 9}, {Path: "f", Line: 9}}, of(parts))
+	require.Equal(t, []Place{{Path: "f", Line: 9}, {Path: "f", Line: 9}}, placesOf(parts))
 }
 
 // The survey names file and line of what cannot be stored, and of both of two with one id.

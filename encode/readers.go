@@ -146,7 +146,7 @@ type (
 // parts are those of a text that an object has.
 type parts struct{ id, title, text bool }
 
-// jsonl reads lines in order and parses them on so many goroutines.
+// jsonl reads lines in order and parses them on several goroutines.
 func (r *Reader) jsonl(threads int) parser {
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		lines := func(yield func(textLine, error) bool) {
@@ -190,7 +190,7 @@ func (r *Reader) record(l textLine) (got record, err error) {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
 	case r.Each != nil:
-		got.text, err = r.made(got.text)
+		got.text, err = r.applyEach(got.text)
 	}
 	return got, err
 }
@@ -246,7 +246,7 @@ func (r *Reader) object(line []byte, got *record) error {
 	for _, key := range used {
 		delete(m, key)
 	}
-	if meta := string(bytes.TrimSpace(m["metadata"])); meta == "{}" || meta == "null" {
+	if vectors.NoPayload(m["metadata"]) {
 		delete(m, "metadata")
 	}
 	if len(m) == 0 {
@@ -278,7 +278,8 @@ func notAnObject(line []byte, err error) error {
 		return fmt.Errorf("not a JSON object: %w", err)
 	}
 	if bad.Error() == "unexpected end of JSON input" {
-		return errors.New("ends within the JSON object: the file is cut short, or the object goes on in the next line; jq -c . writes one object a line")
+		return errors.New("ends within the JSON object: the file is cut short, or the object goes on in the next line; " +
+			"jq -c . writes one object a line")
 	}
 	for _, word := range []string{"NaN", "Infinity"} {
 		if bytes.HasPrefix(line[max(bad.Offset-1, 0):], []byte(word)) {
@@ -286,7 +287,7 @@ func notAnObject(line []byte, err error) error {
 		}
 	}
 	if strings.HasSuffix(bad.Error(), "after top-level value") {
-		return fmt.Errorf("not a JSON object: byte %d: the line goes on after the object: write one object a line, as jq -c . does", bad.Offset)
+		err = errors.New("the line goes on after the object: write one object a line, as jq -c . does")
 	}
 	return fmt.Errorf("not a JSON object: byte %d: %w", bad.Offset, err)
 }

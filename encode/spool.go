@@ -31,7 +31,7 @@ const spoolFlush = 16
 // that is at the path already, by the same model in the same precision and pooled alike, is gone on
 // with: a text whose vectors it has is not encoded again, wherever the text stands, and whatever its
 // id and payload are. So a process may be killed at any time, texts be corrected, and the work be
-// called for again; what was not yet on its way to the disk, some texts, is done twice.
+// called for again; a few texts, whose vectors were not yet on their way to the disk, are encoded twice.
 //
 // Each text is checked before it is encoded, as [SurveyTexts] does. An error leaves the file as far
 // as it is. With the path "" the file is a temporary one. Ids, payloads and their order are those of
@@ -39,7 +39,9 @@ const spoolFlush = 16
 //
 // Errors: [vectors.ErrSpool] for a file of another model; those of [SurveyTexts] and of
 // [Encoder.Documents].
-func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path string, o *SpoolOptions) (*Spooled, *Report, error) {
+func Spool(
+	ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path string, o *SpoolOptions,
+) (*Spooled, *Report, error) {
 	if o == nil {
 		o = new(SpoolOptions)
 	}
@@ -57,21 +59,21 @@ func Spool(ctx context.Context, e *Encoder, texts iter.Seq2[Text, error], path s
 	if s.payloads, err = newPayloads(path); err != nil {
 		return nil, r, errors.Join(err, store.Close())
 	}
-	of := &call{role: Document, halves: !o.Float32 && e.config.Pool == 0} // what is pooled is rounded then
+	documents := &call{role: Document, halves: !o.Float32 && e.config.Pool == 0} // pooled vectors are rounded later
 	encoded := new(Report)
-	for doc, err := range e.documents(ctx, of, s.fresh(e, texts), encoded) {
+	for doc, err := range e.documents(ctx, documents, s.fresh(e, texts), encoded) {
 		if err == nil {
 			err = s.put(doc.Tokens, r)
 		}
 		if err != nil {
-			*r = s.others.and(encoded)
+			*r = s.others.withEncoded(encoded)
 			return nil, r, errors.Join(err, s.Close())
 		}
-		if *r = r.and(encoded); o.Progress != nil {
+		if *r = r.withEncoded(encoded); o.Progress != nil {
 			o.Progress(*r)
 		}
 	}
-	*r = s.others.and(encoded)
+	*r = s.others.withEncoded(encoded)
 	if err := store.Flush(); err != nil {
 		return nil, r, errors.Join(err, s.Close())
 	}
@@ -106,8 +108,8 @@ type queuedText struct {
 	others Report // of the texts before it
 }
 
-// and is a report of texts that were not encoded together with one of those that were.
-func (r Report) and(encoded *Report) Report {
+// withEncoded adds the report of texts that were encoded to one of texts that were not.
+func (r Report) withEncoded(encoded *Report) Report {
 	sum := *encoded
 	sum.Texts, sum.Empty, sum.Equal, sum.Resumed = sum.Texts+r.Equal, sum.Empty+r.Empty, r.Equal, r.Resumed
 	return sum
@@ -178,7 +180,7 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 	}
 }
 
-// put stores the vectors of the text that is next in the queue, and sets what is reported of those before.
+// put stores the vectors of the text that is next in the queue, and sets the report of those before it.
 func (s *Spooled) put(tokens []float32, others *Report) error {
 	key := s.queue[0].key
 	*others = s.queue[0].others
@@ -238,10 +240,12 @@ func (s *Spooled) Heads(ctx context.Context) iter.Seq2[vectors.Document, error] 
 }
 
 // each yields documents with the vectors that get returns.
-func (s *Spooled) each(ctx context.Context, from, to int, get func(i int) (vectors.Document, error)) iter.Seq2[vectors.Document, error] {
+func (s *Spooled) each(
+	ctx context.Context, from, to int, get func(i int) (vectors.Document, error),
+) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		if from < 0 || to > s.Len() || from > to {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, s.Len()))
+		if n := s.Len(); from < 0 || to > n || from > to {
+			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, n))
 			return
 		}
 		for i := from; i < to; i++ {

@@ -64,8 +64,8 @@ func (m *spoolModel) text() string {
 	return []string{"", "cells", "cells divide", "a bird sings", "fish", "fish swim", "tides", "salt and sand"}[m.rng.IntN(8)]
 }
 
-// of is what is encoded of a document.
-func of(d Text) string { return strings.TrimSpace(d.Full()) }
+// encodedText is the text of a document as the model gets it.
+func encodedText(d Text) string { return strings.TrimSpace(d.Full()) }
 
 // change changes a document, adds, removes or moves one.
 func (m *spoolModel) change() {
@@ -105,7 +105,7 @@ func (m *spoolModel) run(fails int) {
 		docs = docs[:fails]
 	}
 	for _, d := range docs {
-		switch at := slices.Index(m.has, of(d)); {
+		switch at := slices.Index(m.has, encodedText(d)); {
 		case at >= 0 && at < before:
 			resumed++
 			continue
@@ -113,9 +113,9 @@ func (m *spoolModel) run(fails int) {
 			equal++
 		default:
 			encoded++
-			m.has = append(m.has, of(d))
+			m.has = append(m.has, encodedText(d))
 		}
-		if of(d) == "" {
+		if encodedText(d) == "" {
 			empty++
 		}
 	}
@@ -139,7 +139,7 @@ func (m *spoolModel) run(fails int) {
 	require.Equal(m.t, len(docs), s.Len())
 	inOrder, unused, tokens := len(m.has) == len(docs), before, int64(0)
 	for _, text := range m.has[:min(before, len(m.has))] {
-		if slices.ContainsFunc(docs, func(d Text) bool { return of(d) == text }) {
+		if slices.ContainsFunc(docs, func(d Text) bool { return encodedText(d) == text }) {
 			unused--
 		}
 	}
@@ -147,11 +147,11 @@ func (m *spoolModel) run(fails int) {
 	for d, err := range s.Docs(m.t.Context(), 0, s.Len()) {
 		require.NoError(m.t, err)
 		require.Equal(m.t, []string{docs[i].ID, string(docs[i].Payload)}, []string{d.ID, string(d.Payload)})
-		want := m.vectors(of(docs[i]))
+		want := m.vectors(encodedText(docs[i]))
 		require.Equal(m.t, len(want)/m.e.Dim(), s.Rows(i))
 		require.InDeltaSlice(m.t, append([]float32{0}, want...), append([]float32{0}, d.Tokens...), 1e-3)
 		tokens += int64(s.Rows(i))
-		inOrder = inOrder && slices.Index(m.has, of(docs[i])) == i
+		inOrder = inOrder && slices.Index(m.has, encodedText(docs[i])) == i
 		i++
 	}
 	require.Equal(m.t, len(docs), i)

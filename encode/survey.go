@@ -53,7 +53,7 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 
 // Fault is an error of the text of a row, with its place.
 func (s *Survey) Fault(row int, id string, err error) *TextError {
-	t := Text{ID: id, From: s.places.at(row)}
+	t := Text{ID: id, From: s.places.place(row)}
 	return t.Fault(row, err)
 }
 
@@ -67,7 +67,7 @@ type roll struct {
 // note refuses a text that cannot be stored, or not together with those before it.
 func (r *roll) note(t *Text) error {
 	row := r.n
-	if err := vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload}); err != nil {
+	if err := t.check(false); err != nil {
 		return t.Fault(row, err)
 	}
 	if row > 0 && (t.ID == "") != (len(r.rows) == 0) {
@@ -75,7 +75,7 @@ func (r *roll) note(t *Text) error {
 	}
 	if t.ID != "" {
 		if first, ok := r.rows[t.ID]; ok {
-			from := r.places.at(first)
+			from := r.places.place(first)
 			if from.Path == t.From.Path && from.Line+from.Row > 0 {
 				from.Path = "" // it is named already
 			}
@@ -112,7 +112,8 @@ func (p *places) add(at Place) {
 	p.numbers = append(p.numbers, int32(min(max(at.Line, at.Row), math.MaxInt32)))
 }
 
-func (p *places) at(row int) (at Place) {
+// place returns the place of a row, zero where it is not known.
+func (p *places) place(row int) (at Place) {
 	if row < 0 || row >= len(p.numbers) {
 		return at
 	}

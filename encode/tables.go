@@ -31,7 +31,8 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 		c.names = append(c.names, strings.TrimSpace(h))
 	}
 	if c.id, c.title, c.text, err = f.Columns(c.names); err != nil {
-		return c, fmt.Errorf("%w; the first line names the columns: if it is a text already, put one in front of it, such as id, text", err)
+		return c, fmt.Errorf("%w; the first line names the columns: if it is a text already, "+
+			"put one in front of it, such as id, text", err)
 	}
 	return c, nil
 }
@@ -72,7 +73,10 @@ func cellValue(cell string) any {
 		return cell
 	}
 	v, err := strconv.ParseFloat(cell, 64)
-	if size := math.Abs(v); err != nil || size >= 1e21 || v != 0 && size < 1e-6 || strconv.FormatFloat(v, 'f', -1, 64) != cell {
+	if size := math.Abs(v); err != nil || size >= 1e21 || v != 0 && size < 1e-6 {
+		return cell
+	}
+	if strconv.FormatFloat(v, 'f', -1, 64) != cell {
 		return cell
 	}
 	return json.Number(cell)
@@ -132,7 +136,8 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?", files.ErrLongLine, maxTextLine)
+		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?",
+			files.ErrLongLine, maxTextLine)
 	}
 	n, err := b.r.Read(p)
 	b.left -= n
@@ -166,7 +171,8 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
 		}
 		if len(row) != len(c.names) {
-			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, and no quotation marks keep them together", len(row), first, len(c.names))
+			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, "+
+				"and no quotation marks keep them together", len(row), first, len(c.names))
 		}
 		t, err := c.row(row, func(int) int { return n })
 		return err == nil && yield(t, nil), err
@@ -185,7 +191,8 @@ func (f *Fields) headless(cells []string) bool {
 		return false
 	}
 	id, text := cells[0], cells[1]
-	if id == "" || len(id) > maxHeadlessID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r == 0xfeff }) {
+	noID := func(r rune) bool { return r <= ' ' || r == 0xfeff }
+	if id == "" || len(id) > maxHeadlessID || strings.ContainsFunc(id, noID) {
 		return false
 	}
 	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
@@ -227,7 +234,7 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 	return id, title, text, err
 }
 
-// missing is the error of a file that lacks a part which f names, or title and text; names are what it has.
+// missing is the error of a file that lacks a part which f names, or title and text; it has names.
 func (f *Fields) missing(has parts, no, there string, names []string) error {
 	switch {
 	case !has.text && (f.Text != "" || !has.title):

@@ -206,7 +206,7 @@ func TestLinesOfJSON(t *testing.T) {
 	}
 }
 
-// What is made of a text has the place of that in its errors, in every format.
+// Errors of Each have the place of the text, in every format.
 func TestEachHasPlace(t *testing.T) {
 	dir := t.TempDir()
 	r := &Reader{Each: func(t Text) (Text, error) {

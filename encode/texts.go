@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/internal/registry"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Text is one that is to be encoded as a document.
@@ -31,7 +32,7 @@ type Place struct {
 	Row  int    // of the text in the file or stream, from 1, where it has no lines
 }
 
-// row is the row for a [TextError] of a text, which is that of a stream where nothing else is known.
+// row is the row for a [TextError] of a text: the one in the stream where nothing else is known.
 func (p Place) row(ofStream int) int {
 	switch {
 	case p.Row > 0:
@@ -45,6 +46,11 @@ func (p Place) row(ofStream int) int {
 // Fault is an error of a text, with the place where it was read, or with its row in a stream, from 0.
 func (t *Text) Fault(row int, err error) *TextError {
 	return &TextError{Path: t.From.Path, Line: t.From.Line, Row: t.From.row(row), ID: t.ID, Err: err}
+}
+
+// check decides whether the text can be stored, as passages if it is split.
+func (t *Text) check(split bool) error {
+	return vectors.CheckDocument(vectors.Draft{ID: t.ID, Title: t.Title, Text: t.Text, Payload: t.Payload, Split: split})
 }
 
 // Full is the title and the text.

@@ -2,6 +2,7 @@ package eval_test
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 	"testing"
 
@@ -38,9 +39,7 @@ func TestBlanksInIDs(t *testing.T) {
 	q, err := eval.ReadQrels(strings.NewReader("q 1\t0\tdoc a\t1.0\nq 1\t0\tb\t-1\n"), "x")
 	require.NoError(t, err)
 	require.Equal(t, []string{"q 1"}, q.Queries())
-	for doc, grade := range q.Judgements("q 1") {
-		require.Equal(t, map[string]int{"doc a": 1, "b": -1}[doc], grade)
-	}
+	require.Equal(t, map[string]int{"doc a": 1, "b": -1}, maps.Collect(q.Judgements("q 1")))
 	_, err = eval.ReadRun(strings.NewReader("q 1\td 1\t1\t0.5\n"), "x")
 	require.ErrorIs(t, err, eval.ErrFormat)
 	require.ErrorContains(t, err, "x:1: malformed line: 4 columns if tabs part them, and 6 if white space does")
@@ -49,10 +48,7 @@ func TestBlanksInIDs(t *testing.T) {
 	require.ErrorContains(t, err, "3 columns if tabs part them, and 4 if white space does")
 	q, err = eval.ReadQrels(strings.NewReader("query-id\tcorpus-id\tscore\n\"q1\t\"doc a\"\t1\n"), "x")
 	require.NoError(t, err)
-	for doc := range q.Judgements(`"q1`) {
-		require.Equal(t, `"doc a"`, doc)
-	}
-	require.True(t, q.Judged(`"q1`), "a quotation mark is a character")
+	require.Equal(t, map[string]int{`"doc a"`: 1}, maps.Collect(q.Judgements(`"q1`)), "a quotation mark is a character")
 	for grade, good := range map[string]bool{"1.0": true, "2.000": true, "1.5": false, "1.": false, ".0": false, "1e0": false, "1.0.0": false} {
 		_, err := eval.ReadQrels(strings.NewReader("q 0 d "+grade+"\n"), "x")
 		require.Equal(t, good, err == nil, grade)

@@ -147,7 +147,8 @@ func (t *table) row() ([][]byte, error) {
 		switch tabs, blanks := slices.Contains(t.known, byTabs), slices.Contains(t.known, byBlanks); {
 		case tabs && blanks && byTabs != byBlanks:
 			return nil, t.fail(malformed("%d columns if tabs part them, and %d if white space does: which is meant? "+
-				"A first line with their names, parted by tabs, says that tabs do (%s)", byTabs, byBlanks, t.heads[0].example()))
+				"A first line with their names, parted by tabs, says that tabs do (%s)",
+				byTabs, byBlanks, t.heads[0].example()))
 		case blanks:
 			t.count = byBlanks
 		case tabs:

@@ -140,13 +140,14 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 //   - query, document, grade without a header
 //
 // Without a header white space separates the columns, or tabs if only they make that number
-// of columns, so that ids may have blanks; what could be read both ways is an error. Nothing is quoted.
+// of columns, so that ids may have blanks; a line that could be read both ways is an error. Nothing is quoted.
 // Lines end with LF or CRLF, blank ones are skipped. A grade is an integer, which may be written
 // as 1.0. name stands for the file in errors, which are
 // a [LineError] wrapping [ErrFormat] or, for a document judged twice with
 // different grades, [ErrDuplicate].
 func ReadQrels(r io.Reader, name string) (*Qrels, error) {
-	t, err := newTable(r, name, []header{qrelsHeader}, "4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
+	t, err := newTable(r, name, []header{qrelsHeader},
+		"4 (query, 0, document, grade) or 3 (query, document, grade)", 3, 4)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,8 @@ func LoadRun(path string) (*Run, error) { return load(path, ReadRun) }
 // that the first is the best. Separators, line ends and errors are those of [ReadQrels]; a
 // document that a query retrieves twice is an error, as in trec_eval.
 func ReadRun(r io.Reader, name string) (*Run, error) {
-	t, err := newTable(r, name, []header{runHeader, runHeader[:3]}, "6 (query, Q0, document, rank, score, tag), 4 (query, document, rank, score) or 3 (query, document, rank)", 3, 4, 6)
+	t, err := newTable(r, name, []header{runHeader, runHeader[:3]},
+		"6 (query, Q0, document, rank, score, tag), 4 (query, document, rank, score) or 3 (query, document, rank)", 3, 4, 6)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,7 @@ const (
 	TSV
 )
 
-// CheckID refuses an id that the layout cannot have; what names its kind, such as document. The error
+// CheckID refuses an id that the layout cannot have; the first argument is its kind, such as document. The error
 // wraps [ErrFormat].
 func (l Layout) CheckID(what, id string) error {
 	switch {
@@ -200,17 +201,13 @@ func (l Layout) Header() string {
 }
 
 // WriteRun writes a run, below its header. The hits of a query come in the
-// order of [TiesRank], ranked anew from 1, and a score has the digits that give
+// order of [TiesRank], ranked from 1, and a score has the digits that give
 // back its float32. An empty run.Tag is written as "plaid". An id or tag that the
 // layout cannot have, or a score beyond float32, is an error that wraps [ErrFormat].
 func (l Layout) WriteRun(w io.Writer, run *Run) error {
-	tag := cmp.Or(run.Tag, "plaid")
-	if strings.ContainsFunc(tag, isBlank) {
-		return malformed("tag %q has white space", clip(tag))
-	}
 	bw := bufio.NewWriter(w)
 	_, _ = bw.WriteString(l.Header()) // Flush has its error
-	if err := l.writeHits(bw, run, tag); err != nil {
+	if err := l.WriteHits(bw, run); err != nil {
 		return err
 	}
 	if err := bw.Flush(); err != nil {
@@ -221,10 +218,10 @@ func (l Layout) WriteRun(w io.Writer, run *Run) error {
 
 // WriteHits is [Layout.WriteRun] without the header, for runs that are written a part at a time.
 func (l Layout) WriteHits(w io.Writer, run *Run) error {
-	return l.writeHits(w, run, cmp.Or(run.Tag, "plaid"))
-}
-
-func (l Layout) writeHits(w io.Writer, run *Run, tag string) error {
+	tag := cmp.Or(run.Tag, "plaid")
+	if strings.ContainsFunc(tag, isBlank) {
+		return malformed("tag %q has white space", clip(tag))
+	}
 	between, before, after := " Q0 ", " ", " "+tag+"\n"
 	if l == TSV {
 		between, before, after = "\t", "\t", "\n"

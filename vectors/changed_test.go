@@ -218,7 +218,7 @@ func TestOpenPayloads(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestMatched: who asks for the objects of documents learns which are of none.
+// TestMatched: a caller that asks for the objects of documents learns which are of none.
 func TestMatched(t *testing.T) {
 	p, err := OpenPayloads(t.Context(), tempFile(t, "p.jsonl", text(`{"_id":"x"}`+"\n"+`{"_id":"a"}`+"\n"+`{"_id":"y"}`)))
 	require.NoError(t, err)

@@ -36,7 +36,8 @@ const maxEmptyDocs = 1 << 20
 func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSource, error) {
 	s := &denseSource{source: source{path: vec.path, files: new(inputs)}, vec: vec, mask: mask}
 	if !vec.kind.isFloat() {
-		return nil, faultf(vec.path, ErrType, `holds %s, want floats of 16, 32 or 64 bits: .astype("float32") converts`, vec.typeName())
+		return nil, faultf(vec.path, ErrType, `holds %s, want floats of 16, 32 or 64 bits: .astype("float32") converts`,
+			vec.typeName())
 	}
 	rank := len(vec.Shape)
 	if rank != 2 && rank != 3 {

@@ -19,8 +19,8 @@ var (
 	ErrPayload = errors.New("bad metadata")
 )
 
-// MaxPayload is the largest payload in bytes: that of the longest line of texts that is read, since
-// a payload may keep the text. A collection takes less.
+// MaxPayload is the largest payload in bytes. It is as long as the longest line of texts that is read,
+// since a payload may keep the text. A collection takes less.
 const MaxPayload = 64 << 20
 
 // Draft is a document before it is stored.
@@ -85,7 +85,8 @@ func checkUTF8(name, text string) error {
 			if text[at] == 0xed { // how some programs write a surrogate
 				what += " or half of a character"
 			}
-			return fmt.Errorf("%w: %s: byte %d, %#02x, %s: convert the text, or put U+FFFD in its place", ErrText, name, at, text[at], what)
+			return fmt.Errorf("%w: %s: byte %d, %#02x, %s: convert the text, or put U+FFFD in its place",
+				ErrText, name, at, text[at], what)
 		}
 		at += n
 	}
@@ -157,7 +158,7 @@ func CheckKey(name string) error {
 
 // CheckObject decides whether a text is a JSON object by the rules of payloads, whatever its keys
 // are. Readers of lines ask it before they decode one: encoding/json puts U+FFFD in the place of
-// what is no character. The error is [ErrPayload], and names the field.
+// bytes that are no character. The error is [ErrPayload], and names the field.
 func CheckObject(text []byte) error {
 	return checkObject(text, func(string, []byte) error { return nil })
 }

@@ -90,11 +90,7 @@ func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, err
 
 // readIDs reads ids in any form.
 func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]string, error) {
-	suffix := textSuffix(path)
-	if _, packed := files.Unpacked(path); packed != "" && suffix == ".npy" {
-		return nil, refusePacked(path)
-	}
-	switch suffix {
+	switch files.Suffix(path) {
 	case ".npy":
 		a, err := in.openNPY(path)
 		if err != nil {
@@ -186,7 +182,8 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 // idsOfArray turns integers into ids.
 func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	if a.kind.isFloat() || len(a.Shape) != 1 {
-		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers: .astype(int) converts numbers", a.typeName(), shapeString(a.Shape))
+		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers: .astype(int) converts numbers",
+			a.typeName(), shapeString(a.Shape))
 	}
 	if err := want.check(a.path, a.n); err != nil {
 		return nil, err

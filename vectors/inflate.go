@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // inflatedMemory is how much of a stream is kept in memory.
@@ -22,7 +24,7 @@ type inflated struct {
 	src    io.ReadCloser
 	filled int64
 	mem    []byte
-	tmp    *os.File
+	tmp    *files.Temporary
 	err    error // the stream is broken behind filled
 	block  []byte
 }
@@ -97,12 +99,10 @@ func (s *inflated) keep(b []byte) error {
 		return nil
 	}
 	if s.tmp == nil {
-		tmp, err := os.CreateTemp("", "plaid-npz-*")
+		tmp, err := files.NewTemporary("", "plaid-npz-*")
 		if err != nil {
 			return err
 		}
-		// Gone at once where the system allows it, at Close elsewhere.
-		os.Remove(tmp.Name())
 		s.tmp = tmp
 		if _, err := tmp.WriteAt(s.mem, 0); err != nil {
 			return err
@@ -142,11 +142,7 @@ func (s *inflated) Close() error {
 	if s.tmp == nil {
 		return nil
 	}
-	name := s.tmp.Name()
 	err := s.tmp.Close()
 	s.tmp = nil
-	if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, os.ErrNotExist) && err == nil {
-		err = rerr
-	}
 	return err
 }

@@ -36,10 +36,7 @@ func intsOf(a *Array) ([]int64, error) {
 // readLengths reads one length a document: .npy integers, a .json list, or
 // text with one number a line.
 func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error) {
-	ext := textSuffix(path)
-	if _, packed := files.Unpacked(path); packed != "" && ext == ".npy" {
-		return nil, refusePacked(path)
-	}
+	ext := files.Suffix(path)
 	switch ext {
 	case ".npy":
 		a, err := in.openNPY(path)

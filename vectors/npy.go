@@ -16,7 +16,12 @@ const (
 	maxNPYHeader = 1 << 16
 )
 
-func (in *inputs) openNPY(path string) (*Array, error) { return openAs(in, path, NewNPY) }
+func (in *inputs) openNPY(path string) (*Array, error) {
+	if err := refusePacked(path); err != nil {
+		return nil, err
+	}
+	return openAs(in, path, NewNPY)
+}
 
 // NewNPY reads the header of a NumPy array file, versions 1.0 to 3.0
 // (numpy.org/doc/stable/reference/generated/numpy.lib.format.html), of size bytes in

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
 
 // Files names what makes up a collection. Only Vectors is always needed.
@@ -235,16 +237,16 @@ const QueryLength = 32
 
 // oneQuery is the length of an array that is one query.
 func oneQuery(a *Array, longest func() int) ([]int64, string, error) {
-	most := 0
+	most, why := QueryLength, fmt.Sprintf("more than %d are not taken for one query", QueryLength)
 	if longest != nil {
-		most = longest()
+		if n := longest(); n > 0 {
+			most, why = n, fmt.Sprintf("queries of this model have at most %d", n)
+		}
 	}
 	rows := a.Shape[0]
-	switch {
-	case most > 0 && rows > most:
-		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has (queries of this model have at most %d; an array [1, %d, dim] is one query)", rows, most, rows)
-	case most == 0 && rows > QueryLength:
-		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has (more than %d are not taken for one query; an array [1, %d, dim] is one)", rows, QueryLength, rows)
+	if rows > most {
+		return nil, "", faultf(a.path, ErrNoLengths, "how many of the %d tokens each query has "+
+			"(%s; an array [1, %d, dim] is one query)", rows, why, rows)
 	}
 	return []int64{int64(rows)}, a.path, nil
 }
@@ -378,7 +380,8 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	switch {
 	case format == "":
 		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
-			return "", NewFileError(path, fmt.Errorf("%w: %s is read by the program that has more formats: vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrSuffix, ext))
+			return "", NewFileError(path, fmt.Errorf("%w: %s is read by the program that has more formats: "+
+				"vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrSuffix, ext))
 		} else if format == "" {
 			return "", NewFileError(path, fmt.Errorf("%w: %s", ErrSuffix, notVectors(ext)))
 		}
@@ -413,7 +416,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	return format, nil
 }
 
-// notVectors says what is wanted in the place of a file with a suffix.
+// notVectors says which files are wanted instead of one with a suffix.
 func notVectors(ext string) string {
 	switch want := "vectors are read from " + suffixes(); ext {
 	case "":
@@ -439,9 +442,6 @@ func sniff(f *os.File, size int64) (string, error) {
 		{npyMagic, "npy"},
 		{"PK\x03\x04", "npz"},
 		{"PK\x05\x06", "npz"},
-		{"\x1f\x8b", "gzip"},
-		{"\x28\xb5\x2f\xfd", "zstd"},
-		{"\xfd7zXZ\x00", "xz"},
 		{"PAR1", "parquet"},
 		{"\x80\x02", "pickle"},
 		{"\x80\x04", "pickle"},
@@ -450,6 +450,9 @@ func sniff(f *os.File, size int64) (string, error) {
 		if strings.HasPrefix(string(head), known.magic) {
 			return known.content, nil
 		}
+	}
+	if packing := files.Packing(head); packing != "" {
+		return packing, nil
 	}
 	if n >= 9 && head[8] == '{' {
 		if length := binary.LittleEndian.Uint64(head); length <= uint64(size) {

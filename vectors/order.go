@@ -94,12 +94,12 @@ func arrayOrder(path string, saved []string, kept bool) (names []string, positio
 	switch {
 	case !numbered && kept, numbered && slices.Equal(names, saved):
 	case !numbered:
-		positional = faultf(path, ErrID, "its arrays (%s) have no order: the format does not keep the one in which they were saved, and no number of each tells it; "+
-			"without a file of ids their names are the ids", someOf(saved))
+		positional = faultf(path, ErrID, "its arrays (%s) have no order: the format does not keep the one "+
+			"in which they were saved, and no number of each tells it; without a file of ids their names are the ids", someOf(saved))
 	case kept:
 		names = slices.Clone(saved)
-		positional = faultf(path, ErrID, "its arrays are in another order (%s) than that of the numbers in their names, and ids by position could mean either; "+
-			"without a file of ids their names are the ids", someOf(saved))
+		positional = faultf(path, ErrID, "its arrays are in another order (%s) than that of the numbers in their names, "+
+			"and ids by position could mean either; without a file of ids their names are the ids", someOf(saved))
 	}
 	return names, positional
 }

@@ -83,7 +83,7 @@ func FuzzSortNumbered(f *testing.F) {
 	})
 }
 
-// many makes a container of one-token documents: document n has the vector (n, 1).
+// manyFile makes a container of one-token documents: document n has the vector (n, 1).
 func manyFile(t *testing.T, format string, names ...string) string {
 	if format == "npz" {
 		var members []member

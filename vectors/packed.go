@@ -6,18 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/plaid-ir/plaid/internal/files"
 )
-
-// textSuffix is how the name of a file of text ends, in small letters, without that of compression.
-func textSuffix(path string) string {
-	bare, _ := files.Unpacked(path)
-	return strings.ToLower(filepath.Ext(bare))
-}
 
 // refusePacked refuses files of vectors that are compressed: their places are looked up.
 func refusePacked(path string) error {
@@ -44,7 +35,7 @@ func packedFault(err error) error {
 	return cause(err)
 }
 
-// maxUnpacked is how much a compressed file whose places are looked up may have.
+// maxUnpacked bounds the bytes of a compressed file whose places are looked up.
 const maxUnpacked = 64 << 30
 
 // lookedUp is text whose places are looked up.
@@ -53,8 +44,7 @@ type lookedUp interface {
 	io.Closer
 }
 
-// openLookedUp opens a regular file of text. One that is compressed is unpacked into a temporary file,
-// which goes when it is closed.
+// openLookedUp opens a regular file of text. One that is compressed is unpacked into a temporary file.
 func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int64, error) {
 	f, size, err := in.open(path)
 	if err != nil {
@@ -73,11 +63,10 @@ func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int6
 	if err != nil {
 		return nil, 0, err
 	}
-	temporary, err := os.CreateTemp("", "plaid-unpacked-")
+	t, err := files.NewTemporary("", "plaid-unpacked-")
 	if err != nil {
 		return nil, 0, err
 	}
-	t := &temporaryFile{temporary}
 	size, err = io.Copy(t, io.LimitReader(b, maxUnpacked+1))
 	switch {
 	case err != nil:
@@ -89,8 +78,3 @@ func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int6
 	}
 	return nil, 0, errors.Join(err, t.Close())
 }
-
-// temporaryFile goes when it is closed.
-type temporaryFile struct{ *os.File }
-
-func (t *temporaryFile) Close() error { return errors.Join(t.File.Close(), os.Remove(t.Name())) }

@@ -23,7 +23,7 @@ type payloads struct {
 	io.Closer
 }
 
-// matches counts what became of the objects of a file.
+// matches counts the objects of a file that documents have, and the others.
 type matches struct {
 	docs    int // with an object
 	foreign int // objects of no document
@@ -33,7 +33,7 @@ type matches struct {
 
 // strange notes an object that is of no document.
 func (m *matches) strange(line int, id string) {
-	if m.foreign++; m.foreign == 1 {
+	if m.foreign++; m.foreign == 1 || line < m.line {
 		m.line, m.id = line, id
 	}
 }
@@ -45,7 +45,8 @@ func (m *matches) tell(path string, n int, doc func() string, notice func(string
 	case n == 0 && m.foreign == 0, m.docs == n && m.foreign == 0:
 		return nil
 	case m.docs == 0 && m.foreign > 0 && n > 0:
-		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q", m.line, m.id, doc())
+		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
+			m.line, m.id, doc())
 	case notice == nil:
 		return nil
 	}
@@ -68,7 +69,9 @@ type span struct {
 // openPayloads indexes a JSON-lines file for n documents. With ids an object
 // belongs to the document of its _id or id, and notice is told of others and of documents without
 // one; without, the objects are the documents' in order, and must be as many.
-func (in *inputs) openPayloads(ctx context.Context, path string, n int, ids []string, notice func(string)) (*payloads, error) {
+func (in *inputs) openPayloads(
+	ctx context.Context, path string, n int, ids []string, notice func(string),
+) (*payloads, error) {
 	f, size, err := in.openLookedUp(ctx, path)
 	if err != nil {
 		return nil, err
@@ -181,7 +184,8 @@ func (o object) needID() (string, error) {
 func (o object) check(id string, row int) error {
 	if id == "" && o.own != nil {
 		if said, err := ParseID(o.own); err != nil || said != "" && said != strconv.Itoa(row) {
-			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, but numbers from 0: give them ids", ErrID, IDField, o.own)
+			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, "+
+				"but numbers from 0: give them ids", ErrID, IDField, o.own)
 		}
 		id = strconv.Itoa(row)
 	}
@@ -329,15 +333,10 @@ func (p *Payloads) Get(id string) ([]byte, error) {
 // one.
 func (p *Payloads) Matched(notice func(string)) error {
 	var m matches
-	first := placed{}
 	for id, place := range p.at {
-		switch {
-		case place.asked:
+		if place.asked {
 			m.docs++
-		case m.foreign == 0 || place.line < first.line:
-			m.strange(place.line, id)
-			m.line, m.id, first = place.line, id, place
-		default:
+		} else {
 			m.strange(place.line, id)
 		}
 	}

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"iter"
-	"math"
 	"os"
 	"slices"
 	"strconv"
 
 	"github.com/plaid-ir/plaid/internal/files"
-	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 )
 
@@ -31,20 +28,20 @@ import (
 //
 // It is for one goroutine at a time.
 type Spool struct {
-	o    SpoolOptions
-	dim  int
-	file *os.File
-	size int64 // of the file with what is buffered
-	buf  []byte
+	o      SpoolOptions
+	dim    int
+	file   *os.File
+	closer io.Closer // of the file
+	size   int64     // of the file with what is buffered
+	buf    []byte
 
 	apart   *matrix // of SpoolOptions.Vectors; nil: vectors are in the records
 	at      []int64 // where documents begin
 	rows    []uint32
 	ids     []string // nil: row numbers
 	seen    idSet
-	keys    map[Key]uint32 // of a keyed spool: which document has a key; nil: it is none
+	keys    map[Key]uint32 // of a keyed spool: which document has a key
 	tokens  int64
-	keep    bool
 	fault   error // of writing: the end of the file is not known
 	closed  bool
 	scratch []float32
@@ -162,10 +159,11 @@ func Collect(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *S
 
 func (s *Spool) openFile() (err error) {
 	if s.o.Path == "" {
-		if s.file, err = os.CreateTemp("", "plaid-spool-*"); err != nil {
+		temporary, err := files.NewTemporary("", "plaid-spool-*")
+		if err != nil {
 			return err
 		}
-		os.Remove(s.file.Name()) // gone at once where the system allows it, at Close elsewhere
+		s.file, s.closer = temporary.File, temporary
 		return nil
 	}
 	flags := os.O_RDWR | os.O_CREATE
@@ -175,7 +173,7 @@ func (s *Spool) openFile() (err error) {
 	if s.file, err = os.OpenFile(s.o.Path, flags, 0o600); err != nil {
 		return NewFileError(s.o.Path, cause(err))
 	}
-	s.keep = true
+	s.closer = s.file
 	info, err := s.file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w: it is no regular file", ErrSpool)
@@ -225,18 +223,21 @@ func (s *Spool) begin() error {
 	return s.cutMatrix()
 }
 
-// other says why the file cannot be gone on with, whose head is not the one that is wanted.
+// other says why the file cannot be gone on with: its head is not the one that is wanted.
 func (s *Spool) other() error {
 	head := make([]byte, len(spoolMagic)+12)
-	if _, err := s.file.ReadAt(head, 0); err != nil || !slices.Contains([]string{spoolMagic, apartMagic, keyedMagic, keyedApartMagic}, string(head[:len(spoolMagic)])) {
+	_, err := s.file.ReadAt(head, 0)
+	magic := string(head[:len(spoolMagic)])
+	if err != nil || !slices.Contains([]string{spoolMagic, apartMagic, keyedMagic, keyedApartMagic}, magic) {
 		return fmt.Errorf("%w: it is not a spool of this version", ErrSpool)
 	}
-	if string(head[:len(spoolMagic)]) != s.magic() {
+	if magic != s.magic() {
 		return fmt.Errorf("%w: it is a spool for another purpose", ErrSpool)
 	}
 	dim, width := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
 	if int(dim) != s.dim || int(width) != s.width() {
-		return fmt.Errorf("%w: it has vectors of dimension %d with %d bytes a number, wanted are %d and %d", ErrSpool, dim, width, s.dim, s.width())
+		return fmt.Errorf("%w: it has vectors of dimension %d with %d bytes a number, wanted are %d and %d",
+			ErrSpool, dim, width, s.dim, s.width())
 	}
 	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it", ErrSpool)
 }
@@ -270,169 +271,6 @@ func (s *Spool) width() int {
 }
 
 func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
-
-// note enters a document of the file.
-func (s *Spool) note(id []byte, rows int, size int64) error {
-	i := len(s.at)
-	switch {
-	case s.keys != nil:
-		if len(id) != len(Key{}) {
-			return inFile(fmt.Errorf("%w: a key has %d bytes, not %d", ErrID, len(Key{}), len(id)), s.o.Path, i, -1, "")
-		}
-		if first, twice := s.keys[Key(id)]; twice {
-			return inFile(fmt.Errorf("%w: document %d has the same key", ErrID, first), s.o.Path, i, -1, "")
-		}
-		s.keys[Key(id)] = uint32(i)
-	case i > 0 && (len(id) > 0) != (s.ids != nil):
-		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
-	case len(id) > 0:
-		err := CheckID(string(id))
-		if first, twice := s.seen.note(string(id), i); err == nil && twice {
-			err = duplicateID(string(id), "document", first, i)
-		}
-		if err != nil {
-			return inFile(err, s.o.Path, i, -1, "")
-		}
-		s.ids = append(s.ids, string(id))
-	}
-	if s.apart != nil {
-		s.apart.firsts = append(s.apart.firsts, s.tokens)
-	}
-	s.at = append(s.at, s.size)
-	s.rows = append(s.rows, uint32(rows))
-	s.tokens += int64(rows)
-	s.size += size
-	return nil
-}
-
-// Add appends a document; nothing of it is kept by reference. Every document has
-// an id or none has, and then ids are row numbers. After an error that is not of
-// the document but of the file, no more can be added.
-//
-// Errors: [ErrID], [ErrShape], [ErrValue] (also a value beyond float16), and
-// those of the file.
-func (s *Spool) Add(doc Document) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	i, id := len(s.at), doc.ID
-	if s.keys != nil {
-		id = "" // in errors
-	}
-	if len(doc.Tokens)%s.dim != 0 {
-		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
-		return inFile(err, "", i, -1, id)
-	}
-	if !s.o.Float16 { // halves are looked at as they are made
-		if err := checkFinite(doc.Tokens, s.dim); err != nil {
-			return inFile(err, "", i, -1, id)
-		}
-	}
-	if err := checkCount(i+1, s.o.Path); err != nil {
-		return err
-	}
-	rows := len(doc.Tokens) / s.dim
-	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
-		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
-		return inFile(err, "", i, -1, id)
-	}
-	start := len(s.buf)
-	b := binary.LittleEndian.AppendUint32(s.buf, uint32(len(doc.ID)))
-	payload := uint32(0)
-	if doc.Payload != nil {
-		payload = uint32(len(doc.Payload)) + 1
-	}
-	b = binary.LittleEndian.AppendUint32(b, payload)
-	b = binary.LittleEndian.AppendUint32(b, uint32(rows))
-	b, err := s.appendRecord(b, start, doc)
-	if err != nil {
-		return inFile(err, "", i, -1, id)
-	}
-	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
-		return err
-	}
-	s.buf = b
-	if s.apart != nil {
-		s.apart.take()
-	}
-	if s.buffered() >= spoolBuffer {
-		return s.Flush()
-	}
-	return nil
-}
-
-// appendRecord completes a record that begins with its lengths, at start.
-func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err error) {
-	if s.apart != nil {
-		if b, err = s.apart.append(b, s, doc.Tokens); err != nil {
-			return b, err
-		}
-	}
-	head := start + s.headBytes()
-	b = append(b, 0, 0, 0, 0)
-	b = append(append(b, doc.ID...), doc.Payload...)
-	if s.apart == nil {
-		if b, err = s.appendVectors(b, doc.Tokens); err != nil {
-			return b, err
-		}
-	}
-	binary.LittleEndian.PutUint32(b[head-4:], recordSum(b[start:head], b[head:]))
-	return b, nil
-}
-
-func (s *Spool) buffered() int {
-	if s.apart != nil {
-		return len(s.buf) + len(s.apart.buf)
-	}
-	return len(s.buf)
-}
-
-func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
-	n := len(b)
-	b = slices.Grow(b, len(values)*s.width())
-	if !s.o.Float16 {
-		for _, v := range values {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-		}
-		return b, nil
-	}
-	b = b[:n+2*len(values)]
-	if !floats.EncodeFloat16(b[n:], values) {
-		if err := checkFinite(values, s.dim); err != nil {
-			return b, err
-		}
-		j := slices.IndexFunc(values, func(v float32) bool { return floats.Float16(v)&0x7fff == 0x7c00 })
-		fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, values[j]))
-		fe.Token, fe.Dim = j/s.dim, j%s.dim
-		return b, fe
-	}
-	return b, nil
-}
-
-func (s *Spool) usable() error {
-	if s.closed {
-		return NewFileError(s.o.Path, os.ErrClosed)
-	}
-	return s.fault
-}
-
-// Flush writes what is buffered, so that a kill does not lose it. It does not
-// wait for the disk.
-func (s *Spool) Flush() error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	if err := s.flushMatrix(); err != nil { // first, so that a record has its vectors
-		s.fault = err
-		return s.fault
-	}
-	if _, err := s.file.WriteAt(s.buf, s.size-int64(len(s.buf))); err != nil {
-		s.fault = s.at0(err)
-		return s.fault
-	}
-	s.buf = s.buf[:0]
-	return nil
-}
 
 // Tokens is the number of token vectors of all documents.
 func (s *Spool) Tokens() int64 { return s.tokens }
@@ -475,67 +313,6 @@ func (s *Spool) name() string {
 // Numbered reports whether ids are row numbers.
 func (s *Spool) Numbered() bool { return s.ids == nil }
 
-// Docs implements [Source]. Records are checked again as they are read.
-func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return func(yield func(Document, error) bool) {
-		if err := s.Flush(); err != nil {
-			yield(Document{}, err)
-			return
-		}
-		eachDocument(ctx, s.o.Path, from, to, len(s.at), yield, s.doc)
-	}
-}
-
-// Doc is document i, as [Spool.Docs] yields it.
-func (s *Spool) Doc(i int) (Document, error) {
-	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.at)), s.Flush()); err != nil {
-		return Document{}, err
-	}
-	return s.doc(i)
-}
-
-func (s *Spool) doc(i int) (Document, error) {
-	if err := s.usable(); err != nil {
-		return Document{}, err
-	}
-	id := s.ID(i)
-	r, err := s.read(s.at[i], s.size)
-	if err == nil && s.apart != nil {
-		err = s.readVectors(&r, s.apart.firsts[i])
-	}
-	if err == nil && (!s.has(i, r.id) || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
-		err = &brokenRecord{"it is another document's"}
-	}
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = &brokenRecord{"the file was cut short"}
-		}
-		return Document{}, inFile(cause(err), s.o.Path, i, -1, id)
-	}
-	s.scratch = slices.Grow(s.scratch[:0], s.Rows(i)*s.dim)[:s.Rows(i)*s.dim]
-	k := kindF32
-	if s.o.Float16 {
-		k = kindF16
-	}
-	decodeFloats(s.scratch, r.vectors, k)
-	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
-}
-
-// has reports whether an id in the file is that of a document.
-func (s *Spool) has(i int, id []byte) bool {
-	switch {
-	case s.keys != nil:
-		if len(id) != len(Key{}) {
-			return false
-		}
-		n, ok := s.keys[Key(id)]
-		return ok && int(n) == i
-	case s.ids != nil:
-		return string(id) == s.ids[i]
-	}
-	return true
-}
-
 // Close implements [Source]. A file that has a path of its own stays, with all
 // that was added.
 func (s *Spool) Close() error {
@@ -543,15 +320,9 @@ func (s *Spool) Close() error {
 		return nil
 	}
 	var err error
-	if s.keep && s.fault == nil {
+	if s.o.Path != "" && s.fault == nil {
 		err = s.Flush()
 	}
 	s.closed = true
-	err = errors.Join(err, s.closeMatrix(), s.file.Close())
-	if !s.keep {
-		if rerr := os.Remove(s.file.Name()); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
-	}
-	return err
+	return errors.Join(err, s.closeMatrix(), s.closer.Close())
 }

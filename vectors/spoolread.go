@@ -1,10 +1,14 @@
 package vectors
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"iter"
+	"slices"
 )
 
 // brokenRecord: the file has no whole record there.
@@ -108,8 +112,8 @@ func (s *Spool) recover(n int64) error {
 		if errors.As(err, &broken) {
 			whole, err := behind(s.size, n)
 			if err == nil && whole > 0 {
-				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: remove it to start again",
-					broken, s.size, whole)
+				err = fmt.Errorf("%w at byte %d, and a whole one is at byte %d; the file stays as it is: "+
+					"remove it to start again", broken, s.size, whole)
 			}
 			if err != nil {
 				return inFile(cause(err), s.o.Path, len(s.at), -1, "")
@@ -165,9 +169,71 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 				return begin, nil
 			}
 			if left -= l.record(); left < 0 {
-				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; remove the file to start again", off)}
+				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; "+
+					"remove the file to start again", off)}
 			}
 		}
 	}
 	return 0, nil
+}
+
+// Docs implements [Source]. Records are checked again as they are read.
+func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		if err := s.Flush(); err != nil {
+			yield(Document{}, err)
+			return
+		}
+		eachDocument(ctx, s.o.Path, from, to, len(s.at), yield, s.doc)
+	}
+}
+
+// Doc is document i, as [Spool.Docs] yields it.
+func (s *Spool) Doc(i int) (Document, error) {
+	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.at)), s.Flush()); err != nil {
+		return Document{}, err
+	}
+	return s.doc(i)
+}
+
+func (s *Spool) doc(i int) (Document, error) {
+	if err := s.usable(); err != nil {
+		return Document{}, err
+	}
+	id := s.ID(i)
+	r, err := s.read(s.at[i], s.size)
+	if err == nil && s.apart != nil {
+		err = s.readVectors(&r, s.apart.firsts[i])
+	}
+	if err == nil && (!s.has(i, r.id) || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
+		err = &brokenRecord{"it is another document's"}
+	}
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = &brokenRecord{"the file was cut short"}
+		}
+		return Document{}, inFile(cause(err), s.o.Path, i, -1, id)
+	}
+	s.scratch = slices.Grow(s.scratch[:0], s.Rows(i)*s.dim)[:s.Rows(i)*s.dim]
+	k := kindF32
+	if s.o.Float16 {
+		k = kindF16
+	}
+	decodeFloats(s.scratch, r.vectors, k)
+	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
+}
+
+// has reports whether an id in the file is that of a document.
+func (s *Spool) has(i int, id []byte) bool {
+	switch {
+	case s.keys != nil:
+		if len(id) != len(Key{}) {
+			return false
+		}
+		n, ok := s.keys[Key(id)]
+		return ok && int(n) == i
+	case s.ids != nil:
+		return string(id) == s.ids[i]
+	}
+	return true
 }

@@ -61,6 +61,7 @@ func TestReadRefuses(t *testing.T) {
 	write(t, root, "a.md", "text")
 	write(t, root, "b.md", "a\xffb")
 	write(t, root, "c.md", "a\x00b")
+	write(t, root, "d.md", "\xff\xfea\x00")
 	files, _, err := Scan(t.Context(), root, 0, nil)
 	require.NoError(t, err)
 	c, err := files[0].Read(0)
@@ -71,6 +72,7 @@ func TestReadRefuses(t *testing.T) {
 		_, err = f.Read(0)
 		require.ErrorIs(t, err, ErrBinary)
 	}
+	require.ErrorContains(t, err, "it is UTF-16: iconv -f UTF-16")
 	write(t, root, "a.md", "\ufefftext")
 	marked, err := files[0].Read(0)
 	require.NoError(t, err)

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/vectors"
@@ -331,13 +330,13 @@ func (f *File) Read(largest int64) (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
-	}
 	sum := sha256.Sum256(text)
 	c := &Content{File: *f, Digest: hex.EncodeToString(sum[:16])}
 	if c.Title, c.Text, err = f.kind.Text(text); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", f.Path, ErrBinary, err)
+	}
+	if bytes.IndexByte(text, 0) >= 0 {
+		return nil, fmt.Errorf("%s: %w", f.Path, ErrBinary)
 	}
 	return c, nil
 }
@@ -363,11 +362,11 @@ func readFile(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// Texts are the passages of a file, each with the path of the file and the headings above it as
-// its title, and that of a page or a notebook. The payload has the path of the file, the line in which the
-// passage begins, from 1 (always 1 of what is not read as it stands), the digest of the file, the title, the text, root and device, how the file was cut,
-// the number of its passages and a checksum ([ReadEntry]). A file without a word has
-// one passage that is empty, so that it is known.
+// Texts are the passages of a file. The title of each is the path of the file, the title of a page or a
+// notebook, and the headings above the passage. The payload has the path, the line in which the passage
+// begins, from 1 (always 1 in a file that is not read as it stands), the digest of the file, the title,
+// the text, root and device, how the file was cut, the number of its passages and a checksum
+// ([ReadEntry]). A file without a word has one passage that is empty, so that it is known.
 //
 // how says how long passages are; without a unit they are made of that of the file's kind.
 func (c *Content) Texts(how encode.Parting) iter.Seq2[encode.Text, error] {

@@ -91,7 +91,8 @@ func withHub(dir string, err error) error {
 	if _, serr := os.Stat(owner); serr == nil {
 		return err
 	}
-	return fmt.Errorf("%w; a model of the Hugging Face hub is fetched first: hf download %s --local-dir %s, then %s is its folder", err, dir, name, name)
+	return fmt.Errorf("%w; a model of the Hugging Face hub is fetched first: "+
+		"hf download %s --local-dir %s, then %s is its folder", err, dir, name, name)
 }
 
 // incomplete lists what is missing, relative to the folder.

@@ -115,12 +115,10 @@ func (r *reader) files() error {
 		missing = append(missing, path)
 	}
 	if path := r.find("tokenizer.json"); !exists(path) {
-		for _, other := range []string{"vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"} {
-			if exists(r.find(other)) {
-				path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
-					"writes the file)", other)
-				break
-			}
+		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return exists(r.find(name)) })
+		if older >= 0 {
+			path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' "+
+				"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the file)", olderTokenizers[older])
 		}
 		missing = append(missing, path)
 	}
@@ -162,6 +160,9 @@ func (r *reader) files() error {
 	}
 	return nil
 }
+
+// olderTokenizers are the names of files that tokenizers were in before tokenizer.json.
+var olderTokenizers = []string{"vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"}
 
 // weightFiles are the names of files of tensors. The first that is there is read.
 var weightFiles = []string{"model.safetensors", "pytorch_model.bin"}
@@ -316,7 +317,7 @@ func (r *reader) overrides() error {
 			continue
 		}
 		if *n.v < shortest {
-			return &ModelError{byOverride, n.key, &LengthError{Length: *n.v, Least: shortest, Most: r.c.Backbone.Positions}}
+			return &ModelError{byOverride, n.key, &LengthError{*n.v, shortest, r.c.Backbone.Positions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -459,7 +460,8 @@ func (r *reader) check() error {
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
 		if l.n > c.Backbone.Positions && r.origin[l.name] == byOverride {
-			return &ModelError{r.dir, strings.ReplaceAll(l.name, ".", "_"), &LengthError{l.n, shortest, c.Backbone.Positions}}
+			key := strings.ReplaceAll(l.name, ".", "_")
+			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.Positions}}
 		}
 		if l.n > c.Backbone.Positions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",

@@ -61,13 +61,14 @@ func (c *Client) Concurrency() int { return c.options.Concurrency }
 // URL is the address that is asked, without a password.
 func (c *Client) URL() string { return c.address.Redacted() }
 
-// Fingerprint is a SHA-256 of what tells vectors of documents from others: the address, the
+// Fingerprint is a SHA-256 of all that vectors of documents depend on: the address, the
 // name of the model, the prefix of documents and the dimension. A server that gets another
 // model under the same name cannot be told.
 func (c *Client) Fingerprint() string {
 	bare := *c.address
 	bare.User = nil
-	b, _ := json.Marshal([]any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim})
+	told := []any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim}
+	b, _ := json.Marshal(told)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

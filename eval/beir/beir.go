@@ -43,7 +43,7 @@ type Options struct {
 	Measures []eval.Measure // none: nDCG@10, R@100, RR@10, AP, Success@5
 	Eval     eval.Options
 	// CheckID, where set, refuses ids of queries and documents that the run is not to have, before
-	// anything is encoded or searched that can wait; what is query or document.
+	// anything is encoded or searched that can wait. Its first argument is "query" or "document".
 	CheckID func(what, id string) error
 	// Device, where set, is what searches. Build has that of the build.
 	Device   kernels.Device

@@ -24,8 +24,8 @@ type packing struct {
 	open         func(io.Reader) (io.Reader, error)
 }
 
-// Unpacking needs at most this much memory for what later bytes may refer to: as much as
-// the tools of the formats need for what their highest usual levels write.
+// Unpacking keeps at most this much, to which later bytes may refer: as much as the highest usual levels
+// of the formats' tools ask for.
 const (
 	maxWindow     = 128 << 20 // of zstd --ultra and --long
 	maxDictionary = 64 << 20  // of xz -9
@@ -38,8 +38,9 @@ var packings = []packing{
 	{"zstd", ".zst", func(m string) bool { // a frame of data, or one to skip, as parallel writers begin with
 		return strings.HasPrefix(m, "\x28\xb5\x2f\xfd") || len(m) > 3 && m[0]&0xf0 == 0x50 && m[1:4] == "\x2a\x4d\x18"
 	}, func(r io.Reader) (io.Reader, error) {
-		// One goroutine, that of the reader: nothing is left behind by who does not read to the end.
-		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		// One goroutine, that of the reader: a reader that stops early leaves nothing behind.
+		return zstd.NewReader(r,
+			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	}},
 	{"xz", ".xz", func(m string) bool { return strings.HasPrefix(m, "\xfd7zXZ\x00") }, func(r io.Reader) (io.Reader, error) {
 		return xz.NewReader(r, maxDictionary)
@@ -64,6 +65,12 @@ func Unpacked(name string) (bare, suffix string) {
 		}
 	}
 	return name, ""
+}
+
+// Suffix is how a name ends, in small letters, without that of a compressed file.
+func Suffix(name string) string {
+	bare, _ := Unpacked(name)
+	return strings.ToLower(filepath.Ext(bare))
 }
 
 // Packing is the format of compressed data by its first bytes, "" if it is none of gzip, zstd and xz.
@@ -95,7 +102,8 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 	p := packingOf(begin)
 	if p == nil {
 		if _, suffix := Unpacked(name); suffix != "" {
-			return nil, fmt.Errorf("%w: the name ends in %s, the bytes are neither of gzip nor of zstd or xz", ErrPacked, suffix)
+			return nil, fmt.Errorf("%w: the name ends in %s, the bytes are neither of gzip nor of zstd or xz",
+				ErrPacked, suffix)
 		}
 		return b, nil
 	}
@@ -151,9 +159,11 @@ func (u *unpacking) fault(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, xz.ErrBuf):
 		return fmt.Errorf("%w: %s: is cut short", ErrPacked, u.name)
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return fmt.Errorf("%w: %s: needs more than %d MiB to be unpacked: compress it with less than --long=28", ErrPacked, u.name, maxWindow>>20)
+		return fmt.Errorf("%w: %s: needs more than %d MiB to be unpacked: compress it with less than --long=28",
+			ErrPacked, u.name, maxWindow>>20)
 	case errors.Is(err, xz.ErrMemlimit):
-		return fmt.Errorf("%w: %s: needs more than %d MiB to be unpacked: compress it with -9 or less", ErrPacked, u.name, maxDictionary>>20)
+		return fmt.Errorf("%w: %s: needs more than %d MiB to be unpacked: compress it with -9 or less",
+			ErrPacked, u.name, maxDictionary>>20)
 	}
 	if strings.HasPrefix(err.Error(), u.name+": ") {
 		return fmt.Errorf("%w: %w", ErrPacked, err)

@@ -33,8 +33,8 @@ type Watch struct {
 type watched struct {
 	file     *os.File
 	streamed bool        // it is read from front to back, or was
-	opened   fs.FileInfo // what it was then
-	same     fs.FileInfo // what had the same content, when that was looked at
+	opened   fs.FileInfo // when it was opened
+	same     fs.FileInfo // the last one that had the same content
 
 	mu   sync.Mutex
 	n    int64 // bytes of a stream that were read
@@ -115,10 +115,10 @@ func (f *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Unchanged returns a [*ChangedError] for the first file whose content is another than when it was
-// opened. What was read before is of one state of the files if it returns nil afterwards, as far as
-// their sizes, times and identities tell that they have to be read once more: two writes within one
-// tick of the clock, a few milliseconds, have the same.
+// Unchanged returns a [*ChangedError] for the first file whose content is not the one that it had when
+// it was opened. If it returns nil, all that was read before is of one state of the files. A file is
+// compared only if its size, time or identity differs: a second write within one tick of the clock, a
+// few milliseconds, goes unseen.
 func (w *Watch) Unchanged() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,15 +139,15 @@ func (w *Watch) Unchanged() error {
 // LookEvery is how often [Watch.Look] looks. A variable, for tests.
 var LookEvery = time.Second
 
-// Look is Unchanged once a second, or less often where that takes long, and nil in between: for what
-// reads slowly, and has to hear of a change soon.
+// Look is Unchanged once a second, or less often where that takes long, and nil in between: for slow
+// readers that have to hear of a change soon.
 func (w *Watch) Look() error {
 	now := time.Now()
 	w.mu.Lock()
-	due := !now.Before(w.next)
-	if first := w.next.IsZero(); first {
-		w.next, due = now.Add(LookEvery), false
+	if w.next.IsZero() {
+		w.next = now.Add(LookEvery)
 	}
+	due := !now.Before(w.next)
 	w.mu.Unlock()
 	if !due {
 		return nil
@@ -212,7 +212,7 @@ func (f *watched) holds(path string, now fs.FileInfo) bool {
 	case err != nil: // it was closed
 		return false
 	case os.SameFile(open, info):
-		return f.streamed // what was not read is going to be read as it is
+		return f.streamed // the rest is going to be read as it is now
 	case !f.streamed && (size > mostCompared || open.Size() != size || !open.ModTime().Equal(f.opened.ModTime())):
 		return false
 	}

@@ -263,7 +263,7 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 			continue
 		}
 		name := r.ColumnName(j)
-		err := possible(r.Column(j), i)
+		err := checkValue(r.Column(j), i)
 		var value []byte
 		if err == nil {
 			value, err = jsontext.Plain(r.Column(j).GetOneForMarshal(i))
@@ -287,9 +287,9 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 	return b, nil
 }
 
-// possible refuses values of row i that JSON does not have. What makes JSON of them would put a text in
-// the place of NaN, and U+FFFD in that of what is no character.
-func possible(a arrow.Array, i int) error {
+// checkValue refuses values of row i that JSON does not have. Its encoder would replace NaN by a text, and
+// bytes that are no character by U+FFFD.
+func checkValue(a arrow.Array, i int) error {
 	if a = stored(a); a.IsNull(i) {
 		return nil
 	}
@@ -306,23 +306,23 @@ func possible(a arrow.Array, i int) error {
 			return fmt.Errorf("%.40q is not UTF-8", text)
 		}
 	case *array.Dictionary:
-		return possible(v.Dictionary(), v.GetValueIndex(i))
+		return checkValue(v.Dictionary(), v.GetValueIndex(i))
 	case array.ListLike:
 		values := v.ListValues()
 		from, to := v.ValueOffsets(i)
 		for at := from; at < to; at++ {
-			if err := possible(values, int(at)); err != nil {
+			if err := checkValue(values, int(at)); err != nil {
 				return err
 			}
 		}
 	case *array.Struct:
 		for j := range v.NumField() {
-			if err := possible(v.Field(j), i); err != nil {
+			if err := checkValue(v.Field(j), i); err != nil {
 				return err
 			}
 		}
 	case *array.RunEndEncoded:
-		return possible(v.Values(), v.GetPhysicalIndex(i))
+		return checkValue(v.Values(), v.GetPhysicalIndex(i))
 	}
 	if math.IsNaN(number) || math.IsInf(number, 0) {
 		return fmt.Errorf("%v: null stands for a number that is missing", number)

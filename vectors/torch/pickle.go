@@ -40,7 +40,7 @@ type (
 		storage *pickleStorage
 		offset  int64 // in elements
 		shape   []int
-		stride  []int64 // in elements; nil: row after row
+		stride  []int64 // in elements; nil means row after row
 		numel   int64
 	}
 )
@@ -134,106 +134,6 @@ func unpickle(data []byte, size, memo int) (any, error) {
 	}
 	u := &unpickler{data: data, most: memo, memo: map[uint32]any{}}
 	return u.runAll()
-}
-
-// MaxDict bounds the pickle of a dictionary, in bytes.
-const MaxDict = 1 << 28
-
-// Dict is the keys and values of a pickled dictionary of strings and integers, which are int64.
-func Dict(pickle []byte) (keys, values []any, err error) {
-	v, err := unpickle(pickle, MaxDict, MaxDict)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, ok := v.(*pickleDict)
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: the pickle holds no dictionary", ErrUnsupported)
-	}
-	for i := range d.keys {
-		if !isPlain(d.keys[i]) || !isPlain(d.values[i]) {
-			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers", ErrUnsupported, i)
-		}
-	}
-	return d.keys, d.values, nil
-}
-
-func isPlain(v any) bool {
-	switch v.(type) {
-	case string, int64:
-		return true
-	}
-	return false
-}
-
-// Plain is the string or the integer, an int64, that a pickle holds.
-func Plain(pickle []byte) (any, error) {
-	v, err := unpickle(pickle, maxPickle, maxMemo)
-	if err != nil {
-		return nil, err
-	}
-	if isPlain(v) {
-		return v, nil
-	}
-	return nil, fmt.Errorf("%w: pickle holds neither a string nor an integer", ErrUnsupported)
-}
-
-// namedTensor is a tensor and its key in a dictionary, or its place in a list.
-type namedTensor struct {
-	name string
-	*pickleTensor
-}
-
-// unpickleTensors runs a pickle of one tensor, of a tuple or list of tensors, or of a dictionary
-// that has some, and returns them. The result is looked at one level deep; what else a dictionary
-// has is passed over.
-func unpickleTensors(data []byte) ([]namedTensor, error) {
-	v, err := unpickle(data, maxPickle, maxMemo)
-	if err != nil {
-		return nil, err
-	}
-	var out []namedTensor
-	add := func(name string, v any) bool {
-		t, ok := v.(*pickleTensor)
-		if ok {
-			out = append(out, namedTensor{name, t})
-		}
-		return ok
-	}
-	list := func(items []any) error {
-		for i, v := range items {
-			if !add(strconv.Itoa(i), v) {
-				return fmt.Errorf("%w: item %d of the pickle is no tensor", ErrUnsupported, i)
-			}
-		}
-		return nil
-	}
-	switch v := v.(type) {
-	case *pickleTensor:
-		add("0", v)
-	case pickleTuple:
-		err = list(v)
-	case *pickleList:
-		err = list(v.items)
-	case *pickleDict:
-		seen := map[string]bool{}
-		for i, key := range v.keys {
-			name, text := key.(string)
-			if _, tensor := v.values[i].(*pickleTensor); !tensor {
-				continue
-			}
-			if !text || seen[name] {
-				return nil, fmt.Errorf("%w: key %d of the dictionary is no string, or comes twice", ErrUnsupported, i)
-			}
-			seen[name] = add(name, v.values[i])
-		}
-	}
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%w: the pickle holds no tensor, and no list or dictionary of them", ErrUnsupported)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (u *unpickler) runAll() (any, error) {

@@ -101,7 +101,8 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	if !ok0 || !ok1 || !ok2 || !ok3 || len(size) != len(stride) || len(size) > maxDims {
 		return nil, u.broken("arguments of a tensor are malformed")
 	}
-	t := &pickleTensor{storage: storage, offset: offset, shape: make([]int, len(size)), stride: make([]int64, len(size)), numel: 1}
+	t := &pickleTensor{storage: storage, offset: offset, numel: 1}
+	t.shape, t.stride = make([]int, len(size)), make([]int64, len(size))
 	contiguous := true
 	last := int64(0) // the element farthest from the first
 	for i := len(size) - 1; i >= 0; i-- {

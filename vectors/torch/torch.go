@@ -188,7 +188,8 @@ func checkMagic(r io.ReaderAt) error {
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
 		return nil
 	case bytes.HasPrefix(head, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")):
-		return fmt.Errorf("%w: a file of the format before 1.6: load it and save it again with a later torch", ErrUnsupported)
+		return fmt.Errorf("%w: a file of the format before 1.6: load it and save it again with a later torch",
+			ErrUnsupported)
 	case bytes.HasPrefix(head, []byte{opProto}):
 		return fmt.Errorf("%w: a bare pickle, not a torch archive", ErrUnsupported)
 	}

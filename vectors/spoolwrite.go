@@ -1,0 +1,174 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/plaid-ir/plaid/internal/floats"
+)
+
+// note enters a document of the file.
+func (s *Spool) note(id []byte, rows int, size int64) error {
+	i := len(s.at)
+	switch {
+	case s.keys != nil:
+		if len(id) != len(Key{}) {
+			return inFile(fmt.Errorf("%w: a key has %d bytes, not %d", ErrID, len(Key{}), len(id)), s.o.Path, i, -1, "")
+		}
+		if first, twice := s.keys[Key(id)]; twice {
+			return inFile(fmt.Errorf("%w: document %d has the same key", ErrID, first), s.o.Path, i, -1, "")
+		}
+		s.keys[Key(id)] = uint32(i)
+	case i > 0 && (len(id) > 0) != (s.ids != nil):
+		return inFile(fmt.Errorf("%w: some documents have one and others have none", ErrID), s.o.Path, i, -1, string(id))
+	case len(id) > 0:
+		err := CheckID(string(id))
+		if first, twice := s.seen.note(string(id), i); err == nil && twice {
+			err = duplicateID(string(id), "document", first, i)
+		}
+		if err != nil {
+			return inFile(err, s.o.Path, i, -1, "")
+		}
+		s.ids = append(s.ids, string(id))
+	}
+	if s.apart != nil {
+		s.apart.firsts = append(s.apart.firsts, s.tokens)
+	}
+	s.at = append(s.at, s.size)
+	s.rows = append(s.rows, uint32(rows))
+	s.tokens += int64(rows)
+	s.size += size
+	return nil
+}
+
+// Add appends a document; nothing of it is kept by reference. Every document has
+// an id or none has, and then ids are row numbers. After an error that is not of
+// the document but of the file, no more can be added.
+//
+// Errors: [ErrID], [ErrShape], [ErrValue] (also a value beyond float16), and
+// those of the file.
+func (s *Spool) Add(doc Document) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	i, id := len(s.at), doc.ID
+	if s.keys != nil {
+		id = "" // in errors
+	}
+	if len(doc.Tokens)%s.dim != 0 {
+		err := fmt.Errorf("%w: %d values are no multiple of the dimension %d", ErrShape, len(doc.Tokens), s.dim)
+		return inFile(err, "", i, -1, id)
+	}
+	if !s.o.Float16 { // halves are looked at as they are made
+		if err := checkFinite(doc.Tokens, s.dim); err != nil {
+			return inFile(err, "", i, -1, id)
+		}
+	}
+	if err := checkCount(i+1, s.o.Path); err != nil {
+		return err
+	}
+	rows := len(doc.Tokens) / s.dim
+	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
+		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
+		return inFile(err, "", i, -1, id)
+	}
+	start := len(s.buf)
+	b := binary.LittleEndian.AppendUint32(s.buf, uint32(len(doc.ID)))
+	payload := uint32(0)
+	if doc.Payload != nil {
+		payload = uint32(len(doc.Payload)) + 1
+	}
+	b = binary.LittleEndian.AppendUint32(b, payload)
+	b = binary.LittleEndian.AppendUint32(b, uint32(rows))
+	b, err := s.appendRecord(b, start, doc)
+	if err != nil {
+		return inFile(err, "", i, -1, id)
+	}
+	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
+		return err
+	}
+	s.buf = b
+	if s.apart != nil {
+		s.apart.take()
+	}
+	if s.buffered() >= spoolBuffer {
+		return s.Flush()
+	}
+	return nil
+}
+
+// appendRecord completes a record that begins with its lengths, at start.
+func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err error) {
+	if s.apart != nil {
+		if b, err = s.apart.append(b, s, doc.Tokens); err != nil {
+			return b, err
+		}
+	}
+	head := start + s.headBytes()
+	b = append(b, 0, 0, 0, 0)
+	b = append(append(b, doc.ID...), doc.Payload...)
+	if s.apart == nil {
+		if b, err = s.appendVectors(b, doc.Tokens); err != nil {
+			return b, err
+		}
+	}
+	binary.LittleEndian.PutUint32(b[head-4:], recordSum(b[start:head], b[head:]))
+	return b, nil
+}
+
+func (s *Spool) buffered() int {
+	if s.apart != nil {
+		return len(s.buf) + len(s.apart.buf)
+	}
+	return len(s.buf)
+}
+
+func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
+	n := len(b)
+	b = slices.Grow(b, len(values)*s.width())
+	if !s.o.Float16 {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		return b, nil
+	}
+	b = b[:n+2*len(values)]
+	if !floats.EncodeFloat16(b[n:], values) {
+		if err := checkFinite(values, s.dim); err != nil {
+			return b, err
+		}
+		j := slices.IndexFunc(values, func(v float32) bool { return floats.Float16(v)&0x7fff == 0x7c00 })
+		fe := NewFileError("", fmt.Errorf("%w: %v, as float16", ErrValue, values[j]))
+		fe.Token, fe.Dim = j/s.dim, j%s.dim
+		return b, fe
+	}
+	return b, nil
+}
+
+func (s *Spool) usable() error {
+	if s.closed {
+		return NewFileError(s.o.Path, os.ErrClosed)
+	}
+	return s.fault
+}
+
+// Flush writes what is buffered, so that a kill does not lose it. It does not
+// wait for the disk.
+func (s *Spool) Flush() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.flushMatrix(); err != nil { // first, so that a record has its vectors
+		s.fault = err
+		return s.fault
+	}
+	if _, err := s.file.WriteAt(s.buf, s.size-int64(len(s.buf))); err != nil {
+		s.fault = s.at0(err)
+		return s.fault
+	}
+	s.buf = s.buf[:0]
+	return nil
+}
