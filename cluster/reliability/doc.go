@@ -1,2 +1,0 @@
-// Package reliability has tests that kill, stop and cut off the processes of clusters.
-package reliability

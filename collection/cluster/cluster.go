@@ -1,0 +1,148 @@
+// Package cluster keeps collections in an object store, for any number of processes that share it.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// Config of a process. Store and Dir are needed.
+type Config struct {
+	Store objects.Store
+	Place string // the address of the store, for messages
+	Dir   string // of the cache
+	// Name of the node, the same after a restart; Zone is what may fail as a whole with it.
+	Name, Zone string
+	// Address is the URL under which other nodes reach [Cluster.Handler]; "": a client, which
+	// has no shards and asks the nodes for everything.
+	Address string
+	// Shards and Replicas are those of collections that are declared; 0: 1 shard, 2 replicas.
+	Shards, Replicas int
+	Index            store.Options // growth, threads, backend, device, derived data, queue
+	Grace            time.Duration // how long what is not needed stays in the store; 0: an hour
+	Beat             time.Duration // how often a node says that it lives; 0: 3 s. It counts as dead after 4 of them
+	// Deadline bounds a search; 0: 30 s. Partial lets searches answer without shards that do not answer.
+	Deadline time.Duration
+	Partial  bool
+	Logger   *slog.Logger
+}
+
+// Cluster is the collections of a store, as a node or a client sees them. It is a [collection.Set].
+type Cluster struct {
+	c   Config
+	log *slog.Logger
+
+	mu       sync.Mutex
+	maps     map[string]*Map                 // by the name of the collection, the newest that is known
+	nodes    []*Node                         // that live, by name, this one among them
+	replicas map[replicaKey]*replica.Replica // of this node
+	known    map[string]*shards              // collections that were asked for, by identity
+	seen     map[shardKey]uint64             // the newest entry of a shard that this process knows of
+	secret   string                          // of the inner routes
+	hints    map[replicaKey]uint64           // entries of replicas that are not open yet
+	closed   bool
+	ctx      context.Context // ends with the cluster
+	end      context.CancelFunc
+	beside   sync.WaitGroup
+}
+
+type shardKey struct {
+	id    string // of the collection
+	shard int
+}
+
+type replicaKey struct {
+	shardKey
+	generation uint64
+}
+
+// Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
+type Map struct {
+	Format  int               `json:"format"` // 1
+	Name    string            `json:"name"`
+	ID      string            `json:"id"` // its identity: another collection of the name has another
+	Version uint64            `json:"version"`
+	Token   string            `json:"token"` // tells who has put this version
+	Removed bool              `json:"removed,omitempty"`
+	Config  collection.Config `json:"config"`
+	Shards  int               `json:"shards"`
+	// Replicas is how many nodes have each shard.
+	Replicas int `json:"replicas"`
+	// Current is what is searched; nil: nothing yet. Next is built to take its place.
+	Current *replica.Generation `json:"current,omitempty"`
+	Next    *replica.Generation `json:"next,omitempty"`
+	Last    uint64              `json:"last_generation"`
+	// Retired are generations whose objects are removed when the grace is over.
+	Retired []Retired `json:"retired,omitempty"`
+}
+
+// Retired is a generation that is not searched any more.
+type Retired struct {
+	Generation uint64    `json:"generation"`
+	Since      time.Time `json:"since"` // by the clock of the store
+}
+
+// Node is a process that has shards.
+type Node struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Zone    string    `json:"zone,omitempty"`
+	Started string    `json:"started"` // tells processes of one name apart
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+}
+
+// Open joins the nodes of a store, and opens its collections.
+func Open(ctx context.Context, c Config) (*Cluster, error) { return nil, errors.ErrUnsupported }
+
+// Handler answers other nodes, below /cluster/v1/.
+func (c *Cluster) Handler() http.Handler { return nil }
+
+// Close ends the node: others take over at once.
+func (c *Cluster) Close(ctx context.Context) error { return nil }
+
+// mapOf is the newest map of a collection, read from the store if none is known here. The error is
+// [collection.ErrUnknown].
+func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// holders are the living nodes that have a shard, in order: the first gathers its changes.
+func (c *Cluster) holders(m *Map, shard int) []*Node { return nil }
+
+// shardOf is the shard of a document by its id; passages are in that of their document.
+func (m *Map) shardOf(id string) int { return 0 }
+
+// self reports whether a node is this process.
+func (c *Cluster) self(n *Node) bool { return n.Name == c.c.Name }
+
+// replica opens the replica of a shard on this node, whether or not this node is a holder.
+func (c *Cluster) replica(ctx context.Context, id string, shard int, generation uint64) (*replica.Replica, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// begin decides how the first documents of a collection are encoded: it puts the first generation,
+// or one with a dimension after one without. dim is 0 for documents without vectors.
+func (c *Cluster) begin(ctx context.Context, m *Map, dim int, docs []collection.Document, o collection.UpdateOptions) (*Map, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// call asks a node, or this process: it posts in as JSON to /cluster/v1/op and reads out.
+func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) error {
+	return errors.ErrUnsupported
+}
+
+// shards is a collection; its methods are in collection.go, view.go and change.go.
+type shards struct {
+	c        *Cluster
+	name, id string
+}

@@ -1,0 +1,131 @@
+// Package objects keeps what a cluster must not lose: files that are written once,
+// known by name, and never changed. A [Store] is a folder, which may be on a network
+// file system, or a bucket of an S3 service.
+package objects
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/files"
+)
+
+var (
+	// ErrNotFound: no object has the name.
+	ErrNotFound = errors.New("no such object")
+	// ErrExists: an object has the name already. Objects are never replaced.
+	ErrExists = errors.New("the object is there already")
+	// ErrName: a name that no object may have.
+	ErrName = errors.New("bad object name")
+	// ErrDamaged: an object is not what was written.
+	ErrDamaged = errors.New("object is damaged")
+)
+
+// Store keeps objects. Implementations are safe for concurrent use.
+type Store interface {
+	// Put makes an object of size bytes from r, if no object has the name (If-None-Match). The
+	// object is there as a whole, and durable, when Put returns. If several callers put one name, one
+	// of them succeeds, and learns so even if the store had to be asked twice; the others get
+	// [ErrExists]. After another error the object may be there nevertheless, as a whole, or appear
+	// later. made is the time of the object, or a little later, by the clock of the store.
+	Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error)
+	// Replace makes a small object, or takes the place of the one with the name. made is as in Put.
+	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)
+	// Get opens length bytes of an object from an offset on; a length below 0 means up to its end.
+	// The entry describes the whole object. The error is [ErrNotFound] if there is none.
+	Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error)
+	// List returns the objects whose names begin with prefix and sort after the name after, in
+	// the order of the names: the first limit of them, all if limit is 0. after may be "".
+	List(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
+	// Delete removes an object; one that is not there is no error.
+	Delete(ctx context.Context, name string) error
+	// RemoveLeftovers removes what Puts that began before a time, and were interrupted, have
+	// left. It is no object, and no list shows it.
+	RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error)
+}
+
+// Entry is an object as a list shows it.
+type Entry struct {
+	Name string
+	Size int64
+	Made time.Time // by the clock of the store
+}
+
+func compareEntries(a, b Entry) int { return strings.Compare(a.Name, b.Name) }
+
+// CheckName refuses what is no name: parts of letters, digits and -_.@ between
+// slashes, none of which begins with a dot.
+func CheckName(name string) error {
+	ok := name != "" && len(name) <= 900 && path.Clean(name) == name && !strings.HasPrefix(name, "/") && utf8.ValidString(name)
+	for part := range strings.SplitSeq(name, "/") {
+		ok = ok && part != "" && part[0] != '.'
+		for _, r := range part {
+			ok = ok && (r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("-_.@", r))
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrName, name)
+	}
+	return nil
+}
+
+// Ref names an object and says what it holds.
+type Ref struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"bytes"`
+}
+
+// Check tells whether a reference can be followed.
+func (r Ref) Check() error {
+	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 {
+		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
+	}
+	return CheckName(r.Name)
+}
+
+// Fetch writes an object to a file, which appears, durable, when it is complete and
+// has the checksum of the reference; otherwise the error is [ErrDamaged].
+func Fetch(ctx context.Context, s Store, ref Ref, file string) error {
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	return files.WriteAtomic(ctx, file, func(w io.Writer) error {
+		r, _, err := s.Get(ctx, ref.Name, 0, -1)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		h := sha256.New()
+		n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(&reader{ctx, r}, ref.Size+1))
+		if err != nil {
+			return fmt.Errorf("object %s: %w", ref.Name, err)
+		}
+		if sum := hex.EncodeToString(h.Sum(nil)); n != ref.Size || sum != ref.SHA256 {
+			return fmt.Errorf("object %s: %w: %d bytes with the SHA-256 %s, %d with %s were written", ref.Name, ErrDamaged, n, sum, ref.Size, ref.SHA256)
+		}
+		return nil
+	})
+}
+
+// reader ends with a context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
