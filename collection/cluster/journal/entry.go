@@ -128,11 +128,11 @@ func parseHead(b []byte) (h head, need int, err error) {
 	h = head{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
 	copy(h.parent[:], b[24:])
 	for range binary.LittleEndian.Uint32(b[64:]) {
-		if len(rest) == 0 || rest[0] == 0 || len(rest) < 1+int(rest[0]) {
+		if len(rest) == 0 || rest[0] == 0 || len(rest) <= int(rest[0]) {
 			return h, 0, errDamaged
 		}
-		h.batches = append(h.batches, string(rest[1:1+rest[0]]))
-		rest = rest[1+int(rest[0]):]
+		end := 1 + int(rest[0])
+		h.batches, rest = append(h.batches, string(rest[1:end])), rest[end:]
 	}
 	if len(rest) > 0 || h.body > MaxBody || h.number == 0 {
 		return h, 0, errDamaged
