@@ -118,7 +118,7 @@ func TestFetcher(t *testing.T) {
 // nothing that others wait for.
 func TestFetcherFaults(t *testing.T) {
 	s, _ := open(t, "folder")
-	want := large(t, s, 40)
+	want := large(t, s, 5*fetchPiece/FetchBlock)
 	size := int64(len(want))
 	var mu sync.Mutex
 	begun := map[int64]int{}
@@ -127,11 +127,11 @@ func TestFetcherFaults(t *testing.T) {
 		defer mu.Unlock()
 		begun[from]++
 		r, e, err := s.Get(ctx, name, from, length)
-		if begun[from] == 1 && length > 2*FetchBlock {
+		if begun[from] == 1 && length > 2*fetchPiece {
 			return struct {
 				io.Reader
 				io.Closer
-			}{io.LimitReader(r, 2*FetchBlock+7), r}, e, err
+			}{io.LimitReader(r, 2*fetchPiece+7), r}, e, err
 		}
 		return r, e, err
 	}}
@@ -142,7 +142,7 @@ func TestFetcherFaults(t *testing.T) {
 	if got, _ := os.ReadFile(file.Name()); !bytes.Equal(got, want) {
 		t.Error("another file")
 	}
-	if begun[0] != 1 || begun[2*FetchBlock] != 1 {
+	if begun[0] != 1 || begun[2*fetchPiece] != 1 {
 		t.Errorf("it did not go on: %v", begun)
 	}
 	failure := errors.New("the store is away")
@@ -198,7 +198,7 @@ func TestFetcherFaults(t *testing.T) {
 // A file appears when it is complete, over a network that has faults; otherwise nothing stays.
 func TestFetch(t *testing.T) {
 	s, b := open(t, "s3")
-	want := large(t, s, 60)
+	want := large(t, s, partSize/FetchBlock)
 	dir := t.TempDir()
 	chance := objectstest.NewChance(3, .2)
 	b.After = func(r *http.Request) objectstest.Fault { return chance.After(r) }

@@ -731,6 +731,7 @@ func (s *simulation) check(w *world) {
 // No order of requests, and no time at which they come, loses what was acknowledged, lets a writer say that an entry
 // is not in the log which is, or gives a reader anything but the log as it was at one moment of the read.
 func TestSimulation(t *testing.T) {
+	effort.SkipBrief(t, "it has one goroutine")
 	explored := []simOptions{
 		{appendsA: 1, appendsB: 3, cycles: 2},
 		{appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true},
@@ -765,6 +766,7 @@ func TestSimulation(t *testing.T) {
 
 // It finds what is wrong where an invariant is broken.
 func TestSimulationFindsFaults(t *testing.T) {
+	effort.SkipBrief(t, "it has one goroutine")
 	for want, o := range map[string]simOptions{
 		"has acknowledged an entry 2 that is not in the log": {appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noConfirm: true}, // I5
 		"has acknowledged an entry":                          {appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noGrace: true},   // I4
