@@ -165,6 +165,7 @@ func BenchmarkCold(b *testing.B) {
 						later, full = append(later, t[2]), append(full, t[3])
 						b.ReportMetric(t[4], "gets")
 						b.ReportMetric(t[5], "first-MB")
+						b.ReportMetric(t[6], "opened-MB")
 					}
 					for name, of := range map[string][]float64{"opened-s": opened, "first-s": first, "later-ms": later, "full-s": full} {
 						slices.Sort(of)
@@ -177,8 +178,8 @@ func BenchmarkCold(b *testing.B) {
 }
 
 // coldOnce returns seconds until the file is open, until the first search is answered, milliseconds that a later
-// one takes, seconds until all is there, requests until the first answer, and megabytes until then.
-func coldOnce(b *testing.B, s *far, size int64, ranges bool, qs []Query, o Options, want []*Result) (t [6]float64) {
+// one takes, seconds until all is there, requests until the first answer, and megabytes until then and until it was open.
+func coldOnce(b *testing.B, s *far, size int64, ranges bool, qs []Query, o Options, want []*Result) (t [7]float64) {
 	path := filepath.Join(b.TempDir(), "part.plaid")
 	begin := time.Now()
 	file, err := os.Create(path)
@@ -195,7 +196,7 @@ func coldOnce(b *testing.B, s *far, size int64, ranges bool, qs []Query, o Optio
 	}
 	ix, err := index.Open(b.Context(), path, options)
 	require.NoError(b, err)
-	t[0] = time.Since(begin).Seconds()
+	t[0], t[6] = time.Since(begin).Seconds(), float64(s.bytes.Load())/1e6
 	e, err := New(b.Context(), ix, nil)
 	require.NoError(b, err)
 	var filled sync.WaitGroup

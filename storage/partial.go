@@ -53,7 +53,7 @@ type partial struct {
 var partialLeast int64 = 32 << 20 // a variable, so that tests need no large files
 
 const (
-	fetchesAtOnce = 64       // a store takes long to answer, however little it is asked for
+	fetchesAtOnce = 128      // a store takes long to answer, however little it is asked for
 	fetchGap      = 32 << 10 // what lies between two spans is fetched with them, up to so much
 	fetchMost     = 2 << 20  // and what is longer, in pieces
 )
