@@ -59,9 +59,11 @@ func (f *Fetcher) Full() <-chan struct{} { return f.full }
 
 // blocks are those of n bytes from an offset on: [lo, hi).
 func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
-	end := max(0, min(off+n, f.size))
-	lo = int(max(off, 0) / FetchBlock)
-	return lo, max(lo, int((end+FetchBlock-1)/FetchBlock))
+	off = max(off, 0)
+	if n <= 0 || off >= f.size {
+		return 0, 0
+	}
+	return int(off / FetchBlock), int((min(n, f.size-off) + off + FetchBlock - 1) / FetchBlock)
 }
 
 // Present reports whether n bytes from an offset on are there. What lies after the end of the object is.
