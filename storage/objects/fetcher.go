@@ -28,10 +28,8 @@ type Fetcher struct {
 	w     io.WriterAt
 	mu    sync.Mutex
 	state []blockState // of each block
-	left  int          // blocks that are not there
 	asked int          // calls of Ensure that wait
 	turn  *sync.Cond   // a block's state has changed
-	full  chan struct{}
 }
 
 type blockState uint8
@@ -44,18 +42,11 @@ const (
 
 // NewFetcher returns what fills a file, such as a sparse one, with an object of a size. Nothing is read.
 func NewFetcher(s Store, name string, size int64, w io.WriterAt) *Fetcher {
-	f := &Fetcher{s: s, name: name, size: size, w: w, full: make(chan struct{})}
+	f := &Fetcher{s: s, name: name, size: size, w: w}
 	f.turn = sync.NewCond(&f.mu)
-	f.left = int((size + FetchBlock - 1) / FetchBlock)
-	f.state = make([]blockState, f.left)
-	if f.left == 0 {
-		close(f.full)
-	}
+	f.state = make([]blockState, (size+FetchBlock-1)/FetchBlock)
 	return f
 }
-
-// Full is closed when the whole object is there.
-func (f *Fetcher) Full() <-chan struct{} { return f.full }
 
 // blocks are those of n bytes from an offset on: [lo, hi).
 func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
@@ -229,9 +220,6 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill boo
 		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
 			if f.state[from] == coming {
 				f.state[from] = present
-				if f.left--; f.left == 0 {
-					close(f.full)
-				}
 			}
 		}
 		f.turn.Broadcast()

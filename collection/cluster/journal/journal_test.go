@@ -525,7 +525,7 @@ func TestCheckpoints(t *testing.T) {
 	if of[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
 		t.Error(of[0].Name)
 	}
-	if all, err := l.AllCheckpoints(t.Context()); len(all) != 5 || err != nil {
+	if all, err := l.checkpoints(t.Context(), l.files); len(all) != 5 || err != nil {
 		t.Error(all, err)
 	}
 }
