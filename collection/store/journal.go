@@ -247,7 +247,7 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 			return fail(group, err)
 		}
 	}
-	if r := group[0]; r.batch.Sent { // it is alone
+	if r := group[0]; r.batch.Sent && r.entry == 0 { // it is alone
 		if err := w.find(ctx, r); err != nil {
 			return fail(group, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
 		}
@@ -296,12 +296,10 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	r.entry = entry
-	_, err = w.follow(ctx, nil) // views see it once it is answered
-	if err != nil {
-		w.c.log.Warn("a change is in the log, and not yet in the index", "entry", entry, "error", err)
+	if _, err = w.follow(ctx, nil); err == nil { // views see it once it is answered
+		r.entry = entry
 	}
-	return nil
+	return err
 }
 
 // evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
