@@ -163,7 +163,8 @@ func countNear(ctx context.Context, p *part, query kernels.Query, stride uint32,
 		if !p.snap.Live(ordinal) {
 			continue
 		}
-		ch, doc, err := chunkOf(p.snap, ordinal)
+		chunk, doc, _ := p.snap.Locate(ordinal)
+		ch, err := p.snap.Chunk(chunk, storage.All) // of which it reads many documents
 		if err != nil {
 			return err
 		}
