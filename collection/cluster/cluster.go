@@ -65,42 +65,6 @@ type replicaKey struct {
 	generation uint64
 }
 
-// Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
-type Map struct {
-	Format  int               `json:"format"` // 1
-	Name    string            `json:"name"`
-	ID      string            `json:"id"` // its identity: another collection of the name has another
-	Version uint64            `json:"version"`
-	Token   string            `json:"token"` // tells who has put this version
-	Removed bool              `json:"removed,omitempty"`
-	Config  collection.Config `json:"config"`
-	Shards  int               `json:"shards"`
-	// Replicas is how many nodes have each shard.
-	Replicas int `json:"replicas"`
-	// Current is what is searched; nil: nothing yet. Next is built to take its place.
-	Current *replica.Generation `json:"current,omitempty"`
-	Next    *replica.Generation `json:"next,omitempty"`
-	Last    uint64              `json:"last_generation"`
-	// Retired are generations whose objects are removed when the grace is over.
-	Retired []Retired `json:"retired,omitempty"`
-}
-
-// Retired is a generation that is not searched any more.
-type Retired struct {
-	Generation uint64    `json:"generation"`
-	Since      time.Time `json:"since"` // by the clock of the store
-}
-
-// Node is a process that has shards.
-type Node struct {
-	Name    string    `json:"name"`
-	Address string    `json:"address"`
-	Zone    string    `json:"zone,omitempty"`
-	Started string    `json:"started"` // tells processes of one name apart
-	Version string    `json:"version"`
-	Since   time.Time `json:"since"`
-}
-
 // Open joins the nodes of a store, and opens its collections.
 func Open(ctx context.Context, c Config) (*Cluster, error) { return nil, errors.ErrUnsupported }
 
@@ -118,9 +82,6 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 
 // holders are the living nodes that have a shard, in order: the first gathers its changes.
 func (c *Cluster) holders(m *Map, shard int) []*Node { return nil }
-
-// shardOf is the shard of a document by its id; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return 0 }
 
 // self reports whether a node is this process.
 func (c *Cluster) self(n *Node) bool { return n.Name == c.c.Name }
