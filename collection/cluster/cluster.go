@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -48,7 +47,8 @@ type Cluster struct {
 	known    map[string]*shards              // collections that were asked for, by identity
 	seen     map[shardKey]uint64             // the newest entry of a shard that this process knows of
 	secret   string                          // of the inner routes
-	hints    map[replicaKey]uint64           // entries of replicas that are not open yet
+	front    front
+	hints    map[replicaKey]uint64 // entries of replicas that are not open yet
 	closed   bool
 	ctx      context.Context // ends with the cluster
 	end      context.CancelFunc
@@ -67,9 +67,6 @@ type replicaKey struct {
 
 // Open joins the nodes of a store, and opens its collections.
 func Open(ctx context.Context, c Config) (*Cluster, error) { return nil, errors.ErrUnsupported }
-
-// Handler answers other nodes, below /cluster/v1/.
-func (c *Cluster) Handler() http.Handler { return nil }
 
 // Close ends the node: others take over at once.
 func (c *Cluster) Close(ctx context.Context) error { return nil }
@@ -97,13 +94,5 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, docs []collection.
 	return nil, errors.ErrUnsupported
 }
 
-// call asks a node, or this process: it posts in as JSON to /cluster/v1/op and reads out.
-func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) error {
-	return errors.ErrUnsupported
-}
-
-// shards is a collection; its methods are in collection.go, view.go and change.go.
-type shards struct {
-	c        *Cluster
-	name, id string
-}
+// controlOperationOf is the operation of a name that keeps the cluster going; nil: there is none.
+func controlOperationOf(name string) *operation { return nil }
