@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -48,7 +47,8 @@ type Cluster struct {
 	known    map[string]*shards              // collections that were asked for, by identity
 	seen     map[shardKey]uint64             // the newest entry of a shard that this process knows of
 	secret   string                          // of the inner routes
-	hints    map[replicaKey]uint64           // entries of replicas that are not open yet
+	front    front
+	hints    map[replicaKey]uint64 // entries of replicas that are not open yet
 	closed   bool
 	ctx      context.Context // ends with the cluster
 	end      context.CancelFunc
@@ -65,47 +65,8 @@ type replicaKey struct {
 	generation uint64
 }
 
-// Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
-type Map struct {
-	Format  int               `json:"format"` // 1
-	Name    string            `json:"name"`
-	ID      string            `json:"id"` // its identity: another collection of the name has another
-	Version uint64            `json:"version"`
-	Token   string            `json:"token"` // tells who has put this version
-	Removed bool              `json:"removed,omitempty"`
-	Config  collection.Config `json:"config"`
-	Shards  int               `json:"shards"`
-	// Replicas is how many nodes have each shard.
-	Replicas int `json:"replicas"`
-	// Current is what is searched; nil: nothing yet. Next is built to take its place.
-	Current *replica.Generation `json:"current,omitempty"`
-	Next    *replica.Generation `json:"next,omitempty"`
-	Last    uint64              `json:"last_generation"`
-	// Retired are generations whose objects are removed when the grace is over.
-	Retired []Retired `json:"retired,omitempty"`
-}
-
-// Retired is a generation that is not searched any more.
-type Retired struct {
-	Generation uint64    `json:"generation"`
-	Since      time.Time `json:"since"` // by the clock of the store
-}
-
-// Node is a process that has shards.
-type Node struct {
-	Name    string    `json:"name"`
-	Address string    `json:"address"`
-	Zone    string    `json:"zone,omitempty"`
-	Started string    `json:"started"` // tells processes of one name apart
-	Version string    `json:"version"`
-	Since   time.Time `json:"since"`
-}
-
 // Open joins the nodes of a store, and opens its collections.
 func Open(ctx context.Context, c Config) (*Cluster, error) { return nil, errors.ErrUnsupported }
-
-// Handler answers other nodes, below /cluster/v1/.
-func (c *Cluster) Handler() http.Handler { return nil }
 
 // Close ends the node: others take over at once.
 func (c *Cluster) Close(ctx context.Context) error { return nil }
@@ -118,9 +79,6 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 
 // holders are the living nodes that have a shard, in order: the first gathers its changes.
 func (c *Cluster) holders(m *Map, shard int) []*Node { return nil }
-
-// shardOf is the shard of a document by its id; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return 0 }
 
 // self reports whether a node is this process.
 func (c *Cluster) self(n *Node) bool { return n.Name == c.c.Name }
@@ -136,13 +94,5 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, docs []collection.
 	return nil, errors.ErrUnsupported
 }
 
-// call asks a node, or this process: it posts in as JSON to /cluster/v1/op and reads out.
-func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) error {
-	return errors.ErrUnsupported
-}
-
-// shards is a collection; its methods are in collection.go, view.go and change.go.
-type shards struct {
-	c        *Cluster
-	name, id string
-}
+// controlOperationOf is the operation of a name that keeps the cluster going; nil: there is none.
+func controlOperationOf(name string) *operation { return nil }

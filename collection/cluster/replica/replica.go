@@ -4,6 +4,7 @@ package replica
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -50,7 +51,8 @@ type Config struct {
 	// CheckpointBytes of entries after a checkpoint make the writer put another; 0: 64 MiB or a
 	// quarter of the file, whichever is more.
 	CheckpointBytes int64
-	// Appended, where set, is called after an own entry has been put: others are told of it.
+	// Appended, where set, is called after an own entry has been put, so that others are told of
+	// it. It must not wait: changes do meanwhile.
 	Appended func(s Shard, entry uint64)
 	Logger   *slog.Logger
 }
@@ -104,7 +106,7 @@ func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
 }
 
 // UpdateMetadata see Update.
-func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Selection, set map[string][]byte) (index.Affected, uint64, error) {
+func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Selection, set map[string]json.RawMessage) (index.Affected, uint64, error) {
 	return index.Affected{}, 0, errors.ErrUnsupported
 }
 
@@ -121,6 +123,10 @@ func (r *Replica) Poll(ctx context.Context) error { return errors.ErrUnsupported
 
 // SetMost changes how many documents the shard keeps at most; nil: all.
 func (r *Replica) SetMost(most *uint64) {}
+
+// SetWriter says whether this replica is the one that gathers the changes of the shard: such a one
+// puts a checkpoint when enough entries have come since the last ([Config.CheckpointBytes]).
+func (r *Replica) SetWriter(is bool) {}
 
 // Checkpoint puts the file as it is into the store, unless the newest checkpoint has all its entries.
 func (r *Replica) Checkpoint(ctx context.Context) error { return errors.ErrUnsupported }
