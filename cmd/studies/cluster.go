@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -161,17 +160,20 @@ func (o *clusterOptions) changes(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plain.Close(context.WithoutCancel(ctx))) }()
-	for _, kind := range []struct {
-		name string
-		sets []collection.Set
-	}{{"a folder of files, on this disk", []collection.Set{plain.Set()}}, {"4 shards × 2 on 4 nodes", nodes.sets()}} {
+	sets := map[string][]collection.Set{"a folder of files, on this disk": {plain.Set()}, "4 shards × 2 on 4 nodes": nil}
+	for _, n := range nodes.all {
+		sets["4 shards × 2 on 4 nodes"] = append(sets["4 shards × 2 on 4 nodes"], n.Cluster)
+	}
+	for kind, sets := range sets {
 		name := fmt.Sprintf("changes-%x", time.Now().UnixNano())
-		if _, err := kind.sets[0].Declare(ctx, name, collection.Config{}); err != nil {
+		if _, err := sets[0].Declare(ctx, name, collection.Config{}); err != nil {
 			return err
 		}
-		all, err := handles(ctx, kind.sets, name)
-		if err != nil {
-			return err
+		all := make([]collection.Collection, len(sets))
+		for i := range all {
+			if all[i], err = handle(ctx, sets[i], name); err != nil {
+				return err
+			}
 		}
 		change := func(ctx context.Context, w, i int) error {
 			d := o.document(uint64(w)<<32|uint64(i), 4)
@@ -189,7 +191,7 @@ func (o *clusterOptions) changes(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			o.row(fmt.Sprintf("single changes, %d writers, %s", n, kind.name), "%.0f/s, %v, %.1f changes a put", float64(len(took))/o.seconds.Seconds(), took,
+			o.row(fmt.Sprintf("single changes, %d writers, %s", n, kind), "%.0f/s, %v, %.1f changes a put", float64(len(took))/o.seconds.Seconds(), took,
 				float64(len(took))/max(1, float64(o.store.puts.Load()-before)))
 		}
 	}
@@ -221,7 +223,11 @@ func (o *clusterOptions) search(ctx context.Context) (err error) {
 	if err := restore(ctx, nodes.all[0].Cluster, name, file); err != nil {
 		return err
 	}
-	handles, err := handles(ctx, []collection.Set{over.Set(), nodes.all[0].Cluster}, "search", name)
+	one, err := handle(ctx, over.Set(), "search")
+	if err != nil {
+		return err
+	}
+	four, err := handle(ctx, nodes.all[0].Cluster, name)
 	if err != nil {
 		return err
 	}
@@ -234,23 +240,23 @@ func (o *clusterOptions) search(ctx context.Context) (err error) {
 		if mode == search.Exhaustive {
 			n, called = max(n/10, 10), "exhaustive"
 		}
-		var took [2]durations
-		for i, c := range handles {
-			if took[i], err = o.ask(ctx, c, mode, n); err != nil {
-				return err
-			}
+		file, err := o.ask(ctx, one, mode, n)
+		if err != nil {
+			return err
 		}
-		o.row(fmt.Sprintf("search of %d documents, %s, one file", o.docs, called), "%v", took[0])
-		o.row(fmt.Sprintf("the same over 4 shards on 4 nodes, %s", called), "%v: %.2f × as fast", took[1], float64(took[0].at(.5))/float64(took[1].at(.5)))
-		if mode == "" {
-			nodes.all[1].door.hang()
-			hung, err := o.ask(ctx, handles[1], mode, n)
-			nodes.all[1].door.resume()
-			if err != nil {
-				return err
-			}
-			o.row("the same with a node that hangs", "%v: p99 %.2f ×", hung, float64(hung.at(.99))/float64(took[1].at(.99)))
+		shards, err := o.ask(ctx, four, mode, n)
+		if err != nil {
+			return err
 		}
+		o.row(fmt.Sprintf("search of %d documents, %s, one file", o.docs, called), "%v", file)
+		o.row(fmt.Sprintf("the same over 4 shards on 4 nodes, %s", called), "%v: %.2f × as fast", shards, float64(file.at(.5))/float64(shards.at(.5)))
+		nodes.all[1].door.hung.Store(true)
+		hung, err := o.ask(ctx, four, mode, n)
+		nodes.all[1].door.hung.Store(false)
+		if err != nil {
+			return err
+		}
+		o.row("the same with a node that hangs", "%v: p99 %.2f ×", hung, float64(hung.at(.99))/float64(shards.at(.99)))
 	}
 	return nil
 }
@@ -305,12 +311,12 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, nodes.close()) }()
 	opened := time.Since(start)
-	c, err := handles(ctx, nodes.sets(), name)
+	c, err := handle(ctx, nodes.all[0].Cluster, name)
 	if err != nil {
 		return err
 	}
 	start = time.Now()
-	if err := o.one(ctx, c[0], "", 1); err != nil {
+	if err := o.one(ctx, c, "", 1); err != nil {
 		return err
 	}
 	first, read := time.Since(start), o.store.read.Load()
@@ -318,7 +324,7 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 		return err
 	}
 	whole := time.Since(start)
-	warm, err := o.ask(ctx, c[0], "", max(o.searches/10, 5))
+	warm, err := o.ask(ctx, c, "", max(o.searches/10, 5))
 	if err != nil {
 		return err
 	}
@@ -336,13 +342,8 @@ func (o *clusterOptions) idle(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, nodes.close()) }()
 	run := time.Now().UnixNano()
-	var next atomic.Int64
 	many := max(o.idleShards/each, 1)
-	_, err = repeat(ctx, time.Hour, 16, func(ctx context.Context, w, _ int) error {
-		n := int(next.Add(1))
-		if n > many {
-			return io.EOF
-		}
+	for n := range many {
 		c, err := nodes.all[n%8].Declare(ctx, fmt.Sprintf("idle-%x-%d", run, n), collection.Config{})
 		if err != nil {
 			return err
@@ -351,22 +352,16 @@ func (o *clusterOptions) idle(ctx context.Context) (err error) {
 		for i := range 4 * each {
 			docs = append(docs, o.document(uint64(i), 1))
 		}
-		_, err = c.Update(ctx, docs, collection.UpdateOptions{})
-		return err
-	})
-	if errs := strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(err), io.EOF.Error(), ""), "\n", ""); err != nil && errs != "" {
-		return err
+		if _, err = c.Update(ctx, docs, collection.UpdateOptions{}); err != nil {
+			return err
+		}
 	}
-	select { // replicas are opened everywhere
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(o.seconds):
+	if err := pauseFor(ctx, 2*o.seconds); err != nil { // replicas are opened everywhere
+		return err
 	}
 	before, start := o.store.asked(), time.Now()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(3 * o.seconds):
+	if err := pauseFor(ctx, 3*o.seconds); err != nil {
+		return err
 	}
 	spent := o.store.asked() - before
 	o.row(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", many*each), "%.1f/s", float64(spent)/time.Since(start).Seconds())

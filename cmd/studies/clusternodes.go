@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,20 +57,21 @@ func (o *clusterOptions) nodes(ctx context.Context, called string, n, shards, re
 		node.door.next.Store(node.Handler())
 		s.all = append(s.all, node)
 	}
-	for i := 0; i < len(s.all); { // all know of all
-		heard := 0
-		for _, other := range s.all[i].Layout().Nodes {
-			if other.Heard {
-				heard++
-			}
-		}
-		if heard == n {
-			i++
-		} else if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
-			return s, err
+	return s, s.await(ctx, func() bool { // all know of all
+		return !slices.ContainsFunc(s.all, func(node *studyNode) bool {
+			all := node.Layout().Nodes
+			return len(all) < n || slices.ContainsFunc(all, func(other collection.Node) bool { return !other.Heard })
+		})
+	})
+}
+
+func (s *studyNodes) await(ctx context.Context, ok func() bool) error {
+	for !ok() {
+		if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func pauseFor(ctx context.Context, d time.Duration) error {
@@ -82,36 +83,15 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s *studyNodes) sets() (all []collection.Set) {
-	for _, n := range s.all {
-		all = append(all, n.Cluster)
-	}
-	return all
-}
-
 // ready waits until all replicas of a collection have their files.
 func (s *studyNodes) ready(ctx context.Context, name string) error {
-	for {
-		waits := true
-		for _, p := range s.all[0].Layout().Collections {
-			if p.Name != name {
-				continue
-			}
-			waits = false
-			for _, shard := range p.Shards {
-				for _, r := range shard.Replicas {
-					waits = waits || r.State != "ready"
-				}
-				waits = waits || len(shard.Replicas) < p.Replicas
-			}
-		}
-		if !waits {
-			return nil
-		}
-		if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
+	return s.await(ctx, func() bool {
+		all := s.all[0].Layout().Collections
+		i := slices.IndexFunc(all, func(p collection.Placement) bool { return p.Name == name })
+		return i >= 0 && !slices.ContainsFunc(all[i].Shards, func(shard collection.Shard) bool {
+			return len(shard.Replicas) < all[i].Replicas || slices.ContainsFunc(shard.Replicas, func(r collection.Replica) bool { return r.State != "ready" })
+		})
+	})
 }
 
 func (s *studyNodes) close() (err error) {
@@ -123,56 +103,27 @@ func (s *studyNodes) close() (err error) {
 	return err
 }
 
-// handles are those of a collection in each set, or of one in each, as soon as it is known there.
-func handles(ctx context.Context, sets []collection.Set, names ...string) (all []collection.Collection, err error) {
-	for i, set := range sets {
-		var c collection.Collection
-		for {
-			if c, err = set.Get(names[min(i, len(names)-1)]); err == nil || !errors.Is(err, collection.ErrUnknown) {
-				break
-			}
-			if err = pauseFor(ctx, 20*time.Millisecond); err != nil {
-				break
-			}
+// handle is that of a collection in a set, as soon as it is known there.
+func handle(ctx context.Context, set collection.Set, name string) (collection.Collection, error) {
+	for {
+		c, err := set.Get(name)
+		if err == nil || !errors.Is(err, collection.ErrUnknown) {
+			return c, err
 		}
-		if err != nil {
+		if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
 			return nil, err
 		}
-		all = append(all, c)
 	}
-	return all, nil
 }
 
 // studyDoor lets requests wait while a node hangs.
 type studyDoor struct {
 	next atomic.Value // http.Handler
-	mu   sync.Mutex
-	hung chan struct{}
-}
-
-func (d *studyDoor) hang() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.hung = make(chan struct{})
-}
-
-func (d *studyDoor) resume() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	close(d.hung)
-	d.hung = nil
+	hung atomic.Bool
 }
 
 func (d *studyDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.mu.Lock()
-	hung := d.hung
-	d.mu.Unlock()
-	if hung != nil {
-		select {
-		case <-hung:
-		case <-r.Context().Done():
-			return
-		}
+	for d.hung.Load() && pauseFor(r.Context(), 5*time.Millisecond) == nil {
 	}
 	if next, ok := d.next.Load().(http.Handler); ok {
 		next.ServeHTTP(w, r)

@@ -139,4 +139,3 @@ func (m *model) phoenix(r *rand.Rand) {
 		}
 	}
 }
-
