@@ -46,6 +46,7 @@ type Fault int
 const (
 	None Fault = iota
 	Lost       // nothing is done, and the answer is an error
+	Refused    // nothing is done, and the answer says so
 	Mute       // it is carried out, and the answer is an error
 	Late       // the answer is an error; a change is carried out some time later, unless it cannot be then
 	Slow       // it is carried out before or after a delay
@@ -53,7 +54,7 @@ const (
 	Dead       // nothing is done, and there is no answer before the context ends
 )
 
-var names = [...]string{"none", "lost", "mute", "late", "slow", "torn", "dead"}
+var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn", "dead"}
 
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
@@ -125,6 +126,8 @@ func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fau
 		return None, sleep(ctx, delay)
 	case Lost:
 		return f, fmt.Errorf("%s %s: %w", op, name, ErrFault)
+	case Refused:
+		return f, fmt.Errorf("%s %s: %w: %w", op, name, objects.ErrNotMade, ErrFault)
 	case Dead:
 		<-ctx.Done()
 		return f, ctx.Err()
@@ -144,19 +147,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 // change carries out a change, and notes the time of what it makes.
 func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (time.Time, error) {
 	one := func(ctx context.Context) (time.Time, error) {
-		s.mu.Lock()
-		ahead := s.ahead
-		s.mu.Unlock()
 		made, err := do(ctx)
 		if err != nil {
 			return made, err
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.made[name] = ahead; op == "delete" {
+		if s.made[name] = s.ahead; op == "delete" {
 			delete(s.made, name)
 		}
-		return made.Add(ahead), nil
+		return made.Add(s.ahead), nil
 	}
 	switch f {
 	case Late:
@@ -179,7 +179,7 @@ func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(co
 
 // Put implements [objects.Store].
 func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	f, err := s.fault(ctx, "put", name, Lost, Mute, Late, Slow)
+	f, err := s.fault(ctx, "put", name, Lost, Refused, Mute, Late, Slow)
 	if err != nil {
 		return time.Time{}, err
 	}
