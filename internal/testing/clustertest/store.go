@@ -44,14 +44,14 @@ type Fault int
 
 // Faults. After those that say so the request is carried out.
 const (
-	None Fault = iota
-	Lost       // nothing is done, and the answer is an error
-	Refused    // nothing is done, and the answer says so
-	Mute       // it is carried out, and the answer is an error
-	Late       // the answer is an error; a change is carried out some time later, unless it cannot be then
-	Slow       // it is carried out before or after a delay
-	Torn       // the body that is read ends too early
-	Dead       // nothing is done, and there is no answer before the context ends
+	None    Fault = iota
+	Lost          // nothing is done, and the answer is an error
+	Refused       // nothing is done, and the answer says so
+	Mute          // it is carried out, and the answer is an error
+	Late          // the answer is an error; a change is carried out some time later, unless it cannot be then
+	Slow          // it is carried out before or after a delay
+	Torn          // the body that is read ends too early
+	Dead          // nothing is done, and there is no answer before the context ends
 )
 
 var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn", "dead"}
