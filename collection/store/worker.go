@@ -25,6 +25,7 @@ type worker struct {
 	// With a journal: whether it may have entries that the index lacks, and the last own entry.
 	behind   bool
 	appended uint64
+	done     doneBatches
 }
 
 // run does what is queued until the queue has ended.
