@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
@@ -171,7 +172,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 				next++
 			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
 				return nil, undecided(unknown && !final(err), err)
-			case errors.Is(err, errGeneration):
+			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
 			case notDone(err):
 				next++
 			default:
@@ -199,7 +200,8 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 // notDone reports whether an error says that a change was not made.
 func notDone(err error) bool {
 	return slices.ContainsFunc([]error{
-		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrTaken, journal.ErrBehind, journal.ErrFork,
+		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrBehind, journal.ErrFork, store.ErrUndecided,
+		replica.ErrFailed,
 		context.Canceled, context.DeadlineExceeded, collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened,
 		collection.ErrDamaged, collection.ErrUnreachable,
 	}, func(is error) bool { return errors.Is(err, is) })

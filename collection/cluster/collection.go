@@ -161,3 +161,10 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 	}
 	return v, nil
 }
+
+// Err implements [collection.Collection].
+func (s *shards) Err() error                { return nil }
+func (s *shards) Config() collection.Config { return collection.Config{} }
+func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
+	return collection.Config{}, nil
+}

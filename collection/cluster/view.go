@@ -128,7 +128,9 @@ func (v *view) Check(q *search.Query) error {
 }
 
 // MetadataOf came with the hit.
-func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) { return json.RawMessage(h.Payload), nil }
+func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
+	return json.RawMessage(h.Payload), nil
+}
 
 // Traced implements [collection.Measured]: what is changed meanwhile counts.
 func (v *view) Traced() collection.Traced { return traced{v} }
