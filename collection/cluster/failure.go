@@ -8,6 +8,8 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
@@ -42,6 +44,8 @@ var carried = []struct {
 	{"behind", journal.ErrBehind, false},
 	{"fork", journal.ErrFork, false},
 	{"log unknown", journal.ErrUnknown, false},
+	{"undecided", store.ErrUndecided, false},
+	{"failed", replica.ErrFailed, false},
 	{"outcome unknown", storage.ErrOutcomeUnknown, false},
 	{"corrupt", storage.ErrCorrupt, false},
 	{"internal", storage.ErrInternal, false},
@@ -105,16 +109,16 @@ type failure struct {
 	Message string   `json:"message"`
 	Codes   []string `json:"codes,omitempty"` // what it is, by [carried]
 	// One of these at most, where the error has a type that says more.
-	Query    *place                       `json:"query,omitempty"`
-	Document *place                       `json:"document,omitempty"`
+	Query    *spot                        `json:"query,omitempty"`
+	Document *spot                        `json:"document,omitempty"`
 	Field    *condition.UnknownFieldError `json:"field,omitempty"`
 	Busy     *collection.BusyError        `json:"busy,omitempty"`
 	Words    *keywords.SyntaxError        `json:"words,omitempty"`
-	Where    *place                       `json:"where,omitempty"`
+	Where    *spot                        `json:"where,omitempty"`
 }
 
-// place is where in a request an error is.
-type place struct {
+// spot is where in a request an error is.
+type spot struct {
 	At    int      `json:"at"` // of the query, the document, or the byte of the condition
 	ID    string   `json:"id,omitempty"`
 	Token int      `json:"token,omitempty"`
@@ -130,11 +134,11 @@ func failureOf(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
-		f.Query = &place{At: e.Index, Err: failureOf(e.Err)}
+		f.Query = &spot{At: e.Index, Err: failureOf(e.Err)}
 	} else if e, ok := errors.AsType[*collection.DocumentError](err); ok {
-		f.Document = &place{At: e.Document, ID: e.ID, Token: e.Token, Err: failureOf(e.Err)}
+		f.Document = &spot{At: e.Document, ID: e.ID, Token: e.Token, Err: failureOf(e.Err)}
 	} else if e, ok := errors.AsType[*condition.Error](err); ok {
-		f.Where = &place{At: e.Offset, Text: e.Condition, Err: failureOf(e.Err)}
+		f.Where = &spot{At: e.Offset, Text: e.Condition, Err: failureOf(e.Err)}
 	}
 	f.Field, _ = errors.AsType[*condition.UnknownFieldError](err)
 	f.Busy, _ = errors.AsType[*collection.BusyError](err)
@@ -145,7 +149,7 @@ func failureOf(err error) *failure {
 // err is the error that a failure was made of: its words, and what errors.Is and errors.As find in it.
 func (f *failure) err() error {
 	e := &remoteError{text: f.Message}
-	cause := func(p *place) error {
+	cause := func(p *spot) error {
 		if p.Err == nil {
 			return errMessage
 		}

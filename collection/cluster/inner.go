@@ -44,6 +44,8 @@ type front struct {
 	peers   peers
 	running atomic.Int64
 	bytes   atomic.Int64 // of bodies
+	// documents that shards had when they last answered; guarded by the mutex of the cluster.
+	documents map[shardKey]uint64
 }
 
 // operation is something that nodes do for each other.
@@ -76,6 +78,30 @@ func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in 
 
 // operationOf is the operation of a name; nil: there is none.
 func operationOf(name string) *operation {
+	switch name {
+	case "search":
+		return does(smallBody, (*Cluster).doSearch)
+	case "documents":
+		return does(smallBody, (*Cluster).doDocuments)
+	case "facets":
+		return does(smallBody, (*Cluster).doFacets)
+	case "words":
+		return does(smallBody, (*Cluster).doWords)
+	case "explain":
+		return does(smallBody, (*Cluster).doExplain)
+	case "evidence":
+		return does(smallBody, (*Cluster).doEvidence)
+	case "look", opStats:
+		return does(smallBody, (*Cluster).doLook)
+	case "check":
+		return does(largeBody, (*Cluster).doCheck)
+	case "update":
+		return does(largeBody, (*Cluster).doUpdate)
+	case "delete":
+		return does(smallBody, (*Cluster).doDelete)
+	case "metadata":
+		return does(smallBody, (*Cluster).doMetadata)
+	}
 	return controlOperationOf(name)
 }
 

@@ -304,7 +304,7 @@ const leastGarbage = 1 << 20 // tokens
 
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil {
+	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil {
 		return
 	}
 	st := snap.State()
