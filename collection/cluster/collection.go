@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -163,8 +164,18 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 }
 
 // Err implements [collection.Collection].
-func (s *shards) Err() error                { return nil }
-func (s *shards) Config() collection.Config { return collection.Config{} }
-func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
-	return collection.Config{}, nil
+func (s *shards) Err() error {
+	if _, err := s.c.mapByID(s.id); errors.Is(err, collection.ErrDamaged) {
+		return err
+	}
+	return nil
+}
+
+// Config implements [collection.Collection].
+func (s *shards) Config() collection.Config {
+	m, err := s.c.mapByID(s.id)
+	if err != nil {
+		return collection.Config{}
+	}
+	return m.Config
 }

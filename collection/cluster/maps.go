@@ -61,8 +61,9 @@ type Map struct {
 
 // Reserved is the number of a generation, and who makes that.
 type Reserved struct {
-	Generation uint64 `json:"generation"`
-	By         string `json:"by"`
+	Generation uint64    `json:"generation"`
+	By         string    `json:"by"`
+	Since      time.Time `json:"since,omitzero"` // as of [Retired]
 }
 
 // Failed is a training that was given up.
@@ -255,7 +256,7 @@ func (m *Map) reserve(r **Reserved, by string) {
 		m.retire((*r).Generation)
 	}
 	m.Last++
-	*r = &Reserved{m.Last, by}
+	*r = &Reserved{Generation: m.Last, By: by}
 }
 
 // promote makes a generation that is built the one that is searched. Another that is being built for it
@@ -267,7 +268,10 @@ func (m *Map) promote(g *replica.Generation) {
 	if m.Next != nil && m.Next.Number != g.Number {
 		m.retire(m.Next.Number)
 	}
-	m.Current, m.Next, m.For, m.Trouble, m.Failed = g, nil, "", nil, nil
+	if m.Training != nil {
+		m.retire(m.Training.Generation)
+	}
+	m.Current, m.Next, m.For, m.Training, m.Trouble, m.Failed = g, nil, "", nil, nil, nil
 }
 
 // giveUp lets Next go.

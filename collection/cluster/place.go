@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// place gives each shard of a collection its nodes, the same ones at every node that knows the same
+// placeShards gives each shard of a collection its nodes, the same ones at every node that knows the same
 // nodes. Which ones is a matter of rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads
 // (Mirrokni et al., arXiv 1608.01350): of all pairs of a shard and a node, those with the highest hashes
 // come true, one place of the shards after the other, and no node gets more than its even part of each,
 // rounded up. A zone has two replicas of a shard only where there are fewer zones than replicas.
-func place(nodes []*Node, id string, shards, replicas int) [][]*Node {
+func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 	holders := make([][]*Node, shards)
 	replicas = min(replicas, len(nodes))
 	zones := map[string]bool{}

@@ -35,7 +35,7 @@ func TestPlaceIsBalanced(t *testing.T) {
 		{1, 0, 4, 2}, {2, 0, 4, 2}, {3, 0, 4, 2}, {3, 3, 4, 2}, {8, 0, 1600, 2}, {8, 2, 1600, 2}, {9, 3, 100, 3}, {5, 0, 64, 1}, {40, 4, 400, 3},
 	} {
 		nodes := nodesOf(c.nodes, c.zones)
-		holders := place(nodes, "wiki.1", c.shards, c.replicas)
+		holders := placeShards(nodes, "wiki.1", c.shards, c.replicas)
 		load, first := map[string]int{}, map[string]int{}
 		each := min(c.replicas, c.nodes)
 		for s, has := range holders {
@@ -67,12 +67,12 @@ func TestPlaceIsBalanced(t *testing.T) {
 
 func TestPlaceDependsOnNoOrder(t *testing.T) {
 	nodes := nodesOf(9, 3)
-	want := place(nodes, "wiki.1", 200, 3)
+	want := placeShards(nodes, "wiki.1", 200, 3)
 	other := slices.Clone(nodes)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
 		rng.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
-		for s, has := range place(other, "wiki.1", 200, 3) {
+		for s, has := range placeShards(other, "wiki.1", 200, 3) {
 			if !slices.Equal(has, want[s]) {
 				t.Fatalf("shard %d is on other nodes, or in another order", s)
 			}
@@ -86,11 +86,11 @@ func TestPlaceDependsOnNoOrder(t *testing.T) {
 func TestPlaceMovesLittle(t *testing.T) {
 	for _, c := range []struct{ nodes, zones, shards, replicas int }{{8, 0, 1600, 2}, {9, 3, 600, 3}, {40, 0, 1000, 2}, {4, 0, 400, 1}} {
 		nodes := nodesOf(c.nodes, c.zones)
-		all := place(nodes, "wiki.1", c.shards, c.replicas)
+		all := placeShards(nodes, "wiki.1", c.shards, c.replicas)
 		one := float64(c.shards*c.replicas) / float64(c.nodes) // what one node has
 		worst := 0.
 		for gone := range nodes {
-			without := place(slices.Delete(slices.Clone(nodes), gone, gone+1), "wiki.1", c.shards, c.replicas)
+			without := placeShards(slices.Delete(slices.Clone(nodes), gone, gone+1), "wiki.1", c.shards, c.replicas)
 			worst = max(worst, float64(moved(all, without))/one, float64(moved(without, all))/one)
 		}
 		t.Logf("%+v: %.2f times what one node has moves at most", c, worst)
