@@ -348,23 +348,44 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	return nil
 }
 
-// evictMore deletes the oldest documents beyond the limit, after an addition of more than may stay.
-// A failure is only logged: the next addition tries again.
-func (w *worker) evictMore(ctx context.Context, o *opened, most uint64) {
-	err := func() error {
-		snap, err := o.ix.Snapshot()
-		if err != nil {
-			return err
+// evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
+// entry is one transaction, and evicts none of the documents that it brings. A failure is only
+// logged: the next addition evicts them.
+func (w *worker) evictMore(ctx context.Context, group []*request) {
+	most := w.c.Config().MaxDocuments
+	if group[0].kind != updating || most == nil {
+		return
+	}
+	err := w.evictOnce(ctx, group, *most)
+	for again := 2; err != nil && again > 0; again-- {
+		if _, err = w.follow(ctx, nil); err == nil {
+			err = w.evictOnce(ctx, group, *most)
 		}
-		ch := &change{changeHead: changeHead{Kind: deleteDocuments}}
-		ch.chosen, err = snap.Beyond(ctx, most)
-		if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
-			return err
-		}
-		_, err = w.commit(ctx, o, ch)
-		return err
-	}()
+	}
 	if err != nil {
 		w.c.log.Error("the oldest documents were not deleted", "error", err)
 	}
+}
+
+func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) error {
+	o, snap, err := w.snapshot()
+	if err != nil {
+		return err
+	}
+	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
+	if uint64(snap.Documents()) > most {
+		ch.chosen, err = snap.Beyond(ctx, most)
+	}
+	if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
+		return err
+	}
+	if _, err = w.commit(ctx, o, ch); err != nil {
+		return err
+	}
+	for _, r := range group {
+		if r.entry > 0 {
+			r.entry = w.appended
+		}
+	}
+	return nil
 }

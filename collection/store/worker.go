@@ -89,6 +89,7 @@ func (w *worker) try(ctx context.Context, group []*request) (n int) {
 		}
 		if w.journal() != nil && group[0].kind != acting {
 			n = w.logged(ctx, group, do)
+			w.evictMore(ctx, group[:n])
 		} else {
 			n = do()
 		}
@@ -220,9 +221,6 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	}
 	if err == nil && len(b.requests) > 0 {
 		err = w.store(ctx, o, b, most)
-	}
-	if err == nil && more > 0 {
-		w.evictMore(ctx, o, *w.c.Config().MaxDocuments)
 	}
 	switch {
 	case err == nil:
