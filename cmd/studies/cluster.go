@@ -234,7 +234,7 @@ func (o *clusterOptions) search(ctx context.Context) (err error) {
 	if err := nodes.ready(ctx, name); err != nil {
 		return err
 	}
-	for _, mode := range []search.Mode{"", search.Exhaustive} {
+	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
 		n := o.searches
 		called := "pruned"
 		if mode == search.Exhaustive {
@@ -316,7 +316,7 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 		return err
 	}
 	start = time.Now()
-	if err := o.one(ctx, c, "", 1); err != nil {
+	if err := o.one(ctx, c, search.Pruned, 1); err != nil {
 		return err
 	}
 	first, read := time.Since(start), o.store.read.Load()
@@ -324,7 +324,7 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 		return err
 	}
 	whole := time.Since(start)
-	warm, err := o.ask(ctx, c, "", max(o.searches/10, 5))
+	warm, err := o.ask(ctx, c, search.Pruned, max(o.searches/10, 5))
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func dataOf(t *testing.T, c *clustertest.Cluster) []string {
 func TestLostMapDeletesNothing(t *testing.T) {
 	for _, what := range []string{"gone", "damaged"} {
 		t.Run(what, func(t *testing.T) {
-			c := three(t, 2, 2)
+			c := clustertest.New(t, clustertest.Options{Change: shards(2, 2, func(c *cluster.Config) { c.Grace = time.Second })})
 			want := fill(t, c.Node("n0").Declared(t, "wiki", collection.Config{}), "d", 20)
 			maps, err := c.Store.List(t.Context(), "maps/wiki/", "", 0)
 			require.NoError(t, err)
@@ -160,84 +160,62 @@ func TestLostMapDeletesNothing(t *testing.T) {
 
 // Logs are cut behind checkpoints whoever is away, and who comes back has what the others have (F10).
 func TestLogIsCutWhileANodeIsAway(t *testing.T) {
-	c := three(t, 1, 3)
+	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
 	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
 	want := fill(t, ix, "a", 5)
 	awaitIDs(t, c, c.Node("n2"), "wiki", slices.Clone(want))
 	c.Kill("n2")
-	for i := range 20 {
-		want = append(want, fill(t, ix, fmt.Sprint("b", i), 2)...)
-	}
-	for _, name := range []string{"n0", "n1"} { // a node that ends leaves a checkpoint
-		c.Stop(name)
-		c.Start(name)
-	}
-	ix = c.Get(c.Node("n0"), "wiki")
-	logs := func() int {
+	first := func() string {
 		names, err := clustertest.Objects(t.Context(), c.Store, "data/", "/log/")
 		require.NoError(t, err)
-		return len(names)
+		return names[0]
 	}
-	n := 0
+	begin := first()
 	c.Await(func() bool {
-		c.Store.Turn(2 * time.Hour)
-		id := fmt.Sprint("x", n) // the clock of the store is that of what is put
-		n++
-		want = append(want, id)
-		update(t, ix, document(id, "x", ""))
-		return logs() < 10
+		want = append(want, fill(t, ix, fmt.Sprint("b", len(want)), 1)...)
+		return first() > begin
 	})
-	awaitIDs(t, c, c.Start("n2"), "wiki", want)
+	awaitIDs(t, c, c.Start("n2"), "wiki", slices.Clone(want))
 	awaitIDs(t, c, c.Start("n4"), "wiki", want)
 }
 
 // A writer that was away for longer than the grace, while others went on and cut the log, does not
 // acknowledge a change that is nowhere.
 func TestWriterPausedAcrossTheGrace(t *testing.T) {
-	for round := range effort.Cases(2, 8) {
-		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			c := three(t, 1, 3)
-			for i, n := range c.Nodes() { // one of them is the first to be asked, whichever
-				ix := c.Get(n, n.Declared(t, fmt.Sprint("wiki", i), collection.Config{}).Name())
-				want := fill(t, ix, "a", 3)
-				late := make(chan error, 1)
-				n.Pause()
-				go func() {
-					_, err := ix.Update(t.Context(), []collection.Document{document("late", "late", "")}, collection.UpdateOptions{})
-					late <- err
-				}()
-				time.Sleep(6 * clustertest.Beat) // the others take over
-				var other *clustertest.Node
-				for _, o := range c.Nodes() {
-					if o != n {
-						other = o
-					}
-				}
-				there := c.Get(other, ix.Name())
-				for j := range 10 {
-					want = append(want, fill(t, there, fmt.Sprint("b", j), 1)...)
-					c.Store.Turn(time.Hour)
-				}
-				c.Stop(other.Name) // with a checkpoint
-				other = c.Start(other.Name)
-				there = c.Get(other, ix.Name())
-				c.Store.Turn(3 * time.Hour)
-				want = append(want, fill(t, there, "c", 1)...)
-				time.Sleep(2 * clustertest.Beat)
-				n.Resume()
-				err := <-late
-				last := fill(t, there, "z", 1)
-				want = append(want, last...)
-				got := ids(t, there)
-				if err == nil {
-					require.Contains(t, got, "late", "it was acknowledged")
-				} else {
-					require.True(t, isLabelled(err), "%v", err)
-				}
-				got = slices.DeleteFunc(got, func(id string) bool { return id == "late" })
-				slices.Sort(want)
-				require.Equal(t, want, got)
+	for _, name := range []string{"n0", "n1", "n2"} { // one of them is the first to be asked
+		t.Run(name, func(t *testing.T) {
+			c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
+			ix := c.Node(name).Declared(t, "wiki", collection.Config{})
+			want := fill(t, ix, "a", 3)
+			there := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
+			logs := func() string {
+				names, err := clustertest.Objects(t.Context(), c.Store, "data/", "/log/")
+				require.NoError(t, err)
+				return names[0]
 			}
+			begin := logs()
+			late := make(chan error, 1)
+			c.Node(name).Pause()
+			go func() {
+				_, err := ix.Update(t.Context(), []collection.Document{document("late", "late", "")}, collection.UpdateOptions{})
+				late <- err
+			}()
+			c.Await(func() bool {
+				want = append(want, fill(t, there, fmt.Sprint("b", len(want)), 1)...)
+				return logs() > begin
+			})
+			c.Node(name).Resume()
+			err := <-late
+			want = append(want, fill(t, there, "z", 1)...)
+			got := ids(t, there)
+			if err == nil {
+				require.Contains(t, got, "late", "it was acknowledged")
+			} else {
+				require.True(t, isLabelled(err), "%v", err)
+			}
+			got = slices.DeleteFunc(got, func(id string) bool { return id == "late" })
+			slices.Sort(want)
+			require.Equal(t, want, got)
 		})
 	}
 }
@@ -319,7 +297,7 @@ func TestSearchesGoOn(t *testing.T) {
 
 // What is removed goes out of the store after the grace, and nothing else does.
 func TestRemovedIsCollected(t *testing.T) {
-	c := three(t, 2, 2)
+	c := clustertest.New(t, clustertest.Options{Change: shards(2, 2, hasty)})
 	n := c.Node("n0")
 	want := fill(t, n.Declared(t, "stays", collection.Config{}), "d", 10)
 	fill(t, n.Declared(t, "goes", collection.Config{}), "d", 10)
@@ -332,7 +310,6 @@ func TestRemovedIsCollected(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, before, "others may be reading them")
 	c.Await(func() bool {
-		c.Store.Turn(2 * time.Hour)
 		names, err := clustertest.Objects(t.Context(), c.Store, "data/goes", "")
 		require.NoError(t, err)
 		return len(names) == 0

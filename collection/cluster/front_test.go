@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,6 +45,9 @@ func shards(shards, replicas int, more ...func(*cluster.Config)) func(*cluster.C
 
 // small lets collections grow through all stages with few tokens.
 func small(c *cluster.Config) { c.Index.Growth = collection.Growth{Flat: 40, Until: 160, Factor: 2} }
+
+// hasty lets checkpoints be made after some entries, and what is not needed be removed at once.
+func hasty(c *cluster.Config) { c.CheckpointBytes, c.Grace = 10*64<<10, time.Second }
 
 // front is a service over collections.
 type front struct {

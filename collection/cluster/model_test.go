@@ -407,7 +407,7 @@ func (m *model) fail(r *rand.Rand, i int) {
 		pause()
 		m.c.Store.Faults(.02)
 	case "clock":
-		m.c.Store.Turn(time.Duration(r.IntN(90)) * time.Second)
+		m.c.Store.Turn(time.Duration(r.IntN(10)) * time.Second)
 	case "store away":
 		for _, n := range m.c.Nodes() {
 			n.Pause()
@@ -443,7 +443,8 @@ func TestModel(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Store: stores(t)[*over](t), Change: shards(modelShards, 2, small, func(c *cluster.Config) {
-		c.Grace = time.Minute // of the store's clock, which jumps
+		c.Grace = 4 * time.Second
+		c.CheckpointBytes = 32 * 64 << 10 // entries of one change each
 		c.Deadline = opTime
 	})})
 	m := &model{T: t, c: c, p: newPicture(), ctx: ctx, tally: tally{faults: map[string]int{}}}

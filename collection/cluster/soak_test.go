@@ -34,7 +34,9 @@ func TestSoak(t *testing.T) {
 	if last == 0 {
 		t.Skip("a soak: -soak 30m, or PLAID_LONG=1 for a minute")
 	}
-	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Change: shards(3, 2, small, func(c *cluster.Config) { c.Grace = time.Minute })})
+	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Change: shards(3, 2, small, func(c *cluster.Config) {
+		c.Grace, c.CheckpointBytes = 10*time.Second, 64*64<<10
+	})})
 	c.Node("n0").Declared(t, "wiki", collection.Config{Nbits: 4})
 	var random sync.Mutex
 	r := rand.New(rand.NewPCG(*seed, 9))
@@ -109,7 +111,6 @@ func TestSoak(t *testing.T) {
 		if _, err := c.TryStart(t.Context(), name); !labelled(err) {
 			break
 		}
-		c.Store.Turn(20 * time.Second)
 		select {
 		case <-ctx.Done():
 		case <-time.After(last / 100):
