@@ -340,12 +340,10 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	r.entry = entry
-	_, err = w.follow(ctx, nil) // views see it once it is answered
-	if err != nil {
-		w.c.log.Warn("a change is in the log, and not yet in the index", "entry", entry, "error", err)
+	if _, err = w.follow(ctx, nil); err == nil { // views see it once it is answered
+		r.entry = entry
 	}
-	return nil
+	return err
 }
 
 // evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
@@ -376,16 +374,15 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) e
 	if uint64(snap.Documents()) > most {
 		ch.chosen, err = snap.Beyond(ctx, most)
 	}
-	if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
-		return err
-	}
-	if _, err = w.commit(ctx, o, ch); err != nil {
-		return err
+	at, aerr := snap.Applied()
+	if err = errors.Join(err, aerr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
+		_, err = w.commit(ctx, o, ch)
+		at.Sequence = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 {
-			r.entry = w.appended
+		if r.entry > 0 && err == nil { // who reads what it has done sees no more than may stay
+			r.entry = max(r.entry, at.Sequence)
 		}
 	}
-	return nil
+	return err
 }

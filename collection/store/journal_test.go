@@ -126,11 +126,11 @@ func contents(t *testing.T, ix *index.Index) *index.Contents {
 	return c
 }
 
-func update(t *testing.T, c *Collection, b *Batch, ids ...string) collection.Receipt {
+func updateBatch(t *testing.T, c *Collection, b *Batch, ids ...string) collection.Receipt {
 	t.Helper()
 	var docs []collection.Document
 	for i, id := range ids {
-		docs = append(docs, randomDoc(id, i))
+		docs = append(docs, randomDoc(id, uint64(i)))
 	}
 	r, err := c.UpdateBatch(t.Context(), b, docs, collection.UpdateOptions{})
 	require.NoError(t, err)
@@ -143,9 +143,9 @@ func TestJournal(t *testing.T) {
 	ctx, l := t.Context(), &memoryLog{}
 	a, _, ixa := openFollower(t, l, nil)
 	b, _, ixb := openFollower(t, l, nil)
-	require.Equal(t, []uint64{0, 1}, update(t, a, &Batch{}, "a", "").Numbers)
+	require.Equal(t, []uint64{0, 1}, updateBatch(t, a, &Batch{}, "a", "").Numbers)
 	sent := &Batch{}
-	require.Equal(t, []uint64{2}, update(t, b, sent, "c").Numbers, "the entry of the other comes first")
+	require.Equal(t, []uint64{2}, updateBatch(t, b, sent, "c").Numbers, "the entry of the other comes first")
 	require.EqualValues(t, 2, sent.Entry)
 	_, err := a.Update(ctx, []collection.Document{randomDoc("c", 9)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, index.ErrDuplicateID, "refused at the end of the log")
@@ -165,7 +165,7 @@ func TestJournal(t *testing.T) {
 	require.NoError(t, b.Follow(ctx))
 	require.Equal(t, contents(t, ixa), contents(t, ixb))
 	lists := l.lists
-	update(t, a, &Batch{}, "d")
+	updateBatch(t, a, &Batch{}, "d")
 	require.Equal(t, lists, l.lists, "a change costs one put")
 }
 
@@ -176,7 +176,7 @@ func TestJournalUnknown(t *testing.T) {
 		l := &memoryLog{}
 		a, fa, ixa := openFollower(t, l, nil)
 		b, _, ixb := openFollower(t, l, nil)
-		update(t, a, &Batch{}, "first")
+		updateBatch(t, a, &Batch{}, "first")
 		lost := func() error { return fmt.Errorf("no answer: %w", storage.ErrOutcomeUnknown) }
 		if put {
 			fa.after = lost
@@ -215,7 +215,7 @@ func TestJournalLatePut(t *testing.T) {
 	l := &memoryLog{}
 	a, fa, _ := openFollower(t, l, nil)
 	b, fb, _ := openFollower(t, l, nil)
-	update(t, a, &Batch{}, "first")
+	updateBatch(t, a, &Batch{}, "first")
 	require.NoError(t, b.Follow(t.Context()))
 	fa.before = func() error { return storage.ErrOutcomeUnknown }
 	docs := []collection.Document{randomDoc("", 2)}
@@ -239,12 +239,12 @@ func TestJournalEvicts(t *testing.T) {
 	l, most := &memoryLog{}, uint64(3)
 	a, _, ixa := openFollower(t, l, &most)
 	b, _, ixb := openFollower(t, l, nil)
-	r := update(t, a, &Batch{}, "a", "b")
+	r := updateBatch(t, a, &Batch{}, "a", "b")
 	require.Zero(t, r.Evicted)
-	r = update(t, a, &Batch{}, "c", "d")
+	r = updateBatch(t, a, &Batch{}, "c", "d")
 	require.Equal(t, 1, r.Evicted)
 	batch := &Batch{}
-	r = update(t, a, batch, "e", "f", "g", "h", "i")
+	r = updateBatch(t, a, batch, "e", "f", "g", "h", "i")
 	require.Equal(t, 5, r.Evicted, "three of before, and two of its own")
 	require.EqualValues(t, 4, batch.Entry)
 	require.NoError(t, b.Follow(t.Context()))
@@ -252,11 +252,11 @@ func TestJournalEvicts(t *testing.T) {
 	st, err := b.Stats(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 3, st.Documents)
-	r = update(t, b, &Batch{}, "j")
+	r = updateBatch(t, b, &Batch{}, "j")
 	require.Zero(t, r.Evicted)
 	two := uint64(2)
 	a.SetMost(&two)
-	r = update(t, a, &Batch{}, "k")
+	r = updateBatch(t, a, &Batch{}, "k")
 	require.Equal(t, 3, r.Evicted)
 }
 
@@ -267,10 +267,10 @@ func TestJournalAcknowledges(t *testing.T) {
 	a, fa, ix := openFollower(t, l, nil)
 	fa.after = func() error { return ix.Close() }
 	batch := &Batch{}
-	update(t, a, batch, "a")
+	updateBatch(t, a, batch, "a")
 	require.EqualValues(t, 1, batch.Entry)
 	require.Error(t, fa.failed)
-	_, err := a.Update(t.Context(), []collection.Document{randomDoc("b", 1)}, collection.UpdateOptions{})
+	_, err := a.Delete(t.Context(), collection.Selection{IDs: []string{"a"}})
 	require.ErrorIs(t, err, collection.ErrDamaged)
 	b, _, ixb := openFollower(t, l, nil)
 	require.NoError(t, b.Follow(t.Context()))
@@ -307,7 +307,7 @@ func TestJournalManyWriters(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			c := []*Collection{a, b}[i%2]
-			r, err := c.Update(context.Background(), []collection.Document{randomDoc(fmt.Sprint("d", i), i)}, collection.UpdateOptions{})
+			r, err := c.Update(context.Background(), []collection.Document{randomDoc(fmt.Sprint("d", i), uint64(i))}, collection.UpdateOptions{})
 			if err != nil {
 				t.Error(err)
 				return

@@ -41,7 +41,7 @@ type opened struct {
 func (r *Replica) run() {
 	defer close(r.ended)
 	again := retryFirst
-	for r.fresh = false; ; {
+	for {
 		begun := time.Now()
 		err := r.live()
 		if r.ending() {
@@ -52,7 +52,7 @@ func (r *Replica) run() {
 			r.log.Info("the cache of a shard is thrown away", "because", err)
 			err = errors.Join(err, r.clear())
 		}
-		if lost && !r.fresh {
+		if r.lost++; lost && r.lost < 4 {
 			continue
 		}
 		if time.Since(begun) > retryMost {
@@ -89,7 +89,7 @@ func (r *Replica) live() (err error) {
 		return err
 	}
 	r.set(func() {
-		r.phase, r.at, r.fresh = Ready, at, false
+		r.phase, r.at, r.lost = Ready, at, 0
 		at.col.SetMost(r.most)
 	})
 	wait, short := retryFirst, 0

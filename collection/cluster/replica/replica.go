@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,7 +104,8 @@ type Replica struct {
 	wake        chan struct{} // capacity 1: there may be entries
 	copies      chan struct{} // capacity 1: a checkpoint is being made
 
-	fresh bool // the file was fetched, and was not ready yet; of run alone
+	fresh bool // the file was fetched when it was opened; of run alone
+	lost  int  // how often it was of no use since it was ready; of run alone
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and replaced, when what follows changes
@@ -216,6 +218,9 @@ func (r *Replica) failure(err error) error {
 	return fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, err)
 }
 
+// closing are the errors of a collection whose replica closes it, or is about to. Nothing was done.
+var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
+
 // with calls do with the collection, and again if that was closed for a reason of this replica
 // before anything was done.
 func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error) error {
@@ -225,8 +230,8 @@ func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error
 			return err
 		}
 		err = do(at)
-		again := errors.Is(err, collection.ErrClosed) || errors.Is(err, collection.ErrDamaged) || errors.Is(err, journal.ErrBehind)
-		if !again || errors.Is(err, storage.ErrOutcomeUnknown) {
+		again := func(e error) bool { return errors.Is(err, e) }
+		if !slices.ContainsFunc(closing, again) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
 		r.mu.Lock()
