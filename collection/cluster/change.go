@@ -305,7 +305,7 @@ func (s *shards) Update(ctx context.Context, given []collection.Document, o coll
 			continue
 		}
 		for i, at := range places[shard] {
-			r.Numbers[at], r.IDs[at] = numberOf(shard, of.Numbers[i]), of.IDs[i]
+			r.Numbers[at], r.IDs[at] = numberIn(shard, of.Numbers[i]), of.IDs[i]
 		}
 		stored = append(stored, places[shard]...)
 		r.Stored.Add(of.Stored)

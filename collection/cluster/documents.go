@@ -236,11 +236,11 @@ func floatsOf(b []byte) ([]float32, error) {
 	return v, nil
 }
 
-// numberOf is the number of a document of a shard.
-func numberOf(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
+// numberIn is the number of a document of a shard.
+func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
 func (d *foundDocument) stored(shard int) (out collection.Stored, err error) {
-	out = collection.Stored{Number: numberOf(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
+	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
 	out.Vectors, err = floatsOf(d.Vectors)
 	return out, err
 }
