@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -165,17 +164,16 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 
 // Err implements [collection.Collection].
 func (s *shards) Err() error {
-	if _, err := s.c.mapByID(s.id); errors.Is(err, collection.ErrDamaged) {
-		return err
+	if m := s.c.lastMap(s.name); m != nil {
+		return m.fault
 	}
 	return nil
 }
 
 // Config implements [collection.Collection].
 func (s *shards) Config() collection.Config {
-	m, err := s.c.mapByID(s.id)
-	if err != nil {
-		return collection.Config{}
+	if m := s.c.lastMap(s.name); m != nil {
+		return m.Config
 	}
-	return m.Config
+	return collection.Config{}
 }
