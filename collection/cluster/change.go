@@ -25,19 +25,19 @@ import (
 type changeAsk struct {
 	asked
 	Batch     replica.Batch     `json:"batch"`
-	Documents []askedDocument   `json:"documents,omitempty"`
+	Documents []askedDocument   `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
 	Where     *search.Filter    `json:"where,omitempty"`
-	Set       map[string][]byte `json:"set,omitempty"`
+	Set       map[string][]byte `json:"set,omitzero"`
 }
 
 // askedDocument is a document on its way.
 type askedDocument struct {
 	ID           string `json:"id,omitempty"`
 	Dim          int    `json:"dim,omitempty"`
-	Vectors      []byte `json:"vectors,omitempty"`
-	Metadata     []byte `json:"metadata,omitempty"`
+	Vectors      []byte `json:"vectors,omitzero"`
+	Metadata     []byte `json:"metadata,omitzero"`
 	KeepMetadata bool   `json:"keep_metadata,omitempty"`
 }
 

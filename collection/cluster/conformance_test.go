@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/internal/testing/collectiontest"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -58,7 +57,7 @@ func TestConformance(t *testing.T) {
 	for _, n := range []struct{ nodes, shards int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}} {
 		t.Run(fmt.Sprintf("%d nodes, %d shards", n.nodes, n.shards), func(t *testing.T) {
 			all := startNodes(t, n.nodes, n.shards, nil)
-			collectiontest.Run(t, collection.Set(all[n.nodes-1]))
+			collectiontest.RunShards(t, all[n.nodes-1], n.shards)
 		})
 	}
 }

@@ -140,7 +140,7 @@ type documentsAsk struct {
 // documentsFound are some of them; More says that there are others.
 type documentsFound struct {
 	answered
-	Documents []foundDocument `json:"documents,omitempty"`
+	Documents []foundDocument `json:"documents,omitzero"`
 	More      bool            `json:"more,omitempty"`
 }
 
@@ -153,8 +153,8 @@ type foundDocument struct {
 	ID       string `json:"id"`
 	Of       string `json:"of,omitempty"`
 	Passage  int    `json:"passage,omitempty"`
-	Metadata []byte `json:"metadata,omitempty"`
-	Vectors  []byte `json:"vectors,omitempty"`
+	Metadata []byte `json:"metadata,omitzero"`
+	Vectors  []byte `json:"vectors,omitzero"`
 }
 
 // doDocuments reads documents of a shard.

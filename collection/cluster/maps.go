@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
@@ -281,7 +282,19 @@ func (m *Map) giveUp(reason string) {
 }
 
 // shardOf is the shard of a document by its id; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return index.Place(id, m.Shards) }
+func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
+
+// whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
+// passage has the same place, since it cannot be told from one where it is looked up.
+func whole(id string) string {
+	for {
+		of, number := vectors.SplitPassageID(id)
+		if number < 0 || of == "" {
+			return id
+		}
+		id = of
+	}
+}
 
 // most is the share of a shard of max_documents; nil: all.
 func (m *Map) most(shard int) *uint64 {

@@ -239,7 +239,7 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		return nil
 	}
 	if declared {
-		_, derr := c.updateID(context.WithoutCancel(ctx), m.ID, func(m *Map) error {
+		_, derr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
 			if m.Current != nil {
 				return errSame
 			}
