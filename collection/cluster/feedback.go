@@ -30,7 +30,7 @@ type evidenceFound struct {
 	Rows      []foundRows `json:"rows,omitzero"`
 	Centroids []uint32    `json:"centroids,omitzero"`
 	Counts    []uint64    `json:"counts,omitzero"` // of centroids or terms
-	Of        int         `json:"of,omitempty"`     // documents that were counted: passages of one are one
+	Of        int         `json:"of,omitempty"`    // documents that were counted: passages of one are one
 	Sums      []byte      `json:"sums,omitzero"`   // [centroids, dimension]
 }
 
