@@ -55,7 +55,7 @@ type answered struct {
 	Docs  uint64   `json:"docs,omitempty"` // live
 	Error *failure `json:"error,omitempty"`
 	// Unknown are the fields of the condition that no document of the shard has. Other shards may have them.
-	Unknown []condition.Field `json:"unknown,omitempty"`
+	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
 // answers are those of a node, of each shard.

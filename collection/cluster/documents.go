@@ -140,7 +140,7 @@ type documentsAsk struct {
 // documentsFound are some of them; More says that there are others.
 type documentsFound struct {
 	answered
-	Documents []foundDocument `json:"documents,omitempty"`
+	Documents []foundDocument `json:"documents,omitzero"`
 	More      bool            `json:"more,omitempty"`
 }
 
@@ -153,8 +153,8 @@ type foundDocument struct {
 	ID       string `json:"id"`
 	Of       string `json:"of,omitempty"`
 	Passage  int    `json:"passage,omitempty"`
-	Metadata []byte `json:"metadata,omitempty"`
-	Vectors  []byte `json:"vectors,omitempty"`
+	Metadata []byte `json:"metadata,omitzero"`
+	Vectors  []byte `json:"vectors,omitzero"`
 }
 
 // doDocuments reads documents of a shard.
@@ -236,11 +236,11 @@ func floatsOf(b []byte) ([]float32, error) {
 	return v, nil
 }
 
-// numberOf is the number of a document of a shard.
-func numberOf(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
+// numberIn is the number of a document of a shard.
+func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
 func (d *foundDocument) stored(shard int) (out collection.Stored, err error) {
-	out = collection.Stored{Number: numberOf(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
+	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
 	out.Vectors, err = floatsOf(d.Vectors)
 	return out, err
 }

@@ -27,7 +27,7 @@ type facetsFound struct {
 	Documents uint64       `json:"documents"`
 	Missing   uint64       `json:"missing,omitempty"`
 	Null      uint64       `json:"null,omitempty"`
-	Values    []facetValue `json:"values,omitempty"`
+	Values    []facetValue `json:"values,omitzero"`
 }
 
 func (f *facetsFound) common() *answered { return &f.answered }

@@ -14,24 +14,24 @@ import (
 // some centroids; or without documents, in how many of all some terms or centroids are.
 type evidenceAsk struct {
 	asked
-	Named     map[int][]string `json:"named,omitempty"` // by shard
-	Documents map[int][]uint32 `json:"documents,omitempty"`
+	Named     map[int][]string `json:"named,omitzero"` // by shard
+	Documents map[int][]uint32 `json:"documents,omitzero"`
 	Of        int              `json:"of,omitempty"` // how many documents there are of all shards
 	Rows      bool             `json:"rows,omitempty"`
-	Centroids []uint32         `json:"centroids,omitempty"`
-	Terms     []byte           `json:"terms,omitempty"`
+	Centroids []uint32         `json:"centroids,omitzero"`
+	Terms     []byte           `json:"terms,omitzero"`
 	Tokens    uint64           `json:"tokens,omitempty"` // of the collection
 }
 
 type evidenceFound struct {
 	answered
-	Ordinals  []uint32    `json:"ordinals,omitempty"`
-	Missing   []string    `json:"missing,omitempty"` // ids that stand for nothing
-	Rows      []foundRows `json:"rows,omitempty"`
-	Centroids []uint32    `json:"centroids,omitempty"`
-	Counts    []uint64    `json:"counts,omitempty"` // of centroids or terms
-	Of        int         `json:"of,omitempty"`     // documents that were counted: passages of one are one
-	Sums      []byte      `json:"sums,omitempty"`   // [centroids, dimension]
+	Ordinals  []uint32    `json:"ordinals,omitzero"`
+	Missing   []string    `json:"missing,omitzero"` // ids that stand for nothing
+	Rows      []foundRows `json:"rows,omitzero"`
+	Centroids []uint32    `json:"centroids,omitzero"`
+	Counts    []uint64    `json:"counts,omitzero"` // of centroids or terms
+	Of        int         `json:"of,omitempty"`    // documents that were counted: passages of one are one
+	Sums      []byte      `json:"sums,omitzero"`   // [centroids, dimension]
 }
 
 func (f *evidenceFound) common() *answered { return &f.answered }

@@ -26,30 +26,30 @@ type searchAsk struct {
 	Share   float64        `json:"share,omitempty"`
 	Where   *search.Filter `json:"where,omitempty"`
 	// Candidates of shards.
-	Candidates map[int][]string `json:"candidates,omitempty"`
+	Candidates map[int][]string `json:"candidates,omitzero"`
 }
 
 // askedQuery is a query on its way.
 type askedQuery struct {
 	Vectors []byte          `json:"vectors"`
 	Dim     int             `json:"dim,omitempty"`
-	Mask    []bool          `json:"mask,omitempty"`
+	Mask    []bool          `json:"mask,omitzero"`
 	Weights []byte          `json:"weights,omitzero"`
 	Model   *storage.Model  `json:"model,omitempty"`
 	Where   *search.Filter  `json:"where,omitempty"`
-	Only    map[int]*chosen `json:"only,omitempty"` // in shards
+	Only    map[int]*chosen `json:"only,omitzero"` // in shards
 }
 
 // searchFound is what a shard has found, for each query.
 type searchFound struct {
 	answered
-	Results []foundResult `json:"results,omitempty"`
+	Results []foundResult `json:"results,omitzero"`
 }
 
 func (f *searchFound) common() *answered { return &f.answered }
 
 type foundResult struct {
-	Hits  []foundHit   `json:"hits,omitempty"`
+	Hits  []foundHit   `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
 	// More says that the shard may have other hits, none of which is better than the last one.
 	More bool `json:"more,omitempty"`
@@ -59,7 +59,7 @@ type foundResult struct {
 type foundHit struct {
 	search.Hit
 	// Payloads are those of the hit, or of its passages; nil: there was no room.
-	Payloads [][]byte `json:"payloads,omitempty"`
+	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
 // query is the query as a shard takes it.

@@ -20,20 +20,20 @@ type wordsAsk struct {
 	K          int                  `json:"k,omitempty"`
 	Passages   int                  `json:"passages,omitempty"`
 	Payload    bool                 `json:"payload,omitempty"`
-	Filters    []wordsFilter        `json:"filters,omitempty"`
+	Filters    []wordsFilter        `json:"filters,omitzero"`
 	Statistics *keywords.Statistics `json:"statistics,omitempty"`
 }
 
 // wordsFilter is one of several filters, all of which let a document through.
 type wordsFilter struct {
 	Where *search.Filter  `json:"where,omitempty"`
-	Only  map[int]*chosen `json:"only,omitempty"` // in shards
+	Only  map[int]*chosen `json:"only,omitzero"` // in shards
 }
 
 type wordsFound struct {
 	answered
 	Statistics *keywords.Statistics `json:"statistics,omitempty"`
-	Hits       []foundHit           `json:"hits,omitempty"`
+	Hits       []foundHit           `json:"hits,omitzero"`
 }
 
 func (f *wordsFound) common() *answered { return &f.answered }
