@@ -193,7 +193,7 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, o
 		if !s.docs[id].keep(m.p.step(), func(v value) bool { return v.version > 0 }) {
 			m.Errorf("%s is said to be there, and was deleted", id)
 		}
-	case errors.Is(err, condition.ErrUnknownField): // nobody has the field now
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty): // nobody has the field now
 		m.tally.refused.Add(1)
 	case errors.Is(err, collection.ErrBusy):
 		m.tally.refused.Add(1)
@@ -371,7 +371,7 @@ func (m *model) fail(r *rand.Rand, i int) {
 			if err == nil {
 				return
 			}
-			if !isLabelled(err) && !errors.Is(err, clustertest.ErrFault) {
+			if !isLabelled(err) {
 				m.Errorf("%s does not start: %v", name, err)
 				return
 			}

@@ -203,9 +203,15 @@ func (c *Cluster) Kill(name string) {
 	_ = n.server.Close()
 	go func() {
 		defer close(n.ended)
-		ctx, stop := context.WithTimeout(context.Background(), Patience)
+		ctx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
 		_ = n.Close(ctx) // it has nobody to tell
+	}()
+	begun := time.Now()
+	defer func() {
+		if took := time.Since(begun); took > 5*time.Second {
+			c.T.Logf("%s has taken %v to end", name, took)
+		}
 	}()
 	select {
 	case <-n.ended:
