@@ -106,17 +106,18 @@ func (m *model) phoenix(r *rand.Rand) {
 		}) && m.ctx.Err() == nil {
 		}
 		for i := range 5 {
-			try("a change of what is declared again", func(ctx context.Context, n *clustertest.Node) error {
+			try("a change of what is declared again", func(ctx context.Context, n *clustertest.Node) (err error) {
+				defer func() {
+					if errors.Is(err, collection.ErrUnknown) { // the node has not heard of this life, or not of the end of the last
+						err = nil
+					}
+				}()
 				c, err := n.Get("phoenix")
-				if errors.Is(err, collection.ErrUnknown) { // the node has not heard of it
-					return nil
-				} else if err != nil {
+				if err != nil {
 					return err
 				}
 				_, err = c.Update(ctx, []collection.Document{document(fmt.Sprint("d", i), "x", fmt.Sprintf(`{"life":%d}`, life))}, collection.UpdateOptions{Replace: true})
-				if errors.Is(err, collection.ErrUnknown) {
-					return nil // the node has not heard of it
-				} else if err != nil {
+				if err != nil {
 					return err
 				}
 				v, err := c.View(ctx)

@@ -4,6 +4,7 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -120,9 +121,14 @@ func logger(name string) *slog.Logger {
 // Start starts a node, or one again: with the cache that it has.
 func (c *Cluster) Start(name string) *Node {
 	c.T.Helper()
-	n, err := c.TryStart(c.T.Context(), name)
-	require.NoError(c.T, err)
-	return n
+	for end := time.Now().Add(Patience); ; {
+		n, err := c.TryStart(c.T.Context(), name)
+		if errors.Is(err, collection.ErrUnreachable) && time.Now().Before(end) {
+			continue // the store has faults
+		}
+		require.NoError(c.T, err)
+		return n
+	}
 }
 
 // TryStart is Start where the store may not let it.
