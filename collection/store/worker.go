@@ -163,6 +163,26 @@ type batch struct {
 	logged    bool            // there is a journal
 }
 
+// newBatch is a batch without documents; snap is nil without an index.
+func newBatch(snap *index.Snapshot) *batch {
+	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
+	if snap != nil {
+		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
+		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
+			b.dim = 0
+		}
+		b.admission = index.NewAdmission(snap)
+	}
+	return b
+}
+
+// Admits finds out whether an update of the state of the view would be refused, and why; vectors are
+// not looked at.
+func (v *View) Admits(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) error {
+	_, err := newBatch(v.snap).admit(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
+	return err
+}
+
 // update does as many updates of a group as can share a transaction: those in which
 // no document is named twice.
 func (w *worker) update(ctx context.Context, group []*request) (n int) {
@@ -171,14 +191,8 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		group[0].err = err
 		return 1
 	}
-	b := &batch{fresh: snap == nil, admission: index.NewAdmission(), logged: w.journal() != nil}
-	if snap != nil {
-		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
-		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
-			b.dim = 0
-		}
-		b.admission = index.NewAdmission(snap)
-	}
+	b := newBatch(snap)
+	b.logged = w.journal() != nil
 	for _, r := range group {
 		if r.entry > 0 { // it was done before
 			n++
