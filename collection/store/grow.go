@@ -116,7 +116,7 @@ func (c *Collection) long(ctx context.Context, do func(ctx context.Context) erro
 
 // due says whether the collection is to be trained anew because it has grown.
 func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
-	return c.s.o.Growth.Due(h, tokens, c.Config())
+	return c.s.o.Growth.Due(c.s.o.Growth.CodedBy(h), tokens, c.Config())
 }
 
 // grow begins a training beside everything else if one is due and none runs.
@@ -133,10 +133,10 @@ func (c *Collection) grow() {
 	_, due := c.due(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.s.o.Growth.Advice(&h, drift)
+	advice := c.s.o.Growth.Advice(c.s.o.Growth.CodedBy(&h).Stage, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
-	if !due || g.running != nil || g.failed > 0 && tokens < g.failed+g.failed/10 {
+	if !due || g.running != nil || collection.FailedAgain(g.failed, tokens) {
 		due = false
 	}
 	c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) 
 	var r *index.RetrainReport
 	err := c.long(ctx, func(ctx context.Context) (err error) {
 		r, err = c.train(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.s.o.Growth.Again(h, tokens, c.Config()), true
+			return c.s.o.Growth.Again(c.s.o.Growth.CodedBy(h), tokens, c.Config()), true
 		})
 		return err
 	})
@@ -265,24 +265,31 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 	return r, nil
 }
 
-// measure stores what searches of the collection have to look at, now that its codec is
-// another one.
-func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+// Measure finds what searches of an index have to look at with the codec of a generation, by
+// [quality.SelfCheck]; nil if that does not pay.
+func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
+	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+	found, err = quality.SelfCheck(ctx, e, snap, o)
+	return found, snap.Generation(), err
+}
+
+// measure stores what searches of the collection have to look at, now that its codec is
+// another one.
+func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
 	if err != nil || found == nil {
 		return err
 	}
-	generation := snap.Generation()
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
 		o, now, err := c.work.snapshot()
@@ -304,7 +311,7 @@ const leastGarbage = 1 << 20 // tokens
 
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil {
+	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil {
 		return
 	}
 	st := snap.State()
