@@ -192,7 +192,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		case <-ctx.Done():
 		}
 		if try > 0 || errors.Is(last, errGeneration) {
-			_, _ = s.c.renew(ctx, s.name)
+			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
 }
@@ -434,7 +434,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 	return failed(errs)
 }
 
-// select makes a change of the documents of a selection.
+// selected makes a change of the documents of a selection.
 func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected, error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {

@@ -46,6 +46,7 @@ type front struct {
 	bytes   atomic.Int64 // of bodies
 	// documents that shards had when they last answered; guarded by the mutex of the cluster.
 	documents map[shardKey]uint64
+	renewed   map[string]time.Time // when maps were read again; guarded by it too
 }
 
 // operation is something that nodes do for each other.
