@@ -25,19 +25,19 @@ import (
 type changeAsk struct {
 	asked
 	Batch     replica.Batch     `json:"batch"`
-	Documents []askedDocument   `json:"documents,omitempty"`
+	Documents []askedDocument   `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
 	Where     *search.Filter    `json:"where,omitempty"`
-	Set       map[string][]byte `json:"set,omitempty"`
+	Set       map[string][]byte `json:"set,omitzero"`
 }
 
 // askedDocument is a document on its way.
 type askedDocument struct {
 	ID           string `json:"id,omitempty"`
 	Dim          int    `json:"dim,omitempty"`
-	Vectors      []byte `json:"vectors,omitempty"`
-	Metadata     []byte `json:"metadata,omitempty"`
+	Vectors      []byte `json:"vectors,omitzero"`
+	Metadata     []byte `json:"metadata,omitzero"`
 	KeepMetadata bool   `json:"keep_metadata,omitempty"`
 }
 
@@ -192,7 +192,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		case <-ctx.Done():
 		}
 		if try > 0 || errors.Is(last, errGeneration) {
-			_, _ = s.c.renew(ctx, s.name)
+			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (s *shards) Update(ctx context.Context, given []collection.Document, o coll
 			continue
 		}
 		for i, at := range places[shard] {
-			r.Numbers[at], r.IDs[at] = numberOf(shard, of.Numbers[i]), of.IDs[i]
+			r.Numbers[at], r.IDs[at] = numberIn(shard, of.Numbers[i]), of.IDs[i]
 		}
 		stored = append(stored, places[shard]...)
 		r.Stored.Add(of.Stored)
@@ -434,7 +434,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 	return failed(errs)
 }
 
-// select makes a change of the documents of a selection.
+// selected makes a change of the documents of a selection.
 func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected, error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {

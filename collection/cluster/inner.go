@@ -46,6 +46,7 @@ type front struct {
 	bytes   atomic.Int64 // of bodies
 	// documents that shards had when they last answered; guarded by the mutex of the cluster.
 	documents map[shardKey]uint64
+	renewed   map[string]time.Time // when maps were read again; guarded by it too
 }
 
 // operation is something that nodes do for each other.
@@ -108,7 +109,7 @@ func operationOf(name string) *operation {
 // Handler answers other nodes, below /cluster/v1/.
 func (c *Cluster) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out, err := c.heard(w, r)
+		out, err := c.hear(w, r)
 		status := http.StatusOK
 		if err != nil {
 			out, status = failureOf(err), statusOf(err)
@@ -144,8 +145,8 @@ func statusOf(err error) int {
 	return http.StatusUnprocessableEntity
 }
 
-// heard does what another node asks for.
-func (c *Cluster) heard(w http.ResponseWriter, r *http.Request) (any, error) {
+// hear does what another node asks for.
+func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	c.mu.Lock()
 	secret, closed := c.secret, c.closed
 	c.mu.Unlock()

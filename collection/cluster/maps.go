@@ -283,13 +283,16 @@ func (m *Map) giveUp(reason string) {
 	m.Next, m.For, m.Trouble = nil, "", nil
 }
 
-// shardOf is the shard of a document by its id; passages are in that of their document. An id does not tell whether
-// it is that of a passage, so that all documents whose ids differ in such ends alone are together.
-func (m *Map) shardOf(id string) int {
+// shardOf is the shard of a document by its id; passages are in that of their document.
+func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
+
+// whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
+// passage has the same place, since it cannot be told from one where it is looked up.
+func whole(id string) string {
 	for {
 		of, number := vectors.SplitPassageID(id)
-		if number < 0 {
-			return index.Place(id, m.Shards)
+		if number < 0 || of == "" {
+			return id
 		}
 		id = of
 	}

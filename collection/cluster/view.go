@@ -174,7 +174,7 @@ type explainAsk struct {
 type explainFound struct {
 	answered
 	Explanation *search.Explanation `json:"explanation,omitempty"`
-	Tokens      []byte              `json:"tokens,omitempty"`
+	Tokens      []byte              `json:"tokens,omitzero"`
 }
 
 func (f *explainFound) common() *answered { return &f.answered }
