@@ -38,7 +38,8 @@ type BuildOptions struct {
 // meanwhile are made to the new documents.
 //
 // Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
-func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (r *index.BuildReport, err error) {
+func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
+	r *index.BuildReport, err error) {
 	all, err := vectors.Concat(src...)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,8 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	h := snap.Header()
 	g := &replica.Generation{
-		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage, Model: h.Model, Trained: h.Build.Tokens,
+		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
+		Model: h.Model, Trained: h.Build.Tokens,
 	}
 	if collection.Undecided(snap) {
 		g.Dim = 0
@@ -187,7 +189,8 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	}
 	return b.update(ctx, func(m *Map) error {
 		if m.Building == nil || m.Building.Generation != g.Number {
-			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v", ErrConflict, b.name, buildGrace)
+			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
+				ErrConflict, b.name, buildGrace)
 		}
 		m.Building = nil
 		m.promote(g)
@@ -196,8 +199,10 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 }
 
 // putShard puts the file of a shard, which has the entries of the log up to where the build began.
-func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (err error) {
-	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, &index.CopyOptions{Logger: b.log, Force: true}); err != nil {
+func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
+	err error) {
+	o := &index.CopyOptions{Logger: b.log, Force: true}
+	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, o); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
@@ -211,6 +216,7 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 			return err
 		}
 	}
-	_, err = objects.PutFile(ctx, b.store, journal.New(b.store, b.id, shard, journal.Options{}).CheckpointName(generation, at), path)
+	log := journal.New(b.store, b.id, shard, journal.Options{})
+	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, at), path)
 	return err
 }

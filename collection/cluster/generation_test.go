@@ -420,3 +420,24 @@ func TestCacheIsSwept(t *testing.T) {
 	c.sweepCache(time.Now().Add(2 * cacheAge))
 	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
 }
+
+// A training whose coordinator has died is given up, and somebody who asks for one gets another.
+func TestTrainingThatWasInterrupted(t *testing.T) {
+	s := newMemory()
+	a, b := testNode(t, s, "a", nil), testNode(t, s, "b", nil)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error { m.reserve(&m.Training, "somebody who died"); return nil })
+	require.NoError(t, err)
+	r, err := of.(collection.Retrainer).Retrain(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 10, r.Docs)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Training)
+	require.EqualValues(t, 3, m.Current.Number)
+	require.Len(t, m.Retired, 2)
+}
