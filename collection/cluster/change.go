@@ -153,6 +153,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			last = errors.New("no node is there that has it")
 		} else {
 			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			if try == 0 { // a node that hangs gathers no changes
+				next = s.c.front.peers.healthy(holders)
+			}
 			n := holders[next%len(holders)]
 			within, stop := context.WithTimeout(ctx, patience)
 			out := &changed{}
@@ -166,6 +169,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 				return out, nil
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
+			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
+				s.c.front.peers.fail(n.Name)
+			}
 			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err, storage.ErrOutcomeUnknown); {
 			case undone:
 				unknown, in.Batch.Sent = true, true

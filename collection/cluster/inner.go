@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/plaid-ir/plaid/storage"
@@ -162,7 +161,7 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	if closed {
 		return nil, errNotHere
 	}
-	ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	left := longest
 	if n, err := strconv.ParseInt(r.Header.Get(headerLeft), 10, 64); err == nil && n >= 0 {
 		left = min(time.Duration(min(n, longest.Milliseconds()))*time.Millisecond, longest)
