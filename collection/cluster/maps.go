@@ -115,6 +115,8 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
+func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
+
 func mapsOf(name string) string { return mapsPrefix + name + "/" }
 func mapName(name string, version uint64) string {
 	return fmt.Sprintf("%s%016x", mapsOf(name), version)
@@ -138,7 +140,7 @@ func newToken() string {
 // more, or a number is another one, and either would take effect in silence.
 func (m *Map) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
-	return fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli)), err
+	return fmt.Appendf(text, "\n%08x\n", checksum(text)), err
 }
 
 // decodeMap reads an object that is to be a version of a map. The error is [storage.ErrCorrupt] or [ErrNewer].
@@ -147,7 +149,7 @@ func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 		return nil, fmt.Errorf("%s: %w: %s", mapName(name, version), err, fmt.Sprintf(format, a...))
 	}
 	text, sum, found := bytes.Cut(object, []byte("\n"))
-	if !found || string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(text, castagnoli)) {
+	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
 		return fault(storage.ErrCorrupt, "its checksum is not that of its bytes")
 	}
 	var any struct{ Format int }
@@ -281,16 +283,13 @@ func (m *Map) giveUp(reason string) {
 	m.Next, m.For, m.Trouble = nil, "", nil
 }
 
-// shardOf is the shard of a document by its id; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
-
-// whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
-// passage has the same place, since it cannot be told from one where it is looked up.
-func whole(id string) string {
+// shardOf is the shard of a document by its id; passages are in that of their document. An id does not tell whether
+// it is that of a passage, so that all documents whose ids differ in such ends alone are together.
+func (m *Map) shardOf(id string) int {
 	for {
 		of, number := vectors.SplitPassageID(id)
-		if number < 0 || of == "" {
-			return id
+		if number < 0 {
+			return index.Place(id, m.Shards)
 		}
 		id = of
 	}
@@ -414,23 +413,18 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	// The version may have been there long ago: a process that slept meanwhile does not know of the
 	// versions after it. Old ones are deleted in their order, so that the one before would be gone too.
 	return again(func() error {
-		before := ""
-		if m.Version > 2 {
-			before = mapName(m.Name, m.Version-2)
+		first, after := max(m.Version, 2)-1, ""
+		if first > 1 {
+			after = mapName(m.Name, first-1)
 		}
-		listed, err := s.List(ctx, mapsOf(m.Name), before, 0)
+		listed, err := s.List(ctx, mapsOf(m.Name), after, 0)
 		if err != nil {
 			return err
 		}
-		if len(listed) > 0 && listed[0].Name == mapName(m.Name, max(m.Version, 2)-1) && m.Version > 1 ||
-			len(listed) == 1 && listed[0].Name == mapName(m.Name, m.Version) {
+		if n := len(listed); n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
 			return nil
 		}
-		newest, err := newestMap(ctx, s, m.Name)
-		if err == nil && newest.ID != m.ID || m.Version > 1 {
-			return errTaken
-		}
-		return err
+		return errTaken
 	})
 }
 
