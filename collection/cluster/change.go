@@ -413,6 +413,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 		for i := range l.Documents {
 			d := &l.Documents[i]
 			d.Vectors = nil
+			d.KeepMetadata = d.KeepMetadata && d.Metadata == nil
 			if passage, _ := vectors.PassageOf(d.ID, d.Metadata); passage == nil {
 				d.Metadata = nil
 			}

@@ -211,6 +211,7 @@ func (c *Cluster) read(w http.ResponseWriter, r *http.Request, limit int64) (bod
 func (c *Cluster) guarded(what string, do func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
+			c.panics.Add(1)
 			c.log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
 		}
