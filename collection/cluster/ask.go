@@ -356,7 +356,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 		running++
 		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
 	}
-	patience := time.NewTimer(f.s.c.front.peers.patience(f.key(n)))
+	patience := time.NewTimer(f.s.c.front.peers.patience(n.Name, f.op))
 	defer patience.Stop()
 	// What takes a third of all the time that there is is asked elsewhere whatever the budget.
 	deadline, _ := ctx.Deadline()
@@ -372,7 +372,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			first = first && !got.first
 			if len(have) == len(shards) {
 				if first {
-					f.s.c.front.peers.fail(f.key(n)) // the others had less time
+					f.s.c.front.peers.fail(n.Name) // the others had less time
 				}
 				return have
 			}
@@ -389,7 +389,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			}
 		case <-ctx.Done():
 			if first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				f.s.c.front.peers.fail(f.key(n))
+				f.s.c.front.peers.fail(n.Name)
 			}
 			return have
 		}
@@ -407,9 +407,6 @@ func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
 	return true
 }
 
-// key is how peers know a node: an operation has its own times.
-func (f *fan[T]) key(n *Node) string { return n.Name }
-
 // send asks a node and waits for what it answers for; why it has no answer for others is noted.
 func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := &asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number}
@@ -417,7 +414,7 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
 	}
 	peers := &f.s.c.front.peers
-	peers.begin(f.key(n))
+	peers.begin(n.Name)
 	began := time.Now()
 	var out answers[T]
 	err := f.s.c.call(ctx, n, f.op, f.in(a), &out)
@@ -438,9 +435,9 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 		failed = failed || !errors.Is(why, errGeneration)
 		f.refused(n, []int{of.Shard}, why)
 	}
-	peers.done(f.key(n), time.Since(began), !failed)
+	peers.done(n.Name, f.op, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
-		peers.fail(f.key(n))
+		peers.fail(n.Name)
 	}
 	if err != nil {
 		f.refused(n, slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil }), err)

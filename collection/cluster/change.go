@@ -153,6 +153,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			last = errors.New("no node is there that has it")
 		} else {
 			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			if try == 0 { // a node that hangs gathers no changes
+				next = s.c.front.peers.healthy(holders)
+			}
 			n := holders[next%len(holders)]
 			within, stop := context.WithTimeout(ctx, patience)
 			out := &changed{}
@@ -166,6 +169,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 				return out, nil
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
+			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
+				s.c.front.peers.fail(n.Name)
+			}
 			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err, storage.ErrOutcomeUnknown); {
 			case undone:
 				unknown, in.Batch.Sent = true, true
@@ -407,6 +413,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 		for i := range l.Documents {
 			d := &l.Documents[i]
 			d.Vectors = nil
+			d.KeepMetadata = d.KeepMetadata && d.Metadata == nil
 			if passage, _ := vectors.PassageOf(d.ID, d.Metadata); passage == nil {
 				d.Metadata = nil
 			}

@@ -229,9 +229,7 @@ func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) 
 			defer c.mu.Unlock()
 			delete(c.busy, what)
 		}()
-		if err := c.guarded(what, func() error { do(c.ctx); return nil }); err != nil {
-			c.panics.Add(1)
-		}
+		_ = c.guarded(what, func() error { do(c.ctx); return nil })
 	})
 	return true
 }

@@ -100,18 +100,24 @@ func (h *held) filter(ctx context.Context, only *chosen, where *search.Filter) (
 	return nil, nil
 }
 
+// options are those of the search of a shard.
+func (in *searchAsk) options(ctx context.Context, h *held) (o search.Options, err error) {
+	o = in.Options
+	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, in.Share, true, false
+	if o.Mode == search.Candidates {
+		if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
+			o.Candidates = []string{}
+		}
+	}
+	o.Filter, err = h.filter(ctx, h.Only, in.Where)
+	return o, err
+}
+
 // doSearch searches shards.
 func (c *Cluster) doSearch(ctx context.Context, in *searchAsk) (*answers[searchFound], error) {
 	return eachShard(ctx, c, &in.asked, (*searchFound).common, in.Where, func(_ int, h *held, out *searchFound) error {
-		o := in.Options
-		o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, in.Share, true, false
-		if o.Mode == search.Candidates {
-			if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
-				o.Candidates = []string{}
-			}
-		}
-		var err error
-		if o.Filter, err = h.filter(ctx, h.Only, in.Where); err != nil {
+		o, err := in.options(ctx, h)
+		if err != nil {
 			return err
 		}
 		qs := make([]search.Query, len(in.Queries))
@@ -301,6 +307,22 @@ type ranking struct {
 	in searchAsk // what is the same for all shards
 }
 
+// ranking checks queries as far as that can be done here.
+func (v *view) ranking(qs []search.Query, o search.Options) (r *ranking, err error) {
+	r = &ranking{v: v, qs: qs, o: o}
+	if r.l, err = v.limits(qs, &o); err != nil {
+		return nil, err
+	}
+	for i := range qs {
+		if err := v.Check(&qs[i]); err != nil {
+			return nil, &search.QueryError{Index: i, Err: err}
+		}
+	}
+	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
+	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
+	return r, nil
+}
+
 // ask makes the request for some of the queries.
 func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
 	return func(m *Map, a *asked) any {
@@ -330,18 +352,10 @@ func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
 
 // whole searches for queries from the best hit on.
 func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	r := &ranking{v: v, qs: qs, o: o}
-	var err error
-	if r.l, err = v.limits(qs, &o); err != nil {
+	r, err := v.ranking(qs, o)
+	if err != nil {
 		return nil, err
 	}
-	for i := range qs {
-		if err := v.Check(&qs[i]); err != nil {
-			return nil, &search.QueryError{Index: i, Err: err}
-		}
-	}
-	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
-	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
 	queries := make([]int, len(qs))
 	for i := range queries {
 		queries[i] = i
