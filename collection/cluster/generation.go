@@ -207,6 +207,11 @@ func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
 				return err
 			}
 			defer done()
+			// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
+			// before this generation, which are all older than that, cuts nothing that it needs.
+			if err := r.Poll(ctx); err != nil {
+				return err
+			}
 			return r.BuildNext(ctx, *m.Next)
 		}()
 		switch {

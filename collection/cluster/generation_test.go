@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
@@ -440,4 +441,37 @@ func TestTrainingThatWasInterrupted(t *testing.T) {
 	require.Nil(t, m.Training)
 	require.EqualValues(t, 3, m.Current.Number)
 	require.Len(t, m.Retired, 2)
+}
+
+// A shard is encoded for the next generation with all that its log has, whatever the replica was told of: a list of
+// checkpoints from before may be used for cutting the log afterwards.
+func TestNextHasAllOfTheLog(t *testing.T) {
+	s := newMemory()
+	c := testNode(t, s, "a", nil)
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
+	other, err := replica.Open(&silent, m.shard(0, m.Current))
+	require.NoError(t, err)
+	_, entry, err := other.Update(t.Context(), replica.Batch{ID: "b"}, testDocs(100, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, entry)
+	require.NoError(t, other.Close(t.Context()))
+	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error {
+		m.Last++
+		next := *m.Current
+		next.Number, next.Begun = m.Last, false
+		m.Next = &next
+		return nil
+	})
+	require.NoError(t, err)
+	await(t, "the next generation is searched", func() bool { return numbersOf(t, of).Generation == 2 })
+	all, err := journal.New(s, m.ID, 0, journal.Options{}).Checkpoints(t.Context(), 2)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.EqualValues(t, 2, all[0].Number)
 }
