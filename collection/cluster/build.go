@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -59,6 +60,11 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
 	b := &bulk{store: s, id: m.ID, name: name, growth: growth, progress: o.Progress, log: o.Logger}
+	defer func() {
+		if err != nil {
+			b.release(context.WithoutCancel(ctx))
+		}
+	}()
 	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -122,7 +128,7 @@ func (b *bulk) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.generation = m.Building.Generation
+	b.generation, b.ends = m.Building.Generation, nil
 	for s := range m.Shards {
 		log := journal.New(b.store, m.ID, s, journal.Options{})
 		at := journal.Position{}
@@ -141,6 +147,23 @@ func (b *bulk) begin(ctx context.Context) error {
 		b.ends = append(b.ends, at)
 	}
 	return nil
+}
+
+// release lets the generation go of a build that failed.
+func (b *bulk) release(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	_, err := updateMap(ctx, b.store, b.name, func(m *Map) error {
+		if m.ID != b.id || m.Building == nil || m.Building.Generation != b.generation {
+			return errSame
+		}
+		m.retire(b.generation)
+		m.Building = nil
+		return nil
+	})
+	if err != nil && b.log != nil {
+		b.log.Warn("what a build has left stays for a week", "collection", b.name, "error", err)
+	}
 }
 
 // finish puts the documents of an index into the store, by shards, and has them searched.

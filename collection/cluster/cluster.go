@@ -129,6 +129,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	cfg.Store = reached{cfg.Store}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{},

@@ -72,7 +72,6 @@ func TestBuild(t *testing.T) {
 
 	// Of two builds the one that began first has lost.
 	first, second := *bulk, *bulk
-	first.ends, second.ends = nil, nil
 	require.NoError(t, first.begin(t.Context()))
 	require.NoError(t, second.begin(t.Context()))
 	_, err = first.finish(t.Context(), ix, dir)
@@ -90,6 +89,12 @@ func TestBuild(t *testing.T) {
 	require.Empty(t, r.Faults)
 	require.Empty(t, r.Unclaimed)
 	require.Equal(t, 1, r.Collections)
+
+	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 3}}, sourceOf(t, docs[:100]))
+	require.ErrorIs(t, err, index.ErrOption)
+	m, err = livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Building, "logs are cut again")
 }
 
 // A backup is one file with all documents, and a restored one is the collection that it was.

@@ -253,6 +253,7 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		c.tell(m)() // who asks another node finds it there
 		return nil
 	}
+	b.release(context.WithoutCancel(ctx))
 	if declared {
 		_, derr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
 			if m.Current != nil {
