@@ -357,7 +357,7 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 			}
 			return m, docs, err
 		}
-		if m, err = s.c.begin(ctx, m, dim, docs, o); err == nil && m.ID != s.id {
+		if m, err = s.c.begin(ctx, m, dim, o); err == nil && m.ID != s.id {
 			err = s.gone()
 		}
 		if err != nil {
