@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -319,3 +320,96 @@ func TestNodeThatHangs(t *testing.T) {
 type roundTripper func(r *http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Lists, passages and payloads that have no room in one answer are read in several.
+func TestMuchMetadata(t *testing.T) {
+	c, err := startNodes(t, 1, 1, nil)[0].Declare(t.Context(), "notes", collection.Config{})
+	require.NoError(t, err)
+	docs := make([]collection.Document, 60)
+	var ids []string
+	for i := range docs {
+		d := randomDocs(1, uint64(i))[0]
+		d.ID = fmt.Sprintf("book#%d", i)
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"book","n":%d,"start":0,"end":1},"x":"%s"}`, i, strings.Repeat("x", 100<<10))
+		docs[i], ids = d, append(ids, d.ID)
+	}
+	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	v, err := c.View(t.Context())
+	require.NoError(t, err)
+	slices.Reverse(ids)
+	for _, chosen := range []collection.Selection{{IDs: ids}, {IDs: []string{"nobody", "book"}}, {}} {
+		var got []string
+		for d, err := range v.Documents(t.Context(), chosen, collection.ReadOptions{Metadata: true}) {
+			require.NoError(t, err)
+			require.Greater(t, len(d.Metadata), 100<<10)
+			got = append(got, d.ID)
+		}
+		if len(chosen.IDs) != len(ids) {
+			slices.Reverse(got)
+		}
+		require.Equal(t, ids, got)
+	}
+	r, err := v.Search(t.Context(), []search.Query{{Vectors: docs[0].Vectors}}, search.Options{K: 60, Payload: true})
+	require.NoError(t, err)
+	require.Len(t, r[0].Hits, 60)
+	for i := range r[0].Hits {
+		require.Greater(t, len(r[0].Hits[i].Payload), 100<<10)
+	}
+	r, err = v.Search(t.Context(), []search.Query{{Vectors: docs[0].Vectors}}, search.Options{Payload: true, Group: search.GroupBest, Passages: 50})
+	require.NoError(t, err)
+	require.Len(t, r[0].Hits, 1)
+	require.Greater(t, len(r[0].Hits[0].Passages[49].Payload), 100<<10)
+	require.NotContains(t, string(r[0].Hits[0].Payload), "_passage")
+}
+
+// A change whose answer is lost is made once.
+func TestLostAnswers(t *testing.T) {
+	nodes := startNodes(t, 3, 3, nil)
+	client, err := Open(t.Context(), Config{Store: nodes[0].c.Store, Dir: t.TempDir(), Beat: 100 * time.Millisecond, Shards: 3})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
+	var lost atomic.Int64
+	before := innerClient.Transport
+	innerClient.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer, err := before.RoundTrip(r)
+		changes := slices.Contains([]string{"update", "delete", "metadata"}, strings.TrimPrefix(r.URL.Path, innerPath))
+		if err == nil && changes && lost.Add(1)%2 == 1 {
+			require.NoError(t, answer.Body.Close())
+			return nil, errors.New("the answer is lost")
+		}
+		return answer, err
+	})
+	t.Cleanup(func() { innerClient.Transport = before })
+	c, err := client.Declare(t.Context(), "notes", collection.Config{})
+	require.NoError(t, err)
+	var docs []collection.Document
+	for i := range 30 {
+		d := randomDocs(1, uint64(i))[0]
+		d.ID = fmt.Sprint("d", i)
+		docs = append(docs, d)
+	}
+	seen := map[uint64]bool{}
+	for some := range slices.Chunk(docs, 6) {
+		r, err := c.Update(t.Context(), some, collection.UpdateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, 6, r.Stored.Documents)
+		for _, n := range r.Numbers {
+			require.False(t, seen[n])
+			seen[n] = true
+		}
+	}
+	n, err := c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d1", "d2", "d3", "d4"}}, map[string]json.RawMessage{"x": []byte(`"<a>  &"`)})
+	require.NoError(t, err)
+	require.Equal(t, 4, n.Documents)
+	n, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "x IS NULL")})
+	require.NoError(t, err)
+	require.Equal(t, 26, n.Documents)
+	require.Greater(t, lost.Load(), int64(10))
+	st, err := c.Stats(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 4, st.Documents)
+	require.EqualValues(t, 26, st.Deleted)
+	_, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "y = 1")})
+	require.ErrorContains(t, err, "nearest first: ")
+}

@@ -379,7 +379,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		return err
 	}
 	if len(body) > maxMap {
-		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible", collection.ErrConfig, m.Name, len(body), maxMap)
+		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible",
+			collection.ErrConfig, m.Name, len(body), maxMap)
 	}
 	again := func(do func() error) (err error) {
 		for try := range putTries {
@@ -424,7 +425,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		if err != nil {
 			return err
 		}
-		if n := len(listed); n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
+		n := len(listed)
+		if n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
 			return nil
 		}
 		return errTaken

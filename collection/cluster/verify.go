@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +150,7 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 					return nil
 				}
 			}
-		} else if n, err := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && err == nil && codecName(m.ID, generation) == e.Name {
+		} else if n, _ := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && codecName(m.ID, generation) == e.Name {
 			if used[generation] {
 				return nil // read below
 			}
@@ -230,7 +231,7 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	for _, p := range files {
 		starts = append(starts, p.Position)
 	}
-	slices.SortFunc(starts, func(a, b journal.Position) int { return int(min(max(int64(a.Number)-int64(b.Number), -1), 1)) })
+	slices.SortFunc(starts, func(a, b journal.Position) int { return cmp.Compare(a.Number, b.Number) })
 	if m.Current == nil || m.Current.Begun {
 		starts = append([]journal.Position{{}}, starts...)
 	}

@@ -56,7 +56,7 @@ type Batch struct {
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
-		_, err := c.work.follow(ctx, nil)
+		_, err := c.work.follow(ctx)
 		return err
 	}
 	return c.do(ctx, r)
@@ -102,7 +102,6 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 		return done, err
 	}
 	w.appended = next.Sequence
-	w.done.note(next.Sequence, ch)
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
@@ -125,7 +124,7 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	done, err := w.apply(ctx, o, e, ch)
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
-		return done, nil
+		err = nil
 	case refused(err):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
 		err = e.Skip(ctx)
@@ -133,8 +132,35 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	if err != nil {
 		err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
 		w.broken(err)
+		return done, err
 	}
-	return done, err
+	w.recent.note(at.Sequence, ch.Batches)
+	return done, nil
+}
+
+// recentBatches are those of the last entries that the index has taken, each with its entry.
+type recentBatches struct {
+	entries map[string]uint64
+	order   []string
+	after   uint64 // the batches of all later entries are there
+}
+
+// mostRecent is how many batches are remembered.
+const mostRecent = 4096
+
+func (m *recentBatches) note(entry uint64, batches []outcome) {
+	if m.entries == nil {
+		m.entries, m.after = map[string]uint64{}, entry-1
+	}
+	for i := range batches {
+		m.entries[batches[i].ID] = entry
+		m.order = append(m.order, batches[i].ID)
+	}
+	for len(m.order) > mostRecent {
+		m.after = max(m.after, m.entries[m.order[0]])
+		delete(m.entries, m.order[0])
+		m.order = m.order[1:]
+	}
 }
 
 // refused reports whether an error follows from the index and the entry alone, so that all who
@@ -190,9 +216,8 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 	return done, err
 }
 
-// follow applies the entries that others have put, and answers those of some requests that are among
-// them. It returns how many entries came.
-func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err error) {
+// follow applies the entries that others have put. It returns how many came.
+func (w *worker) follow(ctx context.Context) (came int, err error) {
 	o, err := w.nonEmpty()
 	if err != nil {
 		return 0, err
@@ -215,12 +240,6 @@ func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err 
 		if _, err := w.applyEntry(ctx, o, at, ch); err != nil {
 			return err
 		}
-		w.done.note(at.Sequence, ch)
-		for _, r := range waiting {
-			if r.entry == 0 && ch.answer(r) {
-				r.entry, r.err = at.Sequence, nil
-			}
-		}
 		came++
 		return nil
 	})
@@ -230,7 +249,7 @@ func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err 
 
 // logged does requests of a collection with a journal by do, until they are decided at the end of
 // the log: what is refused, or finds nothing to change, may be so because entries are missing here.
-func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n int) {
+func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
 	fail := func(rs []*request, err error) int {
 		for _, r := range rs {
 			if r.entry == 0 {
@@ -245,24 +264,24 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 		}
 	}
 	if w.behind {
-		if _, err := w.follow(ctx, group); err != nil {
+		if _, err := w.follow(ctx); err != nil {
 			return fail(group, err)
 		}
 	}
-	for _, r := range group {
-		if entry, there := w.done.entry(r.batch.ID); there { // elsewhere, while it waited or was on its way
-			r.batch.Sent, r.batch.After = true, entry-1
-		}
-		if !r.batch.Sent || r.entry > 0 {
-			continue
-		}
-		if err := w.find(ctx, r); err != nil {
-			return fail(group, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
-		}
-	}
 	for {
+		for i, r := range group {
+			err := w.find(ctx, r)
+			if err == nil {
+				continue
+			}
+			if i == 0 {
+				return fail(group[:1], fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
+			}
+			group = group[:i]
+			break
+		}
 		w.appended = 0
-		if n = do(); w.appended > 0 {
+		if n = do(group); w.appended > 0 {
 			return n
 		}
 		open, taken := false, false
@@ -276,7 +295,7 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 		if !open {
 			return n
 		}
-		came, err := w.follow(ctx, group[:n])
+		came, err := w.follow(ctx)
 		if err != nil {
 			return fail(group[:n], err)
 		}
@@ -291,45 +310,22 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 	}
 }
 
-// doneBatches are batches that the newest entries have: which entry has one, by the first bytes of
-// its id. A request may come to a node, or have its turn there, long after it was sent to another one.
-type doneBatches struct {
-	entries map[[8]byte]uint64
-	order   [][8]byte
-}
-
-const mostDoneBatches = 1 << 15
-
-func (d *doneBatches) note(entry uint64, ch *change) {
-	if d.entries == nil {
-		d.entries = map[[8]byte]uint64{}
-	}
-	for i := range ch.Batches {
-		var key [8]byte
-		copy(key[:], ch.Batches[i].ID)
-		if _, there := d.entries[key]; !there {
-			d.order = append(d.order, key)
-		}
-		d.entries[key] = entry
-	}
-	if over := len(d.order) - mostDoneBatches; over > mostDoneBatches/8 {
-		for _, key := range d.order[:over] {
-			delete(d.entries, key)
-		}
-		d.order = append([][8]byte(nil), d.order[over:]...)
-	}
-}
-
-func (d *doneBatches) entry(id string) (entry uint64, there bool) {
-	var key [8]byte
-	copy(key[:], id)
-	entry, there = d.entries[key]
-	return entry, there
-}
-
-// find answers a request that was sent before, if the log has it.
+// find answers a request that the log has already: it was sent again and overtook the first of its
+// kind, or that had no answer. What comes into the log after the last entry that the index has is
+// found when an entry is to be put there.
 func (w *worker) find(ctx context.Context, r *request) error {
-	entry, body, err := w.journal().Find(ctx, r.batch.ID, r.batch.After)
+	after, remembered := w.recent.entries[r.batch.ID]
+	switch {
+	case r.entry > 0:
+		return nil
+	case remembered:
+		after--
+	case r.batch.Sent && (w.recent.entries == nil || r.batch.After < w.recent.after):
+		after = r.batch.After
+	default:
+		return nil
+	}
+	entry, body, err := w.journal().Find(ctx, r.batch.ID, after)
 	if err != nil || body == nil {
 		return err
 	}
@@ -340,7 +336,7 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err = w.follow(ctx, nil); err == nil { // views see it once it is answered
+	if _, err = w.follow(ctx); err == nil { // views see it once it is answered
 		r.entry = entry
 	}
 	return err
@@ -356,7 +352,7 @@ func (w *worker) evictMore(ctx context.Context, group []*request) {
 	}
 	err := w.evictOnce(ctx, group, *most)
 	for again := 2; err != nil && again > 0; again-- {
-		if _, err = w.follow(ctx, nil); err == nil {
+		if _, err = w.follow(ctx); err == nil {
 			err = w.evictOnce(ctx, group, *most)
 		}
 	}

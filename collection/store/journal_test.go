@@ -233,6 +233,33 @@ func TestJournalLatePut(t *testing.T) {
 	require.Len(t, l.entries, 2)
 }
 
+// A request that arrives after it was sent again, and done, is not done once more.
+func TestJournalOvertaken(t *testing.T) {
+	l := &memoryLog{}
+	a, _, ixa := openFollower(t, l, nil)
+	b, _, _ := openFollower(t, l, nil)
+	updateBatch(t, a, &Batch{}, "first")
+	require.NoError(t, b.Follow(t.Context()))
+	first := updateBatch(t, b, &Batch{ID: "x", Sent: true, After: 1}, "", "")
+	for range 2 { // a has not read what b has put, and then it has
+		late := &Batch{ID: "x", After: 1}
+		r := updateBatch(t, a, late, "", "")
+		first.Generation, r.Generation = 0, 0
+		require.Equal(t, first, r)
+		require.EqualValues(t, 2, late.Entry)
+	}
+	require.Len(t, l.entries, 2)
+	for i := range mostRecent { // what is forgotten is looked for
+		a.work.recent.note(uint64(i+3), []outcome{{ID: fmt.Sprint("other", i)}})
+	}
+	updateBatch(t, a, &Batch{ID: "x", Sent: true, After: 1}, "", "")
+	require.Len(t, l.entries, 2)
+	require.Len(t, a.work.recent.entries, mostRecent)
+	has, err := ixa.Has("3")
+	require.NoError(t, err)
+	require.False(t, has)
+}
+
 // The limit is in the entries: two collections with another limit than the log has evict alike, and
 // an addition of more than may stay leaves the newest.
 func TestJournalEvicts(t *testing.T) {

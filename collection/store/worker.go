@@ -25,7 +25,7 @@ type worker struct {
 	// With a journal: whether it may have entries that the index lacks, and the last own entry.
 	behind   bool
 	appended uint64
-	done     doneBatches
+	recent   recentBatches
 }
 
 // run does what is queued until the queue has ended.
@@ -74,7 +74,7 @@ func (w *worker) do(ctx context.Context, group []*request) (n int) {
 // try is do without a second time.
 func (w *worker) try(ctx context.Context, group []*request) (n int) {
 	err := w.c.s.guard(w.c.log, "a change", func() {
-		do := func() int {
+		do := func(group []*request) int {
 			switch group[0].kind {
 			case updating:
 				return w.update(ctx, group)
@@ -91,7 +91,7 @@ func (w *worker) try(ctx context.Context, group []*request) (n int) {
 			n = w.logged(ctx, group, do)
 			w.evictMore(ctx, group[:n])
 		} else {
-			n = do()
+			n = do(group)
 		}
 	})
 	if err != nil { // nobody knows how far it came
