@@ -17,15 +17,18 @@ import (
 // askHTTP is the command http of scripts.
 func askHTTP(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 3 || len(args) > 5 {
-		ts.Fatalf("usage: http SOCKET METHOD PATH [BODY [HEADER]]")
+		ts.Fatalf("usage: http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]")
 	}
-	socket := ts.MkAbs(args[0])
+	network, socket := "unix", ts.MkAbs(args[0])
+	if strings.Contains(args[0], ":") {
+		network, socket = "tcp", args[0]
+	}
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			for { // until the service listens
-				conn, err := d.DialContext(ctx, "unix", socket)
+				conn, err := d.DialContext(ctx, network, socket)
 				if err == nil || ctx.Err() != nil {
 					return conn, err
 				}
@@ -57,4 +60,14 @@ func askHTTP(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	_, err = fmt.Fprintf(ts.Stdout(), "%d\n%s\n", answer.StatusCode, text)
 	ts.Check(err)
+}
+
+// freeAddress is the command free of scripts: an address of this machine at which nothing listens.
+func freeAddress(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		ts.Setenv(name, l.Addr().String())
+		ts.Check(l.Close())
+	}
 }
