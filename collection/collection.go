@@ -125,6 +125,8 @@ type ReadOptions struct {
 	// Limit is how many documents at most; 0: all. Of a list they are the first that are
 	// there.
 	Limit int
+	// From is the number from which on documents are read, unless the selection is a list.
+	From uint64
 	// Metadata and Vectors are read beside number and id.
 	Metadata, Vectors bool
 }
@@ -214,6 +216,18 @@ type Counts struct {
 	Trainings uint64 `json:"trainings"`
 	// Writing is the time of all that.
 	Writing time.Duration `json:"writing_ns"`
+}
+
+// Add adds the counts of another collection, such as a part of one.
+func (c *Counts) Add(o Counts) {
+	c.Updates += o.Updates
+	c.Documents += o.Documents
+	c.Deletions += o.Deletions
+	c.Deleted += o.Deleted
+	c.Failed += o.Failed
+	c.Groups += o.Groups
+	c.Trainings += o.Trainings
+	c.Writing += o.Writing
 }
 
 // QueueStats says what waits to be written.

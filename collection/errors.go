@@ -3,9 +3,11 @@ package collection
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -34,6 +36,8 @@ var (
 	// ErrMetadata: metadata of a document that is no object, has a bad key or is too
 	// large.
 	ErrMetadata = vectors.ErrPayload
+	// ErrUnreachable: machines that have a part of the collection do not answer; nothing was changed.
+	ErrUnreachable = errors.New("a part of the collection cannot be reached")
 	// ErrSelection: documents are meant in more ways than are possible, or in none.
 	ErrSelection = errors.New("bad selection")
 	// ErrUnsupported: what these collections do not do.
@@ -53,6 +57,32 @@ func (e *BusyError) Error() string {
 
 // Unwrap gives [ErrBusy].
 func (e *BusyError) Unwrap() error { return ErrBusy }
+
+// PartlyError is a change that was made in some shards of a collection and not in others, or not
+// as far as is known. Err is why; it wraps [storage.ErrOutcomeUnknown] if the rest may have been made.
+type PartlyError struct {
+	// Documents are the places in the request of those that were stored, in order; nil of other changes.
+	Documents []int
+	// Done is what was changed.
+	Done index.Affected
+	Err  error
+}
+
+func (e *PartlyError) Error() string {
+	const most = 20 // places that are shown
+	var b strings.Builder
+	fmt.Fprintf(&b, "the change was made in part: %d documents and %d passages", e.Done.Documents, e.Done.Passages)
+	for i, at := range e.Documents[:min(len(e.Documents), most)] {
+		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(at))
+	}
+	if n := len(e.Documents) - most; n > 0 {
+		fmt.Fprintf(&b, " and %d more", n)
+	}
+	return b.String() + " of the request: " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *PartlyError) Unwrap() error { return e.Err }
 
 // DocumentError says which document of a request is refused, and why: Err wraps
 // [ErrMetadata], [vectors.ErrText], [vectors.ErrShape], [vectors.ErrValue],

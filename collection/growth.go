@@ -80,18 +80,26 @@ func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	return codec.Flat(dim)
 }
 
-// StageOf tells the stage of an index. One that was not trained by these rules is in the
+// Coded says how a collection is coded now.
+type Coded struct {
+	Stage   Stage
+	Nbits   int
+	Trained int64 // how many tokens there were when the codec was trained
+}
+
+// CodedBy tells how an index is coded. One that was not trained by these rules is in the
 // stage that its bits say. Like the methods after it, it is of a [Growth.Completed].
-func (g *Growth) StageOf(h *storage.Header) Stage {
+func (g *Growth) CodedBy(h *storage.Header) Coded {
+	c := Coded{StagePrecise, h.Nbits, int64(h.Build.Tokens)}
 	switch {
 	case h.Build.Source != "vectors" || h.Nbits != 8:
-		return StageFinal
+		c.Stage = StageFinal
 	case h.Centroids == 1 && h.Build.Tokens == 0:
-		return StageFlat
-	case g.Until < 0 || int64(h.Build.Tokens) >= g.Until:
-		return StageFinal
+		c.Stage = StageFlat
+	case g.Until < 0 || c.Trained >= g.Until:
+		c.Stage = StageFinal
 	}
-	return StagePrecise
+	return c
 }
 
 // Training is how a collection of so many tokens is to be kept.
@@ -107,25 +115,29 @@ func (g *Growth) Training(tokens int64, cfg Config) Training {
 }
 
 // Due says whether a collection is to be trained anew because it has grown.
-func (g *Growth) Due(h *storage.Header, tokens int64, cfg Config) (t Training, due bool) {
+func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
 	t = g.Training(tokens, cfg)
-	switch g.StageOf(h) {
+	switch c.Stage {
 	case StageFlat:
 		return t, t.Stage != StageFlat
 	case StagePrecise:
-		return t, t.Stage == StageFinal || float64(tokens) >= g.Factor*float64(h.Build.Tokens)
+		return t, t.Stage == StageFinal || float64(tokens) >= g.Factor*float64(c.Trained)
 	}
 	return t, false
 }
 
 // Again is how a collection is trained anew on what is stored, whatever it has grown by. One in
 // its final stage stays in that, and keeps the bits that it has, since more would add nothing.
-func (g *Growth) Again(h *storage.Header, tokens int64, cfg Config) Training {
-	if g.StageOf(h) != StageFinal {
+func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
+	if c.Stage != StageFinal {
 		return g.Training(tokens, cfg)
 	}
-	return Training{StageFinal, min(cfg.bits(), h.Nbits), 0, cfg.seed()}
+	return Training{StageFinal, min(cfg.bits(), c.Nbits), 0, cfg.seed()}
 }
+
+// FailedAgain says whether a training that is due is left alone, since one has failed when the
+// collection had so many tokens: it is tried again when there is a tenth more.
+func FailedAgain(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
 // leastDrift is the share of the tokens trained on that must have been added before
 // their error says something.
@@ -133,9 +145,9 @@ const leastDrift = 16
 
 // Advice says why training anew would pay; "": it would not. It is for collections that
 // are not trained by themselves any more.
-func (g *Growth) Advice(h *storage.Header, d index.Drift) string {
+func (g *Growth) Advice(stage Stage, d index.Drift) string {
 	switch {
-	case g.StageOf(h) != StageFinal:
+	case stage != StageFinal:
 		return ""
 	case d.Ratio > g.Drift && d.Added*leastDrift > d.Trained:
 		return fmt.Sprintf("vectors that were added since the training have %.2f times its error", d.Ratio)

@@ -19,7 +19,7 @@ func TestTraining(t *testing.T) {
 	require.Equal(t, Training{StageFinal, 1, 0, defaultSeed}, g.Training(1000, cfg), "binary")
 	cfg.Binary = false
 	final := &storage.Header{Nbits: 2}
-	require.Equal(t, 2, g.Again(final, 10, cfg).Nbits)
+	require.Equal(t, 2, g.Again(g.CodedBy(final), 10, cfg).Nbits)
 	_, err = Growth{Factor: 1}.Completed()
 	require.ErrorIs(t, err, ErrConfig)
 }
@@ -43,7 +43,7 @@ func TestAdvice(t *testing.T) {
 		"many":            {final, index.Drift{Trained: 1 << 20, Added: 1 << 25, Ratio: 1.1, Centroids: 4, Wanted: 16}, "16"},
 		"growing":         {precise, index.Drift{Trained: 1 << 19, Added: 1 << 19, Ratio: 3, Centroids: 4, Wanted: 16}, ""},
 	} {
-		got := g.Advice(&x.h, x.d)
+		got := g.Advice(g.CodedBy(&x.h).Stage, x.d)
 		if x.want == "" {
 			require.Empty(t, got, name)
 		} else {

@@ -127,6 +127,8 @@ type KeywordQuery struct {
 	Filters []*search.Filter
 	// Payload says that metadata of the hits is wanted.
 	Payload bool
+	// Statistics, where set, are those of the query in a collection of which the view is a part.
+	Statistics *keywords.Statistics
 	// Passages above 0 groups hits into documents, each with at most that many of its best
 	// passages.
 	Passages int

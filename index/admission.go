@@ -255,6 +255,17 @@ func (a *Admission) remove(ctx context.Context, ids []string, rows []Arrival) (r
 	return removed, nil
 }
 
+// Evict returns how many of the oldest documents give way when what is admitted is stored and so
+// many documents may stay, and how many of those that are admitted would have to go as well. No
+// more are admitted afterwards.
+func (a *Admission) Evict(ctx context.Context, most uint64) (evicted, more int, err error) {
+	gone, err := a.snaps[0].going(ctx, a.removed[0])
+	if err != nil {
+		return 0, 0, err
+	}
+	return a.evict(ctx, most, gone.Documents)
+}
+
 // evict marks the oldest documents of the only snapshot beyond the limit as removed, with all of
 // their passages. It returns their number, and how many more would have to go, which are among
 // those that are admitted. gone is the number of documents that give way anyway.

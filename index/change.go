@@ -160,13 +160,15 @@ func (ix *Index) Evict(ctx context.Context, most uint64) (Affected, error) {
 	return ix.DeleteChosen(ctx, beyond(ctx, most))
 }
 
-// beyond returns a function that chooses the oldest documents beyond the number that may stay.
+// Beyond returns the ordinals of the oldest documents beyond the number that may stay.
+func (s *Snapshot) Beyond(ctx context.Context, most uint64) (*roaring.Bitmap, error) {
+	a := NewAdmission(s)
+	_, _, err := a.evict(ctx, most, 0)
+	return a.removed[0], err
+}
+
 func beyond(ctx context.Context, most uint64) func(*Snapshot) (*roaring.Bitmap, error) {
-	return func(snap *Snapshot) (*roaring.Bitmap, error) {
-		a := NewAdmission(snap)
-		_, _, err := a.evict(ctx, most, 0)
-		return a.removed[0], err
-	}
+	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, most) }
 }
 
 // deleteNext makes another deletion in the writer's turn of a change that is done.

@@ -27,6 +27,9 @@ type Entry struct {
 	applied *storage.Applied // nil: of no log
 }
 
+// Change is a change of no log.
+func (ix *Index) Change() Entry { return Entry{ix: ix} }
+
 // Entry is the entry of a number above 0.
 func (ix *Index) Entry(sequence uint64) Entry {
 	return Entry{ix, &storage.Applied{Sequence: sequence}}

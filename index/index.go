@@ -65,6 +65,8 @@ var (
 type Options struct {
 	// Write allows Add, Delete, UpdatePayload, Compact and their like, and takes the file's exclusive lock.
 	Write bool
+	// NoSync leaves it to the system when changes reach the disk, see [storage.Options].
+	NoSync bool
 	// LockTimeout is how long to wait for another process; 0: not at all.
 	LockTimeout time.Duration
 	// Backend names the kernels; "": the best there is.
@@ -118,7 +120,7 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := storage.Open(ctx, path, storage.Options{Write: o.Write, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err := storage.Open(ctx, path, storage.Options{Write: o.Write, NoSync: o.NoSync, LockTimeout: o.LockTimeout, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

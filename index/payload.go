@@ -30,7 +30,7 @@ func (ix *Index) UpdatePayload(ctx context.Context, where *condition.Condition, 
 // UpdatePayload is [Index.UpdatePayload].
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	choose := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
-	return e.updateChosen(ctx, choose, set, nil)
+	return e.UpdateChosen(ctx, choose, set, nil)
 }
 
 // UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
@@ -50,10 +50,11 @@ func (ix *Index) UpdateNamed(ctx context.Context, ids []string, set condition.Fi
 // writer's turn with the newest snapshot. check may refuse a new payload; nil refuses none.
 func (ix *Index) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (Affected, error) {
-	return Entry{ix: ix}.updateChosen(ctx, choose, set, check)
+	return Entry{ix: ix}.UpdateChosen(ctx, choose, set, check)
 }
 
-func (e Entry) updateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
+// UpdateChosen is [Index.UpdateChosen].
+func (e Entry) UpdateChosen(ctx context.Context, choose func(*Snapshot) (*roaring.Bitmap, error), set condition.Fields,
 	check func(ordinal uint32, payload []byte) error) (updated Affected, err error) {
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
@@ -63,17 +64,22 @@ func (e Entry) updateChosen(ctx context.Context, choose func(*Snapshot) (*roarin
 		if err != nil {
 			return nil, err
 		}
-		payloads, err := snap.merged(ctx, docs, set)
-		for ordinal, p := range payloads {
-			if err == nil && check != nil {
-				if err = check(ordinal, p); err != nil {
-					err = fmt.Errorf("document %q: %w", snap.ID(ordinal), err)
-				}
-			}
-		}
-		return payloads, err
+		return snap.merged(ctx, docs, set, check)
 	})
 	return updated, err
+}
+
+// TryUpdate finds what [Index.UpdateChosen] would refuse, and counts what it would change.
+func (s *Snapshot) TryUpdate(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error) (Affected, error) {
+	if err := checkUpdate(set); err != nil {
+		return Affected{}, err
+	}
+	payloads, err := s.merged(ctx, docs, set, check)
+	if err != nil || len(payloads) == 0 {
+		return Affected{}, err
+	}
+	return s.countDocuments(docs), nil
 }
 
 // checkUpdate finds what is wrong with fields that are to be set.
@@ -93,7 +99,8 @@ func checkUpdate(set condition.Fields) error {
 }
 
 // merged returns the payloads of live ordinals with fields set.
-func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields) (map[uint32][]byte, error) {
+func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
+	check func(ordinal uint32, payload []byte) error) (map[uint32][]byte, error) {
 	if len(set) == 0 {
 		return nil, nil
 	}
@@ -116,6 +123,11 @@ func (s *Snapshot) merged(ctx context.Context, docs *roaring.Bitmap, set conditi
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: document %q: %w", s.Path(), s.ID(ordinal), err)
+		}
+		if check != nil {
+			if err := check(ordinal, payloads[ordinal]); err != nil {
+				return nil, fmt.Errorf("document %q: %w", s.ID(ordinal), err)
+			}
 		}
 	}
 	return payloads, nil

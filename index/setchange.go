@@ -419,7 +419,7 @@ func (s *Set) update(ctx context.Context, set condition.Fields, check func(*SetS
 		if err != nil {
 			return Affected{}, err
 		}
-		payloads, err := p.merged(ctx, docs, set)
+		payloads, err := p.merged(ctx, docs, set, nil)
 		if err != nil {
 			return Affected{}, err
 		}

@@ -247,7 +247,12 @@ func ofCollection(err error) *Problem {
 	var doc *collection.DocumentError
 	var cond *condition.Error
 	var query *search.QueryError
+	var partly *collection.PartlyError
 	switch {
+	case errors.As(err, &partly): // whatever the cause says elsewhere, something was changed
+		return problem(CodeOutcomeUnknown, "%w", err)
+	case errors.Is(err, collection.ErrUnreachable):
+		return problem(CodeBusy, "%w", err).after(time.Second)
 	case errors.As(err, &query): // wraps one of the others
 		p := ofCollection(query.Err)
 		if p == nil {

@@ -154,8 +154,11 @@ func (f *File) newFile(tmp string, old fs.FileInfo) (*handle, error) {
 	var h *handle
 	if err != nil {
 		_ = file.Close()
-	} else if h, err = f.mapNew(file, tmp, expected); err == nil || errors.Is(err, errRaced) {
-		return h, err
+	} else if h, err = f.mapNew(file, tmp, expected); err == nil {
+		h.db.NoSync = f.noSync
+		return h, nil
+	} else if errors.Is(err, errRaced) {
+		return nil, err
 	}
 	_ = os.Remove(tmp)
 	return nil, &writeError{f.path, err}

@@ -30,6 +30,10 @@ type Options struct {
 	// such ([File.Building]); only with Write. To go on with it, or to Discard it, is
 	// for the caller then.
 	Resume bool
+	// NoSync leaves it to the system when changes reach the disk; Close waits for that. If the
+	// machine stops before, the file is worth nothing, and may even look sound: it is for files
+	// that are thrown away then. If only the process dies nothing is lost.
+	NoSync bool
 	// LockTimeout is how long to wait for the lock; 0: not at all.
 	LockTimeout time.Duration
 	// Logger hears of what is swept and rewritten; nil: nobody does.
@@ -41,6 +45,7 @@ type File struct {
 	path    string
 	write   bool
 	created bool
+	noSync  bool
 	log     *slog.Logger
 
 	after uint64 // generations of a file that is made for another's place are above it
@@ -79,7 +84,7 @@ type handle struct {
 // Errors: that of ctx, [fs.ErrNotExist], [ErrNotIndex], [ErrUnfinished] (reading, and without
 // Create), [ErrVersion], [ErrCorrupt], [ErrLocked].
 func Open(ctx context.Context, path string, o Options) (*File, error) {
-	f := &File{path: path, write: o.Write, log: o.Logger}
+	f := &File{path: path, write: o.Write, noSync: o.NoSync && o.Write, log: o.Logger}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -146,6 +151,9 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	f.handle, err = openBolt(ctx, f.path, o.Write, deadline)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		return errRaced // who held the lock has taken the file away
+	}
+	if err == nil {
+		f.handle.db.NoSync = f.noSync
 	}
 	return err
 }
@@ -258,7 +266,11 @@ func (f *File) Close() error {
 	if h == nil {
 		return nil
 	}
-	return f.release(h)
+	var err error
+	if f.noSync && f.broken == nil {
+		err = f.explainWrite(h.db.Sync())
+	}
+	return errors.Join(err, f.release(h))
 }
 
 func (f *File) acquire() (*handle, error) {

@@ -49,7 +49,7 @@ func (f *File) beginRewrite(suffix string) (*Rewrite, error) {
 	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	dst := &File{path: r.tmp, write: true, log: f.log}
+	dst := &File{path: r.tmp, write: true, noSync: f.noSync, log: f.log}
 	if dst.handle, err = f.newFile(r.tmp, info); err != nil {
 		return nil, err
 	}

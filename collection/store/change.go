@@ -27,6 +27,12 @@ import (
 // what writing fails with. After [storage.ErrOutcomeUnknown], which the disk gives rarely,
 // the documents may be stored or not.
 func (c *Collection) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+	return c.UpdateBatch(ctx, &Batch{}, docs, o)
+}
+
+// UpdateBatch is [Collection.Update] of a batch.
+func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collection.Document,
+	o collection.UpdateOptions) (collection.Receipt, error) {
 	dim, err := c.dim(ctx)
 	if err != nil {
 		return collection.Receipt{}, err
@@ -41,13 +47,14 @@ func (c *Collection) Update(ctx context.Context, docs []collection.Document, o c
 	if err := o.Model.Validate(); err != nil {
 		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
-	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
+	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model, batch: *b}
 	for i := range docs {
 		r.cost += costOfDocument(&docs[i])
 	}
 	if err := c.do(ctx, r); err != nil {
 		return collection.Receipt{}, err
 	}
+	b.Entry = r.entry
 	return r.receipt, nil
 }
 
@@ -57,13 +64,19 @@ func (c *Collection) Update(ctx context.Context, docs []collection.Document, o c
 // Errors: [collection.ErrSelection], [*condition.Error], [collection.ErrEmpty], [*collection.BusyError],
 // [collection.ErrUnknown], [collection.ErrDamaged], [collection.ErrClosed], that of ctx, and what writing fails with.
 func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (index.Affected, error) {
+	return c.DeleteBatch(ctx, &Batch{}, chosen)
+}
+
+// DeleteBatch is [Collection.Delete] of a batch.
+func (c *Collection) DeleteBatch(ctx context.Context, b *Batch, chosen collection.Selection) (index.Affected, error) {
 	if err := chosen.CheckOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen)}
+	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen), batch: *b}
 	if err := c.do(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
+	b.Entry = r.entry
 	return r.affected, nil
 }
 
@@ -73,20 +86,23 @@ func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (i
 // Errors: [collection.ErrMetadata], and those of [Collection.Delete].
 func (c *Collection) UpdateMetadata(ctx context.Context, chosen collection.Selection,
 	set map[string]json.RawMessage) (index.Affected, error) {
+	return c.UpdateMetadataBatch(ctx, &Batch{}, chosen, set)
+}
+
+// UpdateMetadataBatch is [Collection.UpdateMetadata] of a batch.
+func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen collection.Selection,
+	set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}
 	if err := chosen.CheckOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: acting, cost: costOf(&chosen)}
-	r.act = func(begun context.Context) (err error) {
-		r.affected, err = c.work.updateMetadata(begun, ctx, chosen, set)
-		return err
-	}
+	r := &request{kind: setting, chosen: chosen, fields: set, ctx: ctx, cost: costOf(&chosen), batch: *b}
 	if err := c.do(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
+	b.Entry = r.entry
 	return r.affected, nil
 }
 

@@ -256,6 +256,16 @@ func (v *View) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (h
 	return hits, err
 }
 
+// KeywordStatistics is what a query finds in the collection: of several that are searched as one, the sums
+// are [collection.KeywordQuery].Statistics for each.
+func (v *View) KeywordStatistics(ctx context.Context, q keywords.Query) (st keywords.Statistics, err error) {
+	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+		st, err = ix.Statistics(ctx, q)
+		return err
+	})
+	return st, err
+}
+
 // useKeywords calls use with the keywords of the collection, and once more if it finds them
 // damaged. If they were closed first because they could not follow a change, they are opened again;
 // the error says why that failed.
@@ -300,7 +310,7 @@ func (v *View) searchKeywords(ctx context.Context, ix *keywords.Index, q *collec
 		return nil, err
 	}
 	rank := func(k int) ([]keywords.Hit, error) {
-		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among})
+		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among, Statistics: q.Statistics})
 	}
 	if q.Passages > 0 {
 		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)

@@ -116,7 +116,7 @@ func (c *Collection) long(ctx context.Context, do func(ctx context.Context) erro
 
 // due says whether the collection is to be trained anew because it has grown.
 func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
-	return c.s.o.Growth.Due(h, tokens, c.Config())
+	return c.s.o.Growth.Due(c.s.o.Growth.CodedBy(h), tokens, c.Config())
 }
 
 // grow begins a training beside everything else if one is due and none runs.
@@ -133,10 +133,10 @@ func (c *Collection) grow() {
 	_, due := c.due(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.s.o.Growth.Advice(&h, drift)
+	advice := c.s.o.Growth.Advice(c.s.o.Growth.CodedBy(&h).Stage, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
-	if !due || g.running != nil || g.failed > 0 && tokens < g.failed+g.failed/10 {
+	if !due || g.running != nil || collection.FailedAgain(g.failed, tokens) {
 		due = false
 	}
 	c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) 
 	var r *index.RetrainReport
 	err := c.long(ctx, func(ctx context.Context) (err error) {
 		r, err = c.train(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.s.o.Growth.Again(h, tokens, c.Config()), true
+			return c.s.o.Growth.Again(c.s.o.Growth.CodedBy(h), tokens, c.Config()), true
 		})
 		return err
 	})
@@ -304,7 +304,7 @@ const leastGarbage = 1 << 20 // tokens
 
 func (w *worker) tidy(ctx context.Context) {
 	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil {
+	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil {
 		return
 	}
 	st := snap.State()

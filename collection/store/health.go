@@ -52,8 +52,8 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	st.Documents, st.Passages, st.Deleted = uint64(v.snap.Documents()), uint64(s.Passages), uint64(s.Docs-s.Live)
 	st.Tokens, st.Metadata = s.LiveTokens, documentsWithMetadata(v.snap)
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = v.Dim(), h.Nbits, h.Centroids, v.snap.Generation(), h.Model
-	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.StageOf(&h), Drift: v.snap.Drift()}
-	st.Growth.Advice = c.s.o.Growth.Advice(&h, st.Growth.Drift)
+	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
+	st.Growth.Advice = c.s.o.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
 	c.mu.Lock()
 	st.Growth.Training = c.growth.running != nil
 	if c.growth.err != nil {

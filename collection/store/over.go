@@ -24,6 +24,12 @@ type Opened struct {
 	// order of changes. Without Write changes are refused ([storage.ErrReadOnly]), and the
 	// program may make some: who takes a view sees them.
 	Write bool
+	// Journal, where set, is the log that the index follows: changes are put into it first. The
+	// entries that the index lacks are applied by [Collection.Follow].
+	Journal Journal
+	// Config, where set, is what the collection was declared with. MaxDocuments is for indexes with
+	// a journal alone.
+	Config collection.Config
 }
 
 // Over makes a store of indexes that are open, by the names of their collections. They
@@ -58,7 +64,7 @@ func (s *Store) take(ctx context.Context, name string, given Opened) (err error)
 	}
 	c := s.newCollection(name)
 	c.given = &given
-	if c.cfg, err = (collection.Config{}).Completed(); err != nil {
+	if c.cfg, err = given.Config.Completed(); err != nil {
 		return err
 	}
 	snap, err := given.Index.Snapshot()

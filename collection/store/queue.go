@@ -8,6 +8,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -19,12 +20,15 @@ type request struct {
 	model   *storage.Model
 	chosen  collection.Selection // of a deletion
 	ctx     context.Context      // of who asks, heard until it is known what is chosen
+	fields  condition.Fields     // that are set
 	act     func(context.Context) error
 	cost    int64 // bytes
+	batch   Batch // with a journal
 
 	// The answer.
 	receipt  collection.Receipt
 	affected index.Affected
+	entry    uint64 // of the journal, that has the change
 	err      error
 	done     chan struct{} // closed when the rest stands
 }
@@ -34,6 +38,7 @@ type kind uint8
 const (
 	updating kind = iota
 	deleting
+	setting
 	acting
 )
 
@@ -138,7 +143,8 @@ func (q *queue) groupLen() int {
 	for i, r := range q.waiting {
 		docs += len(r.docs)
 		bytes += r.cost
-		if i > 0 && (r.kind != q.waiting[0].kind || r.kind == acting || docs > groupDocuments || bytes > groupBytes) {
+		if i > 0 && (r.kind != q.waiting[0].kind || r.kind >= setting || docs > groupDocuments || bytes > groupBytes ||
+			r.batch.Sent || q.waiting[0].batch.Sent) {
 			return i
 		}
 	}

@@ -106,7 +106,7 @@ func (v *View) Facets(ctx context.Context, fields []condition.Field, s collectio
 func (v *View) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
 	return func(yield func(collection.Stored, error) bool) {
 		n := 0
-		for ordinal, err := range v.inOrder(ctx, &s) {
+		for ordinal, err := range v.inOrder(ctx, &s, o.From) {
 			var d collection.Stored
 			if err == nil {
 				err = ctx.Err()
@@ -122,8 +122,8 @@ func (v *View) Documents(ctx context.Context, s collection.Selection, o collecti
 	}
 }
 
-// inOrder are the ordinals of a selection: in the order of its list, or rising.
-func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[uint32, error] {
+// inOrder are the ordinals of a selection: in the order of its list, or rising from one on.
+func (v *View) inOrder(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := s.Check()
 		switch {
@@ -151,6 +151,7 @@ func (v *View) inOrder(ctx context.Context, s *collection.Selection) iter.Seq2[u
 			if b, err = resolve(ctx, v.snap, s); err != nil {
 				break
 			}
+			b.RemoveRange(0, min(from, 1<<32))
 			for it := b.Iterator(); it.HasNext(); {
 				if !yield(it.Next(), nil) {
 					return

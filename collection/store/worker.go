@@ -15,7 +15,6 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -23,6 +22,9 @@ import (
 // worker is the one writer of a collection. All of it runs in one goroutine.
 type worker struct {
 	c *Collection
+	// With a journal: whether it may have entries that the index lacks, and the last own entry.
+	behind   bool
+	appended uint64
 }
 
 // run does what is queued until the queue has ended.
@@ -71,14 +73,23 @@ func (w *worker) do(ctx context.Context, group []*request) (n int) {
 // try is do without a second time.
 func (w *worker) try(ctx context.Context, group []*request) (n int) {
 	err := w.c.s.guard(w.c.log, "a change", func() {
-		switch group[0].kind {
-		case updating:
-			n = w.update(ctx, group)
-		case deleting:
-			n = w.delete(ctx, group)
-		default:
-			group[0].err = group[0].act(ctx)
-			n = 1
+		do := func() int {
+			switch group[0].kind {
+			case updating:
+				return w.update(ctx, group)
+			case deleting:
+				return w.delete(ctx, group)
+			case setting:
+				w.updateMetadata(ctx, group[0])
+			default:
+				group[0].err = group[0].act(ctx)
+			}
+			return 1
+		}
+		if w.journal() != nil && group[0].kind != acting {
+			n = w.logged(ctx, group, do)
+		} else {
+			n = do()
 		}
 	})
 	if err != nil { // nobody knows how far it came
@@ -147,6 +158,27 @@ type batch struct {
 	admission *index.Admission
 	snap      *index.Snapshot // before the batch, while it is admitted; nil without an index
 	undecided bool            // the index has no dimension yet
+	logged    bool            // there is a journal
+}
+
+// newBatch is a batch without documents; snap is nil without an index.
+func newBatch(snap *index.Snapshot) *batch {
+	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
+	if snap != nil {
+		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
+		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
+			b.dim = 0
+		}
+		b.admission = index.NewAdmission(snap)
+	}
+	return b
+}
+
+// Admits finds out whether an update of the state of the view would be refused, and why; vectors are
+// not looked at.
+func (v *View) Admits(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) error {
+	_, err := newBatch(v.snap).admit(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
+	return err
 }
 
 // update does as many updates of a group as can share a transaction: those in which
@@ -157,15 +189,13 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		group[0].err = err
 		return 1
 	}
-	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
-	if snap != nil {
-		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
-		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
-			b.dim = 0
-		}
-		b.admission = index.NewAdmission(snap)
-	}
+	b := newBatch(snap)
+	b.logged = w.journal() != nil
 	for _, r := range group {
+		if r.entry > 0 { // it was done before
+			n++
+			continue
+		}
 		overlap, err := b.admit(ctx, r)
 		if overlap {
 			break
@@ -175,16 +205,31 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 			b.requests = append(b.requests, r)
 		}
 	}
+	most, more := w.c.Config().MaxDocuments, 0
+	if b.logged && most != nil && len(b.requests) > 0 { // the receipts are in the log, and so complete
+		r := &b.requests[0].receipt
+		if r.Evicted, more, err = b.admission.Evict(ctx, *most); err == nil && more > 0 {
+			r.Evicted += more
+			stay := *most + uint64(more)
+			most = &stay
+		}
+	}
 	if snap != nil {
-		err = snap.Close()
+		err = errors.Join(err, snap.Close())
 	}
 	if err == nil && len(b.requests) > 0 {
-		err = w.store(ctx, o, b)
+		err = w.store(ctx, o, b, most)
+	}
+	if err == nil && more > 0 {
+		w.evictMore(ctx, o, *w.c.Config().MaxDocuments)
 	}
 	switch {
 	case err == nil:
+		for _, r := range b.requests {
+			r.entry = w.appended
+		}
 		return n
-	case len(b.requests) > 1 && !errors.Is(err, storage.ErrOutcomeUnknown): // whose fault is it?
+	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // whose fault is it?
 		w.c.log.Warn("a transaction of several requests failed; each is tried alone", "requests", len(b.requests), "error", err)
 		for _, r := range b.requests {
 			w.update(ctx, []*request{r})
@@ -231,6 +276,9 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	for i, d := range r.docs {
 		if len(d.Vectors) == 0 {
 			receipt.Empty++
+		}
+		if b.logged && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
+			return false, fault(i, ErrUndecided)
 		}
 		if b.dim != 0 && d.Dim != 0 && d.Dim != b.dim {
 			return false, fault(i, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
@@ -286,18 +334,19 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 }
 
 // store writes a batch and completes the receipts.
-func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
-	src, err := vectors.FromDocuments(b.dim, b.docs)
-	if err != nil {
-		return err
-	}
-	evicted := 0
+// most is how many documents stay; nil: all.
+func (w *worker) store(ctx context.Context, o *opened, b *batch, most *uint64) error {
+	evicted, err := 0, error(nil)
 	if o == nil {
+		var src vectors.Source
+		if src, err = vectors.FromDocuments(b.dim, b.docs); err != nil {
+			return err
+		}
 		if err = w.build(ctx, src, b.dim, b.model); err == nil {
 			evicted = w.evict(ctx)
 		}
 	} else {
-		if b.undecided && b.dim != 0 {
+		if b.undecided && b.dim != 0 && !b.logged {
 			if err = w.decide(ctx, o, b.dim); err != nil {
 				return err
 			}
@@ -305,7 +354,7 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 				return err
 			}
 		}
-		evicted, err = w.add(ctx, o, src, b)
+		evicted, err = w.add(ctx, o, b, most)
 	}
 	if err != nil {
 		return err
@@ -322,22 +371,22 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch) error {
 	for _, r := range b.requests {
 		r.receipt.Generation = generation
 	}
-	b.requests[0].receipt.Evicted = evicted // counted once
+	if !b.logged {
+		b.requests[0].receipt.Evicted = evicted // counted once
+	}
 	return nil
 }
 
-func (w *worker) add(ctx context.Context, o *opened, src vectors.Source, b *batch) (evicted int, err error) {
-	report, err := o.ix.Add(ctx, src, &index.AddOptions{
-		Replace: b.replace, MaxDocuments: w.c.Config().MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
-	})
-	if err == nil {
-		evicted = report.Evicted
-		if report.First != b.first {
-			err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, b.first)
-		}
+func (w *worker) add(ctx context.Context, o *opened, b *batch, most *uint64) (evicted int, err error) {
+	ch := &change{docs: b.docs, changeHead: changeHead{
+		Kind: addDocuments, First: b.first, Dim: b.dim, Replace: b.replace, MaxDocuments: most,
+	}}
+	for _, r := range b.requests {
+		ch.Batches = append(ch.Batches, outcomeOf(r))
 	}
+	done, err := w.commit(ctx, o, ch)
 	last := b.docs[len(b.docs)-1].ID
-	return evicted, w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
+	return done.evicted, w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
 		at, ok, err := snap.Ordinal(last)
 		return ok && at == b.first+uint32(len(b.docs))-1, err
 	})
@@ -363,44 +412,58 @@ func (w *worker) evict(ctx context.Context) (n int) {
 // two of them chose counts for the first.
 func (w *worker) delete(ctx context.Context, group []*request) int {
 	o, err := w.nonEmpty()
-	if err != nil {
-		for _, r := range group {
-			r.err = err
-		}
-		return len(group)
+	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
+	if err == nil {
+		err = w.choose(ctx, o, group, ch)
 	}
-	first := uint32(0) // ordinal that is deleted
-	_, err = o.ix.DeleteChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
-		all := roaring.New()
-		for _, r := range group {
-			var chosen *roaring.Bitmap
-			if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
-				continue
-			}
-			more := roaring.AndNot(chosen, all)
-			all.Or(chosen)
-			if r.affected, r.err = snap.CountDeleted(ctx, more, all); r.err != nil {
-				return nil, r.err
-			}
-		}
-		if !all.IsEmpty() {
-			first = all.Minimum()
-		}
-		return all, nil
-	})
-	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return !snap.Live(first), nil })
-	if err != nil {
-		for _, r := range group {
+	if err == nil && !ch.chosen.IsEmpty() {
+		_, err = w.commit(ctx, o, ch)
+		first := ch.chosen.Minimum()
+		err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return !snap.Live(first), nil })
+	}
+	for _, r := range group {
+		switch {
+		case r.entry > 0: // it was done before
+		case err != nil:
 			r.affected, r.err = index.Affected{}, cmp.Or(r.err, err)
+		case r.err == nil:
+			r.entry = w.appended
 		}
 	}
 	return len(group)
 }
 
+// choose finds what a group of deletions is to delete.
+func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *change) error {
+	snap, err := o.ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = snap.Close() }()
+	for _, r := range group {
+		if r.entry > 0 {
+			continue
+		}
+		var chosen *roaring.Bitmap
+		if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
+			continue
+		}
+		more := roaring.AndNot(chosen, ch.chosen)
+		ch.chosen.Or(chosen)
+		if r.affected, r.err = snap.CountDeleted(ctx, more, ch.chosen); r.err != nil {
+			return r.err
+		}
+		if !more.IsEmpty() {
+			ch.Batches = append(ch.Batches, outcomeOf(r))
+		}
+	}
+	return nil
+}
+
 // settle finds out what became of a change that failed in its last step: it opens the
 // file again and looks. done says whether a state has the change; nil: it does not matter.
 func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
-	if !errors.Is(err, storage.ErrOutcomeUnknown) {
+	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err
 	}
 	if rerr := w.reopen(ctx); rerr != nil {
@@ -429,28 +492,54 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 
 // updateMetadata sets fields of the documents that are chosen. Until the new payloads are known,
 // the caller's context cancels it.
-func (w *worker) updateMetadata(ctx, asks context.Context, chosen collection.Selection,
-	set condition.Fields) (index.Affected, error) {
+func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	o, err := w.nonEmpty()
-	if err != nil {
-		return index.Affected{}, err
+	if err != nil || r.entry > 0 {
+		r.err = err
+		return
 	}
 	var last uint32 // ordinal that is changed
 	var payload []byte
-	updated, err := o.ix.UpdateChosen(ctx, func(snap *index.Snapshot) (*roaring.Bitmap, error) {
-		return resolve(asks, snap, &chosen)
-	}, set.NullRemoves(), func(ordinal uint32, p []byte) error {
+	ch := &change{changeHead: changeHead{Kind: setFields}, fields: r.fields}
+	ch.check = func(ordinal uint32, p []byte) error {
 		if last, payload = ordinal, p; len(p) > collection.MaxMetadata {
 			return fmt.Errorf("%w: %d bytes, at most %d are possible", collection.ErrMetadata, len(p), collection.MaxMetadata)
 		}
-		return asks.Err()
-	})
+		return r.ctx.Err()
+	}
+	if ch.chosen, err = w.toUpdate(o, r, ch); err != nil || ch.chosen.IsEmpty() {
+		r.err = err
+		return
+	}
+	done, err := w.commit(ctx, o, ch)
 	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
 		got, err := snap.Payload(last)
 		return bytes.Equal(got, payload), err
 	})
-	if err != nil {
-		return index.Affected{}, err
+	if r.err = err; err == nil {
+		r.entry = w.appended
 	}
-	return updated, nil
+	if w.journal() == nil && err == nil {
+		r.affected = done.Affected
+	}
+}
+
+// toUpdate finds the documents that get fields. What goes into a log has to be possible, and is
+// tried here; otherwise that is found out when it is done.
+func (w *worker) toUpdate(o *opened, r *request, ch *change) (*roaring.Bitmap, error) {
+	snap, err := o.ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = snap.Close() }()
+	chosen, err := resolve(r.ctx, snap, &r.chosen)
+	if err != nil || w.journal() == nil {
+		return chosen, err
+	}
+	r.affected, err = snap.TryUpdate(r.ctx, chosen, ch.fields.NullRemoves(), ch.check)
+	ch.check, ch.Batches = nil, []outcome{outcomeOf(r)}
+	if r.affected == (index.Affected{}) {
+		chosen = roaring.New()
+	}
+	return chosen, err
 }

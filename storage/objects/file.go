@@ -8,7 +8,75 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/plaid-ir/plaid/internal/files"
 )
+
+// readTries is how often a body is read that breaks off. Stores try the rest again themselves.
+const readTries = 5
+
+// Read reads a whole object of at most so many bytes; a larger one is [ErrDamaged].
+func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
+	b, e, err := ReadRange(ctx, s, name, 0, most)
+	if err == nil && e.Size > most {
+		err = fmt.Errorf("object %s: %w: it has %d bytes, where %d are the most", name, ErrDamaged, e.Size, most)
+	}
+	return b, e, err
+}
+
+// ReadRange reads at most length bytes of an object from an offset on, as many as there are. A body
+// that breaks off is read again.
+func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b []byte, e Entry, err error) {
+	for try := range readTries {
+		if try > 0 {
+			pause(ctx, try)
+		}
+		var r io.ReadCloser
+		if r, e, err = s.Get(ctx, name, from, length); err != nil {
+			return nil, e, err
+		}
+		if want := max(0, min(length, e.Size-from)); int64(cap(b)) < want {
+			b = make([]byte, want)
+		} else {
+			b = b[:want]
+		}
+		_, err = io.ReadFull(r, b)
+		_ = r.Close()
+		if err == nil {
+			return b, e, nil
+		}
+		err = fmt.Errorf("object %s: %w", name, err)
+		if ctx.Err() != nil {
+			return nil, e, ctx.Err()
+		}
+	}
+	return nil, e, err
+}
+
+// pause waits before another try.
+func pause(ctx context.Context, try int) {
+	select {
+	case <-time.After(min(50*time.Millisecond<<try, 2*time.Second)):
+	case <-ctx.Done():
+	}
+}
+
+// Ref names an object and says what it holds.
+type Ref struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"bytes"`
+}
+
+// Check reports whether a reference can be followed.
+func (r Ref) Check() error {
+	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 {
+		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
+	}
+	return CheckName(r.Name)
+}
 
 // PutFile makes an object of a file. One that is there already with the same content,
 // as after an attempt that was cut off, is as good as a new one.
@@ -18,36 +86,83 @@ func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 		return Ref{}, err
 	}
 	defer f.Close()
-	h := sha256.New()
-	size, err := io.Copy(h, &reader{ctx, f})
-	if err != nil {
+	ref := Ref{Name: name}
+	if ref.SHA256, ref.Size, err = sum(ctx, f); err != nil {
 		return Ref{}, fmt.Errorf("%s: %w", file, err)
 	}
-	ref := Ref{Name: name, SHA256: hex.EncodeToString(h.Sum(nil)), Size: size}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return Ref{}, err
 	}
-	_, err = s.Put(ctx, name, f, size) // which can read it again where it has to ask twice
-	if errors.Is(err, ErrExists) && Verify(ctx, s, ref) == nil {
-		return ref, nil
+	_, err = s.Put(ctx, name, f, ref.Size)
+	if errors.Is(err, ErrExists) {
+		r, _, getErr := s.Get(ctx, name, 0, -1)
+		if getErr != nil {
+			return ref, errors.Join(err, getErr)
+		}
+		defer r.Close()
+		if there, size, sumErr := sum(ctx, r); sumErr == nil && there == ref.SHA256 && size == ref.Size {
+			return ref, nil
+		}
 	}
 	return ref, err
 }
 
-// Verify reads an object and compares its checksum ([ErrDamaged]).
-func Verify(ctx context.Context, s Store, ref Ref) error {
-	r, _, err := s.Get(ctx, ref.Name, 0, -1)
+func sum(ctx context.Context, r io.Reader) (hexSum string, size int64, err error) {
+	h := sha256.New()
+	size, err = io.Copy(h, &reader{ctx, r})
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// FetchRef writes the object of a reference to a file, which appears when it is complete and has the
+// checksum; otherwise the error is [ErrDamaged].
+func FetchRef(ctx context.Context, s Store, ref Ref, file string) error {
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	return fetch(ctx, s, ref.Name, ref.Size, file, func(f *os.File) error {
+		there, _, err := sum(ctx, io.NewSectionReader(f, 0, ref.Size))
+		if err == nil && there != ref.SHA256 {
+			err = fmt.Errorf("object %s: %w: it has the SHA-256 %s, and %s was written", ref.Name, ErrDamaged, there, ref.SHA256)
+		}
+		return err
+	})
+}
+
+// Fetch writes an object of a size to a file, in parallel ranges. The file appears when it is complete. It is
+// not made durable: what is fetched can be fetched again.
+func Fetch(ctx context.Context, s Store, name string, size int64, file string) error {
+	return fetch(ctx, s, name, size, file, nil)
+}
+
+func fetch(ctx context.Context, s Store, name string, size int64, file string, check func(*os.File) error) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetch-*")
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, &reader{ctx, r})
-	if err != nil {
-		return fmt.Errorf("object %s: %w", ref.Name, err)
+	defer func() {
+		if tmp != nil {
+			err = errors.Join(err, tmp.Close(), os.Remove(tmp.Name()))
+		}
+	}()
+	f := NewFetcher(s, name, size, tmp)
+	if err := f.Fill(ctx); err != nil {
+		return err
 	}
-	if sum := hex.EncodeToString(h.Sum(nil)); n != ref.Size || sum != ref.SHA256 {
-		return fmt.Errorf("object %s: %w", ref.Name, ErrDamaged)
+	if check != nil {
+		if err := check(tmp); err != nil {
+			return err
+		}
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	made := tmp.Name()
+	tmp = nil
+	if err := files.Rename(made, file); err != nil {
+		return errors.Join(err, os.Remove(made))
 	}
 	return nil
 }

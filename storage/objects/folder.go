@@ -41,7 +41,7 @@ func (f *Folder) path(name string) (string, error) {
 // putPrefix is at the beginning of the names of files that are to become objects.
 const putPrefix = ".put-"
 
-// sameFile tells whether an open file has a name as well.
+// sameFile reports whether an open file has a name as well.
 func sameFile(open *os.File, name string) bool {
 	a, err := open.Stat()
 	if err != nil {
@@ -52,18 +52,16 @@ func sameFile(open *os.File, name string) bool {
 }
 
 // Put implements [Store]. The object gets its name by a hard link, which fails if the
-// name is taken.
+// name is taken, and after its bytes are durable; then the name is made durable.
 func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
 	file, err := f.path(name)
 	if err != nil {
 		return made, err
 	}
-	if err := f.makeFolder(filepath.Dir(file)); err != nil {
-		return made, err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), putPrefix+"*")
+	dir := filepath.Dir(file)
+	tmp, err := f.create(dir)
 	if err != nil {
-		return made, err
+		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
 	}
 	defer func() {
 		_ = tmp.Close()
@@ -81,9 +79,10 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	if err == nil {
 		err = tmp.Sync()
 	}
-	if err == nil {
-		err = f.link(tmp.Name(), file)
+	if err != nil {
+		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
 	}
+	err = f.link(tmp.Name(), file)
 	switch {
 	case errors.Is(err, fs.ErrExist) && sameFile(tmp, file):
 		// A network file system has made the link, lost the answer and asked again.
@@ -92,37 +91,23 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	case err != nil:
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return made, err
-	}
-	return info.ModTime(), files.SyncFolder(filepath.Dir(file))
+	return settled(dir)
 }
 
-// Replace implements [Store].
-func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	file, err := f.path(name)
-	if err != nil {
-		return made, err
+// create makes a file that is to become an object, and the folder for it, durable with its entries
+// in those above.
+func (f *Folder) create(dir string) (*os.File, error) {
+	tmp, err := os.CreateTemp(dir, putPrefix+"*")
+	if !errors.Is(err, fs.ErrNotExist) {
+		return tmp, err
 	}
-	if err := f.makeFolder(filepath.Dir(file)); err != nil {
-		return made, err
+	if err := f.makeFolder(dir); err != nil {
+		return nil, err
 	}
-	if err := files.WriteAtomic(ctx, file, func(w io.Writer) error { _, err := w.Write(body); return err }); err != nil {
-		return made, fmt.Errorf("object %s: %w", name, err)
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return made, err
-	}
-	return info.ModTime(), nil
+	return os.CreateTemp(dir, putPrefix+"*")
 }
 
-// makeFolder makes a folder of the store, durable with its entries in those above.
 func (f *Folder) makeFolder(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -133,6 +118,36 @@ func (f *Folder) makeFolder(dir string) error {
 		}
 	}
 	return nil
+}
+
+// settled makes the names in a folder durable, and returns when the newest of them appeared. The times of files
+// say when they were written, which may be long before that.
+func settled(dir string) (made time.Time, err error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return made, err
+	}
+	return info.ModTime(), files.SyncFolder(dir)
+}
+
+// Replace implements [Store].
+func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
+	file, err := f.path(name)
+	if err != nil {
+		return made, err
+	}
+	write := func() error {
+		return files.WriteAtomic(ctx, file, func(w io.Writer) error { _, err := w.Write(body); return err })
+	}
+	if err = write(); errors.Is(err, fs.ErrNotExist) {
+		if err = f.makeFolder(filepath.Dir(file)); err == nil {
+			err = write()
+		}
+	}
+	if err != nil {
+		return made, fmt.Errorf("object %s: %w", name, err)
+	}
+	return settled(filepath.Dir(file))
 }
 
 // Get implements [Store].
@@ -148,11 +163,15 @@ func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.Rea
 		return nil, Entry{}, err
 	}
 	info, err := r.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
 	if err != nil {
 		return nil, Entry{}, errors.Join(err, r.Close())
 	}
-	if length < 0 {
-		length = max(info.Size()-from, 0)
+	from = max(from, 0)
+	if rest := max(info.Size()-from, 0); length < 0 || length > rest {
+		length = rest
 	}
 	part := struct {
 		io.Reader
@@ -161,56 +180,84 @@ func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.Rea
 	return part, Entry{name, info.Size(), info.ModTime()}, nil
 }
 
-// walk visits the files below a folder, those that are to become objects among them. What
-// disappears meanwhile is passed over.
-func (f *Folder) walk(ctx context.Context, top string, visit func(file string, info fs.FileInfo) error) error {
-	return filepath.WalkDir(top, func(file string, e fs.DirEntry, err error) error {
-		var info fs.FileInfo
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil && e.IsDir():
-			return nil
-		case err == nil:
-			info, err = e.Info()
+// List implements [Store]. It looks into no folder that has none of the objects.
+func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
+	top := prefix[:strings.LastIndexByte(prefix, '/')+1]
+	if top != "" {
+		if err := CheckName(strings.TrimSuffix(top, "/")); err != nil {
+			return nil, err
 		}
-		if err == nil {
-			err = visit(file, info)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
+	}
+	err = f.list(ctx, top, prefix, after, limit, &entries)
+	return entries, err
 }
 
-// List implements [Store].
-func (f *Folder) List(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
-	var entries []Entry
-	top := filepath.Join(f.dir, filepath.FromSlash(prefix[:strings.LastIndexByte(prefix, '/')+1]))
-	err := f.walk(ctx, top, func(file string, info fs.FileInfo) error {
-		name, err := filepath.Rel(f.dir, file)
-		if name = filepath.ToSlash(name); err == nil && strings.HasPrefix(name, prefix) && name > after && !strings.HasPrefix(info.Name(), ".") {
-			entries = append(entries, Entry{name, info.Size(), info.ModTime()})
-		}
+// list appends the objects in a folder of the store, whose name ends with a slash. What disappears meanwhile is
+// passed over.
+func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
+	if err := ctx.Err(); err != nil {
 		return err
-	})
-	slices.SortFunc(entries, compareEntries)
-	if limit > 0 && len(entries) > limit {
-		entries = entries[:limit]
 	}
-	return entries, err
+	in, err := os.ReadDir(filepath.Join(f.dir, filepath.FromSlash(dir)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	type item struct {
+		fs.DirEntry
+		name string // of the object, or of the folder, which ends with a slash
+	}
+	var items []item
+	for _, e := range in {
+		name := dir + e.Name()
+		fits := strings.HasPrefix(name, prefix) && name > after
+		if e.IsDir() {
+			name += "/"
+			fits = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) && (name > after || strings.HasPrefix(after, name))
+		}
+		if fits && !strings.HasPrefix(e.Name(), ".") {
+			items = append(items, item{e, name})
+		}
+	}
+	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.name, b.name) })
+	for _, e := range items {
+		if limit > 0 && len(*to) >= limit {
+			return nil
+		}
+		if e.IsDir() {
+			if err := f.list(ctx, e.name, prefix, after, limit, to); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		*to = append(*to, Entry{e.name, info.Size(), info.ModTime()})
+	}
+	return nil
 }
 
 // RemoveLeftovers implements [Store]: files of a Put whose process was killed.
 func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
-	err = f.walk(ctx, f.dir, func(file string, info fs.FileInfo) error {
-		if !strings.HasPrefix(info.Name(), putPrefix) || !info.ModTime().Before(before) {
-			return nil
+	err = filepath.WalkDir(f.dir, func(file string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		err := os.Remove(file)
-		if err == nil {
-			removed++
+		if err == nil && !e.IsDir() && strings.HasPrefix(e.Name(), putPrefix) {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil && info.ModTime().Before(before) {
+				if err = os.Remove(file); err == nil {
+					removed++
+				}
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) { // it has disappeared meanwhile
+			return nil
 		}
 		return err
 	})

@@ -5,8 +5,6 @@ package objects
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +13,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/plaid-ir/plaid/internal/files"
 )
 
 var (
@@ -24,8 +20,12 @@ var (
 	ErrNotFound = errors.New("no such object")
 	// ErrExists: an object has the name already. Objects are never replaced.
 	ErrExists = errors.New("the object is there already")
+	// ErrNotMade: the store has refused a Put. There is no object of it, and there will be none.
+	ErrNotMade = errors.New("the object was not made")
 	// ErrName: a name that no object may have.
 	ErrName = errors.New("bad object name")
+	// ErrAddress: an address that is none of a store.
+	ErrAddress = errors.New("bad address of a store")
 	// ErrDamaged: an object is not what was written.
 	ErrDamaged = errors.New("object is damaged")
 )
@@ -35,13 +35,15 @@ type Store interface {
 	// Put makes an object of size bytes from r, if no object has the name (If-None-Match). The
 	// object is there as a whole, and durable, when Put returns. If several callers put one name, one
 	// of them succeeds, and learns so even if the store had to be asked twice; the others get
-	// [ErrExists]. After another error the object may be there nevertheless, as a whole, or appear
-	// later. made is the time of the object, or a little later, by the clock of the store.
+	// [ErrExists], or [ErrNotMade] where the store refuses them for another reason. After another error the
+	// object may be there nevertheless, as a whole, or appear later. made is a time between the moment
+	// at which the object appeared and that at which Put returns, by the clock of the store, in whole
+	// seconds perhaps.
 	Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error)
-	// Replace makes a small object, or takes the place of the one with the name. made is as in Put.
+	// Replace makes a small object, or takes the place of the one with the name. made is as for Put.
 	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)
-	// Get opens length bytes of an object from an offset on; a length below 0 means up to its end.
-	// The entry describes the whole object. The error is [ErrNotFound] if there is none.
+	// Get opens length bytes of an object from an offset on, or as many as there are; a length below 0
+	// means up to its end. The entry describes the whole object. The error is [ErrNotFound] if there is none.
 	Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error)
 	// List returns the objects whose names begin with prefix and sort after the name after, in
 	// the order of the names: the first limit of them, all if limit is 0. after may be "".
@@ -57,12 +59,10 @@ type Store interface {
 type Entry struct {
 	Name string
 	Size int64
-	Made time.Time // by the clock of the store
+	Made time.Time // by the clock of the store: when it appeared, or its bytes were complete before that
 }
 
-func compareEntries(a, b Entry) int { return strings.Compare(a.Name, b.Name) }
-
-// CheckName refuses what is no name: parts of letters, digits and -_.@ between
+// CheckName refuses a string that is no name: parts of letters, digits and -_.@ between
 // slashes, none of which begins with a dot.
 func CheckName(name string) error {
 	ok := name != "" && len(name) <= 900 && path.Clean(name) == name && !strings.HasPrefix(name, "/") && utf8.ValidString(name)
@@ -76,45 +76,6 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: %q", ErrName, name)
 	}
 	return nil
-}
-
-// Ref names an object and says what it holds.
-type Ref struct {
-	Name   string `json:"name"`
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"bytes"`
-}
-
-// Check tells whether a reference can be followed.
-func (r Ref) Check() error {
-	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 {
-		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
-	}
-	return CheckName(r.Name)
-}
-
-// Fetch writes an object to a file, which appears, durable, when it is complete and
-// has the checksum of the reference; otherwise the error is [ErrDamaged].
-func Fetch(ctx context.Context, s Store, ref Ref, file string) error {
-	if err := ref.Check(); err != nil {
-		return err
-	}
-	return files.WriteAtomic(ctx, file, func(w io.Writer) error {
-		r, _, err := s.Get(ctx, ref.Name, 0, -1)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		h := sha256.New()
-		n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(&reader{ctx, r}, ref.Size+1))
-		if err != nil {
-			return fmt.Errorf("object %s: %w", ref.Name, err)
-		}
-		if sum := hex.EncodeToString(h.Sum(nil)); n != ref.Size || sum != ref.SHA256 {
-			return fmt.Errorf("object %s: %w: %d bytes with the SHA-256 %s, %d with %s were written", ref.Name, ErrDamaged, n, sum, ref.Size, ref.SHA256)
-		}
-		return nil
-	})
 }
 
 // reader ends with a context.

@@ -35,6 +35,11 @@ func open(t *testing.T, kind string) (Store, *objectstest.Bucket) {
 	return s, b
 }
 
+func putText(s Store, name, text string) error {
+	_, err := s.Put(context.Background(), name, strings.NewReader(text), int64(len(text)))
+	return err
+}
+
 func TestStores(t *testing.T) {
 	t.Run("folder", func(t *testing.T) { s, _ := open(t, "folder"); testStore(t, s, nil) })
 	t.Run("s3", func(t *testing.T) { s, b := open(t, "s3"); testStore(t, s, &b.Faulty) })
@@ -43,7 +48,7 @@ func TestStores(t *testing.T) {
 // testStore tries a store; network is nil where none lies between.
 func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 	ctx := context.Background()
-	put := func(name, text string) error { return s.Put(ctx, name, strings.NewReader(text), int64(len(text))) }
+	put := func(name, text string) error { return putText(s, name, text) }
 	if err := errors.Join(put("a/b", "first"), put("a/c", ""), put("ab", "x")); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +63,7 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	r, err := s.Get(ctx, "a/b")
+	r, _, err := s.Get(ctx, "a/b", 0, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +72,7 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 		t.Errorf("%q %v", text, err)
 	}
 	_ = r.Close()
-	if _, err := s.Get(ctx, "no"); !errors.Is(err, ErrNotFound) {
+	if _, _, err := s.Get(ctx, "no", 0, -1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("missing: %v", err)
 	}
 	for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"}, "a": {"a/b", "a/c", "ab"}, "x/": nil} {
@@ -78,7 +83,7 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 	if err := errors.Join(s.Delete(ctx, "a/b"), s.Delete(ctx, "a/b")); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Get(ctx, "a/b"); !errors.Is(err, ErrNotFound) {
+	if _, _, err := s.Get(ctx, "a/b", 0, -1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted: %v", err)
 	}
 }
@@ -101,7 +106,7 @@ func TestFiles(t *testing.T) {
 			if again, err := PutFile(ctx, s, "x/file", from); err != nil || again != ref {
 				t.Errorf("the same once more: %v", err)
 			}
-			if err := Fetch(ctx, s, ref, to); err != nil {
+			if err := FetchRef(ctx, s, ref, to); err != nil {
 				t.Fatal(err)
 			}
 			if got, _ := os.ReadFile(to); !bytes.Equal(got, content) {
@@ -119,10 +124,7 @@ func TestFiles(t *testing.T) {
 				content[7] ^= 1
 				_ = os.WriteFile(file, content, 0o600)
 			}
-			if err := Fetch(ctx, s, ref, filepath.Join(dir, "damaged")); !errors.Is(err, ErrDamaged) {
-				t.Errorf("damaged: %v", err)
-			}
-			if err := Verify(ctx, s, ref); !errors.Is(err, ErrDamaged) {
+			if err := FetchRef(ctx, s, ref, filepath.Join(dir, "damaged")); !errors.Is(err, ErrDamaged) {
 				t.Errorf("damaged: %v", err)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "damaged")); err == nil {
@@ -142,7 +144,7 @@ func TestOneWins(t *testing.T) {
 			for i := range errs {
 				wg.Go(func() {
 					text := fmt.Sprint(i)
-					errs[i] = s.Put(context.Background(), "one", strings.NewReader(text), int64(len(text)))
+					errs[i] = putText(s, "one", text)
 				})
 			}
 			wg.Wait()
@@ -163,7 +165,7 @@ func TestOneWins(t *testing.T) {
 
 func namesOf(t *testing.T, s Store, prefix string) (names []string) {
 	t.Helper()
-	entries, err := s.List(context.Background(), prefix)
+	entries, err := s.List(context.Background(), prefix, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,15 +211,15 @@ func TestOwnPutsAreRecognised(t *testing.T) {
 func ownPut(t *testing.T, s Store, name string) {
 	t.Helper()
 	ctx := context.Background()
-	if err := s.Put(ctx, name, strings.NewReader("mine"), 4); err != nil {
+	if err := putText(s, name, "mine"); err != nil {
 		t.Errorf("its own object is taken for another's: %v", err)
 	}
 	for _, text := range []string{"mine", "its"} { // by another, even with the same content
-		if err := s.Put(ctx, name, strings.NewReader(text), int64(len(text))); !errors.Is(err, ErrExists) {
+		if err := putText(s, name, text); !errors.Is(err, ErrExists) {
 			t.Errorf("another's object: %v", err)
 		}
 	}
-	r, err := s.Get(ctx, name)
+	r, _, err := s.Get(ctx, name, 0, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +237,7 @@ func TestLeftoversOfPuts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Put(ctx, "a/b", strings.NewReader("x"), 1); err != nil {
+	if err := putText(s, "a/b", "x"); err != nil {
 		t.Fatal(err)
 	}
 	old, young := filepath.Join(s.dir, "a", putPrefix+"1"), filepath.Join(s.dir, putPrefix+"2")

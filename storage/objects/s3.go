@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,29 +22,64 @@ import (
 // S3 is a store in a bucket. The service must know conditional writes (If-None-Match),
 // as AWS, MinIO, Ceph and R2 do.
 type S3 struct {
-	client         *minio.Client
+	client         minio.Core
 	bucket, prefix string
 }
 
-func openS3(address string) (*S3, error) {
+// Open opens the store of an address: a folder, which may be written as file:///PATH, or
+// s3://BUCKET/PREFIX, with ?endpoint=http://HOST:PORT and &region=NAME for services other than AWS.
+// Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or
+// from the machine's role.
+func Open(address string) (Store, error) {
+	scheme, _, found := strings.Cut(address, "://")
+	if !found && address != "" {
+		return OpenFolder(address)
+	}
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "s3" || u.Host == "" {
-		return nil, fmt.Errorf("%w: %q is not s3://BUCKET/PREFIX", ErrName, address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	switch {
+	case scheme == "s3":
+		return openS3(u)
+	case scheme == "file" && (u.Host == "" || u.Host == "localhost") && u.Path != "" && u.RawQuery == "":
+		return OpenFolder(filepath.FromSlash(u.Path))
+	}
+	return nil, fmt.Errorf("%w: %q: a folder, or s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME, is one", ErrAddress, address)
+}
+
+func openS3(u *url.URL) (*S3, error) {
+	bad := func(what string) (*S3, error) {
+		return nil, fmt.Errorf("%w: %s in %q, which is to be like s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME", ErrAddress, what, u.Redacted())
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return bad("no bucket, or credentials")
+	}
+	for key, values := range query {
+		if key != "endpoint" && key != "region" || len(values) > 1 {
+			return bad(fmt.Sprintf("%.40q", key))
+		}
 	}
 	endpoint, secure := "s3.amazonaws.com", true
-	if e := u.Query().Get("endpoint"); e != "" {
+	if e := query.Get("endpoint"); e != "" {
 		p, err := url.Parse(e)
-		if err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" {
-			return nil, fmt.Errorf("%w: endpoint %q", ErrName, e)
+		if err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" || strings.Trim(p.Path, "/") != "" || p.RawQuery != "" {
+			return bad(fmt.Sprintf("endpoint %.100q", e))
 		}
 		endpoint, secure = p.Host, p.Scheme == "https"
 	}
-	client, err := minio.New(endpoint, &minio.Options{
-		Creds:  credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
-		Secure: secure, Region: u.Query().Get("region"),
-	})
+	base, err := minio.DefaultTransport(secure)
 	if err != nil {
 		return nil, err
+	}
+	base.MaxIdleConnsPerHost = 64 // Fetcher, and many shards
+	client, err := minio.New(endpoint, &minio.Options{
+		Creds:  credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
+		Secure: secure, Region: query.Get("region"), Transport: &transport{base},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	prefix := strings.Trim(u.Path, "/")
 	if prefix != "" {
@@ -51,18 +88,7 @@ func openS3(address string) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	return &S3{client, u.Host, prefix}, nil
-}
-
-// Open opens the store of an address: a folder, or s3://BUCKET/PREFIX, with
-// ?endpoint=http://HOST:PORT and ?region=NAME for services other than AWS. Credentials come from
-// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or from the
-// machine's role.
-func Open(address string) (Store, error) {
-	if strings.HasPrefix(address, "s3://") {
-		return openS3(address)
-	}
-	return OpenFolder(strings.TrimPrefix(address, "file://"))
+	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
 func (s *S3) explain(name string, err error) error {
@@ -78,8 +104,11 @@ func (s *S3) explain(name string, err error) error {
 // putMark is metadata of an object that says which Put has made it.
 const putMark = "Plaid-Put"
 
-// lookTime bounds the look at what became of a Put that has failed.
-const lookTime = 30 * time.Second
+const (
+	// lookTime bounds the look at what became of a Put that has failed.
+	lookTime    = 10 * time.Second
+	contentType = "application/octet-stream"
+)
 
 // Put implements [Store]. The service may have made the object and its answer may be lost:
 // the client then asks again and hears that the object is there. So the object bears a
@@ -89,31 +118,42 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 		return made, err
 	}
 	mark := rand.Text()
-	err = s.put(ctx, s.prefix+name, r, size, mark)
-	if err == nil {
-		return time.Now(), nil
+	heard, ctx := listen(ctx)
+	parts := size > partSize
+	if err = s.put(ctx, s.prefix+name, r, size, mark); err == nil && !parts { // parts may be put together after the answer has begun
+		return heard.date(), nil
 	}
+	tries := heard.count()
 	look, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 	defer stop()
 	there, lookErr := s.client.StatObject(look, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 	status := minio.ToErrorResponse(err).StatusCode
 	refused := status == http.StatusPreconditionFailed || status == http.StatusConflict
 	switch {
+	case err == nil && lookErr != nil:
+		return made, s.explain(name, lookErr)
 	case lookErr == nil && there.UserMetadata[putMark] == mark:
-		return there.LastModified, nil
+		return heard.date(), nil
 	case lookErr == nil && refused:
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
+	case status/100 == 4 && !slices.Contains(passing, status) && (tries == 1 || parts):
+		return made, fmt.Errorf("%w: %w", ErrNotMade, s.explain(name, err))
 	}
 	return made, s.explain(name, err) // two at a time may both be refused: neither is there
 }
+
+// passing are refusals that say nothing about another try.
+var passing = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499}
 
 // Replace implements [Store].
 func (s *S3) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
 	if err := CheckName(name); err != nil {
 		return made, err
 	}
-	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(body), int64(len(body)), minio.PutObjectOptions{DisableMultipart: true})
-	return time.Now(), s.explain(name, err)
+	heard, ctx := listen(ctx)
+	o := minio.PutObjectOptions{ContentType: contentType, DisableMultipart: true}
+	_, err = s.client.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(body), int64(len(body)), o)
+	return heard.date(), s.explain(name, err)
 }
 
 // partSize is how large an object may be that is put in one part.
@@ -122,21 +162,20 @@ const partSize = 16 << 20
 // put makes an object on the condition that there is none of the name. The client's own
 // way of putting in parts drops the condition.
 func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
-	o := minio.PutObjectOptions{ContentType: "application/octet-stream", UserMetadata: map[string]string{putMark: mark}}
+	o := minio.PutObjectOptions{ContentType: contentType, UserMetadata: map[string]string{putMark: mark}}
 	condition := minio.PutObjectOptions{}
 	condition.SetMatchETagExcept("*")
 	if size <= partSize {
 		o.SetMatchETagExcept("*")
 		o.DisableMultipart = true
-		_, err := s.client.PutObject(ctx, s.bucket, key, r, size, o)
+		_, err := s.client.Client.PutObject(ctx, s.bucket, key, r, size, o)
 		return err
 	}
 	parts, length, _, err := minio.OptimalPartInfo(size, 0)
 	if err != nil {
 		return err
 	}
-	core := minio.Core{Client: s.client}
-	upload, err := core.NewMultipartUpload(ctx, s.bucket, key, o)
+	upload, err := s.client.NewMultipartUpload(ctx, s.bucket, key, o)
 	if err != nil {
 		return err
 	}
@@ -144,7 +183,7 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 		if err != nil { // what is left of it, if this fails too, tidying finds
 			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 			defer stop()
-			_ = core.AbortMultipartUpload(ctx, s.bucket, key, upload)
+			_ = s.client.AbortMultipartUpload(ctx, s.bucket, key, upload)
 		}
 	}()
 	buf := make([]byte, length)
@@ -154,46 +193,72 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 		if _, err := io.ReadFull(r, part); err != nil {
 			return fmt.Errorf("%d bytes were announced: %w", size, err)
 		}
-		done, err := core.PutObjectPart(ctx, s.bucket, key, upload, i+1, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{})
+		done, err := s.client.PutObjectPart(ctx, s.bucket, key, upload, i+1, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{})
 		if err != nil {
 			return err
 		}
 		put[i] = minio.CompletePart{PartNumber: i + 1, ETag: done.ETag}
 	}
-	_, err = core.CompleteMultipartUpload(ctx, s.bucket, key, upload, put, condition)
+	_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, upload, put, condition)
 	return err
 }
 
-// Get implements [Store].
+// Get implements [Store]: one request.
 func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
 	if err := CheckName(name); err != nil {
 		return nil, Entry{}, err
 	}
-	o := minio.GetObjectOptions{}
-	if from > 0 || length >= 0 {
-		end := from + length - 1
-		if length < 0 {
-			end = 0
+	if length == 0 {
+		return s.nothing(ctx, name)
+	}
+	o, part := minio.GetObjectOptions{}, from > 0 || length > 0
+	if part {
+		end := int64(0) // up to its end
+		if length > 0 {
+			end = from + length - 1
 		}
 		if err := o.SetRange(from, end); err != nil {
 			return nil, Entry{}, err
 		}
 	}
-	r, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, o)
+	r, info, header, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, o)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return s.nothing(ctx, name)
+	}
 	if err != nil {
 		return nil, Entry{}, s.explain(name, err)
 	}
-	info, err := r.Stat()
-	if err != nil {
-		return nil, Entry{}, errors.Join(s.explain(name, err), r.Close())
+	e := Entry{name, info.Size, info.LastModified}
+	if of := header.Get("Content-Range"); of != "" { // bytes FROM-TO/SIZE
+		_, size, _ := strings.Cut(of, "/")
+		if e.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
+			return nil, Entry{}, errors.Join(fmt.Errorf("object %s: the store answers with the range %q", name, of), r.Close())
+		}
+	} else if part { // the service has sent all of it
+		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
+			return nil, Entry{}, errors.Join(s.explain(name, err), r.Close())
+		}
+		if length > 0 {
+			r = struct {
+				io.Reader
+				io.Closer
+			}{io.LimitReader(r, length), r}
+		}
 	}
-	return r, Entry{name, info.Size, info.LastModified}, nil
+	return r, e, nil
 }
 
-// List implements [Store].
+// nothing is what Get returns where a range has no bytes.
+func (s *S3) nothing(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
+	info, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
+	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.explain(name, err)
+}
+
+// List implements [Store]: a request for each 1,000 objects.
 func (s *S3) List(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
-	o := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}
+	owner := false
+	o := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true, FetchOwner: &owner, MaxKeys: min(limit, 1000)}
 	if after != "" {
 		o.StartAfter = s.prefix + after
 	}
@@ -206,13 +271,11 @@ func (s *S3) List(ctx context.Context, prefix, after string, limit int) ([]Entry
 			break
 		}
 	}
-	slices.SortFunc(entries, compareEntries)
 	return entries, ctx.Err()
 }
 
 // RemoveLeftovers implements [Store]: parts of uploads that were never completed.
 func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
-	core := minio.Core{Client: s.client}
 	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
 		if upload.Err != nil {
 			return removed, s.explain(s.prefix, upload.Err)
@@ -221,7 +284,7 @@ func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int
 			continue
 		}
 		// This upload alone: others of the name may be under way.
-		if err := core.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
+		if err := s.client.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
 			return removed, s.explain(strings.TrimPrefix(upload.Key, s.prefix), err)
 		}
 		removed++

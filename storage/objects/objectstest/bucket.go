@@ -7,8 +7,11 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +23,8 @@ import (
 // "shelf".
 type Bucket struct {
 	Faulty
+	// Now, where set, is the clock of the service.
+	Now     func() time.Time
 	mu      sync.Mutex
 	objects map[string]*object
 }
@@ -53,6 +58,11 @@ func (b *Bucket) Flip(key string, at int) {
 func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
+	if b.Now != nil {
+		now = b.Now()
+	}
+	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 	name, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if name != "shelf" {
 		refuse(w, http.StatusNotFound, "NoSuchBucket")
@@ -63,22 +73,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
 		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
 	case r.Method == http.MethodGet && key == "":
-		type entry struct {
-			Key          string
-			Size         int
-			LastModified string
-		}
-		list := struct {
-			XMLName     xml.Name `xml:"ListBucketResult"`
-			IsTruncated bool
-			Contents    []entry
-		}{}
-		for k, o := range b.objects {
-			if strings.HasPrefix(k, r.URL.Query().Get("prefix")) {
-				list.Contents = append(list.Contents, entry{k, len(o.body), o.made.UTC().Format(time.RFC3339Nano)})
-			}
-		}
-		_ = xml.NewEncoder(w).Encode(list)
+		b.list(w, r.URL.Query())
 	case r.Method == http.MethodPut:
 		body, err := io.ReadAll(unchunked(r))
 		if err != nil {
@@ -89,7 +84,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 			return
 		}
-		b.objects[key] = &object{body, r.Header.Get("X-Amz-Meta-Plaid-Put"), time.Now()}
+		b.objects[key] = &object{body, r.Header.Get("X-Amz-Meta-Plaid-Put"), now}
 		w.Header().Set("ETag", `"e"`)
 	case r.Method == http.MethodDelete:
 		delete(b.objects, key)
@@ -101,6 +96,38 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Amz-Meta-Plaid-Put", found.mark)
 		http.ServeContent(w, r, "", found.made, bytes.NewReader(found.body))
 	}
+}
+
+// list answers ListObjectsV2; the token of the next page is its first key.
+func (b *Bucket) list(w http.ResponseWriter, query url.Values) {
+	type entry struct {
+		Key          string
+		Size         int
+		LastModified string
+	}
+	list := struct {
+		XMLName               xml.Name `xml:"ListBucketResult"`
+		IsTruncated           bool
+		NextContinuationToken string
+		Contents              []entry
+	}{}
+	most, err := strconv.Atoi(query.Get("max-keys"))
+	if err != nil || most <= 0 || most > 1000 {
+		most = 1000
+	}
+	after, from := query.Get("start-after"), query.Get("continuation-token")
+	for _, k := range slices.Sorted(maps.Keys(b.objects)) {
+		if !strings.HasPrefix(k, query.Get("prefix")) || k <= after || k < from {
+			continue
+		}
+		if len(list.Contents) == most {
+			list.IsTruncated, list.NextContinuationToken = true, k
+			break
+		}
+		o := b.objects[k]
+		list.Contents = append(list.Contents, entry{k, len(o.body), o.made.UTC().Format("2006-01-02T15:04:05.000Z")})
+	}
+	_ = xml.NewEncoder(w).Encode(list)
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {

@@ -1,0 +1,460 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// asked are shards of one generation, which a node is asked for.
+type asked struct {
+	Name       string    `json:"collection"`
+	ID         string    `json:"id"`
+	Generation uint64    `json:"generation"`
+	Shards     []shardAt `json:"shards"`
+}
+
+// shardAt is a shard, and the entry of its log that must have been applied.
+type shardAt struct {
+	Shard int    `json:"shard"`
+	After uint64 `json:"after,omitempty"`
+	// Only are the documents that are meant; nil: all.
+	Only *chosen `json:"only,omitempty"`
+	// From is the ordinal from which on documents are read, and Skip how many of the first entry of a list
+	// are passed over.
+	From uint64 `json:"from,omitempty"`
+	Skip int    `json:"skip,omitempty"`
+}
+
+// restrict gives shards the documents that are meant in them.
+func (a *asked) restrict(only map[int]*chosen) {
+	for i := range a.Shards {
+		s := &a.Shards[i]
+		if s.Only = only[s.Shard]; s.Only == nil {
+			s.Only = &chosen{IDs: []string{}}
+		}
+	}
+}
+
+// answered is what every answer for a shard says.
+type answered struct {
+	Shard int      `json:"shard"`
+	Entry uint64   `json:"entry"`          // of its log, up to which it was applied
+	Docs  uint64   `json:"docs,omitempty"` // live
+	Error *failure `json:"error,omitempty"`
+	// Unknown are the fields of the condition that no document of the shard has. Other shards may have them.
+	Unknown []condition.Field `json:"unknown,omitempty"`
+}
+
+// answers are those of a node, of each shard.
+type answers[T any] struct {
+	Shards []T `json:"shards"`
+}
+
+// held is a shard as a node has it.
+type held struct {
+	*answered
+	shardAt
+	replica *replica.Replica
+	view    *store.View
+}
+
+// eachShard answers for shards, each in one state, several at a time. A shard without documents gives the
+// zero answer.
+func eachShard[T any](ctx context.Context, c *Cluster, a *asked, of func(*T) *answered, where *search.Filter,
+	do func(i int, h *held, out *T) error) (*answers[T], error) {
+	out := &answers[T]{make([]T, len(a.Shards))}
+	var wg sync.WaitGroup
+	for i, s := range a.Shards {
+		wg.Go(func() {
+			h := &held{answered: of(&out.Shards[i]), shardAt: s}
+			h.answered.Shard = s.Shard
+			err := c.guarded("a shard", func() (err error) {
+				if h.replica, err = c.here(ctx, a, s.Shard); err != nil {
+					return err
+				}
+				h.view, h.Entry, err = h.replica.View(ctx, s.After)
+				if errors.Is(err, collection.ErrEmpty) {
+					if where != nil && where.Where != nil {
+						h.Unknown = where.Where.Fields()
+					}
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, h.view.Close()) }()
+				snap := h.view.Snapshot()
+				h.Docs = uint64(snap.Len())
+				if where != nil && where.Where != nil {
+					if h.Unknown, err = index.UnknownFields(ctx, []*index.Snapshot{snap}, where.Where); err != nil {
+						return err
+					}
+				}
+				return do(i, h, &out.Shards[i])
+			})
+			if err != nil {
+				entry := h.Entry
+				out.Shards[i] = *new(T)
+				*of(&out.Shards[i]) = answered{Shard: s.Shard, Entry: entry, Error: failureOf(err)}
+			}
+		})
+	}
+	wg.Wait()
+	return out, nil
+}
+
+// here is the replica of a shard on this node. The error is errNotHere or errGeneration.
+func (c *Cluster) here(ctx context.Context, a *asked, shard int) (*replica.Replica, error) {
+	m, err := c.mapOf(ctx, a.Name)
+	if err == nil && (m.ID != a.ID || m.Current == nil || m.Current.Number < a.Generation) {
+		m, err = c.renew(ctx, a.Name) // who asks may know of a newer one
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case m.ID != a.ID || m.Current == nil || m.Current.Number != a.Generation:
+		return nil, fmt.Errorf("%w: of %s, not %d of %s", errGeneration, m.ID, a.Generation, a.ID)
+	case shard < 0 || shard >= m.Shards:
+		return nil, fmt.Errorf("%w: shard %d of %d", errMessage, shard, m.Shards)
+	}
+	c.mu.Lock()
+	open := c.replicas[replicaKey{shardKey{a.ID, shard}, a.Generation}] != nil
+	c.mu.Unlock()
+	if !open && !slices.ContainsFunc(c.holders(m, shard), c.self) {
+		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, a.Name)
+	}
+	return c.replica(ctx, a.ID, shard, a.Generation)
+}
+
+// MissingError is a search of which shards do not answer. It wraps [collection.ErrUnreachable].
+type MissingError struct {
+	Name     string // of the collection
+	Coverage search.Coverage
+	is       []error
+}
+
+func (e *MissingError) Error() string {
+	text := fmt.Sprintf("%v: %d of %d shards of %q do not answer", collection.ErrUnreachable, len(e.Coverage.Missing), e.Coverage.Parts, e.Name)
+	for i, m := range e.Coverage.Missing {
+		if i == 3 {
+			return text + ", and others"
+		}
+		text += fmt.Sprintf("; %s: %s", m.Name, m.Reason)
+	}
+	return text
+}
+
+// Unwrap gives [collection.ErrUnreachable], and what shards have answered if that says more.
+func (e *MissingError) Unwrap() []error { return append([]error{collection.ErrUnreachable}, e.is...) }
+
+// opStats is the operation that the first holder is asked for, which gathers the changes.
+const opStats = "stats"
+
+// fan asks for shards, each of one of its holders, and others in the place of those that take too long.
+type fan[T any] struct {
+	s  *shards
+	m  *Map
+	op string
+	// in makes the request for some shards; of finds in the answer for a shard what all have.
+	in func(a *asked) any
+	of func(*T) *answered
+
+	mu      sync.Mutex
+	missing map[int]error // why a shard has not answered
+	refusal error         // the request is at fault
+	stale   bool          // a node knows another generation
+	stop    context.CancelFunc
+}
+
+// read asks for shards of the newest generation, until one generation has answered for them. missing are
+// those that have not.
+func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []int, in func(*Map, *asked) any,
+	of func(*T) *answered) (m *Map, parts map[int]*T, missing map[int]error, err error) {
+	began, deadline := time.Now(), s.c.deadline()
+	ctx, stop := context.WithTimeout(ctx, deadline)
+	defer stop()
+	defer context.AfterFunc(s.c.ctx, stop)()
+	if m, err = s.current(ctx); err != nil {
+		return nil, nil, nil, err
+	}
+	parts = map[int]*T{}
+	for try := 0; ; try++ {
+		if m.Current == nil {
+			return nil, nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+		}
+		f := &fan[T]{s: s, m: m, op: op, of: of, missing: map[int]error{}}
+		f.in = func(a *asked) any { return in(m, a) }
+		wanted := slices.DeleteFunc(which(m), func(shard int) bool { return parts[shard] != nil })
+		within, stop := context.WithCancel(ctx)
+		f.stop = stop
+		maps.Copy(parts, f.some(within, wanted, nil))
+		stop()
+		f.mu.Lock()
+		refusal, missing, stale := f.refusal, f.missing, f.stale
+		f.missing = nil // what was given up may still say something
+		f.mu.Unlock()
+		if refusal != nil {
+			return nil, nil, nil, refusal
+		}
+		wanted = slices.DeleteFunc(wanted, func(shard int) bool { return parts[shard] != nil })
+		saw(s, parts, of)
+		// A shard whose nodes have died gets others in a moment.
+		patient := stale || try == 0 || !s.c.c.Partial && time.Since(began) < deadline/3
+		if len(wanted) == 0 || !patient || ctx.Err() != nil {
+			return m, parts, missing, nil
+		}
+		select {
+		case <-time.After(min(10*time.Millisecond<<min(try, 10), time.Second)):
+		case <-ctx.Done():
+		}
+		renewed, rerr := s.c.renew(ctx, s.name)
+		switch {
+		case rerr == nil && renewed.ID != s.id, errors.Is(rerr, collection.ErrUnknown):
+			return nil, nil, nil, s.gone()
+		case rerr == nil:
+			if renewed.Current != nil && renewed.Current.Number != m.Current.Number {
+				clear(parts) // answers of two generations are never mixed
+			}
+			m = renewed
+		}
+	}
+}
+
+// all is read of which every shard has to answer.
+func all[T any](ctx context.Context, s *shards, op string, which func(*Map) []int, in func(*Map, *asked) any,
+	of func(*T) *answered) (*Map, map[int]*T, error) {
+	m, parts, missing, err := read(ctx, s, op, which, in, of)
+	if err == nil && len(parts) < len(which(m)) {
+		err = s.unanswered(ctx, m, which(m), func(shard int) bool { return parts[shard] != nil }, missing)
+	}
+	return m, parts, err
+}
+
+// unanswered is the error of shards that have not answered.
+func (s *shards) unanswered(ctx context.Context, m *Map, wanted []int, there func(int) bool, missing map[int]error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.c.ctx.Err() != nil {
+		return collection.ErrClosed
+	}
+	e := &MissingError{Name: s.name, Coverage: search.Coverage{Parts: m.Shards}}
+	for _, shard := range wanted {
+		docs := s.docs(shard)
+		e.Coverage.Of += docs
+		if there(shard) {
+			e.Coverage.Docs += docs
+			continue
+		}
+		e.Coverage.Missing = append(e.Coverage.Missing, missingPart(shard, docs, missing[shard]))
+		if err := missing[shard]; errors.Is(err, collection.ErrDamaged) || errors.Is(err, collection.ErrUnknown) {
+			e.is = append(e.is, err)
+		}
+	}
+	return e
+}
+
+func missingPart(shard int, docs int64, why error) search.MissingPart {
+	p := search.MissingPart{Part: shard, Name: fmt.Sprintf("shard %d", shard), Docs: docs, Reason: "no answer in time"}
+	if why != nil {
+		p.Reason = why.Error()
+	}
+	return p
+}
+
+// some asks for shards on nodes that are not among tried. What stays without an answer is noted.
+func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
+	groups, nodes := map[string][]int{}, map[string]*Node{}
+	for _, s := range shards {
+		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, s)), func(n *Node) bool { return slices.Contains(tried, n.Name) })
+		if len(left) == 0 {
+			if len(tried) == 0 {
+				f.miss([]int{s}, errors.New("no node is there that has it"))
+			}
+			continue
+		}
+		n := left[0]
+		if f.op != opStats {
+			n = f.s.c.front.peers.choose(left, f.s.c.c.Zone, groups)
+		}
+		groups[n.Name], nodes[n.Name] = append(groups[n.Name], s), n
+	}
+	if len(groups) == 1 { // as often
+		for name, shards := range groups {
+			return f.node(ctx, nodes[name], shards, tried)
+		}
+	}
+	var mu sync.Mutex
+	parts := map[int]*T{}
+	var wg sync.WaitGroup
+	for name, shards := range groups {
+		wg.Go(func() {
+			got := f.node(ctx, nodes[name], shards, tried)
+			mu.Lock()
+			defer mu.Unlock()
+			for s, p := range got {
+				parts[s] = p
+			}
+		})
+	}
+	wg.Wait()
+	return parts
+}
+
+func (f *fan[T]) miss(shards []int, why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range shards {
+		if f.missing != nil {
+			f.missing[s] = why
+		}
+	}
+}
+
+// node asks one node, and others in its place if it refuses, fails, or takes too long.
+func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string) map[int]*T {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type answer struct {
+		parts map[int]*T
+		first bool
+	}
+	came := make(chan answer, 2)
+	go func() { came <- answer{f.send(ctx, n, shards), true} }()
+	tried = append(slices.Clone(tried), n.Name)
+	have, running, first, others := map[int]*T{}, 1, true, false
+	lacking := func() []int {
+		return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return have[s] != nil })
+	}
+	elsewhere := func() {
+		rest := lacking()
+		if others || !f.elsewhere(rest, tried) {
+			return
+		}
+		others = true
+		running++
+		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
+	}
+	patience := time.NewTimer(f.s.c.front.peers.patience(f.key(n)))
+	defer patience.Stop()
+	// What takes a third of all the time that there is is asked elsewhere whatever the budget.
+	deadline, _ := ctx.Deadline()
+	late := time.NewTimer(time.Until(deadline) / 3)
+	defer late.Stop()
+	for running > 0 {
+		select {
+		case got := <-came:
+			running--
+			for s, p := range got.parts {
+				have[s] = cmp.Or(have[s], p)
+			}
+			first = first && !got.first
+			if len(have) == len(shards) {
+				if first {
+					f.s.c.front.peers.fail(f.key(n)) // the others had less time
+				}
+				return have
+			}
+			if got.first {
+				elsewhere()
+			}
+		case <-patience.C:
+			if first && f.s.c.front.peers.again() {
+				elsewhere()
+			}
+		case <-late.C:
+			if first {
+				elsewhere()
+			}
+		case <-ctx.Done():
+			if first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				f.s.c.front.peers.fail(f.key(n))
+			}
+			return have
+		}
+	}
+	return have
+}
+
+// elsewhere reports whether each of some shards has another holder.
+func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
+	for _, s := range shards {
+		if !slices.ContainsFunc(f.s.c.holders(f.m, s), func(n *Node) bool { return !slices.Contains(tried, n.Name) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// key is how peers know a node: an operation has its own times.
+func (f *fan[T]) key(n *Node) string { return n.Name }
+
+// send asks a node and waits for what it answers for; why it has no answer for others is noted.
+func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
+	a := &asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number}
+	for _, s := range shards {
+		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
+	}
+	peers := &f.s.c.front.peers
+	peers.begin(f.key(n))
+	began := time.Now()
+	var out answers[T]
+	err := f.s.c.call(ctx, n, f.op, f.in(a), &out)
+	parts := map[int]*T{}
+	failed := err != nil && !errors.Is(err, errGeneration)
+	for i := range out.Shards {
+		p := &out.Shards[i]
+		of := f.of(p)
+		if !slices.Contains(shards, of.Shard) || parts[of.Shard] != nil {
+			err = fmt.Errorf("%w: it answers for another shard", errMessage)
+			continue
+		}
+		if of.Error == nil {
+			parts[of.Shard] = p
+			continue
+		}
+		why := of.Error.err()
+		failed = failed || !errors.Is(why, errGeneration)
+		f.refused(n, []int{of.Shard}, why)
+	}
+	peers.done(f.key(n), time.Since(began), !failed)
+	if failed && ctx.Err() == nil {
+		peers.fail(f.key(n))
+	}
+	if err != nil {
+		f.refused(n, slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil }), err)
+	}
+	return parts
+}
+
+// refused notes why a node does not answer for shards.
+func (f *fan[T]) refused(n *Node, shards []int, err error) {
+	if final(err) {
+		f.mu.Lock()
+		if f.missing != nil && f.refusal == nil {
+			f.refusal = err
+		}
+		f.mu.Unlock()
+		f.stop()
+		return
+	}
+	if errors.Is(err, errGeneration) || errors.Is(err, errNotHere) {
+		f.mu.Lock()
+		f.stale = true
+		f.mu.Unlock()
+	}
+	f.miss(shards, fmt.Errorf("node %s: %w", n.Name, err))
+}

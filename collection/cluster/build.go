@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// BuildOptions of a collection.
+type BuildOptions struct {
+	// Train says how the codec is trained, or which is used, and how documents are encoded. With Input
+	// and Resume a build that was interrupted goes on with what it has left in Dir.
+	Train index.BuildOptions
+	// Dir is where the files are made before they are objects: it takes twice their size. "": a
+	// temporary folder.
+	Dir    string
+	Growth collection.Growth // as of the nodes
+	// Progress, where set, is told how many shards are in the store.
+	Progress func(done, total int)
+	Logger   *slog.Logger
+}
+
+// Build gives a collection that was declared all documents of sources, in the place of those that it has:
+// it trains one codec, encodes the documents, and puts a file of each shard into the store, on this machine
+// and beside all nodes; they search them when all are there. Changes of the collection that are made
+// meanwhile are made to the new documents.
+//
+// Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
+func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (r *index.BuildReport, err error) {
+	all, err := vectors.Concat(src...)
+	if err != nil {
+		return nil, err
+	}
+	growth, err := o.Growth.Completed()
+	if err != nil {
+		return nil, err
+	}
+	m, err := livingMap(ctx, s, name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Dir == "" {
+		if o.Dir, err = os.MkdirTemp("", "plaid-build-"); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+	}
+	b := &bulk{store: s, id: m.ID, name: name, growth: growth, progress: o.Progress, log: o.Logger}
+	if err := b.begin(ctx); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(o.Dir, "whole.plaid")
+	if r, err = index.Build(ctx, path, all, &o.Train); err != nil {
+		return nil, err
+	}
+	_, err = b.finish(ctx, path, o.Dir)
+	return r, errors.Join(err, os.Remove(path))
+}
+
+// bulk puts a whole collection into the store at once.
+type bulk struct {
+	store    objects.Store
+	id, name string
+	free     func(*Map) error // refuses what may not be replaced; nil: everything may
+	growth   collection.Growth
+	progress func(done, total int)
+	log      *slog.Logger
+
+	generation uint64
+	ends       []journal.Position // of the logs when the build began
+}
+
+func (b *bulk) update(ctx context.Context, change func(*Map) error) (*Map, error) {
+	return updateMap(ctx, b.store, b.name, func(m *Map) error {
+		if m.ID != b.id {
+			return fmt.Errorf("%w: %q", collection.ErrUnknown, b.name)
+		}
+		if b.free != nil {
+			if err := b.free(m); err != nil {
+				return err
+			}
+		}
+		return change(m)
+	})
+}
+
+// begin reserves the generation, so that no log is cut, and finds where the logs end.
+func (b *bulk) begin(ctx context.Context) error {
+	m, err := b.update(ctx, func(m *Map) error {
+		m.reserve(&m.Building, newToken())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b.generation = m.Building.Generation
+	for s := range m.Shards {
+		log := journal.New(b.store, m.ID, s, journal.Options{})
+		at := journal.Position{}
+		if m.Current != nil {
+			all, err := log.Checkpoints(ctx, m.Current.Number)
+			if err != nil {
+				return err
+			}
+			if len(all) > 0 {
+				at = all[len(all)-1].Position
+			}
+		}
+		if at, err = log.Read(ctx, at, func(journal.Entry) error { return nil }); err != nil {
+			return fmt.Errorf("shard %d: %w", s, err)
+		}
+		b.ends = append(b.ends, at)
+	}
+	return nil
+}
+
+// finish puts the documents of an index file into the store, by shards, and has them searched. The file is
+// checked.
+func (b *bulk) finish(ctx context.Context, path, dir string) (_ *Map, err error) {
+	ix, err := index.Open(ctx, path, &index.Options{Logger: b.log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	if err := ix.Verify(ctx); err != nil {
+		return nil, err
+	}
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	h := snap.Header()
+	g := &replica.Generation{
+		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage, Model: h.Model, Trained: h.Build.Tokens,
+	}
+	if collection.Undecided(snap) {
+		g.Dim = 0
+	}
+	o := &index.CopyOptions{Logger: b.log, Force: true}
+	if g.Stage != collection.StageFlat {
+		codec := filepath.Join(dir, "codec.plaid")
+		if _, err := index.Copy(ctx, codec, []index.CopyFrom{{Snapshot: snap, Docs: roaring.New()}}, o); err != nil {
+			return nil, err
+		}
+		if g.Codec, err = objects.PutFile(ctx, b.store, codecName(b.id, g.Number), codec); err != nil {
+			return nil, err
+		}
+	}
+	folder := filepath.Join(dir, "shards")
+	if err := os.RemoveAll(folder); err != nil { // of a build before
+		return nil, err
+	}
+	parts, err := index.Split(ctx, snap, folder, len(b.ends), index.ByHash, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	for s, part := range parts {
+		at := b.ends[s]
+		if at.Number > 0 {
+			if err := mark(ctx, part.Path, at); err != nil {
+				return nil, err
+			}
+		}
+		log := journal.New(b.store, b.id, s, journal.Options{})
+		if _, err := objects.PutFile(ctx, b.store, log.CheckpointName(g.Number, at), part.Path); err != nil {
+			return nil, fmt.Errorf("shard %d: %w", s, err)
+		}
+		if b.progress != nil {
+			b.progress(s+1, len(parts))
+		}
+	}
+	return b.update(ctx, func(m *Map) error {
+		if m.Building == nil || m.Building.Generation != g.Number {
+			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v", ErrConflict, b.name, buildGrace)
+		}
+		m.Building = nil
+		m.promote(g)
+		return nil
+	})
+}
+
+// mark notes in a file that it has the entries of a log up to a position.
+func mark(ctx context.Context, path string, at journal.Position) error {
+	ix, err := index.Open(ctx, path, &index.Options{Write: true})
+	if err != nil {
+		return err
+	}
+	return cmp.Or(ix.Entry(at.Number).Marked(at.Hash).Skip(ctx), ix.Close())
+}

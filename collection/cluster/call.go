@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// innerClient keeps connections to nodes. It follows no redirects and uses no proxies.
+var innerClient = &http.Client{
+	Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 5 * time.Second,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+	},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+var (
+	// errUnsent: a request has not reached the node, so that nothing of it has happened.
+	errUnsent = errors.New("the node cannot be reached")
+	// errNoAnswer: it may have reached the node.
+	errNoAnswer = errors.New("the node has not answered")
+)
+
+// call asks a node, or this process: it posts in as JSON to /cluster/v1/op and reads out. Errors are
+// those of the operation, as [failure] takes them across, [errUnsent] and [errNoAnswer].
+func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) error {
+	if c.self(n) {
+		return c.guarded(op, func() error { return operationOf(op).local(ctx, c, in, out) })
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	if limit := operationOf(op).limit; int64(len(body)) > limit {
+		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", errTooLarge, len(body), limit)
+	}
+	address, err := url.JoinPath(n.Address, innerPath, op)
+	if err != nil {
+		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	c.mu.Lock()
+	r.Header.Set("Authorization", "Bearer "+c.secret)
+	c.mu.Unlock()
+	r.Header.Set("Content-Type", "application/json")
+	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
+		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
+	}
+	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(r.Header))
+	answer, err := innerClient.Do(r)
+	if err != nil {
+		is := errNoAnswer
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && isDNS(err) {
+			is = errUnsent
+		}
+		return fmt.Errorf("%w: node %s: %w", is, n.Name, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
+	case len(text) > mostAnswer:
+		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", errTooLarge, n.Name, mostAnswer)
+	case answer.StatusCode == http.StatusOK:
+		if err := json.Unmarshal(text, out); err != nil {
+			return fmt.Errorf("%w: node %s: %w", errMessage, n.Name, err)
+		}
+		return nil
+	}
+	f := &failure{}
+	if json.Unmarshal(text, f) != nil || f.Message == "" {
+		return fmt.Errorf("%w: node %s: %s: %.200s", errNoAnswer, n.Name, answer.Status, strings.ToValidUTF8(string(text), "?"))
+	}
+	return f.err()
+}
+
+func isDNS(err error) bool {
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok
+}

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+var (
+	_ collection.Backuper  = (*shards)(nil)
+	_ collection.Retrainer = (*shards)(nil)
+	_ collection.Verifier  = (*shards)(nil)
+)
+
+// SetMaxDocuments implements [collection.Collection]: it is in the map, and each shard keeps its share.
+func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
+	m, err := s.c.updateID(ctx, s.id, func(m *Map) error {
+		m.Config.MaxDocuments = most
+		_, err := m.Config.Completed()
+		return errors.Join(err, checkMost(most, m.Shards))
+	})
+	if err != nil {
+		return collection.Config{}, err
+	}
+	s.c.tell(m)() // so that whoever writes next knows it
+	return m.Config, nil
+}
+
+// Retrain implements [collection.Retrainer]: it asks for a training in the map, which the coordinator does, and
+// waits.
+func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
+	token, began := newToken(), time.Now()
+	var before *Map
+	for before == nil {
+		m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) { return m.Wanted == "" && m.Next == nil && m.Training == nil, nil })
+		if err != nil {
+			return nil, err
+		}
+		_, err = s.c.updateID(ctx, s.id, func(m *Map) error {
+			if m.Current == nil {
+				return collection.ErrEmpty
+			}
+			if m.Wanted != "" || m.Next != nil {
+				before = nil
+				return errSame // after that one
+			}
+			before, m.Wanted = m.clone(), token
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if before == nil && m.Version > 0 {
+			select {
+			case <-time.After(s.c.c.Beat):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	of := func(m *Map) (docs, passages, tokens uint64, r index.CodecReport) {
+		all, _ := statsOf(m, s.c.ask(ctx, &statusAsk{IDs: []string{s.id}, Stats: true}))
+		stats := make([]collection.Stats, len(all))
+		for i := range all {
+			stats[i] = all[i].Stats
+			docs, passages, tokens = docs+stats[i].Documents, passages+stats[i].Passages, tokens+stats[i].Tokens
+		}
+		d := s.c.growthOf(m, stats).Drift
+		return docs, passages, tokens, index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
+	}
+	r := &index.RetrainReport{}
+	_, _, _, r.Before = of(before)
+	m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
+		switch {
+		case m.Failed != nil && m.Failed.For == token:
+			return false, errors.New(m.Failed.Reason)
+		case m.Current != nil && m.Current.Number != before.Current.Number:
+			return true, nil
+		case m.Wanted != token && m.For != token:
+			return false, ErrConflict
+		}
+		return false, nil
+	})
+	if err != nil {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer stop()
+		_, _ = s.c.updateID(ctx, s.id, func(m *Map) error { // whoever asked has gone
+			if m.Wanted != token {
+				return errSame
+			}
+			m.Wanted = ""
+			return nil
+		})
+		return nil, err
+	}
+	docs, passages, tokens, after := of(m)
+	r.Docs, r.Passages, r.Tokens, r.After = int(docs), int(passages), int64(tokens), after
+	r.Seconds.Train = time.Since(began).Seconds()
+	return r, nil
+}
+
+// Backup implements [collection.Backuper]: one index file of all shards, as that of a folder is. It is made in
+// the folder of this process, of replicas that are opened here where they are not, and checked.
+func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupReport, err error) {
+	m, err := s.c.mapByID(s.id)
+	if err != nil {
+		return nil, err
+	}
+	if m.Current == nil {
+		return nil, collection.ErrEmpty
+	}
+	var from []index.CopyFrom
+	var closers []func() error
+	defer func() {
+		for _, done := range closers {
+			err = errors.Join(err, done())
+		}
+	}()
+	for shard := range m.Shards {
+		replica, done, err := s.c.borrow(ctx, s.id, shard, m.Current.Number)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, func() error { done(); return nil })
+		if err := replica.Poll(ctx); err != nil {
+			return nil, fmt.Errorf("shard %d: %w", shard, err)
+		}
+		v, _, err := replica.View(ctx, 0)
+		if errors.Is(err, collection.ErrEmpty) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("shard %d: %w", shard, err)
+		}
+		closers = append([]func() error{v.Close}, closers...)
+		from = append(from, index.CopyFrom{Snapshot: v.Snapshot()})
+	}
+	if len(from) == 0 {
+		return nil, collection.ErrEmpty
+	}
+	dir, remove, err := s.c.scratch()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	path := filepath.Join(dir, "whole.plaid")
+	if _, err := index.Copy(ctx, path, from, &index.CopyOptions{Memory: s.c.c.Index.Memory, Logger: s.c.log}); err != nil {
+		return nil, err
+	}
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err = ix.Backup(ctx, out, nil)
+	if r != nil {
+		r.Generation = m.Current.Number
+	}
+	return r, errors.Join(err, ix.Close())
+}
+
+// Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and of the
+// replicas that are here.
+func (s *shards) Verify(ctx context.Context) error {
+	dir, remove, err := s.c.scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r, err := Verify(ctx, s.c.c.Store, VerifyOptions{Name: s.name, Dir: dir})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, fault := range r.Faults {
+		errs = append(errs, fmt.Errorf("%w: %s", storage.ErrCorrupt, fault))
+	}
+	s.c.mu.Lock()
+	open := make(map[replicaKey]func(context.Context) error)
+	for k, r := range s.c.replicas {
+		if k.id == s.id {
+			open[k] = r.Verify
+		}
+	}
+	s.c.mu.Unlock()
+	for k, verify := range open {
+		if err := verify(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("the replica of shard %d: %w", k.shard, err))
+		}
+	}
+	return errors.Join(errs...)
+}

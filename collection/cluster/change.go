@@ -1,0 +1,493 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// changeAsk is a change of one shard.
+type changeAsk struct {
+	asked
+	Batch     replica.Batch     `json:"batch"`
+	Documents []askedDocument   `json:"documents,omitempty"`
+	Replace   bool              `json:"replace,omitempty"`
+	Model     *storage.Model    `json:"model,omitempty"`
+	Where     *search.Filter    `json:"where,omitempty"`
+	Set       map[string][]byte `json:"set,omitempty"`
+}
+
+// askedDocument is a document on its way.
+type askedDocument struct {
+	ID           string `json:"id,omitempty"`
+	Dim          int    `json:"dim,omitempty"`
+	Vectors      []byte `json:"vectors,omitempty"`
+	Metadata     []byte `json:"metadata,omitempty"`
+	KeepMetadata bool   `json:"keep_metadata,omitempty"`
+}
+
+// changed is what became of a change.
+type changed struct {
+	Entry    uint64             `json:"entry"`
+	Receipt  collection.Receipt `json:"receipt,omitzero"`
+	Affected index.Affected     `json:"affected,omitzero"`
+}
+
+func (in *changeAsk) documents() ([]collection.Document, error) {
+	docs := make([]collection.Document, len(in.Documents))
+	for i := range docs {
+		d := &in.Documents[i]
+		v, err := floatsOf(d.Vectors)
+		if err != nil {
+			return nil, err
+		}
+		docs[i] = collection.Document{ID: d.ID, Dim: d.Dim, Vectors: v, Metadata: d.Metadata, KeepMetadata: d.KeepMetadata}
+	}
+	return docs, nil
+}
+
+func (in *changeAsk) options() collection.UpdateOptions {
+	return collection.UpdateOptions{Replace: in.Replace, Model: in.Model}
+}
+
+// doCheck finds out whether the documents of a shard would be refused.
+func (c *Cluster) doCheck(ctx context.Context, in *changeAsk) (*answers[answered], error) {
+	docs, err := in.documents()
+	if err != nil {
+		return nil, err
+	}
+	return eachShard(ctx, c, &in.asked, func(a *answered) *answered { return a }, nil, func(_ int, h *held, _ *answered) error {
+		return h.view.Admits(ctx, docs, in.options())
+	})
+}
+
+// doChange makes a change of one shard.
+func (c *Cluster) doChange(ctx context.Context, in *changeAsk, do func(r *replica.Replica, s *shardAt, out *changed) error) (*changed, error) {
+	if len(in.Shards) != 1 {
+		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(in.Shards))
+	}
+	s := &in.Shards[0]
+	r, err := c.here(ctx, &in.asked, s.Shard)
+	if err != nil {
+		return nil, err
+	}
+	out := &changed{}
+	return out, do(r, s, out)
+}
+
+func (c *Cluster) doUpdate(ctx context.Context, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, in, func(r *replica.Replica, _ *shardAt, out *changed) error {
+		docs, err := in.documents()
+		if err == nil {
+			out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, docs, in.options())
+		}
+		return err
+	})
+}
+
+func (c *Cluster) doDelete(ctx context.Context, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, s.selection(lenient(in.Where)))
+		return err
+	})
+}
+
+func (c *Cluster) doMetadata(ctx context.Context, in *changeAsk) (*changed, error) {
+	set := make(map[string]json.RawMessage, len(in.Set))
+	for key, value := range in.Set {
+		set[key] = value
+	}
+	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, s.selection(lenient(in.Where)), set)
+		return err
+	})
+}
+
+const (
+	// changeLimit is how long a change is tried whose request has no deadline. A node has attempt to answer,
+	// and longer for more bytes.
+	changeLimit   = 2 * time.Minute
+	attempt       = 10 * time.Second
+	attemptPerMiB = 250 * time.Millisecond
+)
+
+// change makes a change of one shard: it is sent to the first holder, and again, to the others too, until
+// there is an answer.
+func (s *shards) change(ctx context.Context, op string, shard int, only *chosen, in changeAsk) (*changed, error) {
+	limit := time.Now().Add(changeLimit)
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = deadline
+	}
+	size := 0
+	for i := range in.Documents {
+		size += len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
+	}
+	patience := attempt + time.Duration(size>>20)*attemptPerMiB
+	in.Batch = replica.Batch{ID: randomID(), After: s.c.newest(s.id, shard)}
+	unknown := false // whether it was made
+	var last error
+	for try, next := 0, 0; ; try++ {
+		m, err := s.current(ctx)
+		if err != nil {
+			return nil, undecided(unknown, err)
+		}
+		if m.Current == nil {
+			return nil, undecided(unknown, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name))
+		}
+		if holders := s.c.holders(m, shard); len(holders) == 0 {
+			last = errors.New("no node is there that has it")
+		} else {
+			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			n := holders[next%len(holders)]
+			within, stop := context.WithTimeout(ctx, patience)
+			out := &changed{}
+			err := s.c.call(within, n, op, &in, out)
+			stop()
+			if err == nil {
+				s.c.mu.Lock()
+				k := shardKey{s.id, shard}
+				s.c.seen[k] = max(s.c.seen[k], out.Entry)
+				s.c.mu.Unlock()
+				return out, nil
+			}
+			last = fmt.Errorf("node %s: %w", n.Name, err)
+			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err, storage.ErrOutcomeUnknown); {
+			case undone:
+				unknown, in.Batch.Sent = true, true
+				next++
+			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
+				return nil, undecided(unknown && !final(err), err)
+			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
+			case notDone(err):
+				next++
+			default:
+				unknown, in.Batch.Sent = true, true
+				next++
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, undecided(unknown, err)
+		}
+		wait := min(10*time.Millisecond<<min(try, 10), time.Second)
+		if time.Until(limit) < wait {
+			return nil, undecided(unknown, fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, last))
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		if try > 0 || errors.Is(last, errGeneration) {
+			_, _ = s.c.renew(ctx, s.name)
+		}
+	}
+}
+
+// notDone reports whether an error says that a change was not made.
+func notDone(err error) bool {
+	return slices.ContainsFunc([]error{
+		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrBehind, journal.ErrFork, store.ErrUndecided,
+		replica.ErrFailed,
+		context.Canceled, context.DeadlineExceeded, collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened,
+		collection.ErrDamaged, collection.ErrUnreachable,
+	}, func(is error) bool { return errors.Is(err, is) })
+}
+
+// undecided marks the error of a change that may have been made.
+func undecided(unknown bool, err error) error {
+	if !unknown {
+		return err
+	}
+	return fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
+}
+
+// randomID is one that no other has.
+func randomID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// inShards makes the changes of several shards at a time, and again, as long as there is time, those of
+// shards that had too much to do while others were done.
+func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk, only map[int]*chosen) (map[int]*changed, map[int]error) {
+	done, errs := map[int]*changed{}, map[int]error{}
+	rest := sorted(parts)
+	for {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, shard := range rest {
+			wg.Go(func() {
+				out, err := s.change(ctx, op, shard, only[shard], *parts[shard])
+				mu.Lock()
+				defer mu.Unlock()
+				if delete(errs, shard); err != nil {
+					errs[shard] = err
+				} else {
+					done[shard] = out
+				}
+			})
+		}
+		wg.Wait()
+		if rest = nil; len(done) == 0 {
+			return done, errs
+		}
+		wait := time.Duration(0)
+		for shard, err := range errs {
+			if busy, ok := errors.AsType[*collection.BusyError](err); ok {
+				rest, wait = append(rest, shard), max(wait, busy.RetryAfter)
+			}
+		}
+		deadline, ok := ctx.Deadline()
+		if len(rest) == 0 || !ok || time.Until(deadline) < wait {
+			return done, errs
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return done, errs
+		}
+	}
+}
+
+// failed is the error of changes of which some failed: that of the first shard whose outcome is unknown, or
+// of the first one.
+func failed(errs map[int]error) (first error) {
+	for _, shard := range sorted(errs) {
+		if err := errs[shard]; first == nil || errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first, storage.ErrOutcomeUnknown) {
+			first = err
+		}
+	}
+	return first
+}
+
+// Update implements [collection.Collection]. What can be wrong with documents is found before any of them is
+// sent, as far as that can be known; a shard makes its part as a whole or not at all. A change that some
+// shards have made and others have not is a [*collection.PartlyError].
+func (s *shards) Update(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+	if err := o.Model.Validate(); err != nil {
+		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
+	}
+	m, docs, err := s.begun(ctx, given, o)
+	if err != nil || len(docs) == 0 {
+		return collection.Receipt{}, err
+	}
+	parts, places, err := s.apart(m, docs, o)
+	if err != nil {
+		return collection.Receipt{}, err
+	}
+	if len(parts) > 1 {
+		if err := s.check(ctx, parts, places); err != nil {
+			return collection.Receipt{}, err
+		}
+	}
+	done, errs := s.inShards(ctx, "update", parts, nil)
+	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)), Generation: m.Current.Number}
+	var stored []int
+	for shard, part := range done {
+		of := &part.Receipt
+		if len(of.Numbers) != len(places[shard]) || len(of.IDs) != len(places[shard]) {
+			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard, len(of.Numbers))
+			continue
+		}
+		for i, at := range places[shard] {
+			r.Numbers[at], r.IDs[at] = numberOf(shard, of.Numbers[i]), of.IDs[i]
+		}
+		stored = append(stored, places[shard]...)
+		r.Stored.Add(of.Stored)
+		r.Replaced += of.Replaced
+		r.Empty += of.Empty
+		r.Evicted += of.Evicted
+	}
+	if len(errs) == 0 {
+		return r, nil
+	}
+	for shard, err := range errs {
+		errs[shard] = placed(err, places[shard])
+	}
+	if err = failed(errs); len(stored) > 0 {
+		slices.Sort(stored)
+		err = &collection.PartlyError{Documents: stored, Done: r.Stored, Err: err}
+	}
+	return collection.Receipt{}, err
+}
+
+// begun checks documents, and makes sure that the collection has a generation that takes them.
+func (s *shards) begun(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (*Map, []collection.Document, error) {
+	m, err := s.current(ctx)
+	for range 8 {
+		if err != nil {
+			return nil, nil, err
+		}
+		known := 0
+		if m.Current != nil {
+			known = m.Current.Dim
+		}
+		docs, err := collection.CheckDocuments(given, known)
+		if err != nil {
+			return nil, nil, err
+		}
+		dim := known
+		for i := range docs {
+			dim = max(dim, docs[i].Dim)
+		}
+		if m.Current != nil && dim == known || len(docs) == 0 {
+			if m.Current != nil {
+				err = m.Current.Model.Check(o.Model)
+			}
+			return m, docs, err
+		}
+		if m, err = s.c.begin(ctx, m, dim, docs, o); err == nil && m.ID != s.id {
+			err = s.gone()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: %q does not take the dimension", collection.ErrUnreachable, s.name)
+}
+
+// apart takes documents apart by shard, with their places in the request. Documents without a name get a
+// random one if the name decides on the shard.
+func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk, places map[int][]int, err error) {
+	parts, places = map[int]*changeAsk{}, map[int][]int{}
+	for i := range docs {
+		d := &docs[i]
+		if d.ID == "" && m.Shards > 1 {
+			d.ID = randomID()
+		}
+		shard := 0
+		if d.ID != "" {
+			if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
+				return nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
+			}
+			shard = m.shardOf(d.ID)
+		}
+		p := parts[shard]
+		if p == nil {
+			p = &changeAsk{Replace: o.Replace, Model: o.Model}
+			parts[shard] = p
+		}
+		p.Documents = append(p.Documents, askedDocument{d.ID, d.Dim, bytesOf(d.Vectors), d.Metadata, d.KeepMetadata})
+		places[shard] = append(places[shard], i)
+	}
+	return parts, places, nil
+}
+
+// placed finds the place in the request of what a shard says of its part.
+func placed(err error, places []int) error {
+	e, ok := errors.AsType[*collection.DocumentError](err)
+	if !ok || e.Document < 0 || e.Document >= len(places) || errors.Is(err, storage.ErrOutcomeUnknown) {
+		return err
+	}
+	return &collection.DocumentError{Document: places[e.Document], ID: e.ID, Token: e.Token, Err: e.Err}
+}
+
+// check asks shards whether they would refuse documents, so that none of them stores its part if another one
+// will not. Vectors do not matter, and metadata is looked at only if it makes a passage.
+func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map[int][]int) error {
+	light := map[int]*changeAsk{}
+	for shard, p := range parts {
+		l := *p
+		l.Documents = slices.Clone(p.Documents)
+		for i := range l.Documents {
+			d := &l.Documents[i]
+			d.Vectors = nil
+			if passage, _ := vectors.PassageOf(d.ID, d.Metadata); passage == nil {
+				d.Metadata = nil
+			}
+		}
+		light[shard] = &l
+	}
+	errs := map[int]error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for shard, l := range light {
+		wg.Go(func() {
+			_, _, err := all(ctx, s, "check", func(*Map) []int { return []int{shard} }, func(_ *Map, a *asked) any {
+				in := *l
+				in.asked = *a
+				return &in
+			}, func(a *answered) *answered { return a })
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs[shard] = placed(err, places[shard])
+			}
+		})
+	}
+	wg.Wait()
+	return failed(errs)
+}
+
+// select makes a change of the documents of a selection.
+func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected, error) {
+	var n index.Affected
+	if err := sel.CheckOne(); err != nil {
+		return n, err
+	}
+	m, err := s.current(ctx)
+	if err == nil && m.Current == nil {
+		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+	}
+	if err == nil {
+		in.Where, err = whereOf(sel.Where)
+	}
+	if err == nil {
+		err = s.checkFields(ctx, sel.Where)
+	}
+	if err != nil {
+		return n, err
+	}
+	only, parts := m.split(&sel), map[int]*changeAsk{}
+	for shard := range only {
+		parts[shard] = &in
+	}
+	done, errs := s.inShards(ctx, op, parts, only)
+	for _, part := range done {
+		n.Add(part.Affected)
+	}
+	for shard, err := range errs {
+		if errors.Is(err, collection.ErrEmpty) { // the shard is, not the collection
+			delete(errs, shard)
+		}
+	}
+	if err = failed(errs); err != nil && n != (index.Affected{}) {
+		err = &collection.PartlyError{Done: n, Err: err}
+	}
+	if err != nil {
+		return index.Affected{}, err
+	}
+	return n, nil
+}
+
+// Delete implements [collection.Collection].
+func (s *shards) Delete(ctx context.Context, sel collection.Selection) (index.Affected, error) {
+	return s.selected(ctx, "delete", sel, changeAsk{})
+}
+
+// UpdateMetadata implements [collection.Collection].
+func (s *shards) UpdateMetadata(ctx context.Context, sel collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
+	if err := collection.CheckFields(set); err != nil {
+		return index.Affected{}, err
+	}
+	fields := make(map[string][]byte, len(set)) // in JSON a text would change its form
+	for key, value := range set {
+		fields[key] = value
+	}
+	return s.selected(ctx, "metadata", sel, changeAsk{Set: fields})
+}

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// shards is a collection.
+type shards struct {
+	c        *Cluster
+	name, id string
+}
+
+var _ collection.Collection = (*shards)(nil)
+
+// Name implements [collection.Collection].
+func (s *shards) Name() string { return s.name }
+
+// current is the newest map of the collection that is known here. The error is [collection.ErrUnknown] if the
+// collection was removed, whatever has its name now.
+func (s *shards) current(ctx context.Context) (*Map, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if s.c.ctx.Err() != nil {
+		return nil, collection.ErrClosed
+	}
+	m, err := s.c.mapOf(ctx, s.name)
+	if err == nil && m.ID != s.id {
+		err = s.gone()
+	}
+	return m, err
+}
+
+func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
+
+// deadline is how long a request may take that says nothing of that.
+func (c *Cluster) deadline() time.Duration { return cmp.Or(c.c.Deadline, 30*time.Second) }
+
+// newest is the newest entry of a shard that this process knows of.
+func (c *Cluster) newest(id string, shard int) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[shardKey{id, shard}]
+}
+
+// saw takes over what shards have answered: what this process has seen once it sees again.
+func saw[T any](s *shards, parts map[int]*T, of func(*T) *answered) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for shard, p := range parts {
+		a, k := of(p), shardKey{s.id, shard}
+		s.c.seen[k] = max(s.c.seen[k], a.Entry)
+		s.c.front.docs(k, a.Docs)
+	}
+}
+
+// docs notes how many documents a shard has; the mutex of the cluster is held.
+func (f *front) docs(k shardKey, n uint64) {
+	if f.documents == nil {
+		f.documents = map[shardKey]uint64{}
+	}
+	f.documents[k] = n
+}
+
+// docs is how many live documents a shard had when it last answered.
+func (s *shards) docs(shard int) int64 {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return int64(s.c.front.documents[shardKey{s.id, shard}])
+}
+
+// lookAsk asks what shards are.
+type lookAsk struct {
+	asked
+	Where *search.Filter `json:"where,omitempty"` // whose fields are looked for
+	Stats bool           `json:"stats,omitempty"`
+}
+
+type lookFound struct {
+	answered
+	Stats       *collection.Stats   `json:"stats,omitempty"`
+	Description *search.Description `json:"description,omitempty"`
+}
+
+func (f *lookFound) common() *answered { return &f.answered }
+
+// doLook describes shards.
+func (c *Cluster) doLook(ctx context.Context, in *lookAsk) (*answers[lookFound], error) {
+	return eachShard(ctx, c, &in.asked, (*lookFound).common, in.Where, func(_ int, h *held, out *lookFound) error {
+		if !in.Stats {
+			return nil
+		}
+		d, err := h.view.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		st, err := h.replica.Stats(ctx)
+		out.Stats, out.Description = &st, &d
+		return err
+	})
+}
+
+// look describes all shards.
+func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
+	return all(ctx, s, opStats, every, func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Stats: true} }, (*lookFound).common)
+}
+
+// Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
+func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
+	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
+	m, err := s.current(ctx)
+	if err != nil || m.Current == nil {
+		return st, err
+	}
+	m, looks, err := s.look(ctx)
+	if err != nil {
+		return st, err
+	}
+	all := make([]collection.Stats, 0, m.Shards)
+	for shard := range m.Shards {
+		of := looks[shard].Stats
+		if of == nil { // it has no documents
+			continue
+		}
+		all = append(all, *of)
+		st.Documents += of.Documents
+		st.Passages += of.Passages
+		st.Deleted += of.Deleted
+		st.Tokens += of.Tokens
+		st.Metadata += of.Metadata
+		st.FileBytes += of.FileBytes
+		st.Queue.Requests += of.Queue.Requests
+		st.Queue.Documents += of.Queue.Documents
+		st.Queue.Bytes += of.Queue.Bytes
+		st.Counts.Add(of.Counts)
+		st.Nbits, st.Centroids = of.Nbits, of.Centroids
+	}
+	st.Dim, st.Generation, st.Model = m.Current.Dim, m.Current.Number, m.Current.Model
+	st.Growth = s.c.growthOf(m, all)
+	return st, nil
+}
+
+// View implements [collection.Collection].
+func (s *shards) View(ctx context.Context) (collection.View, error) {
+	m, err := s.current(ctx)
+	if err == nil && m.Current == nil {
+		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &view{s: s, m: m, dim: m.Current.Dim}
+	for shard := range m.Shards {
+		v.docs += s.docs(shard)
+	}
+	return v, nil
+}
+
+// Err implements [collection.Collection].
+func (s *shards) Err() error                { return nil }
+func (s *shards) Config() collection.Config { return collection.Config{} }
+func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
+	return collection.Config{}, nil
+}

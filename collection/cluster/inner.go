@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// innerPath is where nodes answer each other: POST innerPath + the name of an operation, with the
+// secret of the store as a bearer token. Bodies are JSON. An error is a [failure].
+const innerPath = "/cluster/v1/"
+
+const (
+	// headerLeft is how many milliseconds the one who asks will wait. Clocks of machines differ, so it
+	// is no moment.
+	headerLeft = "Plaid-Milliseconds-Left"
+
+	smallBody = 64 << 20 // bytes of a question, such as a batch of queries or a long list of ids
+	largeBody = 1 << 30  // of documents; the queue of a shard has less
+	// mostAnswer is how large an answer may be; mostRunning how many requests a node takes at a time, and
+	// mostBytes what their bodies may have together.
+	mostAnswer  = 512 << 20
+	mostRunning = 4096
+	mostBytes   = 2 << 30
+	longest     = 10 * time.Minute
+)
+
+// front is the part of a cluster that answers requests: its own, by asking nodes, and those of other nodes.
+type front struct {
+	peers   peers
+	running atomic.Int64
+	bytes   atomic.Int64 // of bodies
+	// documents that shards had when they last answered; guarded by the mutex of the cluster.
+	documents map[shardKey]uint64
+}
+
+// operation is something that nodes do for each other.
+type operation struct {
+	limit  int64 // of the body
+	local  func(ctx context.Context, c *Cluster, in, out any) error
+	remote func(ctx context.Context, c *Cluster, body []byte) (any, error)
+}
+
+// does makes an operation of a method of the cluster.
+func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in *In) (*Out, error)) *operation {
+	return &operation{
+		limit: limit,
+		local: func(ctx context.Context, c *Cluster, in, out any) error {
+			found, err := do(c, ctx, in.(*In))
+			if err == nil {
+				*out.(*Out) = *found
+			}
+			return err
+		},
+		remote: func(ctx context.Context, c *Cluster, body []byte) (any, error) {
+			in := new(In)
+			if err := json.Unmarshal(body, in); err != nil {
+				return nil, fmt.Errorf("%w: %w", errMessage, err)
+			}
+			return do(c, ctx, in)
+		},
+	}
+}
+
+// operationOf is the operation of a name; nil: there is none.
+func operationOf(name string) *operation {
+	switch name {
+	case "search":
+		return does(smallBody, (*Cluster).doSearch)
+	case "documents":
+		return does(smallBody, (*Cluster).doDocuments)
+	case "facets":
+		return does(smallBody, (*Cluster).doFacets)
+	case "words":
+		return does(smallBody, (*Cluster).doWords)
+	case "explain":
+		return does(smallBody, (*Cluster).doExplain)
+	case "evidence":
+		return does(smallBody, (*Cluster).doEvidence)
+	case "look", opStats:
+		return does(smallBody, (*Cluster).doLook)
+	case "check":
+		return does(largeBody, (*Cluster).doCheck)
+	case "update":
+		return does(largeBody, (*Cluster).doUpdate)
+	case "delete":
+		return does(smallBody, (*Cluster).doDelete)
+	case "metadata":
+		return does(smallBody, (*Cluster).doMetadata)
+	}
+	return controlOperationOf(name)
+}
+
+// Handler answers other nodes, below /cluster/v1/.
+func (c *Cluster) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, err := c.heard(w, r)
+		status := http.StatusOK
+		if err != nil {
+			out, status = failureOf(err), statusOf(err)
+		}
+		body, err := json.Marshal(out)
+		if err != nil { // a number that is not finite
+			body, _ = json.Marshal(failureOf(fmt.Errorf("%w: %w", storage.ErrInternal, err)))
+			status = http.StatusInternalServerError
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(status)
+		_, _ = w.Write(body)
+	})
+}
+
+var (
+	errSecret  = errors.New("the secret of the object store is needed")
+	errNoRoute = errors.New("there is no such operation")
+	errMessage = errors.New("a message of a node that cannot be read: nodes of one cluster have to run the same version")
+	errTooBusy = errors.New("the node has too many requests")
+)
+
+func statusOf(err error) int {
+	for is, status := range map[error]int{
+		errSecret: http.StatusUnauthorized, errNoRoute: http.StatusNotFound, errMessage: http.StatusBadRequest,
+		errTooBusy: http.StatusServiceUnavailable,
+	} {
+		if errors.Is(err, is) {
+			return status
+		}
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// heard does what another node asks for.
+func (c *Cluster) heard(w http.ResponseWriter, r *http.Request) (any, error) {
+	c.mu.Lock()
+	secret, closed := c.secret, c.closed
+	c.mu.Unlock()
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || secret == "" || subtle.ConstantTimeCompare([]byte(token), []byte(secret)) != 1 {
+		return nil, errSecret
+	}
+	name, ok := strings.CutPrefix(r.URL.Path, innerPath)
+	op := operationOf(name)
+	if !ok || op == nil || r.Method != http.MethodPost {
+		return nil, fmt.Errorf("%w: %s %.100q", errNoRoute, r.Method, r.URL.Path)
+	}
+	if closed {
+		return nil, errNotHere
+	}
+	ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	left := longest
+	if n, err := strconv.ParseInt(r.Header.Get(headerLeft), 10, 64); err == nil && n >= 0 {
+		left = min(time.Duration(min(n, longest.Milliseconds()))*time.Millisecond, longest)
+	}
+	ctx, stop := context.WithTimeout(ctx, left)
+	defer stop()
+	defer context.AfterFunc(c.ctx, stop)()
+	if c.front.running.Add(1); c.front.running.Load() > mostRunning {
+		c.front.running.Add(-1)
+		return nil, errTooBusy
+	}
+	defer c.front.running.Add(-1)
+	body, release, err := c.read(w, r, op.limit)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var out any
+	err = c.guarded(name, func() (err error) {
+		out, err = op.remote(ctx, c, body)
+		return err
+	})
+	return out, err
+}
+
+// read reads a body of a known length.
+func (c *Cluster) read(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+	n := r.ContentLength
+	if n < 0 || n > limit {
+		return nil, nil, fmt.Errorf("%w: a body of %d bytes, at most %d are possible", errMessage, n, limit)
+	}
+	release = func() { c.front.bytes.Add(-n) }
+	if c.front.bytes.Add(n) > mostBytes {
+		release()
+		return nil, nil, errTooBusy
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(longest))
+	body = make([]byte, n)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		release()
+		return nil, nil, fmt.Errorf("%w: %w", errMessage, err)
+	}
+	return body, release, nil
+}
+
+// guarded makes an error of a panic: it is a fault of one request, and no reason to end all others.
+func (c *Cluster) guarded(what string, do func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			c.log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+		}
+	}()
+	return do()
+}

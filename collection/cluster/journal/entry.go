@@ -1,0 +1,160 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+)
+
+// The object of an entry, little-endian. The hash is of all before it: it is the name by which the
+// next entry knows this one, and shows damage. The sum does so for whoever reads the head alone.
+//
+//	"plaidlog", format u32, size of the head u32, number u64, hash of the entry before,
+//	token [16], size of the body u64, count of batches u32, batches (size u8, id), CRC-32C of all that u32
+//	body
+//	hash: the first 16 bytes of the SHA-256
+const (
+	magic      = "plaidlog"
+	format     = 1
+	fixedSize  = 68 // of a head up to the batches
+	sumSize    = 4
+	maxBatches = 1 << 16
+	maxBatch   = 255 // bytes of an id
+	maxHead    = fixedSize + maxBatches*(1+maxBatch) + sumSize
+	// MaxBody is how large the body of an entry may be.
+	MaxBody   = 256 << 20
+	maxObject = maxHead + MaxBody + int64(len(Hash{}))
+	headRead  = 16 << 10 // most heads are shorter
+)
+
+// Hash is that of an entry. It is written in hexadecimal.
+type Hash [16]byte
+
+// String is the hash as it is in names.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (h *Hash) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
+	if err != nil || len(b) != len(h) {
+		return fmt.Errorf("hash %.40q has not %d hexadecimal digits", text, 2*len(h))
+	}
+	copy(h[:], b)
+	return nil
+}
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	errShort   = errors.New("it ends too early")
+	errDamaged = errors.New("its bytes are not those that were written")
+)
+
+// encode makes the object of an entry.
+func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (object []byte, hash Hash, err error) {
+	if len(body) > MaxBody || len(batches) > maxBatches {
+		return nil, hash, fmt.Errorf("an entry of %d bytes and %d batches, where %d and %d are the most", len(body), len(batches), MaxBody, maxBatches)
+	}
+	size := fixedSize + sumSize
+	for _, b := range batches {
+		if b == "" || len(b) > maxBatch {
+			return nil, hash, fmt.Errorf("batch %.40q: an id has 1 to %d bytes", b, maxBatch)
+		}
+		size += 1 + len(b)
+	}
+	o := make([]byte, 0, size+len(body)+len(hash))
+	o = append(o, magic...)
+	o = binary.LittleEndian.AppendUint32(o, format)
+	o = binary.LittleEndian.AppendUint32(o, uint32(size))
+	o = binary.LittleEndian.AppendUint64(o, number)
+	o = append(append(o, parent[:]...), token[:]...)
+	o = binary.LittleEndian.AppendUint64(o, uint64(len(body)))
+	o = binary.LittleEndian.AppendUint32(o, uint32(len(batches)))
+	for _, b := range batches {
+		o = append(append(o, byte(len(b))), b...)
+	}
+	o = binary.LittleEndian.AppendUint32(o, crc32.Checksum(o, castagnoli))
+	o = append(o, body...)
+	sum := sha256.Sum256(o)
+	copy(hash[:], sum[:])
+	return append(o, hash[:]...), hash, nil
+}
+
+// head is all of an entry but its body.
+type head struct {
+	number  uint64
+	parent  Hash
+	size    int // of the head
+	body    uint64
+	batches []string
+	made    time.Time
+	bytes   []byte
+}
+
+// same reports whether it is the head of an object.
+func (h head) same(object []byte) bool { return bytes.HasPrefix(object, h.bytes) }
+
+// parseHead reads the head at the beginning of an object. Where b ends before the head, the error is
+// errShort, and need how many bytes it takes.
+func parseHead(b []byte) (h head, need int, err error) {
+	if len(b) < fixedSize {
+		return h, fixedSize, errShort
+	}
+	if string(b[:8]) != magic {
+		return h, 0, errors.New("it is no entry of a log")
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != format {
+		return h, 0, fmt.Errorf("it has format %d, and this program knows %d: use a newer one", v, format)
+	}
+	size := int(binary.LittleEndian.Uint32(b[12:]))
+	if size < fixedSize+sumSize || size > maxHead {
+		return h, 0, errDamaged
+	}
+	if len(b) < size {
+		return h, size, errShort
+	}
+	b = b[:size]
+	rest := b[fixedSize : size-sumSize]
+	if crc32.Checksum(b[:size-sumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-sumSize:]) {
+		return h, 0, errDamaged
+	}
+	h = head{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
+	copy(h.parent[:], b[24:])
+	for range binary.LittleEndian.Uint32(b[64:]) {
+		if len(rest) == 0 || rest[0] == 0 || len(rest) <= int(rest[0]) {
+			return h, 0, errDamaged
+		}
+		end := 1 + int(rest[0])
+		h.batches, rest = append(h.batches, string(rest[1:end])), rest[end:]
+	}
+	if len(rest) > 0 || h.body > MaxBody || h.number == 0 {
+		return h, 0, errDamaged
+	}
+	return h, size, nil
+}
+
+// decode reads the object of an entry. The body is a part of it.
+func decode(object []byte) (e Entry, err error) {
+	h, _, err := parseHead(object)
+	if err != nil {
+		return e, err
+	}
+	end := h.size + int(h.body)
+	if len(object) != end+len(e.Hash) {
+		return e, fmt.Errorf("it has %d bytes in place of %d", len(object), end+len(e.Hash))
+	}
+	sum := sha256.Sum256(object[:end])
+	copy(e.Hash[:], sum[:])
+	if !bytes.Equal(e.Hash[:], object[end:]) {
+		return e, errDamaged
+	}
+	e.Number, e.Batches, e.Body, e.parent = h.number, h.batches, object[h.size:end:end], h.parent
+	return e, nil
+}

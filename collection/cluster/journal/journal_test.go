@@ -1,0 +1,574 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/storage/objects/objectstest"
+)
+
+// openLog returns a log in a folder, and the folder of its entries.
+func openLog(t *testing.T) (*Log, objects.Store, string) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := objects.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(s, "wiki.1", 3, Options{}), s, filepath.Join(dir, "data", "wiki.1", "log", "0003")
+}
+
+// fill appends n entries after a position.
+func fill(t *testing.T, l *Log, at Position, n int) []Position {
+	t.Helper()
+	var all []Position
+	for range n {
+		next, err := l.Append(t.Context(), at, []string{fmt.Sprint("batch-", at.Number+1)}, fmt.Append(nil, "body ", at.Number+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, next)
+		at = next
+	}
+	return all
+}
+
+// read returns the bodies of the entries after a position.
+func read(t *testing.T, l *Log, after Position, known uint64) (bodies []string, at Position, err error) {
+	t.Helper()
+	at, err = l.Read(t.Context(), after, known, func(e Entry) error {
+		bodies = append(bodies, string(e.Body))
+		return nil
+	})
+	return bodies, at, err
+}
+
+func checkpoint(t *testing.T, l *Log, generation uint64, at Position) {
+	t.Helper()
+	if _, err := l.store.Put(t.Context(), l.CheckpointName(generation, at), strings.NewReader("x"), 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was appended is read, from any position, with and without a number that is known.
+func TestLog(t *testing.T) {
+	l, _, _ := openLog(t)
+	if bodies, at, err := read(t, l, Position{}, 0); len(bodies) > 0 || at.Number > 0 || err != nil {
+		t.Errorf("an empty log: %q %v %v", bodies, at, err)
+	}
+	all := fill(t, l, Position{}, 30)
+	for from := range 30 {
+		var after Position
+		if from > 0 {
+			after = all[from-1]
+			after.Seen = time.Time{} // as a replica has it that was opened
+		}
+		for _, known := range []uint64{0, uint64(from) + 1, 30, 31, 1000} {
+			bodies, at, err := read(t, l, after, known)
+			if err != nil || len(bodies) != 30-from || bodies[0] != fmt.Sprint("body ", from+1) || at.Hash != all[29].Hash || at.Seen.IsZero() {
+				t.Fatalf("after %d, %d known: %q %v %v", from, known, bodies, at, err)
+			}
+		}
+		if end, err := l.End(t.Context(), after); end != 30 || err != nil {
+			t.Fatal(end, err)
+		}
+	}
+	if e, found, err := l.Find(t.Context(), "batch-17", 10, 30); e != 17 || !found || err != nil {
+		t.Error(e, found, err)
+	}
+	if _, found, err := l.Find(t.Context(), "batch-17", 17, 30); found || err != nil {
+		t.Error(found, err)
+	}
+	// Whoever comes second hears so, whatever it writes; what is used before an error counts.
+	if _, err := l.Append(t.Context(), all[28], []string{"batch-30"}, []byte("body 30")); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	stop := errors.New("stop")
+	at, err := l.Read(t.Context(), Position{}, 0, func(e Entry) error {
+		if e.Number == 3 {
+			return stop
+		}
+		return nil
+	})
+	if at.Number != 2 || !errors.Is(err, stop) {
+		t.Error(at, err)
+	}
+}
+
+// Batches with long ids are found, and so is what is not among them.
+func TestFindLongHeads(t *testing.T) {
+	l, _, _ := openLog(t)
+	var batches []string
+	for i := range 400 {
+		batches = append(batches, fmt.Sprint(i, strings.Repeat("x", 200)))
+	}
+	if _, err := l.Append(t.Context(), Position{}, batches, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []string{batches[0], batches[399]} {
+		if e, found, err := l.Find(t.Context(), b, 0, 1); e != 1 || !found || err != nil {
+			t.Error(e, found, err)
+		}
+	}
+	if _, found, err := l.Find(t.Context(), "none", 0, 1); found || err != nil {
+		t.Error(found, err)
+	}
+	for _, bad := range [][]string{{""}, {strings.Repeat("x", maxBatch+1)}} {
+		if _, err := l.Append(t.Context(), Position{}, bad, nil); err == nil {
+			t.Errorf("%.10q is taken", bad)
+		}
+	}
+}
+
+// A gap, another entry, one that is damaged, and an end that is gone are seen, and never passed over;
+// where a checkpoint has what comes after, the log was cut.
+func TestForks(t *testing.T) {
+	name := func(n int) string { return fmt.Sprintf("%016x", n) }
+	for what, damage := range map[string]func(t *testing.T, dir string){
+		"gap": func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, name(4)))) },
+		"swap": func(t *testing.T, dir string) {
+			must(t, os.Rename(filepath.Join(dir, name(5)), filepath.Join(dir, name(4))))
+		},
+		"end": func(t *testing.T, dir string) {
+			for n := 3; n <= 6; n++ {
+				must(t, os.Remove(filepath.Join(dir, name(n))))
+			}
+		},
+		"bit of a body": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), -20) },
+		"bit of a head": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), 30) },
+		"bit of a hash": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), -1) },
+		"last":          func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(6)), -20) },
+		"half":          func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, name(4)), 90)) },
+		"stranger":      func(t *testing.T, dir string) { must(t, os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)) },
+		"other log": func(t *testing.T, dir string) {
+			other, _, from := openLog(t)
+			fill(t, other, Position{}, 6)
+			b, err := os.ReadFile(filepath.Join(from, name(4)))
+			must(t, errors.Join(err, os.WriteFile(filepath.Join(dir, name(4)), b, 0o644)))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l, _, dir := openLog(t)
+			all := fill(t, l, Position{}, 6)
+			damage(t, dir)
+			for _, known := range []uint64{0, 5, 6} {
+				bodies, at, err := read(t, l, all[2], known)
+				if !errors.Is(err, ErrFork) || !strings.Contains(err.Error(), "data/wiki.1/log/0003/") {
+					t.Errorf("%d known: %q %v %v", known, bodies, at, err)
+				}
+				for i, b := range bodies {
+					if b != fmt.Sprint("body ", 4+i) || what != "last" && what != "stranger" {
+						t.Errorf("%q is used", b)
+					}
+				}
+			}
+			if what == "stranger" {
+				return
+			}
+			checkpoint(t, l, 1, all[5])
+			if what == "end" {
+				if _, _, err := read(t, l, all[5], 0); !errors.Is(err, ErrFork) {
+					t.Error(err)
+				}
+			}
+			if _, _, err := read(t, l, all[2], 0); !errors.Is(err, ErrBehind) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flip(t *testing.T, file string, at int) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	must(t, err)
+	b[(at+len(b))%len(b)] ^= 4
+	must(t, os.WriteFile(file, b, 0o644))
+}
+
+// A log that was cut begins after a position; its newest entry is never removed.
+func TestCut(t *testing.T) {
+	l, _, _ := openLog(t)
+	all := fill(t, l, Position{}, 8)
+	checkpoint(t, l, 1, all[4])
+	if n, err := l.Cut(t.Context(), 5); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := l.Cut(t.Context(), 5); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, after := range []Position{{}, all[1], all[2]} {
+		for _, known := range []uint64{0, after.Number + 1} {
+			if bodies, _, err := read(t, l, after, known); !errors.Is(err, ErrBehind) || len(bodies) > 0 {
+				t.Errorf("after %d: %q %v", after.Number, bodies, err)
+			}
+		}
+		if _, err := l.End(t.Context(), after); !errors.Is(err, ErrBehind) {
+			t.Error(err)
+		}
+	}
+	for _, after := range []Position{all[3], all[4], all[7]} { // the entry itself may be gone
+		if bodies, at, err := read(t, l, after, 0); err != nil || at.Hash != all[7].Hash || len(bodies) != int(8-after.Number) {
+			t.Errorf("after %d: %q %v", after.Number, bodies, err)
+		}
+	}
+	if _, _, err := l.Find(t.Context(), "batch-2", 0, 8); !errors.Is(err, ErrBehind) {
+		t.Error(err)
+	}
+	if n, err := l.Cut(t.Context(), 9); n != 0 || !errors.Is(err, ErrFork) {
+		t.Error(n, err)
+	}
+}
+
+// clocked is a store with a clock of its own.
+type clocked struct {
+	objects.Store
+	now   time.Time
+	lists int
+}
+
+func (c *clocked) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+	_, err := c.Store.Put(ctx, name, r, size)
+	return c.now, err
+}
+
+func (c *clocked) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
+	c.lists++
+	return c.Store.List(ctx, prefix, after, limit)
+}
+
+// A writer that slept over the cut of what it has not read does not acknowledge what it puts in the
+// place of an entry that was cut (I5), and nobody reads that. One that is awake pays no list.
+func TestSleeper(t *testing.T) {
+	for _, gone := range []uint64{3, 4, 6} { // up to which entry the log is cut
+		l, s, _ := openLog(t)
+		c := &clocked{Store: s, now: time.Now()}
+		l.store = c
+		all := fill(t, l, Position{}, 2)
+		sleeper, reader := all[1], all[1]
+		c.lists = 0
+		all = append(all, fill(t, l, all[1], 5)...)
+		if c.lists > 0 {
+			t.Errorf("%d lists of a writer that is awake", c.lists)
+		}
+		checkpoint(t, l, 1, all[gone])
+		if _, err := l.Cut(t.Context(), gone+1); err != nil {
+			t.Fatal(err)
+		}
+		c.now = c.now.Add(2 * time.Hour)
+		if at, err := l.Append(t.Context(), sleeper, nil, []byte("late")); !errors.Is(err, ErrBehind) {
+			t.Errorf("cut up to %d: acknowledged at %v: %v", gone, at, err)
+		}
+		if bodies, _, err := read(t, l, reader, 0); !errors.Is(err, ErrBehind) || len(bodies) > 0 {
+			t.Errorf("cut up to %d: %q %v", gone, bodies, err)
+		}
+		if bodies, _, err := read(t, l, reader, 3); !errors.Is(err, ErrBehind) || len(bodies) > 0 {
+			t.Errorf("cut up to %d: %q %v", gone, bodies, err)
+		}
+		if bodies, _, err := read(t, l, all[gone], 0); err != nil || len(bodies) != int(6-gone) {
+			t.Errorf("cut up to %d: %q %v", gone, bodies, err)
+		}
+	}
+	// Nothing was cut: it is a list more, and what came meanwhile is told from what follows.
+	l, s, _ := openLog(t)
+	c := &clocked{Store: s, now: time.Now()}
+	l.store = c
+	all := fill(t, l, Position{}, 2)
+	c.now, c.lists = c.now.Add(2*time.Hour), 0
+	all = append(all, fill(t, l, all[1], 2)...)
+	if c.lists != 1 {
+		t.Errorf("%d lists", c.lists)
+	}
+	if at, err := l.confirm(t.Context(), all[2]); err != nil || at.Number != 3 {
+		t.Error(at, err)
+	}
+}
+
+// losing loses answers to puts that are carried out, or that are refused, or are carried out when the next
+// put comes.
+type losing struct {
+	objects.Store
+	lose, refuse int
+	late         func()
+}
+
+var errLost = errors.New("the answer is lost")
+
+func (l *losing) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+	if l.refuse > 0 {
+		l.refuse--
+		return time.Time{}, fmt.Errorf("%w: no space", objects.ErrNotMade)
+	}
+	if l.late != nil {
+		l.late()
+		l.late = nil
+	}
+	made, err := l.Store.Put(ctx, name, r, size)
+	if l.lose > 0 {
+		l.lose--
+		return time.Time{}, errLost
+	}
+	return made, err
+}
+
+// An entry whose answer is lost is put again, the same bytes, until its outcome is known.
+func TestLostAnswers(t *testing.T) {
+	l, s, dir := openLog(t)
+	loss := &losing{Store: s}
+	l.store, l.sleep = loss, func(context.Context, time.Duration) {}
+	all := fill(t, l, Position{}, 2)
+	loss.lose = 2
+	at, err := l.Append(t.Context(), all[1], []string{"b"}, []byte("mine"))
+	if err != nil || at.Number != 3 {
+		t.Fatal(at, err)
+	}
+	if bodies, end, err := read(t, l, all[1], 0); err != nil || !slices.Equal(bodies, []string{"mine"}) || end.Hash != at.Hash {
+		t.Error(bodies, err)
+	}
+	// Another's entry of the same content is another's.
+	loss.lose = 1
+	if _, err := l.Append(t.Context(), all[1], []string{"b"}, []byte("mine")); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	// What the store refuses is not unknown, unless it may be there from before.
+	loss.refuse = 1
+	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) || errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	loss.lose = 1 << 30
+	l.sleep = func(context.Context, time.Duration) { cancel() }
+	if _, err := l.Append(ctx, at, []string{"unknown"}, nil); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if e, found, err := l.Find(t.Context(), "unknown", at.Number, at.Number+1); e != 4 || !found || err != nil {
+		t.Error(e, found, err)
+	}
+	if _, err := l.Append(ctx, at, nil, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if of, _ := os.ReadDir(dir); len(of) != 4 {
+		t.Error(of)
+	}
+}
+
+// Writers at a time each get numbers of their own, over a network that loses, delays and repeats; the
+// log has each acknowledged entry once.
+func TestWritersAtATime(t *testing.T) {
+	b, address := objectstest.Open(t)
+	s, err := objects.Open(address)
+	must(t, err)
+	chance := objectstest.NewChance(5, .05)
+	b.Before, b.After = chance.Before, func(r *http.Request) objectstest.Fault { return chance.After(r) }
+	const writers, each = 3, 6
+	var mu sync.Mutex
+	acknowledged := map[string]uint64{}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			l := New(s, "wiki.1", 0, Options{})
+			var at Position
+			for i := 0; i < each; {
+				batch := fmt.Sprintf("%d-%d", w, i)
+				next, err := l.Append(t.Context(), at, []string{batch}, []byte(batch))
+				if err == nil {
+					mu.Lock()
+					acknowledged[batch] = next.Number
+					mu.Unlock()
+					at = next
+					i++
+					continue
+				}
+				if !errors.Is(err, ErrTaken) {
+					t.Error(err)
+					return
+				}
+				for {
+					if at, err = l.Read(t.Context(), at, at.Number+1, func(Entry) error { return nil }); err == nil {
+						break
+					}
+					if errors.Is(err, ErrFork) || errors.Is(err, ErrBehind) {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	chance.Set(0)
+	got := map[string]uint64{}
+	_, err = New(s, "wiki.1", 0, Options{}).Read(t.Context(), Position{}, 0, func(e Entry) error {
+		if len(e.Batches) != 1 || e.Batches[0] != string(e.Body) || got[e.Batches[0]] > 0 {
+			t.Errorf("entry %d: %q %q", e.Number, e.Batches, e.Body)
+		}
+		got[string(e.Body)] = e.Number
+		return nil
+	})
+	if err != nil || len(got) != writers*each {
+		t.Errorf("%d of %d: %v", len(got), writers*each, err)
+	}
+	for batch, n := range acknowledged {
+		if got[batch] != n {
+			t.Errorf("%s was acknowledged as entry %d, and is %d", batch, n, got[batch])
+		}
+	}
+	t.Log(chance)
+}
+
+// A put, a list and a get are one request each, whatever is done.
+func TestRequests(t *testing.T) {
+	b, address := objectstest.Open(t)
+	s, err := objects.Open(address)
+	must(t, err)
+	var requests []string
+	b.Before = func(r *http.Request) objectstest.Fault {
+		requests = append(requests, r.Method)
+		return objectstest.None
+	}
+	count := func(what string, want ...string) {
+		t.Helper()
+		if !slices.Equal(requests, want) {
+			t.Errorf("%s: %q in place of %q", what, requests, want)
+		}
+		requests = nil
+	}
+	l := New(s, "wiki.1", 0, Options{})
+	at := fill(t, l, Position{}, 1)[0]
+	count("the first change", "PUT", "GET")
+	next := fill(t, l, at, 1)[0]
+	count("a change", "PUT")
+	_, _, err = read(t, l, at, 2)
+	must(t, err)
+	count("a change of another, after a hint", "GET", "GET")
+	_, _, err = read(t, l, next, 0)
+	must(t, err)
+	count("a poll", "GET")
+	_, _, err = l.Find(t.Context(), "batch-2", 1, 2)
+	must(t, err)
+	count("a batch that is sent again", "GET")
+}
+
+func TestCheckpoints(t *testing.T) {
+	l, s, _ := openLog(t)
+	at := func(n uint64) Position { return Position{Number: n, Hash: Hash{byte(n), 0xab}} }
+	for g, numbers := range map[uint64][]uint64{1: {7, 255, 256}, 2: {9}, 12: {0}} {
+		for _, n := range numbers {
+			checkpoint(t, l, g, at(n))
+		}
+	}
+	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY", "1-0000000000000007-07ab0000000000000000000000000000"} {
+		if _, err := s.Put(t.Context(), l.files+stranger, strings.NewReader(""), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of, err := l.Checkpoints(t.Context(), 1)
+	if err != nil || len(of) != 3 || of[2].Number != 256 || of[2].Hash != at(256).Hash || of[2].Generation != 1 || of[2].Size != 1 || of[2].Made.IsZero() {
+		t.Error(of, err)
+	}
+	if of[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
+		t.Error(of[0].Name)
+	}
+	if all, err := l.AllCheckpoints(t.Context()); len(all) != 5 || err != nil {
+		t.Error(all, err)
+	}
+}
+
+// Of each generation two checkpoints stay, and the entries after both; nothing goes that is younger than the
+// grace, or that a generation still needs.
+func TestUnneeded(t *testing.T) {
+	begin := time.Now()
+	const grace = time.Hour
+	cp := func(g, n uint64, age time.Duration) Checkpoint {
+		return Checkpoint{Name: fmt.Sprint(g, "-", n), Generation: g, Position: Position{Number: n}, Made: begin.Add(-age)}
+	}
+	for i, c := range []struct {
+		all         []Checkpoint
+		generations []uint64
+		before      uint64
+		drop        string
+	}{
+		{nil, []uint64{1}, 0, ""},
+		{nil, nil, 0, ""},
+		{[]Checkpoint{cp(1, 10, 5*grace)}, nil, 0, ""},
+		{[]Checkpoint{cp(1, 10, 5*grace)}, []uint64{1}, 0, ""},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 0)}, []uint64{1}, 10, ""},
+		{[]Checkpoint{cp(1, 10, grace-1), cp(1, 20, 0)}, []uint64{1}, 0, ""},
+		{[]Checkpoint{cp(1, 30, 2*grace), cp(1, 10, 5*grace), cp(1, 20, 3*grace)}, []uint64{1}, 20, "1-10"},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 25, 10), cp(1, 30, 1)}, []uint64{1}, 20, "1-10"},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1), cp(2, 15, 2*grace), cp(2, 28, 9)}, []uint64{1, 2}, 15, "1-10"},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1)}, []uint64{1, 2}, 0, "1-10"},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(2, 15, 3*grace), cp(2, 30, 1)}, []uint64{2}, 15, ""},
+	} {
+		before, drop := Unneeded(c.all, c.generations, begin, grace)
+		var names []string
+		for _, d := range drop {
+			names = append(names, d.Name)
+		}
+		if before != c.before || strings.Join(names, " ") != c.drop {
+			t.Errorf("%d: before %d, %q", i, before, names)
+		}
+	}
+}
+
+func FuzzEntry(f *testing.F) {
+	for _, batches := range [][]string{nil, {"a"}, {"a", strings.Repeat("b", maxBatch)}} {
+		object, _, err := encode(7, Hash{1}, [16]byte{2}, batches, []byte("body"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(object)
+		f.Add(object[:len(object)-1])
+		f.Add(append(slices.Clone(object), 0))
+		huge := slices.Clone(object)
+		copy(huge[56:], bytes.Repeat([]byte{255}, 12)) // sizes and counts
+		f.Add(huge)
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		h, _, headErr := parseHead(object)
+		e, err := decode(object)
+		if err != nil {
+			return
+		}
+		if headErr != nil || h.number != e.Number || !slices.Equal(h.batches, e.Batches) {
+			t.Fatalf("the head is %v, %v", h, headErr)
+		}
+		again, hash, err := encode(e.Number, e.parent, [16]byte(object[40:56]), e.Batches, e.Body)
+		if err != nil || hash != e.Hash || !bytes.Equal(again, object) {
+			t.Fatalf("it is written otherwise: %v", err)
+		}
+	})
+}
+
+func FuzzCheckpoint(f *testing.F) {
+	l := New(nil, "a", 0, Options{})
+	f.Add(l.CheckpointName(3, Position{Number: 77, Hash: Hash{5}}))
+	f.Add("00000003--1-0")
+	f.Add("100000003-ffffffffffffffff-00000000000000000000000000000000")
+	f.Fuzz(func(t *testing.T, name string) {
+		if c, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
+			if want := l.CheckpointName(c.Generation, c.Position); want[strings.LastIndexByte(want, '/'):] != "/"+name[strings.LastIndexByte(name, '/')+1:] {
+				t.Fatalf("%q is %v, which is %q", name, c, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// Node is a process that has shards. Its beat is the object nodes/NAME@STARTED, which it replaces every
+// [Config.Beat] by one of another size, so that a list shows that it lives, whatever the clock of the
+// store is worth.
+type Node struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Zone    string    `json:"zone,omitempty"`
+	Started string    `json:"started"` // tells processes of one name apart
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+}
+
+const (
+	nodesPrefix = "nodes/"
+	maxBeat     = 1 << 16 // bytes
+	// beatsToDie is after how many beats that did not come a node counts as dead.
+	beatsToDie = 4
+)
+
+func (n *Node) object() string { return nodesPrefix + n.Name + "@" + n.Started }
+
+// check finds what no node may say of itself.
+func (n *Node) check() error {
+	for _, part := range []string{n.Name, n.Started} {
+		if part == "" || len(part) > 200 || strings.ContainsAny(part, "/@") || objects.CheckName(part) != nil {
+			return fmt.Errorf("%w: %q is no name of a node", objects.ErrName, part)
+		}
+	}
+	return nil
+}
+
+// beat says for the n-th time that a node lives.
+func beat(ctx context.Context, s objects.Store, n *Node, count uint64) (made time.Time, err error) {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return made, err
+	}
+	return s.Replace(ctx, n.object(), append(text, strings.Repeat(" ", int(count%16))...))
+}
+
+// readNode reads a beat.
+func readNode(ctx context.Context, s objects.Store, object string) (*Node, error) {
+	r, _, err := s.Get(ctx, object, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, maxBeat))
+	n := &Node{}
+	if err = errors.Join(err, json.Unmarshal(text, n)); err == nil {
+		err = n.check()
+	}
+	if err == nil && n.object() != object {
+		err = fmt.Errorf("it is the beat of %s", n.object())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", object, err)
+	}
+	return n, nil
+}
+
+// lives is what one observer knows of the life of nodes, by its own monotonic clock. It decides about
+// placement alone.
+type lives struct {
+	ttl   time.Duration
+	beats map[string]*life // by the name of the object
+}
+
+type life struct {
+	node  *Node // nil: not read yet
+	size  int64
+	made  time.Time
+	since time.Time // when the observer saw that the object had changed
+}
+
+// look takes what a list of the beats shows. All that are listed count as alive at first, but for those
+// that were old already by the clock of the store.
+func (l *lives) look(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
+	first := l.beats == nil
+	before := l.beats
+	l.beats = map[string]*life{}
+	newest := time.Time{}
+	for _, e := range listed {
+		if e.Made.After(newest) {
+			newest = e.Made
+		}
+	}
+	var errs []error
+	for _, e := range listed {
+		b := before[e.Name]
+		switch {
+		case b == nil:
+			b = &life{since: now}
+			if old := newest.Sub(e.Made); first && old > 10*l.ttl+time.Minute {
+				b.since = now.Add(-old)
+			}
+		case b.size != e.Size || !b.made.Equal(e.Made):
+			b.since = now
+		}
+		b.size, b.made = e.Size, e.Made
+		l.beats[e.Name] = b
+		if b.node == nil && l.alive(b, now) {
+			var err error
+			if b.node, err = read(e.Name); err != nil {
+				b.node = nil
+				if !errors.Is(err, objects.ErrNotFound) {
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *lives) alive(b *life, now time.Time) bool { return now.Sub(b.since) < l.ttl }
+
+// living are the nodes that live, by name: of one that has started again the newer process.
+func (l *lives) living(now time.Time) []*Node {
+	var nodes []*life
+	for _, b := range l.beats {
+		if b.node != nil && l.alive(b, now) {
+			nodes = append(nodes, b)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *life) int {
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), b.node.Since.Compare(a.node.Since), cmp.Compare(a.node.Started, b.node.Started))
+	})
+	nodes = slices.CompactFunc(nodes, func(a, b *life) bool { return a.node.Name == b.node.Name })
+	living := make([]*Node, len(nodes))
+	for i, b := range nodes {
+		living[i] = b.node
+	}
+	return living
+}

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+)
+
+// placeShards gives each shard of a collection its nodes, the same ones at every node that knows the same
+// nodes. Which ones is a matter of rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads
+// (Mirrokni et al., arXiv 1608.01350): of all pairs of a shard and a node, those with the highest hashes
+// come true, one place of the shards after the other, and no node gets more than its even part of each,
+// rounded up. A zone has two replicas of a shard only where there are fewer zones than replicas.
+func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
+	holders := make([][]*Node, shards)
+	replicas = min(replicas, len(nodes))
+	zones := map[string]bool{}
+	for _, n := range nodes {
+		zones[n.Zone] = true
+	}
+	type pair struct {
+		weight      uint64
+		shard, node int
+	}
+	pairs := make([]pair, 0, shards*len(nodes))
+	for s := range shards {
+		for n, node := range nodes {
+			pairs = append(pairs, pair{weight(id, node.Name, s), s, n})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.shard, b.shard), cmp.Compare(nodes[a.node].Name, nodes[b.node].Name))
+	})
+	load := make([]int, len(nodes))
+	for r := range replicas {
+		most := (shards*(r+1) + len(nodes) - 1) / len(nodes)
+		may := func(p pair) bool {
+			has := holders[p.shard]
+			return len(has) == r && !slices.ContainsFunc(has, func(n *Node) bool {
+				return n == nodes[p.node] || n.Zone == nodes[p.node].Zone && r < len(zones)
+			})
+		}
+		give := func(p pair) {
+			holders[p.shard] = append(holders[p.shard], nodes[p.node])
+			load[p.node]++
+		}
+		for _, p := range pairs {
+			if load[p.node] < most && may(p) {
+				give(p)
+			}
+		}
+		var rest []pair // those that no node with room may have: the node with the least load
+		for _, p := range pairs {
+			if may(p) {
+				rest = append(rest, p)
+			}
+		}
+		for len(rest) > 0 {
+			best := slices.MinFunc(rest, func(a, b pair) int { return cmp.Compare(load[a.node], load[b.node]) })
+			give(best)
+			rest = slices.DeleteFunc(rest, func(p pair) bool { return p.shard == best.shard })
+		}
+	}
+	return holders
+}
+
+// weight is FNV-1a, mixed by the finalizer of MurmurHash3.
+func weight(id, node string, shard int) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(shard)))
+	_, _ = h.Write([]byte(id + "\x00" + node))
+	x := h.Sum64()
+	for _, by := range []uint64{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53} {
+		x = (x ^ x>>33) * by
+	}
+	return x ^ x>>33
+}
+
+// coordinator is the node that looks after a collection.
+func coordinator(nodes []*Node, id string) *Node {
+	if len(nodes) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(nodes, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(weight(id, a.Name, -1), weight(id, b.Name, -1)), cmp.Compare(b.Name, a.Name))
+	})
+}

@@ -1,0 +1,258 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/search/quality"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// checkpointBytes is what [Config.CheckpointBytes] is at least.
+const checkpointBytes = 64 << 20
+
+// checkpointIfDue begins a checkpoint beside everything else.
+func (r *Replica) checkpointIfDue(at *opened) {
+	limit := r.c.CheckpointBytes
+	if limit == 0 {
+		info, err := os.Stat(at.ix.Path())
+		if err != nil {
+			return
+		}
+		limit = max(checkpointBytes, info.Size()/4)
+	}
+	r.mu.Lock()
+	due := r.writer && r.behind >= limit
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	select {
+	case r.copies <- struct{}{}:
+	default:
+		return // one is being made
+	}
+	go func() {
+		defer func() { <-r.copies }()
+		if err := r.checkpoint(r.until, at); err != nil && !r.ending() {
+			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
+			r.mu.Lock()
+			r.behind -= limit / 8
+			r.mu.Unlock()
+		}
+	}()
+}
+
+// copying waits until no other copy of the file is being made.
+func (r *Replica) copying(ctx context.Context) (done func(), err error) {
+	select {
+	case r.copies <- struct{}{}:
+		return func() { <-r.copies }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.until.Done():
+		return nil, collection.ErrClosed
+	}
+}
+
+// Checkpoint puts the file as it is into the store, unless the newest checkpoint has all its entries.
+func (r *Replica) Checkpoint(ctx context.Context) error {
+	return r.with(ctx, 0, func(at *opened) error {
+		done, err := r.copying(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return r.checkpoint(ctx, at)
+	})
+}
+
+func (r *Replica) checkpoint(ctx context.Context, at *opened) error {
+	number := r.s.Generation.Number
+	there, err := r.journal.Checkpoints(ctx, number)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	entry, behind := r.entry, r.behind
+	r.mu.Unlock()
+	if n := len(there); n > 0 && there[n-1].Number >= entry || n == 0 && entry == 0 && r.s.Generation.Begun {
+		r.caughtUp(behind)
+		return nil
+	}
+	path := r.path("checkpoint")
+	defer func() { _ = os.Remove(path) }()
+	_ = os.Remove(path)
+	if _, err := at.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+		return err
+	}
+	if err := r.put(ctx, path, number); err != nil {
+		return err
+	}
+	r.caughtUp(behind)
+	return nil
+}
+
+// caughtUp notes that a checkpoint has some bytes of entries.
+func (r *Replica) caughtUp(bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind = max(r.behind-bytes, 0)
+}
+
+// put puts an index file, which nobody changes, as the checkpoint of a generation.
+func (r *Replica) put(ctx context.Context, path string, generation uint64) error {
+	ix, err := index.Open(ctx, path, &index.Options{Backend: r.c.Index.Backend})
+	if err != nil {
+		return err
+	}
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return errors.Join(err, ix.Close())
+	}
+	has, err := snap.Applied()
+	if err = errors.Join(err, snap.Close(), ix.Close()); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
+	_, err = r.c.Store.Put(ctx, name, f, info.Size())
+	if errors.Is(err, objects.ErrExists) { // another copy of the same entries
+		return nil
+	}
+	return err
+}
+
+// BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
+// unless there is one.
+func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
+	return r.with(ctx, 0, func(at *opened) error {
+		done, err := r.copying(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		there, err := r.journal.Checkpoints(ctx, next.Number)
+		if err != nil || len(there) > 0 {
+			return err
+		}
+		path, codec := r.path("next"), r.path("codec")
+		clean := func() { _, _ = os.Remove(path), os.Remove(codec) }
+		clean()
+		defer clean()
+		if err := r.empty(ctx, &next, codec); err != nil {
+			return fmt.Errorf("codec of generation %d: %w", next.Number, err)
+		}
+		if _, err := at.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+			return err
+		}
+		if err := r.recode(ctx, path, codec); err != nil {
+			return fmt.Errorf("generation %d: %w", next.Number, err)
+		}
+		return r.put(ctx, path, next.Number)
+	})
+}
+
+// recode encodes an index file with the codec of another, and measures what searches have to look at.
+func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
+	closing := func(close func() error) { err = errors.Join(err, close()) }
+	like, err := index.Open(ctx, codec, &index.Options{Backend: r.c.Index.Backend})
+	if err != nil {
+		return err
+	}
+	defer closing(like.Close)
+	as, err := like.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer closing(as.Close)
+	ix, err := index.Open(ctx, path, &index.Options{Write: true, NoSync: true, Backend: r.c.Index.Backend, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	defer closing(ix.Close)
+	threads := max(r.c.Index.Threads/2, 1)
+	_, err = ix.Retrain(ctx, &index.RetrainOptions{Like: as, Threads: threads, Memory: r.c.Index.Memory})
+	if err != nil {
+		return err
+	}
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer closing(snap.Close)
+	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
+	if err != nil {
+		return err
+	}
+	defer closing(e.Close)
+	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: as.Header().Build.Seed})
+	if err == nil && found != nil {
+		err = ix.SetDefaults(found)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
+		r.log.Warn("the recall of a shard's searches was not measured", "error", err)
+		err = nil
+	}
+	return err
+}
+
+// Sample returns about n tokens of the shard's documents for a training, [rows, dim], row-major.
+func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []float32, err error) {
+	v, _, err := r.View(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snap, rng := v.Snapshot(), rand.New(rand.NewPCG(seed, uint64(r.s.Number)))
+	_, docs := snap.LiveSet()
+	if docs == 0 || n <= 0 {
+		return nil, nil
+	}
+	ordinals := liveOrdinals(snap)
+	rng.Shuffle(len(ordinals), func(i, j int) { ordinals[i], ordinals[j] = ordinals[j], ordinals[i] })
+	for _, o := range ordinals {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if len(tokens) >= n*snap.Dim() {
+			break
+		}
+		of, err := snap.Vectors(o)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, of...)
+	}
+	return tokens, nil
+}
+
+// liveOrdinals are those of the documents that have vectors.
+func liveOrdinals(snap *index.Snapshot) []uint32 {
+	words, n := snap.LiveSet()
+	all := make([]uint32, 0, n)
+	for i, w := range words {
+		for bit := range 64 {
+			if w>>bit&1 == 1 {
+				all = append(all, uint32(64*i+bit))
+			}
+		}
+	}
+	return all
+}

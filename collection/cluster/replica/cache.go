@@ -1,0 +1,229 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Files of the folder of a replica. What else is there is temporary, but for derived data, whose
+// names begin with that of the index.
+const (
+	indexFile = "index.plaid"
+	// openFile is there while the index is open, and names the boot of the machine: what is written
+	// is on its disk only when the index was closed.
+	openFile = "open"
+)
+
+// lockTime is how long to wait for views of a file that is opened again.
+const lockTime = 10 * time.Second
+
+var (
+	// errStale: the cache is of no use.
+	errStale = errors.New("the cache does not follow the log")
+	// errNoCheckpoint: the shard is not there.
+	errNoCheckpoint = errors.New("there is no checkpoint of the generation: build the collection again (plaid cluster build)")
+)
+
+func (r *Replica) path(name string) string { return filepath.Join(r.dir, name) }
+
+// open opens the cache, or fetches the shard first.
+func (r *Replica) open(ctx context.Context) (*opened, error) {
+	if err := os.MkdirAll(r.dir, 0o777); err != nil {
+		return nil, err
+	}
+	if err := r.sweep(); err != nil {
+		return nil, err
+	}
+	checkpoints, err := r.journal.Checkpoints(ctx, r.s.Generation.Number)
+	if err != nil {
+		return nil, err
+	}
+	newest := journal.Checkpoint{}
+	if len(checkpoints) > 0 {
+		newest = checkpoints[len(checkpoints)-1]
+	}
+	_, err = os.Stat(r.path(indexFile))
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if fresh {
+		if err := r.fetch(ctx, checkpoints); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.mark(ctx); err != nil {
+		return nil, err
+	}
+	ix, err := index.Open(ctx, r.path(indexFile), &index.Options{
+		Write: true, NoSync: true, LockTimeout: lockTime, Backend: r.c.Index.Backend, Logger: r.log,
+	})
+	if err != nil {
+		if errors.Is(err, storage.ErrUnfinished) || errors.Is(err, storage.ErrNotIndex) || errors.Is(err, storage.ErrVersion) {
+			err = fmt.Errorf("%w: %w", errStale, err)
+		}
+		return nil, err
+	}
+	at, err := r.over(ctx, ix, newest, fresh)
+	if err != nil {
+		return nil, errors.Join(err, ix.Close())
+	}
+	return at, nil
+}
+
+// over makes the collection of an open index, if that is what it should be.
+func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint, fresh bool) (*opened, error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	has, err := snap.Applied()
+	dim, undecided := snap.Dim(), collection.Undecided(snap)
+	if err = errors.Join(err, snap.Close()); err != nil {
+		return nil, err
+	}
+	switch g := &r.s.Generation; {
+	case fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
+		return nil, fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
+	case g.Dim != dim && !(g.Dim == 0 && undecided):
+		return nil, fmt.Errorf("%w: vectors have the dimension %d, and those of generation %d %d", errStale, dim, g.Number, g.Dim)
+	case !fresh && has.Sequence > 0:
+		switch e, err := r.journal.At(ctx, has.Sequence); {
+		case err == nil && e.Hash != has.Mark:
+			return nil, fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
+		case err != nil && !errors.Is(err, objects.ErrNotFound): // cut, which reading on says
+			return nil, err
+		}
+	}
+	at := &opened{r: r, ix: ix, broken: make(chan error, 1)}
+	o := r.c.Index
+	o.Logger = r.log
+	committed := o.Committed
+	o.Committed = func(c *store.Collection) {
+		at.note()
+		if committed != nil {
+			committed(c)
+		}
+	}
+	r.mu.Lock()
+	cfg := r.s.Config
+	cfg.MaxDocuments = r.most
+	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
+	r.mu.Unlock()
+	at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): {Index: ix, Write: true, Journal: at, Config: cfg}}, &o)
+	if err == nil {
+		at.col, err = at.set.Get(r.name())
+	}
+	at.note()
+	return at, err
+}
+
+// fetch makes the index file: of the newest checkpoint, or one without documents.
+func (r *Replica) fetch(ctx context.Context, checkpoints []journal.Checkpoint) error {
+	made := r.path("fetched")
+	var err error
+	if n := len(checkpoints); n > 0 {
+		c := checkpoints[n-1]
+		err = objects.Fetch(ctx, r.c.Store, c.Name, c.Size, made)
+	} else if r.s.Generation.Begun {
+		err = r.empty(ctx, &r.s.Generation, made)
+	} else {
+		err = fmt.Errorf("shard %d of %s, generation %d: %w", r.s.Number, r.s.Collection, r.s.Generation.Number, errNoCheckpoint)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(made, r.path(indexFile))
+}
+
+// empty makes an index file without documents, which has the codec of a generation.
+func (r *Replica) empty(ctx context.Context, g *Generation, path string) error {
+	if g.Codec.Name != "" {
+		return objects.FetchRef(ctx, r.c.Store, g.Codec, path)
+	}
+	if g.Stage != collection.StageFlat {
+		return fmt.Errorf("%w: generation %d of %s has the stage %q and no codec", collection.ErrConfig, g.Number, r.s.Collection, g.Stage)
+	}
+	none, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
+	if err != nil {
+		return err
+	}
+	o, err := r.c.Index.Growth.First(none, g.Dim, r.s.Config)
+	if err != nil {
+		return err
+	}
+	o.Model, o.Backend, o.Logger = g.Model, r.c.Index.Backend, r.log
+	_, err = index.Train(ctx, path, none, o)
+	return err
+}
+
+// sweep removes what was interrupted, and a cache that may be damaged.
+func (r *Replica) sweep() error {
+	left, err := os.ReadFile(r.path(openFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case bootID() == "" || string(left) != bootID():
+		r.log.Info("the cache of a shard is thrown away: it was open when the machine stopped")
+		return r.clear()
+	}
+	return r.removeIn(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
+}
+
+// clear throws the cache away.
+func (r *Replica) clear() error {
+	return r.removeIn(func(name string) bool { return name != openFile }) // which goes with the next index
+}
+
+func (r *Replica) removeIn(which func(name string) bool) error {
+	entries, err := os.ReadDir(r.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if which(e.Name()) {
+			err = errors.Join(err, removeAll(r.path(e.Name())))
+		}
+	}
+	return err
+}
+
+// removeAll removes a file or folder. On Windows a file that is mapped stays until it is not.
+func removeAll(path string) error {
+	err := os.RemoveAll(path)
+	if err != nil {
+		err = errors.Join(files.Remove(path), os.RemoveAll(path))
+	}
+	return err
+}
+
+// mark notes that the index is open.
+func (r *Replica) mark(ctx context.Context) error {
+	return files.WriteAtomic(ctx, r.path(openFile), func(w io.Writer) error {
+		_, err := io.WriteString(w, cmp.Or(bootID(), "unknown"))
+		return err
+	})
+}
+
+// closedCleanly notes that the index is on the disk.
+func (r *Replica) closedCleanly() error {
+	if err := os.Remove(r.path(openFile)); err != nil {
+		return err
+	}
+	return files.SyncFolder(r.dir)
+}

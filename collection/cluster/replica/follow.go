@@ -1,0 +1,264 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// Times of a replica.
+const (
+	appendTime = 20 * time.Second // for what the store has to say of an entry that is put
+	readTime   = 30 * time.Second // for the next of the entries that are read
+	retryFirst = time.Second      // after a fault; twice as long after each
+	retryMost  = time.Minute
+)
+
+// entryCost is what an entry counts at least, in bytes, for [Config.CheckpointBytes]: to read it is a
+// request.
+const entryCost = 64 << 10
+
+// opened is a replica whose file is open. It is the [store.Journal] of its collection.
+type opened struct {
+	r      *Replica
+	ix     *index.Index
+	set    *store.Store
+	col    *store.Collection
+	last   journal.Position // that the log is known to have ended with; of the collection's writer alone
+	broken chan error       // capacity 1: it cannot follow any more
+}
+
+// run opens the file, and again after each fault, until the replica is to end.
+func (r *Replica) run() {
+	defer close(r.ended)
+	again := retryFirst
+	for {
+		begun := time.Now()
+		err := r.live()
+		if r.ending() {
+			return
+		}
+		lost := errors.Is(err, errStale) || errors.Is(err, journal.ErrBehind) || errors.Is(err, journal.ErrFork) || errors.Is(err, storage.ErrCorrupt)
+		if lost {
+			r.log.Info("the cache of a shard is thrown away", "because", err)
+			err = errors.Join(err, r.clear())
+		}
+		if time.Since(begun) > retryMost {
+			again = retryFirst
+		}
+		if lost && again == retryFirst {
+			again *= 2
+			continue
+		}
+		r.set(func() { r.phase, r.err = Failed, err })
+		r.log.Error("a shard cannot be read on this node, which tries again", "error", err, "in", again)
+		select {
+		case <-time.After(again):
+		case <-r.until.Done():
+			return
+		}
+		again = min(2*again, retryMost)
+	}
+}
+
+func (r *Replica) ending() bool { return r.until.Err() != nil }
+
+// live opens the file and follows the log, until that fails or the replica is to end.
+func (r *Replica) live() (err error) {
+	r.set(func() { r.phase, r.err, r.entry, r.known = Fetching, nil, 0, 0 })
+	at, err := r.open(r.until)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		r.set(func() { r.at = nil })
+		if r.left = at.close(); err == nil {
+			err = r.left
+		}
+	}()
+	r.set(func() { r.phase = CatchingUp })
+	if err := at.follow(r.until); err != nil {
+		return err
+	}
+	r.set(func() {
+		r.phase, r.at = Ready, at
+		at.col.SetMost(r.most)
+	})
+	wait, short := retryFirst, 0
+	for {
+		var retry <-chan time.Time
+		if r.missing() {
+			retry = time.After(wait)
+		}
+		r.checkpointIfDue(at)
+		select {
+		case <-r.until.Done():
+			return nil
+		case err := <-at.broken:
+			return err
+		case <-r.wake:
+			if !r.missing() {
+				continue
+			}
+		case <-retry:
+		}
+		err := at.follow(r.until)
+		if err != nil {
+			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
+		}
+		if !r.missing() {
+			wait, short = retryFirst, 0
+			continue
+		}
+		wait = min(2*wait, retryMost)
+		if short++; err == nil && short > 5 { // whoever said that there is more was wrong
+			r.set(func() { r.known = r.entry })
+		}
+	}
+}
+
+// missing reports whether the log is known to have more.
+func (r *Replica) missing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known > r.entry
+}
+
+// follow applies what the log has, and notes how far that came.
+func (at *opened) follow(ctx context.Context) error {
+	err := at.col.Follow(ctx)
+	at.note()
+	return err
+}
+
+// note notes the last entry that is applied.
+func (at *opened) note() {
+	snap, err := at.ix.Snapshot()
+	if err != nil {
+		return
+	}
+	has, err := snap.Applied()
+	_ = snap.Close()
+	if err == nil {
+		r := at.r
+		r.set(func() { r.entry, r.known = has.Sequence, max(r.known, has.Sequence) })
+	}
+}
+
+// fault notes an error after which the file cannot follow the log.
+func (at *opened) fault(err error) error {
+	if errors.Is(err, journal.ErrBehind) || errors.Is(err, journal.ErrFork) {
+		at.Failed(err)
+	}
+	return err
+}
+
+// Failed implements [store.Journal].
+func (at *opened) Failed(err error) {
+	select {
+	case at.broken <- err:
+	default:
+	}
+}
+
+// position is that of an entry which the index has.
+func (at *opened) position(a storage.Applied) journal.Position {
+	if at.last.Number == a.Sequence && at.last.Hash == a.Mark {
+		return at.last
+	}
+	return journal.Position{Number: a.Sequence, Hash: a.Mark}
+}
+
+// took notes an entry that was read or put.
+func (at *opened) took(body []byte) {
+	at.r.mu.Lock()
+	defer at.r.mu.Unlock()
+	if at.r.behind += max(int64(len(body)), entryCost); at.r.writer {
+		at.r.ring() // a checkpoint may be due
+	}
+}
+
+// Append implements [store.Journal].
+func (at *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error) {
+	r := at.r
+	ctx, cancel := context.WithTimeout(r.ctx, appendTime)
+	defer cancel()
+	put, err := r.journal.Append(ctx, at.position(after), batches, body)
+	switch {
+	case errors.Is(err, journal.ErrTaken):
+		return storage.Applied{}, fmt.Errorf("%w: %w", store.ErrTaken, err)
+	case errors.Is(err, journal.ErrUnknown):
+		return storage.Applied{}, fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
+	case err != nil:
+		return storage.Applied{}, at.fault(err)
+	}
+	at.last = put
+	at.took(body)
+	if told := r.c.Appended; told != nil {
+		told(r.s, put.Number)
+	}
+	return storage.Applied{Sequence: put.Number, Mark: put.Hash}, nil
+}
+
+// Read implements [store.Journal].
+func (at *opened) Read(_ context.Context, after storage.Applied, use func(storage.Applied, []byte) error) error {
+	ctx, cancel := context.WithCancelCause(at.r.ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(readTime, func() {
+		cancel(fmt.Errorf("the store did not answer within %v: %w", readTime, context.DeadlineExceeded))
+	})
+	defer late.Stop()
+	at.r.mu.Lock()
+	known := at.r.known
+	at.r.mu.Unlock()
+	last, err := at.r.journal.Read(ctx, at.position(after), known, func(e journal.Entry) error {
+		late.Stop() // what is done here takes its time
+		defer late.Reset(readTime)
+		if at.r.ending() {
+			return collection.ErrClosed
+		}
+		if err := use(storage.Applied{Sequence: e.Number, Mark: e.Hash}, e.Body); err != nil {
+			return err
+		}
+		at.took(e.Body)
+		at.note()
+		return nil
+	})
+	if at.last = last; err != nil && context.Cause(ctx) != nil && at.r.ctx.Err() == nil {
+		err = context.Cause(ctx)
+	}
+	return at.fault(err)
+}
+
+// Find implements [store.Journal].
+func (at *opened) Find(_ context.Context, batch string, after uint64) (uint64, []byte, error) {
+	ctx, cancel := context.WithTimeout(at.r.ctx, readTime)
+	defer cancel()
+	end, err := at.r.journal.End(ctx, journal.Position{Number: after})
+	if err != nil {
+		return 0, nil, err
+	}
+	n, found, err := at.r.journal.Find(ctx, batch, after, end)
+	if err != nil || !found {
+		return 0, nil, err
+	}
+	e, err := at.r.journal.At(ctx, n)
+	return n, e.Body, err
+}
+
+// close ends the collection, and closes the file. The cache can be used again if that succeeds.
+func (at *opened) close() error {
+	err := at.set.Close(at.r.ctx)
+	at.note()
+	if cerr := at.ix.Close(); cerr != nil || len(at.broken) > 0 {
+		return errors.Join(err, cerr)
+	}
+	return errors.Join(err, at.r.closedCleanly())
+}

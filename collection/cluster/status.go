@@ -1,0 +1,309 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+)
+
+// controlOperationOf is the operation of a name that keeps the cluster going; nil: there is none.
+func controlOperationOf(name string) *operation {
+	switch name {
+	case "news":
+		return does(smallBody, (*Cluster).doNews)
+	case "status":
+		return does(smallBody, (*Cluster).doStatus)
+	case "sample":
+		return does(smallBody, (*Cluster).doSample)
+	}
+	return nil
+}
+
+// newsAsk says that a collection has a map, or that there is something of the map's next generation in the store.
+type newsAsk struct {
+	Name    string `json:"collection"`
+	Version uint64 `json:"version"`
+}
+
+type newsAnswer struct{}
+
+func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*newsAnswer, error) {
+	c.mu.Lock()
+	m := c.maps[in.Name]
+	c.mu.Unlock()
+	if m == nil || m.Version < in.Version {
+		if _, err := c.renew(ctx, in.Name); err != nil {
+			return &newsAnswer{}, nil // the next look says why
+		}
+	}
+	c.poke()
+	return &newsAnswer{}, nil
+}
+
+// statusAsk asks what a node has open of collections, by identity; nil: of all.
+type statusAsk struct {
+	IDs   []string `json:"ids"`
+	Stats bool     `json:"stats,omitempty"`
+}
+
+type statusAnswer struct {
+	Replicas []replicaStatus `json:"replicas"`
+}
+
+type replicaStatus struct {
+	ID         string            `json:"id"`
+	Shard      int               `json:"shard"`
+	Generation uint64            `json:"generation"`
+	State      replica.State     `json:"state"`
+	Stats      *collection.Stats `json:"stats,omitempty"`
+}
+
+func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, error) {
+	open := map[replicaKey]*replica.Replica{}
+	c.mu.Lock()
+	for k, r := range c.replicas {
+		if in.IDs == nil || slices.Contains(in.IDs, k.id) {
+			open[k] = r
+		}
+	}
+	c.mu.Unlock()
+	answer := &statusAnswer{Replicas: []replicaStatus{}}
+	for k, r := range open {
+		s := replicaStatus{ID: k.id, Shard: k.shard, Generation: k.generation, State: r.State()}
+		if in.Stats && s.State.Phase == phaseReady {
+			if stats, err := r.Stats(ctx); err == nil {
+				s.Stats = &stats
+			}
+		}
+		answer.Replicas = append(answer.Replicas, s)
+	}
+	return answer, nil
+}
+
+// ask asks all nodes that live for what they have open. Those that do not answer soon are missing.
+func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswer {
+	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
+	defer stop()
+	c.mu.Lock()
+	nodes := c.nodes
+	c.mu.Unlock()
+	answers := map[*Node]*statusAnswer{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		wg.Go(func() {
+			var answer statusAnswer
+			if err := c.call(ctx, n, "status", in, &answer); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers[n] = &answer
+			}
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+type sampleAsk struct {
+	ID         string `json:"id"`
+	Shard      int    `json:"shard"`
+	Generation uint64 `json:"generation"`
+	Tokens     int    `json:"tokens"`
+	Seed       uint64 `json:"seed"`
+}
+
+type sampleAnswer struct {
+	Vectors []byte `json:"vectors"` // float32, little-endian
+}
+
+func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, error) {
+	r, done, err := c.borrow(ctx, in.ID, in.Shard, in.Generation)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	sample, err := r.Sample(ctx, min(max(in.Tokens, 0), maxSample/4), in.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if len(sample) > maxSample/4*5/4 {
+		return nil, fmt.Errorf("%w: a sample of %d values", errTooLarge, len(sample))
+	}
+	out := make([]byte, 0, 4*len(sample))
+	out, err = binary.Append(out, binary.LittleEndian, sample)
+	return &sampleAnswer{out}, err
+}
+
+// Status is the state of a cluster, as one of its processes sees it.
+type Status struct {
+	Place       string             `json:"place"`
+	Nodes       []NodeStatus       `json:"nodes"`
+	Collections []CollectionStatus `json:"collections"`
+	// Faults say in words what is wrong; there are none when all is well.
+	Faults []string `json:"faults"`
+}
+
+// NodeStatus is what is known of a node that lives.
+type NodeStatus struct {
+	Node
+	Answers  bool `json:"answers"`
+	Replicas int  `json:"replicas"` // that it has open
+}
+
+// CollectionStatus is what is known of a collection.
+type CollectionStatus struct {
+	Name       string           `json:"name"`
+	Generation uint64           `json:"generation"` // 0: nothing is searched yet
+	Stage      collection.Stage `json:"stage"`
+	Documents  uint64           `json:"documents"`
+	Bytes      int64            `json:"bytes"` // of one replica of each shard
+	Replicas   int              `json:"replicas"`
+	Shards     []ShardStatus    `json:"shards"`
+	// Work is what is being done; "": nothing.
+	Work string `json:"work,omitempty"`
+	// Fault is why nothing of the collection is touched.
+	Fault string `json:"fault,omitempty"`
+}
+
+// ShardStatus is what is known of a shard. Replicas are those of its holders, in order: the first one
+// gathers the changes.
+type ShardStatus struct {
+	Entry     uint64          `json:"entry"` // the newest of its log that is known
+	Documents uint64          `json:"documents"`
+	Replicas  []ReplicaStatus `json:"replicas"`
+}
+
+// ReplicaStatus is what is known of a replica.
+type ReplicaStatus struct {
+	Node string `json:"node"`
+	// State is "ready", what it does instead, or "silent".
+	State  string `json:"state"`
+	Behind uint64 `json:"behind"` // entries
+	Error  string `json:"error,omitempty"`
+}
+
+// Status asks all nodes.
+func (c *Cluster) Status(ctx context.Context) *Status {
+	answers := c.ask(ctx, &statusAsk{})
+	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}}
+	fault := func(format string, a ...any) { s.Faults = append(s.Faults, fmt.Sprintf(format, a...)) }
+	if err := c.Ready(); err != nil {
+		fault("%v", err)
+	}
+	c.mu.Lock()
+	nodes := c.nodes
+	c.mu.Unlock()
+	if len(nodes) == 0 {
+		fault("no node runs: start plaid serve --store on a machine")
+	}
+	states := map[string]replica.State{} // by node, identity, shard and generation
+	key := func(node string, k replicaKey) string { return fmt.Sprint(node, " ", k) }
+	for _, n := range nodes {
+		of := NodeStatus{Node: *n}
+		if answer := answers[n]; answer == nil {
+			fault("node %s does not answer at %s", n.Name, n.Address)
+		} else {
+			of.Answers, of.Replicas = true, len(answer.Replicas)
+			for _, r := range answer.Replicas {
+				states[key(n.Name, replicaKey{shardKey{r.ID, r.Shard}, r.Generation})] = r.State
+			}
+		}
+		s.Nodes = append(s.Nodes, of)
+	}
+	for _, name := range c.Names() {
+		m, err := c.mapOf(ctx, name)
+		if err != nil {
+			s.Collections = append(s.Collections, CollectionStatus{Name: name, Fault: err.Error(), Shards: []ShardStatus{}})
+			fault("%s: %v", name, err)
+			continue
+		}
+		of := CollectionStatus{Name: name, Replicas: m.Replicas, Stage: collection.StageEmpty, Work: m.work(), Shards: []ShardStatus{}}
+		if m.Failed != nil {
+			fault("%s: the last training failed: %s", name, m.Failed.Reason)
+		}
+		if m.Current != nil {
+			of.Generation, of.Stage = m.Current.Number, m.Current.Stage
+		}
+
+		for shard := range m.Shards {
+			var sh ShardStatus
+			best, bytes := uint64(0), int64(0)
+			var has []replica.State
+			for _, n := range c.holders(m, shard) {
+				state, known := states[key(n.Name, replicaKey{shardKey{m.ID, shard}, of.Generation})]
+				r := ReplicaStatus{Node: n.Name, State: state.Phase, Error: state.Error}
+				switch {
+				case m.Current == nil:
+					r.State = "empty"
+				case !known && answers[n] != nil:
+					r.State = "closed"
+				case !known:
+					r.State = "silent"
+				}
+				if r.Error != "" {
+					fault("%s: shard %d on node %s: %s", name, shard, n.Name, r.Error)
+				}
+				sh.Entry, best, bytes = max(sh.Entry, state.Entry, state.Known), max(best, state.Documents), max(bytes, state.Bytes)
+				has, sh.Replicas = append(has, state), append(sh.Replicas, r)
+			}
+			can := m.Current == nil
+			for i := range sh.Replicas {
+				r := &sh.Replicas[i]
+				can = can || r.State == phaseReady
+				if r.State == phaseReady {
+					r.Behind = sh.Entry - has[i].Entry
+				}
+			}
+			if !can && len(nodes) > 0 {
+				fault("%s: no replica of shard %d is ready", name, shard)
+			}
+			sh.Documents = best
+			of.Documents, of.Bytes, of.Shards = of.Documents+best, of.Bytes+bytes, append(of.Shards, sh)
+		}
+		if have := min(m.Replicas, len(nodes)); have < m.Replicas && have > 0 {
+			fault("%s: each shard is to be on %d nodes, and %d run", name, m.Replicas, have)
+		}
+		s.Collections = append(s.Collections, of)
+	}
+	return s
+}
+
+// work says what is being done to a collection.
+func (m *Map) work() string {
+	switch {
+	case m.Next != nil:
+		return fmt.Sprintf("generation %d is being encoded", m.Next.Number)
+	case m.Building != nil:
+		return fmt.Sprintf("generation %d is being built", m.Building.Generation)
+	case m.Training != nil || m.Wanted != "":
+		return "a codec is being trained"
+	}
+	return ""
+}
+
+// Layout implements [collection.Spread].
+func (c *Cluster) Layout() collection.Layout {
+	s := c.Status(c.ctx)
+	l := collection.Layout{Nodes: []collection.Node{}, Collections: []collection.Placement{}}
+	for _, n := range s.Nodes {
+		l.Nodes = append(l.Nodes, collection.Node{Name: n.Name, Heard: n.Answers})
+	}
+	for _, of := range s.Collections {
+		p := collection.Placement{Name: of.Name, Generation: of.Generation, Replicas: of.Replicas, Shards: []collection.Shard{}}
+		for _, shard := range of.Shards {
+			sh := collection.Shard{Documents: shard.Documents, Replicas: []collection.Replica{}}
+			for _, r := range shard.Replicas {
+				sh.Replicas = append(sh.Replicas, collection.Replica{Node: r.Node, State: r.State})
+			}
+			p.Shards = append(p.Shards, sh)
+		}
+		l.Collections = append(l.Collections, p)
+	}
+	return l
+}

@@ -1,0 +1,281 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// VerifyOptions say what is read.
+type VerifyOptions struct {
+	Name string // of a collection; "": all
+	Dir  string // for files; "": a temporary folder
+	// Progress, where set, is told of each object that was read.
+	Progress func(object string)
+}
+
+// VerifyReport says what is in a store.
+type VerifyReport struct {
+	Collections int   `json:"collections"`
+	Objects     int   `json:"objects"` // that were read, or are waiting to be deleted
+	Bytes       int64 `json:"bytes"`
+	// Faults say in words what is damaged or missing.
+	Faults []string `json:"faults"`
+	// Unclaimed are objects that no map speaks of, such as of a training that was interrupted. They are never
+	// deleted by a program.
+	Unclaimed []string `json:"unclaimed"`
+}
+
+// Verify reads every byte of what a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
+// not run; if they do, objects that are deleted meanwhile are passed over.
+func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyReport, err error) {
+	dir, err := os.MkdirTemp(o.Dir, "plaid-verify-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	v := &verifier{store: s, o: o, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
+	versions := map[string]bool{}
+	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
+		name, _, ok := mapVersion(e.Name)
+		if !ok {
+			v.unclaimed(e)
+		} else if o.Name == "" || o.Name == name {
+			versions[name] = true
+			v.read(e)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Name != "" && !versions[o.Name] {
+		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, o.Name)
+	}
+	claimed, unknown := map[string]bool{}, map[string]bool{}
+	for name := range versions {
+		m, err := newestMap(ctx, s, name)
+		if unreadable(err) {
+			v.fault("%v", err)
+			unknown[name] = true
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range m.Gone {
+			claimed[g.ID] = true
+		}
+		if m.Removed {
+			continue
+		}
+		claimed[m.ID] = true
+		v.report.Collections++
+		if err := v.collection(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	if o.Name == "" {
+		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
+			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
+			if !claimed[id] && !unknown[nameOf(id)] {
+				v.unclaimed(e)
+			}
+			return nil
+		})
+	}
+	slices.Sort(v.report.Faults)
+	return v.report, err
+}
+
+type verifier struct {
+	store  objects.Store
+	o      VerifyOptions
+	dir    string
+	report *VerifyReport
+}
+
+func (v *verifier) fault(format string, a ...any) {
+	v.report.Faults = append(v.report.Faults, fmt.Sprintf(format, a...))
+}
+
+func (v *verifier) unclaimed(e objects.Entry) {
+	v.report.Unclaimed = append(v.report.Unclaimed, e.Name)
+}
+
+func (v *verifier) read(e objects.Entry) {
+	v.report.Objects++
+	v.report.Bytes += e.Size
+	if v.o.Progress != nil {
+		v.o.Progress(e.Name)
+	}
+}
+
+// collection reads what there is of one.
+func (v *verifier) collection(ctx context.Context, m *Map) error {
+	used, waiting := map[uint64]bool{}, map[uint64]bool{}
+	for _, g := range []uint64{numberOf(m.Current != nil, func() uint64 { return m.Current.Number }), numberOf(m.Next != nil, func() uint64 { return m.Next.Number })} {
+		used[g] = g > 0
+	}
+	for _, r := range m.Retired {
+		waiting[r.Generation] = true
+	}
+	for _, r := range []*Reserved{m.Training, m.Building} {
+		if r != nil {
+			waiting[r.Generation] = true
+		}
+	}
+	files := make([][]journal.Checkpoint, m.Shards)
+	logs := make([]bool, m.Shards)
+	err := eachObject(ctx, v.store, dataOf(m.ID), func(e objects.Entry) error {
+		rest := strings.TrimPrefix(e.Name, dataOf(m.ID))
+		var generation uint64
+		if shard, ok := shardOfFile(m, e.Name); ok {
+			if p, ok := journal.ParseCheckpoint(e); ok {
+				if generation = p.Generation; used[generation] {
+					files[shard] = append(files[shard], p)
+					return nil
+				}
+			}
+		} else if n, err := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && err == nil && codecName(m.ID, generation) == e.Name {
+			if used[generation] {
+				return nil // read below
+			}
+		} else if shard := 0; strings.HasPrefix(rest, "log/") {
+			if n, err := fmt.Sscanf(rest, "log/%04d/", &shard); n == 1 && err == nil && shard < m.Shards {
+				logs[shard] = true
+				v.read(e)
+				return nil
+			}
+		}
+		if waiting[generation] {
+			v.read(e)
+		} else {
+			v.unclaimed(e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if m.Current != nil && m.Current.Codec.Name != "" {
+		if err := v.codec(ctx, m.Current.Codec); err != nil {
+			return err
+		}
+	}
+	for shard := range m.Shards {
+		if err := v.shard(ctx, m, shard, files[shard]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func numberOf(is bool, number func() uint64) uint64 {
+	if !is {
+		return 0
+	}
+	return number()
+}
+
+func (v *verifier) codec(ctx context.Context, ref objects.Ref) error {
+	err := objects.Fetch(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
+	if err == nil || ctx.Err() != nil {
+		v.read(objects.Entry{Name: ref.Name, Size: ref.Size})
+		return ctx.Err()
+	}
+	v.fault("%v", err)
+	return nil
+}
+
+// shard reads the checkpoints of a shard, and its log from the oldest of them on from which it goes on.
+func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
+	current := false
+	for _, p := range files {
+		current = current || m.Current != nil && p.Generation == m.Current.Number
+		err := v.checkpoint(ctx, p)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, objects.ErrNotFound) {
+			continue // deleted since
+		}
+		if err != nil {
+			v.fault("%s: %v", p.Name, err)
+		}
+	}
+	if m.Current != nil && !m.Current.Begun && !current {
+		v.fault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
+	}
+	starts := []journal.Position{}
+	for _, p := range files {
+		starts = append(starts, p.Position)
+	}
+	slices.SortFunc(starts, func(a, b journal.Position) int { return int(min(max(int64(a.Number)-int64(b.Number), -1), 1)) })
+	if m.Current == nil || m.Current.Begun {
+		starts = append([]journal.Position{{}}, starts...)
+	}
+	log := journal.New(v.store, m.ID, shard, journal.Options{})
+	var err error
+	for _, from := range starts {
+		if _, err = log.Read(ctx, from, func(journal.Entry) error { return nil }); !errors.Is(err, journal.ErrBehind) {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		v.fault("the log of shard %d of %q: %v", shard, m.Name, err)
+	}
+	return nil
+}
+
+// checkpoint fetches one and reads every byte of it.
+func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err error) {
+	path := filepath.Join(v.dir, "checkpoint.plaid")
+	if err := fetch(ctx, v.store, p.Name, path); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	v.read(objects.Entry{Name: p.Name, Size: p.Size})
+	ix, err := index.Open(ctx, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	at, err := snap.Applied()
+	if err == nil && (at.Sequence != p.Number || at.Mark != [16]byte(p.Hash)) {
+		err = fmt.Errorf("it has the entries up to %d (%x), not %d (%x)", at.Sequence, at.Mark, p.Number, p.Hash)
+	}
+	return errors.Join(err, snap.Verify(ctx))
+}
+
+// fetch writes an object to a file, which it replaces.
+func fetch(ctx context.Context, s objects.Store, name, path string) error {
+	r, _, err := s.Get(ctx, name, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadFrom(r)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,299 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// view is a collection from the moment on when it was taken: what a shard answers is of one state of it, and
+// has the changes that this process knew of then.
+type view struct {
+	s    *shards
+	m    *Map
+	dim  int
+	docs int64
+
+	mu      sync.Mutex
+	filters map[*search.Filter]collection.Selection // that Filter has made of numbers
+}
+
+var (
+	_ collection.View      = (*view)(nil)
+	_ collection.Explainer = (*view)(nil)
+	_ collection.Faceter   = (*view)(nil)
+	_ collection.Keywords  = (*view)(nil)
+	_ collection.Measured  = (*view)(nil)
+)
+
+// Close implements [collection.View].
+func (v *view) Close() error { return nil }
+
+// Dim implements [collection.View].
+func (v *view) Dim() int { return v.dim }
+
+// Most is above the number of documents: what others are adding is not known here.
+func (v *view) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
+
+// Describe implements [collection.View].
+func (v *view) Describe(ctx context.Context) (search.Description, error) {
+	m, looks, err := v.s.look(ctx)
+	if err != nil {
+		return search.Description{}, err
+	}
+	var d search.Description
+	for shard := range m.Shards {
+		of := looks[shard].Description
+		if of == nil {
+			d.Parts = append(d.Parts, search.PartDescription{Name: fmt.Sprintf("shard %d", shard)})
+			continue
+		}
+		d.Docs += of.Docs
+		d.Passages += of.Passages
+		d.Tokens += of.Tokens
+		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = of.Centroids, of.Nbits, of.Backend, of.Threads, of.Device
+		d.Pool = max(d.Pool, of.Pool)
+		d.Parts = append(d.Parts, search.PartDescription{
+			Name: fmt.Sprintf("shard %d", shard), Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
+		})
+	}
+	if m.Shards == 1 {
+		d.Parts = nil
+	}
+	d.Dim, d.Model, d.Generation = m.Current.Dim, m.Current.Model, m.Current.Number
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded anew
+	d.Lineage = h.Sum64()
+	return d, nil
+}
+
+// Filter leaves conditions and ids to the shards.
+func (v *view) Filter(_ context.Context, s collection.Selection) (*search.Filter, error) {
+	if s.All() {
+		return nil, nil
+	}
+	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
+	if s.Numbers == nil {
+		return f, nil
+	}
+	// A filter has no form for numbers of shards: this one lets nothing through but by its selection.
+	f.IDs = []string{}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.filters == nil {
+		v.filters = map[*search.Filter]collection.Selection{}
+	}
+	v.filters[f] = s
+	return f, nil
+}
+
+// selectionOf is what a filter lets through.
+func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
+	if f == nil {
+		return collection.Selection{}, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s, there := v.filters[f]; there {
+		return s, nil
+	}
+	if f.Docs != nil {
+		return collection.Selection{}, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
+	}
+	s := collection.Selection{IDs: f.IDs, Where: f.Where}
+	if s.IDs == nil && s.Where == nil { // which matches nothing
+		s.IDs = []string{}
+	}
+	return s, nil
+}
+
+// Check finds what can be seen of a query without a shard.
+func (v *view) Check(q *search.Query) error {
+	dim := v.dim
+	if dim == 0 { // vectors of every dimension find nothing
+		dim = max(q.Dim, 1)
+	}
+	if len(q.Vectors) == 0 || len(q.Vectors)%dim != 0 || v.dim != 0 && q.Dim != 0 && q.Dim != v.dim {
+		return fmt.Errorf("%w: %d values of dimension %d; the collection has %d", search.ErrQuery, len(q.Vectors), q.Dim, v.dim)
+	}
+	return v.m.Current.Model.CheckQueries(q.Model)
+}
+
+// MetadataOf came with the hit.
+func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
+	return json.RawMessage(h.Payload), nil
+}
+
+// Traced implements [collection.Measured]: what is changed meanwhile counts.
+func (v *view) Traced() collection.Traced { return traced{v} }
+
+// traced is a view as a searcher.
+type traced struct{ *view }
+
+// Search implements [search.Searcher].
+func (t traced) Search(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+	r, err := t.view.Search(ctx, []search.Query{q}, o)
+	if e, ok := errors.AsType[*search.QueryError](err); ok {
+		err = e.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r[0], nil
+}
+
+// SearchBatch implements [search.Searcher].
+func (t traced) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+	return t.view.Search(ctx, qs, o)
+}
+
+// Trace implements [collection.Traced].
+func (t traced) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
+	x, err := t.Explain(ctx, q, id, o)
+	if err != nil {
+		return search.StageReturned, err
+	}
+	return x.Stage, nil
+}
+
+// explainAsk asks for what becomes of the document of an id in a search of its shard, and without an id for
+// the vectors of the query that are scored.
+type explainAsk struct {
+	searchAsk
+	Document string `json:"document,omitempty"`
+}
+
+type explainFound struct {
+	answered
+	Explanation *search.Explanation `json:"explanation,omitempty"`
+	Tokens      []byte              `json:"tokens,omitempty"`
+}
+
+func (f *explainFound) common() *answered { return &f.answered }
+
+// doExplain explains a search.
+func (c *Cluster) doExplain(ctx context.Context, in *explainAsk) (*answers[explainFound], error) {
+	return eachShard(ctx, c, &in.asked, (*explainFound).common, in.Where, func(_ int, h *held, out *explainFound) error {
+		if len(in.Queries) != 1 {
+			return fmt.Errorf("%w: %d queries", errMessage, len(in.Queries))
+		}
+		q, err := in.Queries[0].query(ctx, h)
+		if err != nil {
+			return err
+		}
+		if in.Document == "" {
+			tokens, err := h.view.QueryTokens(ctx, &q)
+			out.Tokens = bytesOf(tokens)
+			return err
+		}
+		o := in.Options
+		o.Effort, o.AllowMissing = in.Effort, true
+		if o.Mode == search.Candidates {
+			if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
+				o.Candidates = []string{}
+			}
+		}
+		if o.Filter, err = h.filter(ctx, h.Only, in.Where); err == nil {
+			out.Explanation, err = h.view.Explain(ctx, q, in.Document, o)
+		}
+		return err
+	})
+}
+
+// explain asks a shard.
+func (v *view) explain(ctx context.Context, q *search.Query, id string, o search.Options) (*explainFound, error) {
+	qs := []search.Query{*q}
+	r := &ranking{v: v, qs: qs, o: o}
+	var err error
+	if r.l, err = v.limits(qs, &o); err != nil {
+		return nil, err
+	}
+	if err := v.Check(q); err != nil {
+		return nil, err
+	}
+	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
+	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
+	// Other shards are asked for the fields of conditions alone.
+	conditions := r.l.where != nil || r.l.wheres[0] != nil
+	which := func(m *Map) []int { return []int{m.shardOf(id)} }
+	_, found, err := all(ctx, v.s, "explain", which, func(m *Map, a *asked) any {
+		return &explainAsk{*r.ask(0, []int{0})(m, a).(*searchAsk), id}
+	}, (*explainFound).common)
+	if err != nil {
+		return nil, err
+	}
+	if conditions {
+		for _, s := range []collection.Selection{r.l.common, r.l.own[0]} {
+			if err := v.s.checkFields(ctx, s.Where); err != nil {
+				return nil, fmt.Errorf("filter: %w", err)
+			}
+		}
+	}
+	for shard, x := range found {
+		if x.Explanation != nil {
+			x.Explanation.Part = shard
+		}
+		return x, nil
+	}
+	return nil, errMessage
+}
+
+// Explain tells what becomes of a document in a search. What drops it, if anything does, is told of a search
+// of its shard alone, where it competes with fewer documents for what a search may look at; whether it is
+// returned, and its rank, of the search of all shards.
+func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
+		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
+	}
+	if o.K == 0 {
+		o.K = 10
+	}
+	o.Matches = false // which it says anyway
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	found, err := v.explain(ctx, &q, id, o)
+	if err != nil {
+		return nil, err
+	}
+	x := found.Explanation
+	if x == nil {
+		return nil, fmt.Errorf("%w: %.100q", search.ErrUnknownID, id)
+	}
+	if x.Stage != search.StageReturned {
+		return x, nil
+	}
+	r, err := v.Search(ctx, []search.Query{q}, o)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID }) // of a document of passages the one that is explained
+	if x.Rank = at + 1; at < 0 {
+		x.Stage = search.StageOutranked
+	}
+	if n := len(r[0].Hits); n > 0 {
+		limit := float64(r[0].Hits[n-1].Score)
+		x.StageLimit = &limit
+	}
+	return x, nil
+}
+
+// QueryTokens implements [collection.Explainer].
+func (v *view) QueryTokens(ctx context.Context, q *search.Query) ([]float32, error) {
+	found, err := v.explain(ctx, q, "", search.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if found.Tokens == nil { // the shard has no documents
+		return q.Vectors, nil
+	}
+	return floatsOf(found.Tokens)
+}

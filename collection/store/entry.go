@@ -1,0 +1,246 @@
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// change is what one transaction does to an index. It depends on nothing but the index before it,
+// so that all who apply it to the same index have the same afterwards.
+type change struct {
+	changeHead
+	docs   []vectors.Document // of an addition
+	chosen *roaring.Bitmap    // live ordinals that are deleted, or that get fields
+	fields condition.Fields   // that are set; null removes one
+	// check may refuse new payloads. It is nil for entries of a log, which were checked before.
+	check func(ordinal uint32, payload []byte) error
+}
+
+// changeHead is the part of an entry that is JSON.
+type changeHead struct {
+	Kind    changeKind `json:"kind"`
+	Batches []outcome  `json:"batches,omitempty"`
+	// Of an addition: the number of the first document, the dimension of vectors, whether documents
+	// may be replaced, and how many of the index stay.
+	First        uint32  `json:"first,omitempty"`
+	Dim          int     `json:"dim,omitempty"`
+	Replace      bool    `json:"replace,omitempty"`
+	MaxDocuments *uint64 `json:"max_documents,omitempty"`
+}
+
+type changeKind string
+
+const (
+	addDocuments    changeKind = "add"
+	deleteDocuments changeKind = "delete"
+	setFields       changeKind = "set"
+)
+
+// outcome is what a change is for one of the requests that it is of: who sends the request again is
+// told so.
+type outcome struct {
+	ID       string         `json:"id"`
+	Rows     int            `json:"rows,omitempty"` // documents of an addition
+	Stored   index.Affected `json:"stored,omitzero"`
+	Replaced int            `json:"replaced,omitempty"`
+	Empty    int            `json:"empty,omitempty"`
+	Evicted  int            `json:"evicted,omitempty"`
+	Affected index.Affected `json:"affected,omitzero"`
+}
+
+// outcomeOf is that of a request which has its answer.
+func outcomeOf(r *request) outcome {
+	a := &r.receipt
+	return outcome{r.batch.ID, len(r.docs), a.Stored, a.Replaced, a.Empty, a.Evicted, r.affected}
+}
+
+// answer gives a request the outcome of its batch; false: the change is of none of that id.
+func (c *change) answer(r *request) bool {
+	row := 0
+	for i := range c.Batches {
+		b := &c.Batches[i]
+		if b.ID != r.batch.ID {
+			row += b.Rows
+			continue
+		}
+		r.affected = b.Affected
+		r.receipt = collection.Receipt{Stored: b.Stored, Replaced: b.Replaced, Empty: b.Empty, Evicted: b.Evicted}
+		for n := range b.Rows {
+			r.receipt.Numbers = append(r.receipt.Numbers, uint64(c.First)+uint64(row+n))
+			r.receipt.IDs = append(r.receipt.IDs, c.docs[row+n].ID)
+		}
+		return true
+	}
+	return false
+}
+
+// An entry is a version, the length of the head and the head, and then in 32 bits, little-endian:
+// how many records there are, and for each the lengths of its name and value, how many values its
+// vectors have, and these three; last the length of the ordinals, and these as a Roaring bitmap.
+// Records are the documents of an addition, or the fields that are set.
+const (
+	entryVersion = 1
+	recordHead   = 12
+)
+
+// ErrEntry: an entry of a log that cannot be read.
+var ErrEntry = errors.New("entry of the log is damaged, or of a newer program")
+
+func (c *change) encode() ([]byte, error) {
+	head, err := json.Marshal(&c.changeHead)
+	if err != nil {
+		return nil, err
+	}
+	records := c.docs
+	for _, name := range slices.Sorted(maps.Keys(c.fields)) {
+		records = append(records, vectors.Document{ID: name, Payload: c.fields[name]})
+	}
+	size := 32 + len(head)
+	for i := range records {
+		r := &records[i]
+		size += recordHead + len(r.ID) + len(r.Payload) + 4*len(r.Tokens)
+	}
+	le := binary.LittleEndian
+	b := append(make([]byte, 0, size), entryVersion)
+	b = append(le.AppendUint32(b, uint32(len(head))), head...)
+	b = le.AppendUint32(b, uint32(len(records)))
+	for i := range records {
+		r := &records[i]
+		for _, n := range []int{len(r.ID), len(r.Payload), len(r.Tokens)} {
+			if int64(n) > math.MaxUint32 {
+				return nil, fmt.Errorf("document %.100q: %w: %d values", r.ID, vectors.ErrShape, n)
+			}
+			b = le.AppendUint32(b, uint32(n))
+		}
+		b = append(append(b, r.ID...), r.Payload...)
+		for _, x := range r.Tokens {
+			b = le.AppendUint32(b, math.Float32bits(x))
+		}
+	}
+	var ordinals []byte
+	if c.chosen != nil {
+		if ordinals, err = c.chosen.ToBytes(); err != nil {
+			return nil, err
+		}
+	}
+	return append(le.AppendUint32(b, uint32(len(ordinals))), ordinals...), nil
+}
+
+// entryReader takes an entry apart. What is missing makes it short.
+type entryReader struct {
+	b     []byte
+	short bool
+}
+
+func (r *entryReader) take(n int) []byte {
+	if r.short = r.short || n > len(r.b); r.short {
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *entryReader) number() int {
+	if b := r.take(4); b != nil {
+		return int(binary.LittleEndian.Uint32(b))
+	}
+	return 0
+}
+
+// decodeChange is the inverse of encode. Names and values are slices of b.
+func decodeChange(b []byte) (*change, error) {
+	bad := func(format string, args ...any) (*change, error) {
+		return nil, fmt.Errorf("%w: %s", ErrEntry, fmt.Sprintf(format, args...))
+	}
+	r := &entryReader{b: b}
+	if v := r.take(1); v == nil || v[0] != entryVersion {
+		return bad("it begins with %x, and not with the version %d", v, entryVersion)
+	}
+	c := &change{}
+	head := r.take(r.number())
+	if r.short {
+		return bad("%d bytes are too few", len(b))
+	}
+	if err := json.Unmarshal(head, &c.changeHead); err != nil {
+		return bad("its head: %v", err)
+	}
+	n := r.number()
+	if n > len(r.b)/recordHead {
+		return bad("%d records in %d bytes", n, len(r.b))
+	}
+	c.docs = make([]vectors.Document, n)
+	for i := range c.docs {
+		d := &c.docs[i]
+		name, value, values := r.number(), r.number(), r.number()
+		d.ID = string(r.take(name))
+		if value > 0 {
+			d.Payload = r.take(value)
+		}
+		if raw := r.take(4 * values); len(raw) > 0 {
+			d.Tokens = make([]float32, values)
+			for j := range d.Tokens {
+				d.Tokens[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
+			}
+		}
+		if r.short {
+			return bad("it ends in record %d of %d", i, n)
+		}
+	}
+	ordinals := r.take(r.number())
+	if r.short || len(r.b) > 0 {
+		return bad("its ordinals are %d bytes, and %d more follow", len(ordinals), len(r.b))
+	}
+	if len(ordinals) > 0 {
+		c.chosen = roaring.New()
+		if err := c.chosen.UnmarshalBinary(ordinals); err != nil {
+			return bad("its ordinals: %v", err)
+		}
+		if err := c.chosen.Validate(); err != nil {
+			return bad("its ordinals: %v", err)
+		}
+	}
+	return c, c.complete()
+}
+
+// complete checks a change that was read, and moves its fields to their place.
+func (c *change) complete() error {
+	rows := 0
+	for i := range c.Batches {
+		b := &c.Batches[i]
+		if rows += b.Rows; b.Rows < 0 || rows < 0 || rows > len(c.docs) {
+			return fmt.Errorf("%w: its batches have more than its %d documents", ErrEntry, len(c.docs))
+		}
+	}
+	ok := false
+	switch c.Kind {
+	case addDocuments:
+		ok = len(c.docs) > 0 && c.chosen == nil && c.Dim >= 0 && c.Dim <= kernels.MaxDim
+	case deleteDocuments:
+		ok = len(c.docs) == 0 && c.chosen != nil
+	case setFields:
+		ok = c.chosen != nil && rows == 0
+		c.fields = condition.Fields{}
+		for _, d := range c.docs {
+			c.fields[d.ID] = d.Payload
+		}
+		c.docs = nil
+	}
+	if !ok {
+		return fmt.Errorf("%w: it is of the kind %q with %d documents", ErrEntry, c.Kind, len(c.docs))
+	}
+	return nil
+}

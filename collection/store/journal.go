@@ -1,0 +1,326 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Journal is the log of changes that the index of a collection follows ([Opened]). An entry that is
+// in it is durable: each change is put into it first and then applied to the index, and others may
+// put entries as well. Its methods are called by the collection's writer alone, one at a time. It
+// bounds their time itself.
+type Journal interface {
+	// Append puts an entry after the last one that the index has, and returns the entry after which
+	// the index then is. batches are the ids of the requests in it. The error wraps [ErrTaken] if
+	// another entry is there, and [storage.ErrOutcomeUnknown] if it may or may not be.
+	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
+	// Read calls use for each entry that follows, in order; an error of use ends it.
+	Read(ctx context.Context, after storage.Applied, use func(at storage.Applied, body []byte) error) error
+	// Find looks for the entry of a batch among all after a number; the body is nil if there is
+	// none.
+	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
+	// Failed says that the index has not taken an entry, and takes no more. What is in the log
+	// stands; the index is to be opened again, or made again.
+	Failed(err error)
+}
+
+var (
+	// ErrTaken: the log has another entry at the place of one that was to be put.
+	ErrTaken = errors.New("the next entry of the log is another's")
+	// ErrUndecided: the index has no dimension yet, and an entry of its log gives it none.
+	ErrUndecided = errors.New("vectors for an index without a dimension")
+)
+
+// Batch tells a change that is sent again from another one; only collections with a [Journal] use
+// it.
+type Batch struct {
+	ID string // "": one at random
+	// Sent says that the change was sent before, with an unknown outcome, when the log ended with
+	// the entry After or later: it is looked for in the log first.
+	Sent  bool
+	After uint64
+	// Entry is set to the entry that has the change; 0 if nothing was to be changed.
+	Entry uint64
+}
+
+// Follow applies what the log has beyond the index.
+func (c *Collection) Follow(ctx context.Context) error {
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		_, err := c.work.follow(ctx, nil)
+		return err
+	}
+	return c.do(ctx, r)
+}
+
+// SetMost changes how many documents stay of a collection with a [Journal]; nil: all. Later
+// additions say so in the log.
+func (c *Collection) SetMost(most *uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cfg.MaxDocuments = most
+}
+
+// journal is nil for a collection without one.
+func (w *worker) journal() Journal {
+	if w.c.given == nil {
+		return nil
+	}
+	return w.c.given.Journal
+}
+
+// commit does a change: it puts it into the log, where there is one, and applies it.
+func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applied, err error) {
+	j := w.journal()
+	if j == nil {
+		return w.apply(ctx, o, o.ix.Change(), ch)
+	}
+	at, err := w.applied(o)
+	if err != nil {
+		return done, err
+	}
+	body, err := ch.encode()
+	if err != nil {
+		return done, err
+	}
+	ids := make([]string, len(ch.Batches))
+	for i := range ids {
+		ids[i] = ch.Batches[i].ID
+	}
+	w.behind = true // until the entry is applied, whatever comes between
+	next, err := j.Append(ctx, at, ids, body)
+	if err != nil {
+		return done, err
+	}
+	w.appended = next.Sequence
+	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
+		w.behind = false
+	}
+	return done, nil // it stands, whatever becomes of the index
+}
+
+// applied is the last entry that the index has.
+func (w *worker) applied(o *opened) (at storage.Applied, err error) {
+	snap, err := o.ix.Snapshot()
+	if err != nil {
+		return at, err
+	}
+	at, err = snap.Applied()
+	return at, errors.Join(err, snap.Close())
+}
+
+// applyEntry applies an entry of the log. If that fails the collection takes no more changes.
+func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, ch *change) (applied, error) {
+	e := o.ix.Entry(at.Sequence).Marked(at.Mark)
+	done, err := w.apply(ctx, o, e, ch)
+	switch {
+	case errors.Is(err, index.ErrApplied): // by a change that failed after that
+		return done, nil
+	case refused(err):
+		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
+		err = e.Skip(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
+		w.broken(err)
+	}
+	return done, err
+}
+
+// refused reports whether an error follows from the index and the entry alone, so that all who
+// follow the log have it.
+func refused(err error) bool {
+	for _, e := range []error{index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption, vectors.ErrID, vectors.ErrShape, vectors.ErrPayload} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// broken ends the changes of a collection that cannot follow its log.
+func (w *worker) broken(err error) {
+	w.c.mu.Lock()
+	w.c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
+	w.c.mu.Unlock()
+	w.journal().Failed(err)
+}
+
+// applied says what a change did.
+type applied struct {
+	index.Affected
+	evicted int
+}
+
+// apply does a change to the index, in one transaction. All changes come here: those of requests,
+// and entries of a log.
+func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
+	choose := func(*index.Snapshot) (*roaring.Bitmap, error) { return ch.chosen, nil }
+	switch ch.Kind {
+	case deleteDocuments:
+		done.Affected, err = e.DeleteChosen(ctx, choose)
+	case setFields:
+		done.Affected, err = e.UpdateChosen(ctx, choose, ch.fields.NullRemoves(), ch.check)
+	default:
+		src, err := vectors.FromDocuments(ch.Dim, ch.docs)
+		if err != nil {
+			return done, err
+		}
+		report, err := e.Add(ctx, src, &index.AddOptions{
+			Replace: ch.Replace, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+		})
+		if err != nil {
+			return done, err
+		}
+		if done.evicted = report.Evicted; report.First != ch.First {
+			err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
+		}
+		return done, err
+	}
+	return done, err
+}
+
+// follow applies the entries that others have put, and answers those of some requests that are among
+// them. It returns how many entries came.
+func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err error) {
+	o, err := w.nonEmpty()
+	if err != nil {
+		return 0, err
+	}
+	if err := w.c.Err(); err != nil {
+		return 0, err
+	}
+	at, err := w.applied(o)
+	if err != nil {
+		return 0, err
+	}
+	w.behind = true
+	err = w.journal().Read(ctx, at, func(at storage.Applied, body []byte) error {
+		ch, err := decodeChange(body)
+		if err != nil {
+			err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
+			w.broken(err)
+			return err
+		}
+		if _, err := w.applyEntry(ctx, o, at, ch); err != nil {
+			return err
+		}
+		for _, r := range waiting {
+			if r.entry == 0 && ch.answer(r) {
+				r.entry, r.err = at.Sequence, nil
+			}
+		}
+		came++
+		return nil
+	})
+	w.behind = err != nil
+	return came, err
+}
+
+// logged does requests of a collection with a journal by do, until they are decided at the end of
+// the log: what is refused, or finds nothing to change, may be so because entries are missing here.
+func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n int) {
+	fail := func(rs []*request, err error) int {
+		for _, r := range rs {
+			if r.entry == 0 {
+				r.err = err
+			}
+		}
+		return len(rs)
+	}
+	for _, r := range group {
+		if r.batch.ID == "" {
+			r.batch.ID = rand.Text()
+		}
+	}
+	if w.behind {
+		if _, err := w.follow(ctx, group); err != nil {
+			return fail(group, err)
+		}
+	}
+	if r := group[0]; r.batch.Sent { // it is alone
+		if err := w.find(ctx, r); err != nil {
+			return fail(group, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
+		}
+	}
+	for {
+		w.appended = 0
+		if n = do(); w.appended > 0 {
+			return n
+		}
+		open, taken := false, false
+		for _, r := range group[:n] {
+			if errors.Is(r.err, storage.ErrOutcomeUnknown) {
+				return n
+			}
+			open = open || r.entry == 0
+			taken = taken || errors.Is(r.err, ErrTaken)
+		}
+		if !open {
+			return n
+		}
+		came, err := w.follow(ctx, group[:n])
+		if err != nil {
+			return fail(group[:n], err)
+		}
+		if came == 0 && !taken {
+			return n
+		}
+		for _, r := range group[:n] {
+			if r.entry == 0 {
+				r.err, r.receipt, r.affected = nil, collection.Receipt{}, index.Affected{}
+			}
+		}
+	}
+}
+
+// find answers a request that was sent before, if the log has it.
+func (w *worker) find(ctx context.Context, r *request) error {
+	entry, body, err := w.journal().Find(ctx, r.batch.ID, r.batch.After)
+	if err != nil || body == nil {
+		return err
+	}
+	ch, err := decodeChange(body)
+	if err == nil && !ch.answer(r) {
+		err = fmt.Errorf("entry %d of the log has no batch %q", entry, r.batch.ID)
+	}
+	if err != nil {
+		return err
+	}
+	r.entry = entry
+	_, err = w.follow(ctx, nil) // views see it once it is answered
+	if err != nil {
+		w.c.log.Warn("a change is in the log, and not yet in the index", "entry", entry, "error", err)
+	}
+	return nil
+}
+
+// evictMore deletes the oldest documents beyond the limit, after an addition of more than may stay.
+// A failure is only logged: the next addition tries again.
+func (w *worker) evictMore(ctx context.Context, o *opened, most uint64) {
+	err := func() error {
+		snap, err := o.ix.Snapshot()
+		if err != nil {
+			return err
+		}
+		ch := &change{changeHead: changeHead{Kind: deleteDocuments}}
+		ch.chosen, err = snap.Beyond(ctx, most)
+		if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
+			return err
+		}
+		_, err = w.commit(ctx, o, ch)
+		return err
+	}()
+	if err != nil {
+		w.c.log.Error("the oldest documents were not deleted", "error", err)
+	}
+}

@@ -1,0 +1,192 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+)
+
+const (
+	// FetchBlock is the unit in which a [Fetcher] knows what is there.
+	FetchBlock = 256 << 10
+	fetchRange = 8 << 20 // the most that one request of [Fetcher.Fill] asks for
+	inFlight   = 16      // requests of Fill at a time
+)
+
+// Fetcher fills a file with an object, a range at a time, in any order. It is safe for concurrent use.
+type Fetcher struct {
+	s     Store
+	name  string
+	size  int64
+	w     io.WriterAt
+	mu    sync.Mutex
+	state []blockState // of each block
+	left  int          // blocks that are not there
+	turn  *sync.Cond   // a block's state has changed
+	full  chan struct{}
+}
+
+type blockState uint8
+
+const (
+	absent blockState = iota
+	coming
+	present
+)
+
+// NewFetcher returns what fills a file, such as a sparse one, with an object of a size. Nothing is read.
+func NewFetcher(s Store, name string, size int64, w io.WriterAt) *Fetcher {
+	f := &Fetcher{s: s, name: name, size: size, w: w, full: make(chan struct{})}
+	f.turn = sync.NewCond(&f.mu)
+	f.left = int((size + FetchBlock - 1) / FetchBlock)
+	f.state = make([]blockState, f.left)
+	if f.left == 0 {
+		close(f.full)
+	}
+	return f
+}
+
+// Full is closed when the whole object is there.
+func (f *Fetcher) Full() <-chan struct{} { return f.full }
+
+// blocks are those of n bytes from an offset on: [lo, hi).
+func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
+	end := max(0, min(off+n, f.size))
+	lo = int(max(off, 0) / FetchBlock)
+	return lo, max(lo, int((end+FetchBlock-1)/FetchBlock))
+}
+
+// Present reports whether n bytes from an offset on are there. What lies after the end of the object is.
+func (f *Fetcher) Present(off, n int64) bool {
+	lo, hi := f.blocks(off, n)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ; lo < hi; lo++ {
+		if f.state[lo] != present {
+			return false
+		}
+	}
+	return true
+}
+
+// Ensure makes n bytes from an offset on be there. It asks for them at once, whatever [Fetcher.Fill] does, and
+// waits; several callers that need the same share a request.
+func (f *Fetcher) Ensure(ctx context.Context, off, n int64) error {
+	lo, hi := f.blocks(off, n)
+	return f.fetch(ctx, lo, hi, math.MaxInt)
+}
+
+// Fill makes the whole object be there, by large ranges, some at a time. After an error, it may be called
+// again, and goes on.
+func (f *Fetcher) Fill(ctx context.Context) error {
+	return f.fetch(ctx, 0, len(f.state), inFlight)
+}
+
+// fetch makes blocks [lo, hi) be there, with so many requests of its own at a time. None runs when it returns.
+func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
+	defer context.AfterFunc(ctx, f.wake)()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	running, next := 0, lo // before next, no block is absent
+	for {
+		for ; err == nil && running < most; running++ {
+			from, to := f.claim(next, hi)
+			if from == to {
+				break
+			}
+			next = to
+			go func() {
+				reached, failed := f.get(ctx, from, to)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for b := reached; b < to; b++ {
+					f.state[b] = absent
+				}
+				if failed != nil && err == nil {
+					err = failed
+				}
+				running--
+				f.turn.Broadcast()
+			}()
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		for lo < hi && f.state[lo] == present {
+			lo++
+		}
+		if running == 0 && (lo == hi || err != nil) {
+			return err
+		}
+		f.turn.Wait()
+		next = lo // another's request may have failed
+	}
+}
+
+func (f *Fetcher) wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turn.Broadcast()
+}
+
+// claim takes the first blocks of [lo, hi) that are absent, as many as one request asks for.
+func (f *Fetcher) claim(lo, hi int) (from, to int) {
+	for lo < hi && f.state[lo] != absent {
+		lo++
+	}
+	for to = lo; to < hi && to-lo < fetchRange/FetchBlock && f.state[to] == absent; to++ {
+		f.state[to] = coming
+	}
+	return lo, to
+}
+
+// get fetches blocks, and returns how far it came.
+func (f *Fetcher) get(ctx context.Context, from, to int) (reached int, err error) {
+	buf := make([]byte, FetchBlock)
+	for try := 0; ; {
+		begun := from
+		from, err = f.stream(ctx, from, to, buf)
+		if from > begun {
+			try = 0
+		}
+		if try++; err == nil || ctx.Err() != nil || !errors.Is(err, errBody) || try == readTries {
+			return from, err
+		}
+		pause(ctx, try)
+	}
+}
+
+// errBody: the body of an answer breaks off.
+var errBody = errors.New("it was not read to its end")
+
+func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached int, err error) {
+	off, end := int64(from)*FetchBlock, min(int64(to)*FetchBlock, f.size)
+	r, e, err := f.s.Get(ctx, f.name, off, end-off)
+	if err != nil {
+		return from, err
+	}
+	defer r.Close()
+	if e.Size != f.size {
+		return from, fmt.Errorf("object %s: %w: it has %d bytes in place of %d", f.name, ErrDamaged, e.Size, f.size)
+	}
+	for ; from < to; from++ {
+		b := buf[:min(FetchBlock, end-int64(from)*FetchBlock)]
+		if _, err := io.ReadFull(&reader{ctx, r}, b); err != nil {
+			return from, fmt.Errorf("object %s: %w: %w", f.name, errBody, err)
+		}
+		if _, err := f.w.WriteAt(b, int64(from)*FetchBlock); err != nil {
+			return from, err
+		}
+		f.mu.Lock()
+		f.state[from] = present
+		if f.left--; f.left == 0 {
+			close(f.full)
+		}
+		f.turn.Broadcast()
+		f.mu.Unlock()
+	}
+	return from, nil
+}
