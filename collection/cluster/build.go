@@ -119,7 +119,7 @@ func (b *bulk) begin(ctx context.Context) error {
 				at = all[len(all)-1].Position
 			}
 		}
-		if at, err = log.Read(ctx, at, func(journal.Entry) error { return nil }); err != nil {
+		if at, err = log.Read(ctx, at, 0, func(journal.Entry) error { return nil }); err != nil {
 			return fmt.Errorf("shard %d: %w", s, err)
 		}
 		b.ends = append(b.ends, at)

@@ -79,18 +79,18 @@ type Cluster struct {
 	seen     map[shardKey]uint64             // the newest entry of a shard that this process knows of
 	secret   string                          // of the inner routes
 	front    front
-	hints    map[replicaKey]uint64 // entries of replicas that are not open yet
-	placed   map[string]*placement // by identity
-	missed   map[string]time.Time  // when names were asked for that are not there
-	busy     map[string]bool       // what runs beside, of what there is one at a time
-	built    map[string]*building  // by identity: what is known of Next
-	tidied   map[string]time.Time  // when garbage was looked for, by identity
-	grew     time.Time             // when growth was looked for
-	swept    time.Time             // when leftovers were
-	now      time.Time             // by the clock of the store, at least
-	heard    time.Time             // when the store has answered, by the clock of this process
-	trouble  error                 // of the last look; nil: there was none
-	news     chan struct{}         // closed when a map, or who lives, has changed
+	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
+	placed   map[string]*placement          // by identity
+	missed   map[string]time.Time           // when names were asked for that are not there
+	busy     map[string]bool                // what runs beside, of what there is one at a time
+	built    map[string]*building           // by identity: what is known of Next
+	tidied   map[string]time.Time           // when garbage was looked for, by identity
+	grew     time.Time                      // when growth was looked for
+	swept    time.Time                      // when leftovers were
+	now      time.Time                      // by the clock of the store, at least
+	answered time.Time                      // when the store has answered, by the clock of this process
+	trouble  error                          // of the last look; nil: there was none
+	news     chan struct{}                  // closed when a map, or who lives, has changed
 	closed   bool
 	panics   atomic.Uint64
 	requests atomic.Int64    // to the store, of the loop; for tests
@@ -127,13 +127,13 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lives: lives{ttl: beatsToDie * cfg.Beat}, replicas: map[replicaKey]*replica.Replica{},
-		kept: map[replicaKey]*keeping{}, known: map[string]*shards{}, seen: map[shardKey]uint64{}, hints: map[replicaKey]uint64{},
+		kept: map[replicaKey]*keeping{}, known: map[string]*shards{}, seen: map[shardKey]uint64{}, hints: map[string]map[shardKey]uint64{},
 		placed: map[string]*placement{}, missed: map[string]time.Time{}, busy: map[string]bool{}, built: map[string]*building{},
 		tidied: map[string]time.Time{}, news: make(chan struct{}), look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, Logger: cfg.Logger,
-		Appended: func(s replica.Shard, entry uint64) { c.appended(s.Collection, s.Number, entry) },
+		Appended: c.appended,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
@@ -228,7 +228,7 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if err == nil {
-			c.heard = time.Now()
+			c.answered = time.Now()
 		} else if c.trouble == nil && c.ctx.Err() == nil {
 			c.log.Error("the object store does not answer", "error", err)
 		}
@@ -430,12 +430,16 @@ func (c *Cluster) await(ctx context.Context, id string, is func(*Map) (bool, err
 	}
 }
 
+// lastMap is the newest map that is known here, whatever it says; nil: none.
+func (c *Cluster) lastMap(name string) *Map {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.maps[name]
+}
+
 // mapByID is the newest map that is known of a collection. The error is [collection.ErrUnknown].
 func (c *Cluster) mapByID(id string) (*Map, error) {
-	name := nameOf(id)
-	c.mu.Lock()
-	m := c.maps[name]
-	c.mu.Unlock()
+	m := c.lastMap(nameOf(id))
 	switch {
 	case m == nil || m.fault == nil && (m.Removed || m.ID != id):
 		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, id)

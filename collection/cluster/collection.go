@@ -163,8 +163,17 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 }
 
 // Err implements [collection.Collection].
-func (s *shards) Err() error                { return nil }
-func (s *shards) Config() collection.Config { return collection.Config{} }
-func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
-	return collection.Config{}, nil
+func (s *shards) Err() error {
+	if m := s.c.lastMap(s.name); m != nil {
+		return m.fault
+	}
+	return nil
+}
+
+// Config implements [collection.Collection].
+func (s *shards) Config() collection.Config {
+	if m := s.c.lastMap(s.name); m != nil {
+		return m.Config
+	}
+	return collection.Config{}
 }

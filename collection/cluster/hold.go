@@ -211,11 +211,8 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*replica.Repli
 		have.first = c.placeOf(m)[shard][0].Name
 	}
 	c.replicas[k], c.kept[k] = r, have
-	hint := c.hints[k]
-	delete(c.hints, k)
 	c.mu.Unlock()
 	r.SetWriter(c.node != nil && have.first == c.node.Name)
-	r.Hint(hint)
 	return r, nil
 }
 

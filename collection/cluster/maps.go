@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"path"
 	"strconv"
 	"strings"
@@ -304,14 +303,9 @@ func (m *Map) shard(number int, g *replica.Generation) replica.Shard {
 
 // readMap reads one version. The error is [objects.ErrNotFound], that of decodeMap, or that of the store.
 func readMap(ctx context.Context, s objects.Store, name string, version uint64) (*Map, error) {
-	r, _, err := s.Get(ctx, mapName(name, version), 0, -1)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	object, err := io.ReadAll(io.LimitReader(r, maxMap+1))
-	if err == nil && len(object) > maxMap {
-		err = fmt.Errorf("%s: %w: it has more than %d bytes", mapName(name, version), storage.ErrCorrupt, maxMap)
+	object, _, err := objects.Read(ctx, s, mapName(name, version), maxMap)
+	if errors.Is(err, objects.ErrDamaged) {
+		err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 	}
 	if err != nil {
 		return nil, err

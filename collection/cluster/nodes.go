@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -56,14 +55,12 @@ func beat(ctx context.Context, s objects.Store, n *Node, count uint64) (made tim
 
 // readNode reads a beat.
 func readNode(ctx context.Context, s objects.Store, object string) (*Node, error) {
-	r, _, err := s.Get(ctx, object, 0, -1)
+	text, _, err := objects.Read(ctx, s, object, maxBeat)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, maxBeat))
 	n := &Node{}
-	if err = errors.Join(err, json.Unmarshal(text, n)); err == nil {
+	if err = json.Unmarshal(text, n); err == nil {
 		err = n.check()
 	}
 	if err == nil && n.object() != object {

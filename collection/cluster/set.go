@@ -157,7 +157,7 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	silent := time.Since(c.heard)
+	silent := time.Since(c.answered)
 	switch {
 	case c.closed:
 		return collection.ErrClosed

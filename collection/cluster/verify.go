@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -123,8 +124,10 @@ func (v *verifier) read(e objects.Entry) {
 // collection reads what there is of one.
 func (v *verifier) collection(ctx context.Context, m *Map) error {
 	used, waiting := map[uint64]bool{}, map[uint64]bool{}
-	for _, g := range []uint64{numberOf(m.Current != nil, func() uint64 { return m.Current.Number }), numberOf(m.Next != nil, func() uint64 { return m.Next.Number })} {
-		used[g] = g > 0
+	for _, g := range []*replica.Generation{m.Current, m.Next} {
+		if g != nil {
+			used[g.Number] = true
+		}
 	}
 	for _, r := range m.Retired {
 		waiting[r.Generation] = true
@@ -180,15 +183,8 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 	return nil
 }
 
-func numberOf(is bool, number func() uint64) uint64 {
-	if !is {
-		return 0
-	}
-	return number()
-}
-
 func (v *verifier) codec(ctx context.Context, ref objects.Ref) error {
-	err := objects.Fetch(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
+	err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
 	if err == nil || ctx.Err() != nil {
 		v.read(objects.Entry{Name: ref.Name, Size: ref.Size})
 		return ctx.Err()
@@ -227,7 +223,7 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	log := journal.New(v.store, m.ID, shard, journal.Options{})
 	var err error
 	for _, from := range starts {
-		if _, err = log.Read(ctx, from, func(journal.Entry) error { return nil }); !errors.Is(err, journal.ErrBehind) {
+		if _, err = log.Read(ctx, from, 0, func(journal.Entry) error { return nil }); !errors.Is(err, journal.ErrBehind) {
 			break
 		}
 	}
@@ -243,7 +239,7 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 // checkpoint fetches one and reads every byte of it.
 func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err error) {
 	path := filepath.Join(v.dir, "checkpoint.plaid")
-	if err := fetch(ctx, v.store, p.Name, path); err != nil {
+	if err := objects.Fetch(ctx, v.store, p.Name, p.Size, path); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
@@ -263,19 +259,4 @@ func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err er
 		err = fmt.Errorf("it has the entries up to %d (%x), not %d (%x)", at.Sequence, at.Mark, p.Number, p.Hash)
 	}
 	return errors.Join(err, snap.Verify(ctx))
-}
-
-// fetch writes an object to a file, which it replaces.
-func fetch(ctx context.Context, s objects.Store, name, path string) error {
-	r, _, err := s.Get(ctx, name, 0, -1)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.ReadFrom(r)
-	return errors.Join(err, f.Close())
 }

@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+)
+
+// hintAsk says that logs have entries.
+type hintAsk struct {
+	Hints []hint `json:"hints"`
+}
+
+type hint struct {
+	ID    string `json:"id"`
+	Shard int    `json:"shard"`
+	Entry uint64 `json:"entry"`
+}
+
+type hintAnswer struct{}
+
+// doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
+func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*hintAnswer, error) {
+	for _, h := range in.Hints {
+		k := shardKey{h.ID, h.Shard}
+		var open []*replica.Replica
+		c.mu.Lock()
+		for of, r := range c.replicas {
+			if of.shardKey == k {
+				open = append(open, r)
+			}
+		}
+		if len(open) > 0 {
+			c.seen[k] = max(c.seen[k], h.Entry)
+		}
+		c.mu.Unlock()
+		for _, r := range open {
+			r.Hint(h.Entry)
+		}
+	}
+	return &hintAnswer{}, nil
+}
+
+// appended tells the nodes that have a shard of an entry, this one too, which may have another generation of it
+// open. It does not wait. What comes while a node is told is told next, together.
+func (c *Cluster) appended(s replica.Shard, entry uint64) {
+	m, err := c.mapByID(s.Collection)
+	if err != nil || s.Number >= m.Shards {
+		return
+	}
+	k := shardKey{s.Collection, s.Number}
+	holders := c.holders(m, s.Number)
+	c.mu.Lock()
+	c.seen[k] = max(c.seen[k], entry)
+	for _, n := range holders {
+		if c.hints[n.Started] == nil {
+			c.hints[n.Started] = map[shardKey]uint64{}
+		}
+		c.hints[n.Started][k] = max(c.hints[n.Started][k], entry)
+	}
+	c.mu.Unlock()
+	for _, n := range holders {
+		c.tellHints(n)
+	}
+}
+
+func (c *Cluster) tellHints(n *Node) {
+	c.aside("hints to "+n.Started, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			c.mu.Lock()
+			waiting := c.hints[n.Started]
+			delete(c.hints, n.Started)
+			if len(waiting) == 0 {
+				delete(c.busy, "hints to "+n.Started) // in one with the look, so that none stays
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
+			var all []hint
+			for k, entry := range waiting {
+				all = append(all, hint{k.id, k.shard, entry})
+			}
+			for some := range slices.Chunk(all, 10_000) {
+				ctx, stop := context.WithTimeout(ctx, c.c.Beat)
+				_ = c.call(ctx, n, "hint", &hintAsk{some}, &hintAnswer{}) // else its own poll finds them
+				stop()
+			}
+		}
+	})
+}
