@@ -60,29 +60,29 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 
 	if len(s.Collections) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 1}
-		t.Line("INDEX", "DOCUMENTS", "SHARDS", "REPLICAS", "BYTES", "STATE")
+		t := out.Table{Indent: 2, Left: 2}
+		t.Line("INDEX", "STATE", "DOCUMENTS", "SHARDS", "REPLICAS", "BYTES")
 		largest := slices.SortedStableFunc(slices.Values(s.Collections), func(x, y cluster.CollectionStatus) int { return cmp.Compare(y.Bytes, x.Bytes) })
 		for _, c := range largest[:min(len(largest), mostLines)] {
 			state := cmp.Or(c.Work, string(c.Stage))
 			if c.Fault != "" {
 				state = "not touched"
 			}
-			t.Line(c.Name, out.Count(c.Documents), out.Count(len(c.Shards)), out.Count(c.Replicas), out.Bytes(c.Bytes), state)
+			t.Line(c.Name, state, out.Count(c.Documents), out.Count(len(c.Shards)), out.Count(c.Replicas), out.Bytes(c.Bytes))
 		}
 		t.Print(b)
 		more(len(largest), "more index", "more indexes")
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 1}
-		t.Line("NODE", "REPLICAS", "ZONE", "ADDRESS", "STATE")
+		t := out.Table{Indent: 2, Left: 4}
+		t.Line("NODE", "STATE", "ADDRESS", "ZONE", "REPLICAS")
 		for _, n := range s.Nodes[:min(len(s.Nodes), mostLines)] {
 			state := "answers"
 			if !n.Answers {
 				state = "silent"
 			}
-			t.Line(n.Name, out.Count(n.Replicas), n.Zone, n.Address, state)
+			t.Line(n.Name, state, n.Address, n.Zone, out.Count(n.Replicas))
 		}
 		t.Print(b)
 		more(len(s.Nodes), "more node")

@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
+//	eventually PATTERN …       asks as http does, until the answer matches
 //	free NAME…                 sets variables to addresses at which a service may listen
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txt")
@@ -84,7 +85,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
-			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP, "free": freeAddress,
+			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP, "free": freeAddress, "eventually": eventually,
 		},
 	})
 }
