@@ -63,7 +63,7 @@ http://localhost:8080/docs. The service encodes the questions; it is asked with 
 token in ` + EnvToken + `.
 
 With --store INDEX is the name of an index in an object store. The services that share the
-store are asked, without their tokens: whoever reads the store reads all of it.`,
+store are asked, without their tokens: the rights to the store decide.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --questions queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --keywords 'cell division'
