@@ -15,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -32,10 +33,8 @@ type shardAt struct {
 	After uint64 `json:"after,omitempty"`
 	// Only are the documents that are meant; nil: all.
 	Only *chosen `json:"only,omitempty"`
-	// From is the ordinal from which on documents are read, and Skip how many of the first entry of a list
-	// are passed over.
+	// From is the ordinal from which on documents are read, unless there is a list.
 	From uint64 `json:"from,omitempty"`
-	Skip int    `json:"skip,omitempty"`
 }
 
 // restrict gives shards the documents that are meant in them.
@@ -55,7 +54,7 @@ type answered struct {
 	Docs  uint64   `json:"docs,omitempty"` // live
 	Error *failure `json:"error,omitempty"`
 	// Unknown are the fields of the condition that no document of the shard has. Other shards may have them.
-	Unknown []condition.Field `json:"unknown,omitempty"`
+	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
 // answers are those of a node, of each shard.
@@ -70,6 +69,9 @@ type held struct {
 	replica *replica.Replica
 	view    *store.View
 }
+
+// turns are for shards that are read at a time.
+var turns = make(chan struct{}, 4*parallel.Processors())
 
 // eachShard answers for shards, each in one state, several at a time. A shard without documents gives the
 // zero answer.
@@ -96,6 +98,12 @@ func eachShard[T any](ctx context.Context, c *Cluster, a *asked, of func(*T) *an
 					return err
 				}
 				defer func() { err = errors.Join(err, h.view.Close()) }()
+				select { // shards that are not ready do not wait in the place of others
+				case turns <- struct{}{}:
+					defer func() { <-turns }()
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 				snap := h.view.Snapshot()
 				h.Docs = uint64(snap.Len())
 				if where != nil && where.Where != nil {
@@ -220,7 +228,7 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 		case <-time.After(min(10*time.Millisecond<<min(try, 10), time.Second)):
 		case <-ctx.Done():
 		}
-		renewed, rerr := s.c.renew(ctx, s.name)
+		renewed, rerr := s.c.refreshed(ctx, s.name)
 		switch {
 		case rerr == nil && renewed.ID != s.id, errors.Is(rerr, collection.ErrUnknown):
 			return nil, nil, nil, s.gone()
@@ -348,7 +356,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 		running++
 		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
 	}
-	patience := time.NewTimer(f.s.c.front.peers.patience(f.key(n)))
+	patience := time.NewTimer(f.s.c.front.peers.patience(n.Name, f.op))
 	defer patience.Stop()
 	// What takes a third of all the time that there is is asked elsewhere whatever the budget.
 	deadline, _ := ctx.Deadline()
@@ -364,7 +372,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			first = first && !got.first
 			if len(have) == len(shards) {
 				if first {
-					f.s.c.front.peers.fail(f.key(n)) // the others had less time
+					f.s.c.front.peers.fail(n.Name) // the others had less time
 				}
 				return have
 			}
@@ -381,7 +389,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			}
 		case <-ctx.Done():
 			if first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				f.s.c.front.peers.fail(f.key(n))
+				f.s.c.front.peers.fail(n.Name)
 			}
 			return have
 		}
@@ -399,9 +407,6 @@ func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
 	return true
 }
 
-// key is how peers know a node: an operation has its own times.
-func (f *fan[T]) key(n *Node) string { return n.Name }
-
 // send asks a node and waits for what it answers for; why it has no answer for others is noted.
 func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := &asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number}
@@ -409,7 +414,7 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
 	}
 	peers := &f.s.c.front.peers
-	peers.begin(f.key(n))
+	peers.begin(n.Name)
 	began := time.Now()
 	var out answers[T]
 	err := f.s.c.call(ctx, n, f.op, f.in(a), &out)
@@ -430,9 +435,9 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 		failed = failed || !errors.Is(why, errGeneration)
 		f.refused(n, []int{of.Shard}, why)
 	}
-	peers.done(f.key(n), time.Since(began), !failed)
+	peers.done(n.Name, f.op, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
-		peers.fail(f.key(n))
+		peers.fail(n.Name)
 	}
 	if err != nil {
 		f.refused(n, slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil }), err)

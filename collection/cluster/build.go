@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -38,7 +39,8 @@ type BuildOptions struct {
 // meanwhile are made to the new documents.
 //
 // Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
-func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (r *index.BuildReport, err error) {
+func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
+	r *index.BuildReport, err error) {
 	all, err := vectors.Concat(src...)
 	if err != nil {
 		return nil, err
@@ -58,6 +60,11 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
 	b := &bulk{store: s, id: m.ID, name: name, growth: growth, progress: o.Progress, log: o.Logger}
+	defer func() {
+		if err != nil {
+			b.release(context.WithoutCancel(ctx))
+		}
+	}()
 	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -121,7 +128,7 @@ func (b *bulk) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.generation = m.Building.Generation
+	b.generation, b.ends = m.Building.Generation, nil
 	for s := range m.Shards {
 		log := journal.New(b.store, m.ID, s, journal.Options{})
 		at := journal.Position{}
@@ -142,6 +149,23 @@ func (b *bulk) begin(ctx context.Context) error {
 	return nil
 }
 
+// release lets the generation go of a build that failed.
+func (b *bulk) release(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	_, err := updateMap(ctx, b.store, b.name, func(m *Map) error {
+		if m.ID != b.id || m.Building == nil || m.Building.Generation != b.generation {
+			return errSame
+		}
+		m.retire(b.generation)
+		m.Building = nil
+		return nil
+	})
+	if err != nil && b.log != nil {
+		b.log.Warn("what a build has left stays for a week", "collection", b.name, "error", err)
+	}
+}
+
 // finish puts the documents of an index into the store, by shards, and has them searched.
 func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map, err error) {
 	snap, err := ix.Snapshot()
@@ -151,7 +175,8 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	h := snap.Header()
 	g := &replica.Generation{
-		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage, Model: h.Model, Trained: h.Build.Tokens,
+		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
+		Model: h.Model, Trained: h.Build.Tokens,
 	}
 	if collection.Undecided(snap) {
 		g.Dim = 0
@@ -187,7 +212,8 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	}
 	return b.update(ctx, func(m *Map) error {
 		if m.Building == nil || m.Building.Generation != g.Number {
-			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v", ErrConflict, b.name, buildGrace)
+			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
+				ErrConflict, b.name, buildGrace)
 		}
 		m.Building = nil
 		m.promote(g)
@@ -196,8 +222,10 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 }
 
 // putShard puts the file of a shard, which has the entries of the log up to where the build began.
-func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (err error) {
-	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, &index.CopyOptions{Logger: b.log, Force: true}); err != nil {
+func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
+	err error) {
+	o := &index.CopyOptions{Logger: b.log, Force: true}
+	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, o); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
@@ -211,6 +239,7 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 			return err
 		}
 	}
-	_, err = objects.PutFile(ctx, b.store, journal.New(b.store, b.id, shard, journal.Options{}).CheckpointName(generation, at), path)
+	log := journal.New(b.store, b.id, shard, journal.Options{})
+	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, at), path)
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 )
 
@@ -64,7 +63,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
 		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
 	}
-	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(r.Header))
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	answer, err := innerClient.Do(r)
 	if err != nil {
 		is := errNoAnswer

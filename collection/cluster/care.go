@@ -39,7 +39,9 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	token, began := newToken(), time.Now()
 	var before *Map
 	for before == nil {
-		m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) { return m.Wanted == "" && m.Next == nil && m.Training == nil, nil })
+		_, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
+			return m.Wanted == "" && m.Next == nil, nil // after one that goes on
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -47,22 +49,15 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 			if m.Current == nil {
 				return collection.ErrEmpty
 			}
-			if m.Wanted != "" || m.Next != nil {
-				before = nil
-				return errSame // after that one
+			if before = nil; m.Wanted == "" && m.Next == nil {
+				before = m.clone()
+				m.Wanted = token
+				return nil
 			}
-			before, m.Wanted = m.clone(), token
-			return nil
+			return errSame // which updateID takes over, so that await knows
 		})
 		if err != nil {
 			return nil, err
-		}
-		if before == nil && m.Version > 0 {
-			select {
-			case <-time.After(s.c.c.Beat):
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
 		}
 	}
 	of := func(m *Map) (docs, passages, tokens uint64, r index.CodecReport) {

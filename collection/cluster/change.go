@@ -25,19 +25,19 @@ import (
 type changeAsk struct {
 	asked
 	Batch     replica.Batch     `json:"batch"`
-	Documents []askedDocument   `json:"documents,omitempty"`
+	Documents []askedDocument   `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
 	Where     *search.Filter    `json:"where,omitempty"`
-	Set       map[string][]byte `json:"set,omitempty"`
+	Set       map[string][]byte `json:"set,omitzero"`
 }
 
 // askedDocument is a document on its way.
 type askedDocument struct {
 	ID           string `json:"id,omitempty"`
 	Dim          int    `json:"dim,omitempty"`
-	Vectors      []byte `json:"vectors,omitempty"`
-	Metadata     []byte `json:"metadata,omitempty"`
+	Vectors      []byte `json:"vectors,omitzero"`
+	Metadata     []byte `json:"metadata,omitzero"`
 	KeepMetadata bool   `json:"keep_metadata,omitempty"`
 }
 
@@ -153,6 +153,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			last = errors.New("no node is there that has it")
 		} else {
 			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			if try == 0 { // a node that hangs gathers no changes
+				next = s.c.front.peers.healthy(holders)
+			}
 			n := holders[next%len(holders)]
 			within, stop := context.WithTimeout(ctx, patience)
 			out := &changed{}
@@ -166,6 +169,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 				return out, nil
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
+			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
+				s.c.front.peers.fail(n.Name)
+			}
 			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err, storage.ErrOutcomeUnknown); {
 			case undone:
 				unknown, in.Batch.Sent = true, true
@@ -192,7 +198,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		case <-ctx.Done():
 		}
 		if try > 0 || errors.Is(last, errGeneration) {
-			_, _ = s.c.renew(ctx, s.name)
+			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
 }
@@ -305,7 +311,7 @@ func (s *shards) Update(ctx context.Context, given []collection.Document, o coll
 			continue
 		}
 		for i, at := range places[shard] {
-			r.Numbers[at], r.IDs[at] = numberOf(shard, of.Numbers[i]), of.IDs[i]
+			r.Numbers[at], r.IDs[at] = numberIn(shard, of.Numbers[i]), of.IDs[i]
 		}
 		stored = append(stored, places[shard]...)
 		r.Stored.Add(of.Stored)
@@ -351,7 +357,7 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 			}
 			return m, docs, err
 		}
-		if m, err = s.c.begin(ctx, m, dim, docs, o); err == nil && m.ID != s.id {
+		if m, err = s.c.begin(ctx, m, dim, o); err == nil && m.ID != s.id {
 			err = s.gone()
 		}
 		if err != nil {
@@ -407,6 +413,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 		for i := range l.Documents {
 			d := &l.Documents[i]
 			d.Vectors = nil
+			d.KeepMetadata = d.KeepMetadata && d.Metadata == nil
 			if passage, _ := vectors.PassageOf(d.ID, d.Metadata); passage == nil {
 				d.Metadata = nil
 			}
@@ -434,7 +441,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 	return failed(errs)
 }
 
-// select makes a change of the documents of a selection.
+// selected makes a change of the documents of a selection.
 func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected, error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {

@@ -39,6 +39,23 @@ func (s *shards) current(ctx context.Context) (*Map, error) {
 
 func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
 
+// refreshed is the newest map, read from the store unless that was done a moment ago: while a node does not
+// answer, all requests look for news.
+func (c *Cluster) refreshed(ctx context.Context, name string) (*Map, error) {
+	c.mu.Lock()
+	before, now := c.front.renewed[name], time.Now()
+	if c.front.renewed == nil || len(c.front.renewed) > 4096 {
+		c.front.renewed = map[string]time.Time{}
+	}
+	if now.Sub(before) < 100*time.Millisecond {
+		c.mu.Unlock()
+		return c.mapOf(ctx, name)
+	}
+	c.front.renewed[name] = now
+	c.mu.Unlock()
+	return c.renew(ctx, name)
+}
+
 // deadline is how long a request may take that says nothing of that.
 func (c *Cluster) deadline() time.Duration { return cmp.Or(c.c.Deadline, 30*time.Second) }
 
@@ -79,7 +96,9 @@ func (s *shards) docs(shard int) int64 {
 type lookAsk struct {
 	asked
 	Where *search.Filter `json:"where,omitempty"` // whose fields are looked for
-	Stats bool           `json:"stats,omitempty"`
+	// Strict makes a field that the shard does not know an error, which names those that it knows.
+	Strict bool `json:"strict,omitempty"`
+	Stats  bool `json:"stats,omitempty"`
 }
 
 type lookFound struct {
@@ -93,6 +112,10 @@ func (f *lookFound) common() *answered { return &f.answered }
 // doLook describes shards.
 func (c *Cluster) doLook(ctx context.Context, in *lookAsk) (*answers[lookFound], error) {
 	return eachShard(ctx, c, &in.asked, (*lookFound).common, in.Where, func(_ int, h *held, out *lookFound) error {
+		if in.Strict && in.Where != nil {
+			_, err := h.view.Snapshot().Select(ctx, in.Where.Where)
+			return err
+		}
 		if !in.Stats {
 			return nil
 		}
@@ -154,6 +177,19 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	s.c.mu.Lock()
+	known := 0
+	for shard := range m.Shards {
+		if _, ok := s.c.front.documents[shardKey{s.id, shard}]; ok {
+			known++
+		}
+	}
+	s.c.mu.Unlock()
+	if known < m.Shards { // nothing was asked yet
+		if _, _, err := s.look(ctx); err != nil && !s.c.c.Partial {
+			return nil, err
+		}
 	}
 	v := &view{s: s, m: m, dim: m.Current.Dim}
 	for shard := range m.Shards {

@@ -140,7 +140,7 @@ type documentsAsk struct {
 // documentsFound are some of them; More says that there are others.
 type documentsFound struct {
 	answered
-	Documents []foundDocument `json:"documents,omitempty"`
+	Documents []foundDocument `json:"documents,omitzero"`
 	More      bool            `json:"more,omitempty"`
 }
 
@@ -153,8 +153,8 @@ type foundDocument struct {
 	ID       string `json:"id"`
 	Of       string `json:"of,omitempty"`
 	Passage  int    `json:"passage,omitempty"`
-	Metadata []byte `json:"metadata,omitempty"`
-	Vectors  []byte `json:"vectors,omitempty"`
+	Metadata []byte `json:"metadata,omitzero"`
+	Vectors  []byte `json:"vectors,omitzero"`
 }
 
 // doDocuments reads documents of a shard.
@@ -165,14 +165,11 @@ func (c *Cluster) doDocuments(ctx context.Context, in *documentsAsk) (*answers[d
 			limit = min(limit, in.Limit)
 		}
 		// read takes the documents of a selection; full says that there is no room for another.
-		read := func(at, skip int, s collection.Selection) (full bool, err error) {
+		read := func(at int, s collection.Selection) (full bool, err error) {
 			o := collection.ReadOptions{Metadata: in.Metadata, Vectors: in.Vectors, From: h.From}
 			for d, err := range h.view.Documents(ctx, s, o) {
 				if err != nil {
 					return false, err
-				}
-				if skip--; skip >= 0 {
-					continue
 				}
 				size := len(d.ID) + len(d.Metadata) + 4*len(d.Vectors) + 64
 				if len(out.Documents) >= limit || len(out.Documents) > 0 && size > room {
@@ -187,7 +184,7 @@ func (c *Cluster) doDocuments(ctx context.Context, in *documentsAsk) (*answers[d
 			return false, ctx.Err()
 		}
 		if h.Only == nil {
-			_, err := read(0, 0, collection.Selection{Where: lenient(in.Where)})
+			_, err := read(0, collection.Selection{Where: lenient(in.Where)})
 			return err
 		}
 		for i := range max(len(h.Only.Ordinals), len(h.Only.IDs)) {
@@ -197,11 +194,7 @@ func (c *Cluster) doDocuments(ctx context.Context, in *documentsAsk) (*answers[d
 			} else {
 				s.IDs = h.Only.IDs[i : i+1]
 			}
-			skip := 0
-			if i == 0 {
-				skip = h.Skip
-			}
-			if full, err := read(i, skip, s); full || err != nil {
+			if full, err := read(i, s); full || err != nil {
 				return err
 			}
 		}
@@ -236,11 +229,11 @@ func floatsOf(b []byte) ([]float32, error) {
 	return v, nil
 }
 
-// numberOf is the number of a document of a shard.
-func numberOf(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
+// numberIn is the number of a document of a shard.
+func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
 func (d *foundDocument) stored(shard int) (out collection.Stored, err error) {
-	out = collection.Stored{Number: numberOf(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
+	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
 	out.Vectors, err = floatsOf(d.Vectors)
 	return out, err
 }
@@ -284,7 +277,7 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 	return nil
 }
 
-// listed reads the documents of a list.
+// listed reads the documents of a list, which is halved if an answer has no room for it.
 func (s *shards) listed(ctx context.Context, sel collection.Selection, o collection.ReadOptions, give func(collection.Stored) bool) (goOn bool, err error) {
 	m, err := s.current(ctx)
 	if err != nil {
@@ -293,58 +286,36 @@ func (s *shards) listed(ctx context.Context, sel collection.Selection, o collect
 	// places are those in the list of what a shard is asked for.
 	places := map[int][]int{}
 	for i, n := range sel.Numbers {
-		if shard := n >> 32; shard < uint64(m.Shards) {
-			places[int(shard)] = append(places[int(shard)], i)
-		}
+		places[int(n>>32)] = append(places[int(n>>32)], i)
 	}
 	for i, id := range sel.IDs {
 		shard := m.shardOf(id)
 		places[shard] = append(places[shard], i)
 	}
-	rest := m.split(&sel)
-	skip := map[int]int{}
-	found := make([][]collection.Stored, max(len(sel.Numbers), len(sel.IDs)))
-	for len(rest) > 0 {
-		_, pages, err := all(ctx, s, "documents", func(*Map) []int { return sorted(rest) }, func(_ *Map, a *asked) any {
-			a.restrict(rest)
-			for i := range a.Shards {
-				a.Shards[i].Skip = skip[a.Shards[i].Shard]
-			}
-			return &documentsAsk{asked: *a, Metadata: o.Metadata, Vectors: o.Vectors}
-		}, (*documentsFound).common)
-		if err != nil {
-			return false, err
+	only := m.split(&sel)
+	_, pages, err := all(ctx, s, "documents", func(*Map) []int { return sorted(only) }, func(_ *Map, a *asked) any {
+		a.restrict(only)
+		return &documentsAsk{asked: *a, Metadata: o.Metadata, Vectors: o.Vectors}
+	}, (*documentsFound).common)
+	if err != nil {
+		return false, err
+	}
+	n := max(len(sel.Numbers), len(sel.IDs))
+	found := make([][]collection.Stored, n)
+	for shard, page := range pages {
+		if page.More {
+			return s.halved(ctx, sel, n, o, give)
 		}
-		for shard, page := range pages {
-			last, of := 0, 0
-			for i := range page.Documents {
-				d := &page.Documents[i]
-				if d.At < 0 || d.At >= len(places[shard]) {
-					return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
-				}
-				out, err := d.stored(shard)
-				if err != nil {
-					return false, err
-				}
-				found[places[shard][d.At]] = append(found[places[shard][d.At]], out)
-				if of++; d.At != last {
-					last, of = d.At, 1
-				}
+		for i := range page.Documents {
+			d := &page.Documents[i]
+			if d.At < 0 || d.At >= len(places[shard]) {
+				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
-			p := rest[shard]
-			if !page.More || len(page.Documents) == 0 {
-				delete(rest, shard)
-				continue
+			out, err := d.stored(shard)
+			if err != nil {
+				return false, err
 			}
-			if last == 0 {
-				of += skip[shard]
-			}
-			skip[shard], places[shard] = of, places[shard][last:]
-			if p.Ordinals != nil {
-				p.Ordinals = p.Ordinals[last:]
-			} else {
-				p.IDs = p.IDs[last:]
-			}
+			found[places[shard][d.At]] = append(found[places[shard][d.At]], out)
 		}
 	}
 	for _, docs := range found {
@@ -355,6 +326,41 @@ func (s *shards) listed(ctx context.Context, sel collection.Selection, o collect
 		}
 	}
 	return true, nil
+}
+
+// halved reads a list of n entries in two parts. One entry is a document of many passages, which are then
+// listed themselves.
+func (s *shards) halved(ctx context.Context, sel collection.Selection, n int, o collection.ReadOptions, give func(collection.Stored) bool) (goOn bool, err error) {
+	if n == 1 {
+		if sel.Numbers != nil || !o.Metadata && !o.Vectors {
+			return false, fmt.Errorf("%w: document %q", errTooLarge, sel.IDs)
+		}
+		numbers := []uint64{}
+		_, err := s.listed(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {
+			numbers = append(numbers, d.Number)
+			return true
+		})
+		if err != nil {
+			return false, err
+		}
+		goOn = true
+		for some := range slices.Chunk(numbers, listBlock) {
+			if goOn, err = s.listed(ctx, collection.Selection{Numbers: some}, o, give); err != nil || !goOn {
+				return goOn, err
+			}
+		}
+		return true, nil
+	}
+	first, rest := sel, sel
+	if sel.Numbers != nil {
+		first.Numbers, rest.Numbers = sel.Numbers[:n/2], sel.Numbers[n/2:]
+	} else {
+		first.IDs, rest.IDs = sel.IDs[:n/2], sel.IDs[n/2:]
+	}
+	if goOn, err = s.listed(ctx, first, o, give); err != nil || !goOn {
+		return goOn, err
+	}
+	return s.listed(ctx, rest, o, give)
 }
 
 // inOrder reads the documents that a condition is true of; nil: all.
@@ -373,7 +379,9 @@ func (s *shards) inOrder(ctx context.Context, where *condition.Condition, o coll
 	}
 	m, pages, err := all(ctx, s, "documents", every, in, (*documentsFound).common)
 	if err == nil {
-		err = known(where, pages, (*documentsFound).common)
+		if err = known(where, pages, (*documentsFound).common); err != nil {
+			err = s.checkFields(ctx, where)
+		}
 	}
 	if err != nil {
 		return err

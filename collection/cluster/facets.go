@@ -27,7 +27,7 @@ type facetsFound struct {
 	Documents uint64       `json:"documents"`
 	Missing   uint64       `json:"missing,omitempty"`
 	Null      uint64       `json:"null,omitempty"`
-	Values    []facetValue `json:"values,omitempty"`
+	Values    []facetValue `json:"values,omitzero"`
 }
 
 func (f *facetsFound) common() *answered { return &f.answered }
@@ -144,9 +144,19 @@ func (s *shards) checkFields(ctx context.Context, where *condition.Condition) er
 	if err != nil {
 		return err
 	}
-	_, looks, err := all(ctx, s, "look", every, func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Where: filter} }, (*lookFound).common)
+	look := func(strict bool) (map[int]*lookFound, error) {
+		in := func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Where: filter, Strict: strict} }
+		_, looks, err := all(ctx, s, "look", every, in, (*lookFound).common)
+		return looks, err
+	}
+	looks, err := look(false)
 	if err != nil {
 		return err
 	}
-	return known(where, looks, (*lookFound).common)
+	if err = known(where, looks, (*lookFound).common); err != nil {
+		if _, better := look(true); errors.Is(better, condition.ErrUnknownField) {
+			return better // it names the fields that there are
+		}
+	}
+	return err
 }

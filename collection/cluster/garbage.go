@@ -20,8 +20,11 @@ import (
 // buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
 const buildGrace = 7 * 24 * time.Hour
 
-// leftoversEvery is how often what interrupted puts have left is looked for.
-const leftoversEvery = 6 * time.Hour
+// leftoversEvery is how often what interrupted puts have left is looked for, and putGrace how long a put may take.
+const (
+	leftoversEvery = 6 * time.Hour
+	putGrace       = 24 * time.Hour
+)
 
 // tidy removes what is not needed of collections of which this node is the coordinator.
 func (c *Cluster) tidy(ctx context.Context, now time.Time) {
@@ -45,9 +48,9 @@ func (c *Cluster) tidy(ctx context.Context, now time.Time) {
 		}
 	}
 	if first {
-		before := c.storeTime().Add(-c.c.Grace)
-		_, err := c.c.Store.RemoveLeftovers(ctx, before)
-		err = errors.Join(err, removeBeats(ctx, c.c.Store, before))
+		now := c.storeTime()
+		_, err := c.c.Store.RemoveLeftovers(ctx, now.Add(-max(c.c.Grace, putGrace)))
+		err = errors.Join(err, removeBeats(ctx, c.c.Store, now.Add(-c.c.Grace)))
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("what interrupted puts have left stays for now", "error", err)
 		}

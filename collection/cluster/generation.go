@@ -43,7 +43,7 @@ type building struct {
 
 // begin decides how the first documents of a collection are encoded: it puts the first generation,
 // or one with a dimension after one without. dim is 0 for documents without vectors.
-func (c *Cluster) begin(ctx context.Context, m *Map, dim int, _ []collection.Document, o collection.UpdateOptions) (*Map, error) {
+func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
@@ -90,7 +90,9 @@ func (c *Cluster) after() {
 		if !c.coordinates(m) || m.Current == nil || m.Next != nil {
 			continue
 		}
-		if m.Wanted != "" {
+		if m.Training != nil && !c.runs(m.Training.By) {
+			c.aside("training "+m.ID, func(ctx context.Context) { c.release(ctx, m) })
+		} else if m.Wanted != "" {
 			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, nil) })
 		} else if m.Current.Stage != collection.StageFinal {
 			growing[m.ID] = true
@@ -185,7 +187,9 @@ func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
 	defer stop()
 	go func() { // another generation, or none, is to be built
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return now.Next == nil || now.Next.Number != m.Next.Number, nil })
+		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) {
+			return now.Next == nil || now.Next.Number != m.Next.Number, nil
+		})
 	}()
 	for s := range m.Shards {
 		if has[s] || c.encoder(m, s) != c.node {
@@ -203,6 +207,11 @@ func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
 				return err
 			}
 			defer done()
+			// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
+			// before this generation, which are all older than that, cuts nothing that it needs.
+			if err := r.Poll(ctx); err != nil {
+				return err
+			}
 			return r.BuildNext(ctx, *m.Next)
 		}()
 		switch {
@@ -212,7 +221,8 @@ func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
 		case ctx.Err() != nil:
 			return
 		}
-		c.log.Error("a shard was not encoded for the next generation", "collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
+		c.log.Error("a shard was not encoded for the next generation",
+			"collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
 		c.mu.Lock()
 		b := c.built[m.ID]
 		b.tries[s]++
@@ -257,7 +267,9 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	ready := map[string]bool{}
 	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
-			ready[fmt.Sprint(n.Name, r.Shard)] = ready[fmt.Sprint(n.Name, r.Shard)] || r.Generation == m.Next.Number && r.State.Phase == phaseReady
+			if r.Generation == m.Next.Number && r.State.Phase == replica.Ready {
+				ready[fmt.Sprint(n.Name, r.Shard)] = true
+			}
 		}
 	}
 	for s := range m.Shards {
@@ -269,8 +281,6 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	}
 	return true
 }
-
-const phaseReady = "ready"
 
 func (c *Cluster) told(ctx context.Context, err error, what string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
@@ -385,10 +395,26 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 	c.told(ctx, errors.Join(failed, err), "a collection was not trained", m)
 }
 
+// release lets the generation go of a coordinator that has ended.
+func (c *Cluster) release(ctx context.Context, m *Map) {
+	_, err := c.updateID(ctx, m.ID, func(now *Map) error {
+		if now.Training == nil || now.Training.Generation != m.Training.Generation {
+			return errSame
+		}
+		now.retire(now.Training.Generation)
+		now.Training = nil
+		return nil
+	})
+	c.told(ctx, err, "a training that was interrupted was not given up", m)
+}
+
 // makeCodec trains the codec of the generation that is reserved, and puts it into the store.
-func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, all []shardStats) (*replica.Generation, error) {
+func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, all []shardStats) (
+	*replica.Generation, error) {
 	now := m.Current
-	g := &replica.Generation{Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model, Trained: uint64(tokens)}
+	g := &replica.Generation{
+		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model, Trained: uint64(tokens),
+	}
 	if t.Stage == collection.StageFlat {
 		return g, nil
 	}

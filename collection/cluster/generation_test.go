@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/vectors"
@@ -71,7 +72,6 @@ func TestBuild(t *testing.T) {
 
 	// Of two builds the one that began first has lost.
 	first, second := *bulk, *bulk
-	first.ends, second.ends = nil, nil
 	require.NoError(t, first.begin(t.Context()))
 	require.NoError(t, second.begin(t.Context()))
 	_, err = first.finish(t.Context(), ix, dir)
@@ -89,6 +89,12 @@ func TestBuild(t *testing.T) {
 	require.Empty(t, r.Faults)
 	require.Empty(t, r.Unclaimed)
 	require.Equal(t, 1, r.Collections)
+
+	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 3}}, sourceOf(t, docs[:100]))
+	require.ErrorIs(t, err, index.ErrOption)
+	m, err = livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Building, "logs are cut again")
 }
 
 // A backup is one file with all documents, and a restored one is the collection that it was.
@@ -419,4 +425,58 @@ func TestCacheIsSwept(t *testing.T) {
 	require.Equal(t, 4, dirs(), "another collection has the name of one")
 	c.sweepCache(time.Now().Add(2 * cacheAge))
 	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
+}
+
+// A training whose coordinator has died is given up, and somebody who asks for one gets another.
+func TestTrainingThatWasInterrupted(t *testing.T) {
+	s := newMemory()
+	a, b := testNode(t, s, "a", nil), testNode(t, s, "b", nil)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error { m.reserve(&m.Training, "somebody who died"); return nil })
+	require.NoError(t, err)
+	r, err := of.(collection.Retrainer).Retrain(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 10, r.Docs)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Training)
+	require.EqualValues(t, 3, m.Current.Number)
+	require.Len(t, m.Retired, 2)
+}
+
+// A shard is encoded for the next generation with all that its log has, whatever the replica was told of: a list of
+// checkpoints from before may be used for cutting the log afterwards.
+func TestNextHasAllOfTheLog(t *testing.T) {
+	s := newMemory()
+	c := testNode(t, s, "a", nil)
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
+	other, err := replica.Open(&silent, m.shard(0, m.Current))
+	require.NoError(t, err)
+	_, entry, err := other.Update(t.Context(), replica.Batch{ID: "b"}, testDocs(100, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, entry)
+	require.NoError(t, other.Close(t.Context()))
+	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error {
+		m.Last++
+		next := *m.Current
+		next.Number, next.Begun = m.Last, false
+		m.Next = &next
+		return nil
+	})
+	require.NoError(t, err)
+	await(t, "the next generation is searched", func() bool { return numbersOf(t, of).Generation == 2 })
+	all, err := journal.New(s, m.ID, 0, journal.Options{}).Checkpoints(t.Context(), 2)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.EqualValues(t, 2, all[0].Number)
 }

@@ -19,6 +19,7 @@ import (
 const (
 	// pollEvery is how often a replica looks for entries that no hint was given of.
 	pollEvery = 6 * time.Minute
+	pollTime  = time.Minute
 	// linger is how long a replica that the node is not to have stays open since it was asked for last.
 	linger = time.Minute
 )
@@ -119,6 +120,8 @@ func (c *Cluster) hold(now time.Time) {
 		c.aside(fmt.Sprint("polling ", k), func(ctx context.Context) {
 			c.polls <- struct{}{}
 			defer func() { <-c.polls }()
+			ctx, stop := context.WithTimeout(ctx, pollTime) // one that is not ready has no need of it
+			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
 				c.log.Debug("a log was not looked at", "shard", fmt.Sprint(k), "error", err)
 			}
@@ -219,7 +222,8 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*replica.Repli
 }
 
 // borrow is replica for long use: it stays open until done is called.
-func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation uint64) (r *replica.Replica, done func(), err error) {
+func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation uint64) (
+	r *replica.Replica, done func(), err error) {
 	if r, err = c.replica(ctx, id, shard, generation); err != nil {
 		return nil, nil, err
 	}

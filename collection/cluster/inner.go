@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/plaid-ir/plaid/storage"
@@ -46,6 +45,7 @@ type front struct {
 	bytes   atomic.Int64 // of bodies
 	// documents that shards had when they last answered; guarded by the mutex of the cluster.
 	documents map[shardKey]uint64
+	renewed   map[string]time.Time // when maps were read again; guarded by it too
 }
 
 // operation is something that nodes do for each other.
@@ -108,7 +108,7 @@ func operationOf(name string) *operation {
 // Handler answers other nodes, below /cluster/v1/.
 func (c *Cluster) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out, err := c.heard(w, r)
+		out, err := c.hear(w, r)
 		status := http.StatusOK
 		if err != nil {
 			out, status = failureOf(err), statusOf(err)
@@ -144,8 +144,8 @@ func statusOf(err error) int {
 	return http.StatusUnprocessableEntity
 }
 
-// heard does what another node asks for.
-func (c *Cluster) heard(w http.ResponseWriter, r *http.Request) (any, error) {
+// hear does what another node asks for.
+func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	c.mu.Lock()
 	secret, closed := c.secret, c.closed
 	c.mu.Unlock()
@@ -161,7 +161,7 @@ func (c *Cluster) heard(w http.ResponseWriter, r *http.Request) (any, error) {
 	if closed {
 		return nil, errNotHere
 	}
-	ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	left := longest
 	if n, err := strconv.ParseInt(r.Header.Get(headerLeft), 10, 64); err == nil && n >= 0 {
 		left = min(time.Duration(min(n, longest.Milliseconds()))*time.Millisecond, longest)
@@ -211,6 +211,7 @@ func (c *Cluster) read(w http.ResponseWriter, r *http.Request, limit int64) (bod
 func (c *Cluster) guarded(what string, do func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
+			c.panics.Add(1)
 			c.log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
 		}

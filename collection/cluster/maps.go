@@ -283,13 +283,16 @@ func (m *Map) giveUp(reason string) {
 	m.Next, m.For, m.Trouble = nil, "", nil
 }
 
-// shardOf is the shard of a document by its id; passages are in that of their document. An id does not tell whether
-// it is that of a passage, so that all documents whose ids differ in such ends alone are together.
-func (m *Map) shardOf(id string) int {
+// shardOf is the shard of a document by its id; passages are in that of their document.
+func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
+
+// whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
+// passage has the same place, since it cannot be told from one where it is looked up.
+func whole(id string) string {
 	for {
 		of, number := vectors.SplitPassageID(id)
-		if number < 0 {
-			return index.Place(id, m.Shards)
+		if number < 0 || of == "" {
+			return id
 		}
 		id = of
 	}
@@ -376,7 +379,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		return err
 	}
 	if len(body) > maxMap {
-		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible", collection.ErrConfig, m.Name, len(body), maxMap)
+		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible",
+			collection.ErrConfig, m.Name, len(body), maxMap)
 	}
 	again := func(do func() error) (err error) {
 		for try := range putTries {
@@ -421,7 +425,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		if err != nil {
 			return err
 		}
-		if n := len(listed); n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
+		n := len(listed)
+		if n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
 			return nil
 		}
 		return errTaken

@@ -122,6 +122,12 @@ func (s *memory) put(name string, body []byte) {
 	s.objects[name] = memoryObject{body, s.now}
 }
 
+func (s *memory) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
 func (s *memory) pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

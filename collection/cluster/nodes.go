@@ -136,7 +136,8 @@ func (l *lives) living(now time.Time) []*Node {
 		}
 	}
 	slices.SortFunc(nodes, func(a, b *life) int {
-		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), b.node.Since.Compare(a.node.Since), cmp.Compare(a.node.Started, b.node.Started))
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), b.node.Since.Compare(a.node.Since),
+			cmp.Compare(a.node.Started, b.node.Started))
 	})
 	nodes = slices.CompactFunc(nodes, func(a, b *life) bool { return a.node.Name == b.node.Name })
 	living := make([]*Node, len(nodes))

@@ -18,14 +18,19 @@ type peers struct {
 const recent = 128
 
 type peer struct {
-	running int           // searches of this process
-	average time.Duration // exponentially weighted
-	times   [recent]time.Duration
-	n       int // that were ever put into times
-	p95     time.Duration
+	running   int           // requests of this process
+	average   time.Duration // exponentially weighted
+	latencies map[string]*latencies
 
 	failures int // in turn: it said nothing that counts, or others were faster
 	failed   time.Time
+}
+
+// latencies are the times of one operation.
+type latencies struct {
+	times [recent]time.Duration
+	n     int // that were ever put into times
+	p95   time.Duration
 }
 
 const (
@@ -44,16 +49,28 @@ func (p *peers) of(node string) *peer {
 	}
 	n := p.nodes[node]
 	if n == nil {
-		n = &peer{}
+		n = &peer{latencies: map[string]*latencies{}}
 		p.nodes[node] = n
 	}
 	return n
 }
 
+// ill reports whether a node has failed a moment ago.
+func (n *peer) ill() bool {
+	return n.failures > 0 && (n.running > 0 || time.Since(n.failed) < time.Duration(n.failures)*time.Second)
+}
+
+// healthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
+func (p *peers) healthy(all []*Node) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(slices.IndexFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() }), 0)
+}
+
 // cost is what it takes to ask a node, by what is known: its work times its time.
 func (n *peer) cost() float64 {
 	c := float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
-	if n.failures > 0 && (n.running > 0 || time.Since(n.failed) < time.Duration(n.failures)*time.Second) {
+	if n.ill() {
 		c *= 1000 // it is asked if there is no other one
 	}
 	return c
@@ -76,7 +93,7 @@ func (p *peers) begin(node string) {
 }
 
 // done takes over how a request went. One that failed or was given up took at least so long.
-func (p *peers) done(node string, took time.Duration, answered bool) {
+func (p *peers) done(node, op string, took time.Duration, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.of(node)
@@ -84,7 +101,7 @@ func (p *peers) done(node string, took time.Duration, answered bool) {
 	if !answered && took < n.average {
 		return
 	}
-	if n.n == 0 {
+	if n.average == 0 {
 		n.average = took
 	}
 	n.average += (took - n.average) / 8
@@ -92,24 +109,27 @@ func (p *peers) done(node string, took time.Duration, answered bool) {
 		return
 	}
 	n.failures = 0
-	n.times[n.n%recent] = took
-	n.n++
-	if n.n%16 == 0 || n.n < 16 {
-		sorted := slices.Clone(n.times[:min(n.n, recent)])
-		slices.Sort(sorted)
-		n.p95 = sorted[len(sorted)*95/100]
+	l := n.latencies[op]
+	if l == nil {
+		l = &latencies{}
+		n.latencies[op] = l
+	}
+	l.times[l.n%recent] = took
+	l.n++
+	if l.n%16 == 0 || l.n < 16 {
+		sorted := slices.Sorted(slices.Values(l.times[:min(l.n, recent)]))
+		l.p95 = sorted[len(sorted)*95/100]
 	}
 }
 
 // patience is how long to wait for a node alone: the time that 95 of 100 of its answers take.
-func (p *peers) patience(node string) time.Duration {
+func (p *peers) patience(node, op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.of(node)
-	if n.n < 8 {
-		return max(hedgeFloor, 50*time.Millisecond)
+	if l := p.of(node).latencies[op]; l != nil && l.n >= 8 {
+		return max(hedgeFloor, l.p95)
 	}
-	return max(hedgeFloor, n.p95)
+	return 50 * time.Millisecond
 }
 
 // again allows a request to be made a second time, within the budget.

@@ -30,7 +30,8 @@ func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 		}
 	}
 	slices.SortFunc(pairs, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.shard, b.shard), cmp.Compare(nodes[a.node].Name, nodes[b.node].Name))
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.shard, b.shard),
+			cmp.Compare(nodes[a.node].Name, nodes[b.node].Name))
 	})
 	load := make([]int, len(nodes))
 	for r := range replicas {

@@ -26,30 +26,30 @@ type searchAsk struct {
 	Share   float64        `json:"share,omitempty"`
 	Where   *search.Filter `json:"where,omitempty"`
 	// Candidates of shards.
-	Candidates map[int][]string `json:"candidates,omitempty"`
+	Candidates map[int][]string `json:"candidates,omitzero"`
 }
 
 // askedQuery is a query on its way.
 type askedQuery struct {
 	Vectors []byte          `json:"vectors"`
 	Dim     int             `json:"dim,omitempty"`
-	Mask    []bool          `json:"mask,omitempty"`
+	Mask    []bool          `json:"mask,omitzero"`
 	Weights []byte          `json:"weights,omitzero"`
 	Model   *storage.Model  `json:"model,omitempty"`
 	Where   *search.Filter  `json:"where,omitempty"`
-	Only    map[int]*chosen `json:"only,omitempty"` // in shards
+	Only    map[int]*chosen `json:"only,omitzero"` // in shards
 }
 
 // searchFound is what a shard has found, for each query.
 type searchFound struct {
 	answered
-	Results []foundResult `json:"results,omitempty"`
+	Results []foundResult `json:"results,omitzero"`
 }
 
 func (f *searchFound) common() *answered { return &f.answered }
 
 type foundResult struct {
-	Hits  []foundHit   `json:"hits,omitempty"`
+	Hits  []foundHit   `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
 	// More says that the shard may have other hits, none of which is better than the last one.
 	More bool `json:"more,omitempty"`
@@ -59,7 +59,7 @@ type foundResult struct {
 type foundHit struct {
 	search.Hit
 	// Payloads are those of the hit, or of its passages; nil: there was no room.
-	Payloads [][]byte `json:"payloads,omitempty"`
+	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
 // query is the query as a shard takes it.
@@ -100,18 +100,24 @@ func (h *held) filter(ctx context.Context, only *chosen, where *search.Filter) (
 	return nil, nil
 }
 
+// options are those of the search of a shard.
+func (in *searchAsk) options(ctx context.Context, h *held) (o search.Options, err error) {
+	o = in.Options
+	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, in.Share, true, false
+	if o.Mode == search.Candidates {
+		if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
+			o.Candidates = []string{}
+		}
+	}
+	o.Filter, err = h.filter(ctx, h.Only, in.Where)
+	return o, err
+}
+
 // doSearch searches shards.
 func (c *Cluster) doSearch(ctx context.Context, in *searchAsk) (*answers[searchFound], error) {
 	return eachShard(ctx, c, &in.asked, (*searchFound).common, in.Where, func(_ int, h *held, out *searchFound) error {
-		o := in.Options
-		o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, in.Share, true, false
-		if o.Mode == search.Candidates {
-			if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
-				o.Candidates = []string{}
-			}
-		}
-		var err error
-		if o.Filter, err = h.filter(ctx, h.Only, in.Where); err != nil {
+		o, err := in.options(ctx, h)
+		if err != nil {
 			return err
 		}
 		qs := make([]search.Query, len(in.Queries))
@@ -301,6 +307,22 @@ type ranking struct {
 	in searchAsk // what is the same for all shards
 }
 
+// ranking checks queries as far as that can be done here.
+func (v *view) ranking(qs []search.Query, o search.Options) (r *ranking, err error) {
+	r = &ranking{v: v, qs: qs, o: o}
+	if r.l, err = v.limits(qs, &o); err != nil {
+		return nil, err
+	}
+	for i := range qs {
+		if err := v.Check(&qs[i]); err != nil {
+			return nil, &search.QueryError{Index: i, Err: err}
+		}
+	}
+	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
+	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
+	return r, nil
+}
+
 // ask makes the request for some of the queries.
 func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
 	return func(m *Map, a *asked) any {
@@ -330,18 +352,10 @@ func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
 
 // whole searches for queries from the best hit on.
 func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	r := &ranking{v: v, qs: qs, o: o}
-	var err error
-	if r.l, err = v.limits(qs, &o); err != nil {
+	r, err := v.ranking(qs, o)
+	if err != nil {
 		return nil, err
 	}
-	for i := range qs {
-		if err := v.Check(&qs[i]); err != nil {
-			return nil, &search.QueryError{Index: i, Err: err}
-		}
-	}
-	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
-	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
 	queries := make([]int, len(qs))
 	for i := range queries {
 		queries[i] = i
@@ -442,7 +456,10 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 			if i >= 0 {
 				where = r.l.own[i].Where
 			}
-			if err := known(where, parts, (*searchFound).common); err != nil {
+			if known(where, parts, (*searchFound).common) == nil {
+				continue
+			}
+			if err := s.checkFields(ctx, where); err != nil {
 				return nil, fmt.Errorf("filter: %w", err)
 			}
 		}
@@ -465,7 +482,7 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 			to.Stats.Parts = make([]search.PartStats, m.Shards)
 		}
 		tokens, partStats := 0, to.Stats.Parts
-		var hits []foundHit
+		hits := map[int][]foundHit{}
 		for _, shard := range sorted(parts) {
 			found := &parts[shard].Results[i]
 			st := found.Stats
@@ -475,13 +492,7 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 			if partStats != nil {
 				partStats[shard] = search.PartStats{Part: shard, Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
 			}
-			for _, h := range found.Hits {
-				for p := range passagesOf(&h.Hit) {
-					p.Part = shard
-				}
-				h.Part = shard
-				hits = append(hits, h)
-			}
+			hits[shard] = found.Hits
 		}
 		for shard := range partStats {
 			partStats[shard].Part = shard
@@ -490,22 +501,12 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 		if n := to.Stats.FilterMissing; n > 0 && !r.l.missing && len(c.Missing) == 0 {
 			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given", search.ErrUnknownID, n)}
 		}
-		slices.SortFunc(hits, func(x, y foundHit) int {
-			return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Part, y.Part), cmp.Compare(x.Ordinal, y.Ordinal))
-		})
-		hits = hits[:min(len(hits), r.o.K)]
-		to.Hits = make([]search.Hit, len(hits))
-		for j := range hits {
-			to.Hits[j] = hits[j].Hit
+		var lacking []*search.Hit
+		to.Hits, lacking = merged(hits, r.o.K, r.o.Payload)
+		bare = append(bare, lacking...)
+		for j := range to.Hits {
 			if partStats != nil {
-				partStats[hits[j].Part].Hits++
-			}
-			switch h := &to.Hits[j]; {
-			case !r.o.Payload:
-			case len(hits[j].Payloads) == max(len(h.Passages), 1):
-				setPayloads(h, hits[j].Payloads)
-			default:
-				bare = append(bare, h)
+				partStats[to.Hits[j].Part].Hits++
 			}
 		}
 	}
@@ -516,6 +517,35 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 		results[i].Hits = slices.DeleteFunc(results[i].Hits, func(h search.Hit) bool { return h.Part < 0 })
 	}
 	return results, nil
+}
+
+// merged are the k best hits of shards, and those of them that lack the payload that is wanted.
+func merged(found map[int][]foundHit, k int, payload bool) (hits []search.Hit, bare []*search.Hit) {
+	var all []foundHit
+	for shard, hits := range found {
+		for _, h := range hits {
+			h.Part, h.Passages = shard, slices.Clone(h.Passages)
+			for i := range h.Passages {
+				h.Passages[i].Part = shard
+			}
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(x, y foundHit) int {
+		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Part, y.Part), cmp.Compare(x.Ordinal, y.Ordinal))
+	})
+	hits = make([]search.Hit, min(k, len(all)))
+	for i := range hits {
+		h := &hits[i]
+		switch *h = all[i].Hit; {
+		case !payload:
+		case len(all[i].Payloads) == max(len(h.Passages), 1):
+			setPayloads(h, all[i].Payloads)
+		default:
+			bare = append(bare, h)
+		}
+	}
+	return hits, bare
 }
 
 // payloads reads those of hits that did not fit into an answer. A hit of which a document was deleted

@@ -67,7 +67,8 @@ func (c *Cluster) Declare(ctx context.Context, name string, cfg collection.Confi
 
 func checkSpread(shards, replicas int) error {
 	if shards < 1 || shards > MaxShards || replicas < 1 || replicas > MaxReplicas {
-		return fmt.Errorf("%w: %d shards with %d replicas; 1 to %d, and 1 to %d are possible", collection.ErrConfig, shards, replicas, MaxShards, MaxReplicas)
+		return fmt.Errorf("%w: %d shards with %d replicas; 1 to %d, and 1 to %d are possible",
+			collection.ErrConfig, shards, replicas, MaxShards, MaxReplicas)
 	}
 	return nil
 }
@@ -75,13 +76,15 @@ func checkSpread(shards, replicas int) error {
 // checkMost refuses a number of documents that leaves shards none.
 func checkMost(most *uint64, shards int) error {
 	if most != nil && *most < uint64(shards) {
-		return fmt.Errorf("%w: max_documents is %d; a collection of %d shards keeps at least one document in each", collection.ErrConfig, *most, shards)
+		return fmt.Errorf("%w: max_documents is %d; a collection of %d shards keeps at least one document in each",
+			collection.ErrConfig, *most, shards)
 	}
 	return nil
 }
 
 // Create is Declare with a number of shards, which does not change, and of replicas.
-func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (collection.Collection, error) {
+func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
+	collection.Collection, error) {
 	if o.Shards == 0 {
 		o.Shards = c.c.Shards
 	}
@@ -89,7 +92,8 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		o.Replicas = c.c.Replicas
 	}
 	cfg, err := cfg.Completed()
-	if err := errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas), checkMost(cfg.MaxDocuments, o.Shards)); err != nil {
+	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas), checkMost(cfg.MaxDocuments, o.Shards))
+	if err != nil {
 		return nil, err
 	}
 	exists := fmt.Errorf("%w: %q", collection.ErrExists, name)
@@ -127,8 +131,10 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 		return false, err
 	}
 	m, err := c.update(ctx, name, func(m *Map) error {
-		*m = Map{Name: m.Name, ID: m.ID, Removed: true, Config: m.Config, Shards: m.Shards, Replicas: m.Replicas, Last: m.Last,
-			Gone: append(m.Gone, Gone{ID: m.ID})}
+		*m = Map{
+			Name: m.Name, ID: m.ID, Removed: true, Config: m.Config, Shards: m.Shards, Replicas: m.Replicas, Last: m.Last,
+			Gone: append(m.Gone, Gone{ID: m.ID}),
+		}
 		return nil
 	})
 	if errors.Is(err, collection.ErrUnknown) {
@@ -247,6 +253,7 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		c.tell(m)() // who asks another node finds it there
 		return nil
 	}
+	b.release(context.WithoutCancel(ctx))
 	if declared {
 		_, derr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
 			if m.Current != nil {

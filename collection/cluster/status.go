@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -78,7 +79,7 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, e
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
 	for k, r := range open {
 		s := replicaStatus{ID: k.id, Shard: k.shard, Generation: k.generation, State: r.State()}
-		if in.Stats && s.State.Phase == phaseReady {
+		if in.Stats && s.State.Phase == replica.Ready {
 			if stats, err := r.Stats(ctx); err == nil {
 				s.Stats = &stats
 			}
@@ -200,6 +201,9 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	}
 	c.mu.Lock()
 	nodes := c.nodes
+	for _, name := range slices.Sorted(maps.Keys(c.lost)) {
+		fault("%s: the store has no map of it any more: nothing of it is changed or deleted", name)
+	}
 	c.mu.Unlock()
 	if len(nodes) == 0 {
 		fault("no node runs: start plaid serve --store on a machine")
@@ -225,7 +229,9 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 			fault("%s: %v", name, err)
 			continue
 		}
-		of := CollectionStatus{Name: name, Replicas: m.Replicas, Stage: collection.StageEmpty, Work: m.work(), Shards: []ShardStatus{}}
+		of := CollectionStatus{
+			Name: name, Replicas: m.Replicas, Stage: collection.StageEmpty, Work: m.work(), Shards: []ShardStatus{},
+		}
 		if m.Failed != nil {
 			fault("%s: the last training failed: %s", name, m.Failed.Reason)
 		}
@@ -257,8 +263,8 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 			can := m.Current == nil
 			for i := range sh.Replicas {
 				r := &sh.Replicas[i]
-				can = can || r.State == phaseReady
-				if r.State == phaseReady {
+				can = can || r.State == replica.Ready
+				if r.State == replica.Ready {
 					r.Behind = sh.Entry - has[i].Entry
 				}
 			}
@@ -294,7 +300,8 @@ func (c *Cluster) Layout() collection.Layout {
 		l.Nodes = append(l.Nodes, collection.Node{Name: n.Name, Heard: n.Answers})
 	}
 	for _, of := range s.Collections {
-		p := collection.Placement{Name: of.Name, Generation: of.Generation, Replicas: of.Replicas, Shards: []collection.Shard{}}
+		p := collection.Placement{Name: of.Name, Generation: of.Generation, Replicas: of.Replicas}
+		p.Shards = []collection.Shard{}
 		for _, shard := range of.Shards {
 			sh := collection.Shard{Documents: shard.Documents, Replicas: []collection.Replica{}}
 			for _, r := range shard.Replicas {

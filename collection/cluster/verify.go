@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +150,7 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 					return nil
 				}
 			}
-		} else if n, err := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && err == nil && codecName(m.ID, generation) == e.Name {
+		} else if n, _ := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && codecName(m.ID, generation) == e.Name {
 			if used[generation] {
 				return nil // read below
 			}
@@ -189,9 +190,20 @@ func (v *verifier) codec(ctx context.Context, ref objects.Ref) error {
 		v.read(objects.Entry{Name: ref.Name, Size: ref.Size})
 		return ctx.Err()
 	}
+	if away(err) {
+		return err
+	}
 	v.fault("%v", err)
 	return nil
 }
+
+// away reports whether an error of a read says nothing of the object, as where the store does not answer.
+func away(err error) bool {
+	return !slices.ContainsFunc([]error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}, func(is error) bool { return errors.Is(err, is) })
+}
+
+// errFile: a file that came as a whole, and is damaged.
+var errFile = errors.New("the index file is damaged")
 
 // shard reads the checkpoints of a shard, and its log from the oldest of them on from which it goes on.
 func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
@@ -205,6 +217,9 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 		if errors.Is(err, objects.ErrNotFound) {
 			continue // deleted since
 		}
+		if err != nil && away(err) {
+			return err
+		}
 		if err != nil {
 			v.fault("%s: %v", p.Name, err)
 		}
@@ -216,7 +231,7 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	for _, p := range files {
 		starts = append(starts, p.Position)
 	}
-	slices.SortFunc(starts, func(a, b journal.Position) int { return int(min(max(int64(a.Number)-int64(b.Number), -1), 1)) })
+	slices.SortFunc(starts, func(a, b journal.Position) int { return cmp.Compare(a.Number, b.Number) })
 	if m.Current == nil || m.Current.Begun {
 		starts = append([]journal.Position{{}}, starts...)
 	}
@@ -230,6 +245,9 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if err != nil && away(err) {
+		return err
+	}
 	if err != nil {
 		v.fault("the log of shard %d of %q: %v", shard, m.Name, err)
 	}
@@ -242,7 +260,12 @@ func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err er
 	if err := objects.Fetch(ctx, v.store, p.Name, p.Size, path); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: %w", errFile, err)
+		}
+		err = errors.Join(err, os.Remove(path))
+	}()
 	v.read(objects.Entry{Name: p.Name, Size: p.Size})
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {

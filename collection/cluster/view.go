@@ -174,7 +174,7 @@ type explainAsk struct {
 type explainFound struct {
 	answered
 	Explanation *search.Explanation `json:"explanation,omitempty"`
-	Tokens      []byte              `json:"tokens,omitempty"`
+	Tokens      []byte              `json:"tokens,omitzero"`
 }
 
 func (f *explainFound) common() *answered { return &f.answered }
@@ -194,14 +194,8 @@ func (c *Cluster) doExplain(ctx context.Context, in *explainAsk) (*answers[expla
 			out.Tokens = bytesOf(tokens)
 			return err
 		}
-		o := in.Options
-		o.Effort, o.AllowMissing = in.Effort, true
-		if o.Mode == search.Candidates {
-			if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
-				o.Candidates = []string{}
-			}
-		}
-		if o.Filter, err = h.filter(ctx, h.Only, in.Where); err == nil {
+		o, err := in.options(ctx, h)
+		if err == nil {
 			out.Explanation, err = h.view.Explain(ctx, q, in.Document, o)
 		}
 		return err
@@ -210,17 +204,13 @@ func (c *Cluster) doExplain(ctx context.Context, in *explainAsk) (*answers[expla
 
 // explain asks a shard.
 func (v *view) explain(ctx context.Context, q *search.Query, id string, o search.Options) (*explainFound, error) {
-	qs := []search.Query{*q}
-	r := &ranking{v: v, qs: qs, o: o}
-	var err error
-	if r.l, err = v.limits(qs, &o); err != nil {
+	r, err := v.ranking([]search.Query{*q}, o)
+	if e, ok := err.(*search.QueryError); ok {
+		err = e.Err
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := v.Check(q); err != nil {
-		return nil, err
-	}
-	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
-	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
 	// Other shards are asked for the fields of conditions alone.
 	conditions := r.l.where != nil || r.l.wheres[0] != nil
 	which := func(m *Map) []int { return []int{m.shardOf(id)} }

@@ -20,20 +20,20 @@ type wordsAsk struct {
 	K          int                  `json:"k,omitempty"`
 	Passages   int                  `json:"passages,omitempty"`
 	Payload    bool                 `json:"payload,omitempty"`
-	Filters    []wordsFilter        `json:"filters,omitempty"`
+	Filters    []wordsFilter        `json:"filters,omitzero"`
 	Statistics *keywords.Statistics `json:"statistics,omitempty"`
 }
 
 // wordsFilter is one of several filters, all of which let a document through.
 type wordsFilter struct {
 	Where *search.Filter  `json:"where,omitempty"`
-	Only  map[int]*chosen `json:"only,omitempty"` // in shards
+	Only  map[int]*chosen `json:"only,omitzero"` // in shards
 }
 
 type wordsFound struct {
 	answered
 	Statistics *keywords.Statistics `json:"statistics,omitempty"`
-	Hits       []foundHit           `json:"hits,omitempty"`
+	Hits       []foundHit           `json:"hits,omitzero"`
 }
 
 func (f *wordsFound) common() *answered { return &f.answered }
@@ -134,32 +134,11 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	if err != nil {
 		return nil, err
 	}
-	var hits []foundHit
-	for _, shard := range sorted(found) {
-		for _, h := range found[shard].Hits {
-			for p := range passagesOf(&h.Hit) {
-				p.Part = shard
-			}
-			h.Part = shard
-			hits = append(hits, h)
-		}
+	hits := map[int][]foundHit{}
+	for shard, f := range found {
+		hits[shard] = f.Hits
 	}
-	slices.SortFunc(hits, func(a, b foundHit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Ordinal, b.Ordinal))
-	})
-	hits = hits[:min(len(hits), page.End())]
-	best := make([]search.Hit, len(hits))
-	var bare []*search.Hit
-	for i := range hits {
-		best[i] = hits[i].Hit
-		switch {
-		case !q.Payload:
-		case len(hits[i].Payloads) == max(len(best[i].Passages), 1):
-			setPayloads(&best[i], hits[i].Payloads)
-		default:
-			bare = append(bare, &best[i])
-		}
-	}
+	best, bare := merged(hits, page.End(), q.Payload)
 	if err := v.s.payloads(ctx, bare); err != nil {
 		return nil, err
 	}

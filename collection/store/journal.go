@@ -56,7 +56,7 @@ type Batch struct {
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
-		_, err := c.work.follow(ctx, nil)
+		_, err := c.work.follow(ctx)
 		return err
 	}
 	return c.do(ctx, r)
@@ -124,7 +124,7 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	done, err := w.apply(ctx, o, e, ch)
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
-		return done, nil
+		err = nil
 	case refused(err):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
 		err = e.Skip(ctx)
@@ -132,8 +132,35 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	if err != nil {
 		err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
 		w.broken(err)
+		return done, err
 	}
-	return done, err
+	w.recent.note(at.Sequence, ch.Batches)
+	return done, nil
+}
+
+// recentBatches are those of the last entries that the index has taken, each with its entry.
+type recentBatches struct {
+	entries map[string]uint64
+	order   []string
+	after   uint64 // the batches of all later entries are there
+}
+
+// mostRecent is how many batches are remembered.
+const mostRecent = 4096
+
+func (m *recentBatches) note(entry uint64, batches []outcome) {
+	if m.entries == nil {
+		m.entries, m.after = map[string]uint64{}, entry-1
+	}
+	for i := range batches {
+		m.entries[batches[i].ID] = entry
+		m.order = append(m.order, batches[i].ID)
+	}
+	for len(m.order) > mostRecent {
+		m.after = max(m.after, m.entries[m.order[0]])
+		delete(m.entries, m.order[0])
+		m.order = m.order[1:]
+	}
 }
 
 // refused reports whether an error follows from the index and the entry alone, so that all who
@@ -189,9 +216,8 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 	return done, err
 }
 
-// follow applies the entries that others have put, and answers those of some requests that are among
-// them. It returns how many entries came.
-func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err error) {
+// follow applies the entries that others have put. It returns how many came.
+func (w *worker) follow(ctx context.Context) (came int, err error) {
 	o, err := w.nonEmpty()
 	if err != nil {
 		return 0, err
@@ -214,11 +240,6 @@ func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err 
 		if _, err := w.applyEntry(ctx, o, at, ch); err != nil {
 			return err
 		}
-		for _, r := range waiting {
-			if r.entry == 0 && ch.answer(r) {
-				r.entry, r.err = at.Sequence, nil
-			}
-		}
 		came++
 		return nil
 	})
@@ -228,7 +249,7 @@ func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err 
 
 // logged does requests of a collection with a journal by do, until they are decided at the end of
 // the log: what is refused, or finds nothing to change, may be so because entries are missing here.
-func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n int) {
+func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
 	fail := func(rs []*request, err error) int {
 		for _, r := range rs {
 			if r.entry == 0 {
@@ -243,18 +264,24 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 		}
 	}
 	if w.behind {
-		if _, err := w.follow(ctx, group); err != nil {
+		if _, err := w.follow(ctx); err != nil {
 			return fail(group, err)
 		}
 	}
-	if r := group[0]; r.batch.Sent { // it is alone
-		if err := w.find(ctx, r); err != nil {
-			return fail(group, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
-		}
-	}
 	for {
+		for i, r := range group {
+			err := w.find(ctx, r)
+			if err == nil {
+				continue
+			}
+			if i == 0 {
+				return fail(group[:1], fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
+			}
+			group = group[:i]
+			break
+		}
 		w.appended = 0
-		if n = do(); w.appended > 0 {
+		if n = do(group); w.appended > 0 {
 			return n
 		}
 		open, taken := false, false
@@ -268,7 +295,7 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 		if !open {
 			return n
 		}
-		came, err := w.follow(ctx, group[:n])
+		came, err := w.follow(ctx)
 		if err != nil {
 			return fail(group[:n], err)
 		}
@@ -283,9 +310,22 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 	}
 }
 
-// find answers a request that was sent before, if the log has it.
+// find answers a request that the log has already: it was sent again and overtook the first of its
+// kind, or that had no answer. What comes into the log after the last entry that the index has is
+// found when an entry is to be put there.
 func (w *worker) find(ctx context.Context, r *request) error {
-	entry, body, err := w.journal().Find(ctx, r.batch.ID, r.batch.After)
+	after, remembered := w.recent.entries[r.batch.ID]
+	switch {
+	case r.entry > 0:
+		return nil
+	case remembered:
+		after--
+	case r.batch.Sent && (w.recent.entries == nil || r.batch.After < w.recent.after):
+		after = r.batch.After
+	default:
+		return nil
+	}
+	entry, body, err := w.journal().Find(ctx, r.batch.ID, after)
 	if err != nil || body == nil {
 		return err
 	}
@@ -296,31 +336,49 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	r.entry = entry
-	_, err = w.follow(ctx, nil) // views see it once it is answered
-	if err != nil {
-		w.c.log.Warn("a change is in the log, and not yet in the index", "entry", entry, "error", err)
+	if _, err = w.follow(ctx); err == nil { // views see it once it is answered
+		r.entry = entry
 	}
-	return nil
+	return err
 }
 
-// evictMore deletes the oldest documents beyond the limit, after an addition of more than may stay.
-// A failure is only logged: the next addition tries again.
-func (w *worker) evictMore(ctx context.Context, o *opened, most uint64) {
-	err := func() error {
-		snap, err := o.ix.Snapshot()
-		if err != nil {
-			return err
+// evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
+// entry is one transaction, and evicts none of the documents that it brings. A failure is only
+// logged: the next addition evicts them.
+func (w *worker) evictMore(ctx context.Context, group []*request) {
+	most := w.c.Config().MaxDocuments
+	if group[0].kind != updating || most == nil {
+		return
+	}
+	err := w.evictOnce(ctx, group, *most)
+	for again := 2; err != nil && again > 0; again-- {
+		if _, err = w.follow(ctx); err == nil {
+			err = w.evictOnce(ctx, group, *most)
 		}
-		ch := &change{changeHead: changeHead{Kind: deleteDocuments}}
-		ch.chosen, err = snap.Beyond(ctx, most)
-		if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
-			return err
-		}
-		_, err = w.commit(ctx, o, ch)
-		return err
-	}()
+	}
 	if err != nil {
 		w.c.log.Error("the oldest documents were not deleted", "error", err)
 	}
+}
+
+func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) error {
+	o, snap, err := w.snapshot()
+	if err != nil {
+		return err
+	}
+	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
+	if uint64(snap.Documents()) > most {
+		ch.chosen, err = snap.Beyond(ctx, most)
+	}
+	at, aerr := snap.Applied()
+	if err = errors.Join(err, aerr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
+		_, err = w.commit(ctx, o, ch)
+		at.Sequence = w.appended
+	}
+	for _, r := range group {
+		if r.entry > 0 && err == nil { // who reads what it has done sees no more than may stay
+			r.entry = max(r.entry, at.Sequence)
+		}
+	}
+	return err
 }

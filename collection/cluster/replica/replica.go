@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -102,6 +103,9 @@ type Replica struct {
 	ended       chan struct{} // closed when it has ended
 	wake        chan struct{} // capacity 1: there may be entries
 	copies      chan struct{} // capacity 1: a checkpoint is being made
+
+	fresh bool // the file was fetched when it was opened; of run alone
+	lost  int  // how often it was of no use since it was ready; of run alone
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and replaced, when what follows changes
@@ -214,6 +218,9 @@ func (r *Replica) failure(err error) error {
 	return fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, err)
 }
 
+// closing are the errors of a collection whose replica closes it, or is about to. Nothing was done.
+var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
+
 // with calls do with the collection, and again if that was closed for a reason of this replica
 // before anything was done.
 func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error) error {
@@ -223,8 +230,8 @@ func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error
 			return err
 		}
 		err = do(at)
-		again := errors.Is(err, collection.ErrClosed) || errors.Is(err, collection.ErrDamaged)
-		if !again || errors.Is(err, storage.ErrOutcomeUnknown) {
+		again := func(e error) bool { return errors.Is(err, e) }
+		if !slices.ContainsFunc(closing, again) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
 		r.mu.Lock()
@@ -352,9 +359,15 @@ func (r *Replica) SetWriter(is bool) {
 	r.ring()
 }
 
-// Verify reads every byte of the file.
+// Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, func(at *opened) error { return at.col.Verify(ctx) })
+	return r.with(ctx, 0, func(at *opened) error {
+		err := at.col.Verify(ctx)
+		if errors.Is(err, storage.ErrCorrupt) {
+			at.Failed(err)
+		}
+		return err
+	})
 }
 
 // Close ends the replica. The cache stays. Changes that wait are done as long as ctx allows it.

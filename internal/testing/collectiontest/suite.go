@@ -30,11 +30,16 @@ type suite struct {
 	set     collection.Set
 	c       collection.Collection
 	numbers map[string]uint64
+	shards  int // that limits are shared out to
 }
 
 // Run runs the suite over a set that has no collection called [Name].
-func Run(t *testing.T, set collection.Set) {
-	s := &suite{T: t, set: set, numbers: map[string]uint64{}}
+func Run(t *testing.T, set collection.Set) { RunShards(t, set, 1) }
+
+// RunShards is Run over a set whose collections have several shards, each of which keeps its share of the
+// largest number of documents.
+func RunShards(t *testing.T, set collection.Set, shards int) {
+	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
 	s.declare()
 	s.update()
 	s.read()
@@ -374,6 +379,10 @@ func (s *suite) limit() {
 	zero, two := uint64(0), uint64(2)
 	_, err = s.c.SetMaxDocuments(s.Context(), &zero)
 	require.ErrorIs(s, err, collection.ErrConfig)
+	if s.shards > 1 {
+		s.limitShards()
+		return
+	}
 	cfg, err := s.c.SetMaxDocuments(s.Context(), &two)
 	require.NoError(s, err)
 	require.Equal(s, &two, cfg.MaxDocuments)
@@ -390,6 +399,38 @@ func (s *suite) limit() {
 			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
+	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
+	require.NoError(s, err)
+	require.Nil(s, cfg.MaxDocuments)
+}
+
+// limitShards is limit where each shard keeps one document.
+func (s *suite) limitShards() {
+	most := uint64(s.shards)
+	fewer := most - 1
+	_, err := s.c.SetMaxDocuments(s.Context(), &fewer)
+	require.ErrorIs(s, err, collection.ErrConfig, "a shard without documents")
+	cfg, err := s.c.SetMaxDocuments(s.Context(), &most)
+	require.NoError(s, err)
+	require.Equal(s, &most, cfg.MaxDocuments)
+	require.Equal(s, &most, s.c.Config().MaxDocuments)
+	before, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	evicted, brought := 0, 8*s.shards
+	for n := range brought {
+		id := fmt.Sprintf("m%d", n)
+		r, err := s.c.Update(s.Context(), []collection.Document{document(id, n)}, collection.UpdateOptions{})
+		require.NoError(s, err)
+		evicted += r.Evicted
+		s.numbers[id] = r.Numbers[0]
+		s.view(func(v collection.View) {
+			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+		})
+	}
+	st, err := s.c.Stats(s.Context())
+	require.NoError(s, err)
+	require.EqualValues(s, most, st.Documents, "so many documents are anywhere")
+	require.EqualValues(s, before.Documents+uint64(brought)-most, evicted)
 	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
 	require.NoError(s, err)
 	require.Nil(s, cfg.MaxDocuments)
