@@ -31,6 +31,7 @@ type Document struct {
 	Vectors []float32
 	// KeepPayload lets an Update keep the payload of the document that this one replaces, its
 	// title and text included, if this one has no title, text and payload: its vectors come later.
+	// The text of a document that is stored as passages is not kept.
 	KeepPayload bool
 }
 

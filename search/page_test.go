@@ -33,6 +33,10 @@ func shown(hits []Hit) []string {
 func TestPages(t *testing.T) {
 	m := newMaker(17, 16, 20)
 	docs := long(t, m, effort.Cases(150, 400), 3)
+	queries := make([]Query, effort.Cases(1, 6)) // the same for every door and mode
+	for i := range queries {
+		queries[i] = m.query(5)
+	}
 	for i := range 60 { // the same text, many times
 		docs = append(docs, vectors.Document{ID: fmt.Sprint("same", i), Tokens: docs[0].Tokens, Payload: []byte(`{"n":1}`)})
 	}
@@ -58,8 +62,7 @@ func TestPages(t *testing.T) {
 			t.Run(door+" "+name, func(t *testing.T) {
 				same, all, both, wanted := 0, 0, 0, 0
 				every := o.Mode != Pruned || o.Exact > 0
-				for range effort.Cases(1, 6) {
-					q := m.query(5)
+				for _, q := range queries {
 					for _, k := range []int{1, 6, 10, 33} {
 						var paged []Hit
 						for page := range 5 {

@@ -382,6 +382,8 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
 			return "", NewFileError(path, fmt.Errorf("%w: %s is read by the program that has more formats: "+
 				"vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrSuffix, ext))
+		} else if info, err := os.Stat(path); format == "" && err == nil && info.IsDir() {
+			return "", NewFileError(path, fmt.Errorf("%w: it is a folder: name the file of vectors in it", ErrSuffix))
 		} else if format == "" {
 			return "", NewFileError(path, fmt.Errorf("%w: %s", ErrSuffix, notVectors(ext)))
 		}

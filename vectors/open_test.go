@@ -211,6 +211,9 @@ func TestBadInput(t *testing.T) {
 	_, err = Open(context.Background(), Files{Vectors: dir})
 	require.ErrorIs(t, err, ErrFormat)
 	require.ErrorContains(t, err, "not a regular file")
+	_, err = Open(context.Background(), Files{Vectors: filepath.Dir(dir)})
+	require.ErrorIs(t, err, ErrSuffix)
+	require.ErrorContains(t, err, "it is a folder: name the file of vectors in it")
 }
 
 func TestNotFinite(t *testing.T) {

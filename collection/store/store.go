@@ -403,6 +403,17 @@ func (s *Store) Close(ctx context.Context) error {
 // ErrLocked: another process has the folder open.
 var ErrLocked = errors.New("data folder is in use by another process")
 
+// Lock takes the lock of a folder, as [Open] does, for files of another kind. unlock gives it back.
+//
+// Errors: [ErrLocked], and those of the file system.
+func Lock(ctx context.Context, dir string, wait time.Duration) (unlock func() error, err error) {
+	f, err := lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(wait))
+	if err != nil {
+		return nil, err
+	}
+	return f.Close, nil
+}
+
 // lockFolder takes the lock that keeps two processes from one folder. It ends with
 // the process, however that ends.
 func lockFolder(ctx context.Context, path string, deadline time.Time) (*os.File, error) {

@@ -3,7 +3,6 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,101 +96,6 @@ func (r *reader) read() error {
 		}
 	}
 	return nil
-}
-
-// find is the path of a file of the transformer: in the folder that
-// modules.json names, or at the top.
-func (r *reader) find(name string) string {
-	if path := filepath.Join(r.transformer, name); r.transformer == r.dir || exists(path) {
-		return path
-	}
-	return filepath.Join(r.dir, name)
-}
-
-// files finds the weights, and names everything that is missing at once.
-func (r *reader) files() error {
-	var missing []string
-	if path := r.find("config.json"); !exists(path) && r.graphs == nil {
-		missing = append(missing, path)
-	}
-	if path := r.find("tokenizer.json"); !exists(path) {
-		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return exists(r.find(name)) })
-		if older >= 0 {
-			path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' "+
-				"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the file)", olderTokenizers[older])
-		}
-		missing = append(missing, path)
-	}
-	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
-		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
-	}
-	if r.graphs != nil {
-		graph, err := r.graphFiles()
-		if err != nil {
-			return err
-		}
-		if missing = append(missing, graph...); missing != nil {
-			return incomplete(r.dir, missing)
-		}
-		return nil
-	}
-	for _, d := range r.c.Dense {
-		if !exists(d.Path) {
-			missing = append(missing, d.Path)
-		}
-	}
-	if err := r.findWeights(); err != nil {
-		return err
-	}
-	if r.c.Weights == nil {
-		wanted := r.find(weightFiles[0]) + " or " + weightFiles[1]
-		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
-			wanted += " (the folder has a graph, which the backend onnxruntime runs)"
-		}
-		missing = append(missing, wanted)
-	}
-	for _, path := range r.c.Weights {
-		if !exists(path) {
-			missing = append(missing, path)
-		}
-	}
-	if missing != nil {
-		return incomplete(r.dir, missing)
-	}
-	return nil
-}
-
-// olderTokenizers are the names of files that tokenizers were in before tokenizer.json.
-var olderTokenizers = []string{"vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"}
-
-// weightFiles are the names of files of tensors. The first that is there is read.
-var weightFiles = []string{"model.safetensors", "pytorch_model.bin"}
-
-// findWeights finds the files of the backbone's tensors, in one or in shards; none if they are not
-// there.
-func (r *reader) findWeights() (err error) {
-	for _, name := range weightFiles {
-		file, index := r.find(name), r.find(name+".index.json")
-		switch {
-		case exists(file):
-			r.c.Weights = []string{file}
-		case exists(index):
-			r.c.Weights, err = shardsOf(index, filepath.Ext(name))
-		default:
-			continue
-		}
-		return err
-	}
-	return nil
-}
-
-// stanford says whether the folder is one of Stanford's ColBERT.
-func (r *reader) stanford() bool {
-	if r.artifact != nil || r.config.raw("colbert") != nil {
-		return true
-	}
-	names, _, _ := value[[]string](r.config, "architectures", "a list")
-	return slices.Contains(names, "HF_ColBERT")
 }
 
 // tokenizer reads tokenizer.json, once it is known whether texts are made lower case.

@@ -299,7 +299,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	r.Unsearched = r.Queries - len(ids)
 	if len(ids) == 0 {
-		return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, in.QueriesName)
+		return NoneJudged(in.QueriesName)
 	}
 	start := time.Now()
 	o.Search.K = r.K
@@ -341,6 +341,11 @@ func AddHits(run *eval.Run, query string, hits []search.Hit) error {
 		list[i] = eval.Hit{Doc: h.ID, Score: float64(h.Score), Rank: i + 1}
 	}
 	return run.Add(query, list...)
+}
+
+// NoneJudged is the error for queries that have nothing to do with the judgements.
+func NoneJudged(queries string) error {
+	return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, queries)
 }
 
 // match counts the judged documents that the index lacks.

@@ -195,6 +195,9 @@ class Metadata(unittest.TestCase):
         index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
         with self.assertWarnsRegex(UserWarning, r"keep their metadata without grid and text \(1\): 'a'"):
             index.add_documents(["a"], [pages[0]])
+        index.add_documents(["a"], pages[:1], [{"text": "old"}])
+        with self.assertWarnsRegex(UserWarning, r"keep their metadata without text \(1\): 'a'"):  # nothing is left
+            index.add_documents(["a"], [pages[0]])
         index.add_documents(["a"], pages[:1], [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])
         index.add_documents(["a"], pages[1:], keep_metadata=True)
         self.assertEqual(index.get("a"), [{"image": "a.png", "grid": [2, 3, 1], "text": "old"}])

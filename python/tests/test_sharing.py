@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from plaid_ir import Index, RequestError, ServiceError, _service
+from plaid_ir import Index, RequestError, ServiceError, _connection, _service
 from plaid_ir._binary import find_binary
 from plaid_ir._errors import Unreachable
 from plaid_ir._locks import temporary_build_folder
@@ -24,6 +24,59 @@ from plaid_ir._locks import temporary_build_folder
 from .common import collection, long_form
 
 MODEL = Path(__file__).resolve().parents[2] / "docs" / "examples" / "quickstart" / "colbert-nano"
+
+
+class Stores(unittest.TestCase):
+    """The address of an object store in the place of a folder."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.store = Path(folder.name, "store").as_uri()
+        caches = mock.patch.object(_connection, "cache_of", lambda store: os.path.join(folder.name, self.cache))
+        caches.start()
+        self.addCleanup(caches.stop)
+        self.cache = "cache"
+        self.docs, self.queries = collection(10, 2)
+        self.ids = [str(i) for i in range(10)]
+
+    def open(self, **options: object) -> Index:
+        index = Index(self.store, **options)
+        self.addCleanup(index.close)
+        return index
+
+    def test_an_index_is_that_of_a_folder(self) -> None:
+        with Index(None) as want, self.open() as index:
+            for i in (want, index):
+                i.add_documents(self.ids, self.docs, [{"n": n} for n in range(10)])
+                i.remove_documents(self.ids[:1])
+            self.assertEqual(index.index_folder, self.store)
+            self.assertIn(self.store, repr(index))
+            self.assertEqual(len(index), 9)
+            self.assertEqual(sorted(index.ids("n < 4")), ["1", "2", "3"])
+            for got, hits in zip(index(self.queries, k=9), want(self.queries, k=9)):
+                self.assertEqual([hit["id"] for hit in got], [hit["id"] for hit in hits])
+                for a, b in zip(got, hits):
+                    self.assertAlmostEqual(a["score"], b["score"], places=4)
+        self.cache = "another"  # another machine: all that the first one was told is in the store
+        with self.open(read_only=True) as index:
+            self.assertEqual(sorted(index.ids()), self.ids[1:])
+            with self.assertRaises(PermissionError):
+                index.remove_documents(self.ids)
+
+    def test_a_killed_service_is_started_at_the_next_call(self) -> None:
+        index = self.open().add_documents(self.ids[:5], self.docs[:5])
+        want = index(self.queries)
+        assert index._connection.service is not None and index._connection.service.process is not None
+        index._connection.service.process.kill()
+        self.assertEqual(index(self.queries), want)
+        index.add_documents(self.ids[5:], self.docs[5:])
+        self.assertEqual(len(index), 10)
+
+    def test_addresses(self) -> None:
+        self.assertTrue(_service.is_store("s3://bucket/prefix"))
+        self.assertFalse(any(map(_service.is_store, ("indexes", "C:\\indexes", Path("/x"), None))))
+        self.assertNotEqual(_service.cache_of("s3://a"), _service.cache_of("s3://b"))
 
 
 class Sharing(unittest.TestCase):

@@ -74,24 +74,22 @@ func TestDockerfile(t *testing.T) {
 	text := read(t, "Dockerfile")
 	require.Regexp(t, `(?m)^FROM scratch$`, text)
 	require.Regexp(t, `(?m)^USER [1-9][0-9]*:[1-9][0-9]*$`, text)
-	require.Regexp(t, `(?m)^ARG MODULE=\.$`, text)
-	for _, module := range []string{".", "cluster"} { // what MODULE may be
-		require.FileExists(t, filepath.Join("..", "..", module, "cmd", "plaid", "main.go"))
-		require.Contains(t, text, "COPY "+filepath.Join(module, "go.mod")+" ")
-		goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join("..", "..", module, "go.mod")))
-		require.Contains(t, text, "FROM golang:"+goVersion[1]+" ")
-	}
-	require.Contains(t, text, "--build-arg MODULE=cluster ")
-	var environ []string
-	for _, line := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(text, -1) {
-		environ = append(environ, strings.Fields(line[1])...)
-	}
+	goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../../go.mod"))
+	require.Contains(t, text, "FROM golang:"+goVersion[1]+" ")
 	c := daemon.NewConfig()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	c.Register(f)
 	require.NoError(t, f.Parse(nil))
-	require.NoError(t, c.Load(environ, f))
+	require.NoError(t, c.Load(imageEnvironment(t), f))
 	require.Equal(t, "/data", c.Data)
+}
+
+// imageEnvironment is what the image sets for the program.
+func imageEnvironment(t *testing.T) (environ []string) {
+	for _, line := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
+		environ = append(environ, strings.Fields(line[1])...)
+	}
+	return environ
 }
 
 // The image looks after itself: the command of its health check is one.
@@ -158,7 +156,7 @@ func TestAlerts(t *testing.T) {
 		t.Skip("promtool, of Debian's package prometheus, is not there")
 	}
 	for _, args := range [][]string{
-		{"check", "rules", "plaid.rules.yaml", "plaid-cluster.rules.yaml"}, {"test", "rules", "plaid.rules.test.yaml", "plaid-cluster.rules.test.yaml"},
+		{"check", "rules", "plaid.rules.yaml"}, {"test", "rules", "plaid.rules.test.yaml"},
 	} {
 		out, err := exec.Command(promtool, args...).CombinedOutput()
 		require.NoError(t, err, string(out))

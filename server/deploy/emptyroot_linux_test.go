@@ -25,7 +25,7 @@ func TestStartsInAnEmptyRoot(t *testing.T) {
 		t.Skip("changing the root needs root")
 	}
 	sources.Watch(t, "../..")
-	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go -C \$MODULE build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
+	line := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go build (.*) -o /out/plaid \./cmd/plaid$`).FindStringSubmatch(read(t, "Dockerfile"))
 	require.NotNil(t, line)
 	program := filepath.Join(t.TempDir(), "plaid")
 	build := exec.Command("sh", "-c", "go build "+line[1]+` -o "$0" ../../cmd/plaid`, program)

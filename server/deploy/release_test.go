@@ -80,11 +80,11 @@ func TestReleaseConfiguration(t *testing.T) {
 	for _, b := range c.Builds {
 		require.DirExists(t, filepath.Join("..", "..", b.Dir, b.Main))
 		ids = append(ids, b.ID)
-		if b.ID == "static" || b.ID == "cluster" || b.ID == "windows" {
+		if b.ID == "static" || b.ID == "windows" {
 			require.Equal(t, static, strings.Join(b.Tags, ","), b.ID)
 		}
 	}
-	require.Equal(t, []string{"static", "cuda", "cluster", "darwin", "windows"}, ids)
+	require.Equal(t, []string{"static", "cuda", "darwin", "windows"}, ids)
 }
 
 func TestReleaseNotes(t *testing.T) {
@@ -178,17 +178,14 @@ func TestReleaseSnapshot(t *testing.T) {
 		require.Contains(t, sums, filepath.Base(found[0]))
 		return found[0]
 	}
-	for _, name := range []string{"plaid_*_linux_amd64.tar.gz", "plaid_*_linux_arm64.tar.gz", "plaid-cuda_*_linux_amd64.tar.gz", "plaid-cluster_*_linux_amd64.tar.gz", "plaid-cluster_*_linux_arm64.tar.gz", "plaid_*_darwin_amd64.tar.gz", "plaid_*_darwin_arm64.tar.gz"} {
+	for _, name := range []string{"plaid_*_linux_amd64.tar.gz", "plaid_*_linux_arm64.tar.gz", "plaid-cuda_*_linux_amd64.tar.gz", "plaid_*_darwin_amd64.tar.gz", "plaid_*_darwin_arm64.tar.gz"} {
 		dir := unpack(t, one(name))
 		if noSyft == nil {
 			require.Contains(t, read(t, one(name+".sbom.json")), `"go.etcd.io/bbolt"`)
 		}
-		for _, f := range []string{"LICENSE", "README.md", "CHANGELOG.md", "completions/plaid.bash", "completions/_plaid", "completions/plaid.fish", "completions/plaid.ps1", "man/plaid.1", "man/plaid-search.1", "systemd/plaid.service", "systemd/plaid.yaml"} {
+		for _, f := range []string{"LICENSE", "README.md", "CHANGELOG.md", "completions/plaid.bash", "completions/_plaid", "completions/plaid.fish", "completions/plaid.ps1", "man/plaid.1", "man/plaid-search.1", "man/plaid-cluster-status.1", "systemd/plaid.service", "systemd/plaid.yaml"} {
 			require.FileExists(t, filepath.Join(dir, f), name)
 		}
-		several := strings.Contains(name, "cluster")
-		_, err := os.Stat(filepath.Join(dir, "man/plaid-cluster-node.1"))
-		require.Equal(t, several, err == nil, "%s: %v", name, err)
 		program := filepath.Join(dir, "plaid")
 		if !strings.Contains(name, "linux") {
 			require.FileExists(t, program)
@@ -209,12 +206,11 @@ func TestReleaseSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		var v struct {
 			Version, Revision string
-			Tags, Extensions  []string
+			Tags              []string
 			Devices           map[string][]string
 		}
 		require.NoError(t, json.Unmarshal(out, &v))
 		require.Contains(t, filepath.Base(dir), "_"+strings.TrimPrefix(v.Version, "v")+"_linux_")
-		require.Equal(t, several, slices.Contains(v.Extensions, "cluster"), "%s", out)
 		require.Regexp(t, `^[0-9a-f]{40}$`, v.Revision)
 		require.Equal(t, !dynamic, slices.Contains(v.Tags, "nocuda"), "%s", out)
 		require.Equal(t, dynamic, len(v.Devices["cuda"]) > 0, "%s", out)
@@ -223,9 +219,9 @@ func TestReleaseSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/plaid.exe") }))
 	require.NoError(t, z.Close())
-	for name, programs := range map[string]int{ // plaid, plaid-cluster, plaid-cuda
-		"plaid_*_amd64.deb": 1, "plaid_*_arm64.deb": 1, "plaid-cuda_*_amd64.deb": 1, "plaid-cluster_*_amd64.deb": 1, "plaid-cluster_*_arm64.deb": 1,
-		"plaid-*.x86_64.rpm": 3, "plaid-*.aarch64.rpm": 2,
+	for name, programs := range map[string]int{ // plaid, plaid-cuda
+		"plaid_*_amd64.deb": 1, "plaid_*_arm64.deb": 1, "plaid-cuda_*_amd64.deb": 1,
+		"plaid-*.x86_64.rpm": 2, "plaid-*.aarch64.rpm": 1,
 	} {
 		found, err := filepath.Glob("../../dist/" + name)
 		require.NoError(t, err)
@@ -235,12 +231,13 @@ func TestReleaseSnapshot(t *testing.T) {
 		}
 	}
 	if dpkg, err := exec.LookPath("dpkg-deb"); err == nil {
-		for name, page := range map[string]string{"plaid": "plaid-search", "plaid-cluster": "plaid-cluster-node"} {
-			out, err := exec.Command(dpkg, "--contents", one(name+"_*_amd64.deb")).Output()
-			require.NoError(t, err)
-			for _, f := range []string{"./usr/bin/plaid\n", "./usr/share/man/man1/" + page + ".1\n", "./usr/share/bash-completion/completions/plaid\n", "./usr/lib/systemd/system/plaid.service\n", "./etc/plaid/plaid.yaml\n"} {
-				require.Contains(t, string(out), f)
-			}
+		out, err := exec.Command(dpkg, "--contents", one("plaid_*_amd64.deb")).Output()
+		require.NoError(t, err)
+		for _, f := range []string{
+			"./usr/bin/plaid\n", "./usr/share/man/man1/plaid-search.1\n", "./usr/share/bash-completion/completions/plaid\n",
+			"./usr/lib/systemd/system/plaid.service\n", "./etc/plaid/plaid.yaml\n",
+		} {
+			require.Contains(t, string(out), f)
 		}
 	}
 }

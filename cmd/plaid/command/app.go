@@ -29,23 +29,24 @@ import (
 // app is one run of the program.
 type app struct {
 	opener
-	started    bool // the command line was understood
-	helpAll    bool // --help-all
-	root       *cobra.Command
-	extensions []Extension
+	started bool // the command line was understood
+	helpAll bool // --help-all
+	root    *cobra.Command
 }
 
 // run carries out a command line and returns the exit code.
-func run(ctx context.Context, args []string, s streams, extensions ...Extension) int {
+func run(ctx context.Context, args []string, s streams) int {
 	a := newApp(s, args)
-	a.extensions = extensions
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	a.completionCommand(root)
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+	if a.completing() {
 		withoutQuotes(root)
 	}
-	root.SetArgs(a.resolve(root, args))
+	if len(args) > 1 && args[0] == "--json" && !strings.HasPrefix(args[1], "-") {
+		args = slices.Concat(args[1:2], args[:1], args[2:]) // plaid --json COMMAND is plaid COMMAND --json
+	}
+	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.stages.end()
 	a.console.Clear()
@@ -58,7 +59,12 @@ func run(ctx context.Context, args []string, s streams, extensions ...Extension)
 	if err != nil {
 		a.complain(cmd, err)
 	}
-	return a.exitCode(err)
+	return exitCode(err)
+}
+
+// completing reports whether a shell asks how a line may be completed.
+func (a *app) completing() bool {
+	return len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd)
 }
 
 // exclusiveFlags is how cobra says that two flags exclude each other.
@@ -73,25 +79,8 @@ func exclusive(err error) error {
 	return fmt.Errorf("give --%s, not both", strings.ReplaceAll(m[1], " ", " or --"))
 }
 
-// Root is the command line with those of extensions, to be described: manual pages are made of it.
-func Root(extensions ...Extension) *cobra.Command {
-	a := newApp(streams{}, nil)
-	a.extensions = extensions
-	return a.rootCommand()
-}
-
-// exitCode is that of the program, or of an extension for its own errors.
-func (a *app) exitCode(err error) int {
-	code := exitCode(err)
-	for _, x := range a.extensions {
-		if code == exitFailed && x.Exit != nil {
-			if own := x.Exit(err); own != 0 {
-				code = own
-			}
-		}
-	}
-	return code
-}
+// Root is the command line, to be described: manual pages are made of it.
+func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
 func newApp(s streams, args []string) *app {
 	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
@@ -114,7 +103,7 @@ func wantsJSON(args []string) bool {
 
 // complain writes an error to stderr, as a line of JSON with --json.
 func (a *app) complain(cmd *cobra.Command, err error) {
-	code := a.exitCode(err)
+	code := exitCode(err)
 	msg := a.readable(plain(err))
 	if code == exitInterrupted {
 		msg = "interrupted"
@@ -257,7 +246,7 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 // command is a command whose errors are not those of its command line.
 func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.started, a.name = true, cmd.Name()
+		a.started, a.name = true, strings.ReplaceAll(pathOf(cmd), " ", "-")
 		if err := errors.Join(noService(cmd, args), flags.CheckBare(cmd.Flags(), a.args)); err != nil {
 			return err
 		}
@@ -266,10 +255,16 @@ func (a *app) command(fn func(ctx context.Context, args []string) error) func(*c
 	}
 }
 
-// noService refuses the address of a service where the file of an index is wanted.
+// noService refuses the address of a service, or of a store, where the file of an index is wanted.
 func noService(cmd *cobra.Command, args []string) error {
 	use := strings.Fields(cmd.Use)
-	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") || cmd.Name() == "search" || !modelof.IsServer(args[0]) {
+	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") {
+		return nil
+	}
+	if strings.HasPrefix(args[0], "s3://") {
+		return flags.Usagef("%s is an object store: plaid search NAME --store %s searches an index of it", args[0], args[0])
+	}
+	if cmd.Name() == "search" || !modelof.IsServer(args[0]) {
 		return nil
 	}
 	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())

@@ -277,6 +277,9 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 	if err != nil {
 		return err
 	}
+	if len(asked) == 0 {
+		return beir.NoneJudged(queries)
+	}
 	return s.end(use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {
 			return s.use(ctx, s.streams(o.Build.Pool), func(src vectors.Source, _ string, r *textsReport) error {

@@ -16,11 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 func TestCommandTreeIsDocumented(t *testing.T) {
@@ -30,7 +33,7 @@ func TestCommandTreeIsDocumented(t *testing.T) {
 		}
 		require.NotEmpty(t, c.Short, c.Name())
 		require.NotEmpty(t, c.Example, c.Name())
-		require.True(t, !c.HasParent() || c.GroupID != "", c.Name())
+		require.True(t, c.Parent() != c.Root() || c.GroupID != "", c.Name())
 		for line := range strings.Lines(c.Example) {
 			require.True(t, strings.HasPrefix(line, "  plaid"), "%s: example %q", c.Name(), line)
 		}
@@ -63,14 +66,8 @@ func TestExamplesParse(t *testing.T) {
 // try runs a command line in this process.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return tryWith(t, nil, args...)
-}
-
-// tryWith runs one of a program with extensions.
-func tryWith(t *testing.T, extensions []Extension, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs}, extensions...)
+	code = run(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &errs})
 	return code, out.String(), errs.String()
 }
 
@@ -101,6 +98,14 @@ func TestExitCodes(t *testing.T) {
 		{errors.Join(context.Canceled, wrap(storage.ErrCorrupt)), exitCorrupt},
 		{errors.Join(context.Canceled, wrap(storage.ErrOutcomeUnknown)), exitUnknown},
 		{wrap(files.ErrOutcomeUnknown), exitUnknown},
+		{wrap(journal.ErrUnknown), exitUnknown},
+		{errors.Join(wrap(journal.ErrFork), collection.ErrUnknown), exitCorrupt},
+		{wrap(objects.ErrDamaged), exitCorrupt},
+		{wrap(objects.ErrName), exitUsage},
+		{wrap(collection.ErrConfig), exitUsage},
+		{wrap(collection.ErrName), exitUsage},
+		{wrap(collection.ErrUnknown), exitNotFound},
+		{wrap(collection.ErrExists), exitFailed},
 		{&storage.PanicError{Path: "x", Value: "y"}, exitFailed},
 	} {
 		require.Equal(t, c.want, exitCode(c.err), "%v", c.err)

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/plaid-ir/plaid/collection/cluster"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // Endings of files that arguments and values of flags have.
@@ -30,6 +33,7 @@ var endings = map[string][]string{
 // documents; cobra completes commands and flags by itself.
 func (a *app) completions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
+		a.completions(cmd)
 		if cmd.ValidArgsFunction == nil && strings.Contains(cmd.Use, "INDEX") {
 			cmd.ValidArgsFunction = a.completeArgument
 		}
@@ -113,8 +117,20 @@ const (
 	idsLooked = 200_000
 )
 
-// completeArgument offers index files, and then ids of documents where the command takes some.
+// completeArgument offers index files, or the names of a store, and then ids of documents where the command takes some.
 func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if store := storeOf(cmd); store != "" {
+		var names []string
+		ctx, stop := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
+		defer stop()
+		if len(args) == 0 {
+			_ = a.withStore(ctx, store, cluster.Config{}, func(all *cluster.Cluster, _ objects.Store) error { // no store: no names
+				names = all.Names()
+				return nil
+			})
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 	takesIDs := slices.Contains([]string{"get", "delete", "explain"}, cmd.Name())
 	switch {
 	case len(args) == 0:

@@ -178,7 +178,12 @@ func (a *app) askBeforeAll(ctx context.Context, names *indexes, path string, d *
 	if err != nil || n.Documents < all || all == 0 {
 		return err
 	}
-	fmt.Fprintf(a.console, "This deletes all %s of %s. Go on? [y/N] ", out.Plural(all, "document"), out.Printable(path, 200))
+	return a.ask(ctx, fmt.Sprintf("This deletes all %s of %s.", out.Plural(all, "document"), out.Printable(path, 200)))
+}
+
+// ask lets a person at a terminal decide whether something is deleted.
+func (a *app) ask(ctx context.Context, what string) error {
+	fmt.Fprintf(a.console, "%s Go on? [y/N] ", what)
 	answer, err := bufio.NewReader(files.ContextReader(ctx, a.in)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err

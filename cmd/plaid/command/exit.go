@@ -6,6 +6,8 @@ import (
 	"io/fs"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	collections "github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -13,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // Exit codes.
@@ -38,10 +41,10 @@ var exitTable = []struct {
 	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
 	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or device that this machine does not have"},
 	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be salvaged, or documents whose files have vanished were kept"},
-	{exitNotFound, "not_found", "not found: a file, a document or a query"},
-	{exitCorrupt, "corrupt", "the index is corrupt"},
+	{exitNotFound, "not_found", "not found: a file, a document, a query, or an index of a store"},
+	{exitCorrupt, "corrupt", "the index, or its log in a store, is corrupt"},
 	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},
-	{exitUnknown, "unknown_outcome", "outcome unknown: the disk failed at the last step of a change, which was made or was not: look (plaid info)"},
+	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed at the last step of a change, which was made or was not: look (plaid info)"},
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 
@@ -90,19 +93,20 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case is(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown):
+	case is(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, journal.ErrUnknown):
 		return exitUnknown
-	case is(storage.ErrCorrupt):
+	case is(storage.ErrCorrupt, journal.ErrFork, objects.ErrDamaged):
 		return exitCorrupt
 	case is(context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField):
+	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField,
+		collection.ErrName, collection.ErrConfig, objects.ErrName):
 		return exitUsage
 	case is(errPartial):
 		return exitPartial
 	case is(storage.ErrLocked, collections.ErrLocked):
 		return exitLocked
-	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID):
+	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID, collection.ErrUnknown):
 		return exitNotFound
 	}
 	return exitFailed

@@ -25,14 +25,21 @@ var usual = map[string][]string{
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
 	"score":   {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
 	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata", "highlight", "json"},
-	"serve":   {"data", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "threads", "device"},
+	"serve":   {"data", "store", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "device"},
 	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
 	"watch":   {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
-	"mcp":     {"model", "data", "url", "precision", "query-length", "threads", "encoder", "model-settings", "log-level", "document-length"},
+	"mcp":     {"model", "data", "store", "url", "precision", "query-length", "threads", "encoder", "model-settings", "document-length"},
+
+	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "store"},
 }
 
-// usualFlag is the annotation of flags that extensions want to be listed too.
-const usualFlag = "usual"
+// usualOf are those of a command, by its path.
+func usualOf(cmd *cobra.Command) []string { return usual[pathOf(cmd)] }
+
+// pathOf is the path of a command without the name of the program.
+func pathOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
+}
 
 // helpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
 // flags are all listed takes --help-all, too, but does not mention it.
@@ -43,23 +50,22 @@ func (a *app) helpFlags(cmd *cobra.Command) {
 		a.helpAll = true
 		return f.Set("help", "true")
 	})
-	f.Lookup("help-all").Hidden = len(usual[cmd.Name()]) == 0
+	f.Lookup("help-all").Hidden = len(usualOf(cmd)) == 0
 }
 
 // helped wraps cobra's help of a command: flags that are not usual are left out, unless all are
 // asked for.
 func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, args []string) {
-		names := usual[cmd.Name()]
+		names := usualOf(cmd)
 		left := 0
 		hide := func(f *pflag.Flag) {
-			_, marked := f.Annotations[usualFlag]
-			if !marked && !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
+			if !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
 				f.Hidden = true
 				left++
 			}
 		}
-		if !a.helpAll && len(names) > 0 && cmd.Parent() == a.root {
+		if !a.helpAll && len(names) > 0 {
 			cmd.LocalFlags().VisitAll(hide)
 			cmd.InheritedFlags().VisitAll(hide)
 		}

@@ -46,7 +46,7 @@ func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, 
 		return err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	if err := checkQueries(q, x.snap); err != nil {
+	if err := q.checkFor(x.snap); err != nil {
 		return err
 	}
 	q.high = a.newHighlighter(q, x)

@@ -30,7 +30,6 @@ var commandsElsewhere = map[string]string{
 // remarksElsewhere are about commands of other tools that no command does here.
 var remarksElsewhere = map[string]string{
 	"download": "models come from the Hugging Face hub: hf download OWNER/NAME --local-dir NAME",
-	"cluster":  "the cluster is a program of its own: docs/cluster.md",
 }
 
 // flagsElsewhere are flags of other tools, with the names of those that do the same here: the

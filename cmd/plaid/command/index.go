@@ -114,7 +114,6 @@ func (b *build) register(f *pflag.FlagSet) {
 	}
 	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or neighbours, similar cells that touch")
 	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
-	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	f.Bool("json", false, "print the report as JSON")
 }
 
@@ -202,41 +201,48 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
+	f.BoolVar(&b.o.Force, "force", false, "replace an index that is there")
 	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what can be continued if this one is interrupted")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
 	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.build(ctx, f, args[0], &b) })
+	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) { return a.buildFile(ctx, f, args[0], &b) })
 	return cmd
 }
 
-// build carries out a command that trains or builds.
-func (a *app) build(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
+// buildFile carries out a command that trains or builds.
+func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
 	if err := b.complete(a, f); err != nil {
 		return err
 	}
 	if err := oneFile(path); err != nil {
 		return err
 	}
-	b.begin = a.now()
-	var err error
-	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
-		return err
+	can := func(o *index.BuildOptions) error { return index.CanBuild(ctx, path, o) }
+	use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
+		return a.buildIndex(ctx, path, src, texts, b, o)
 	}
 	if b.codec == "" {
-		return a.index(ctx, path, b)
+		return a.build(ctx, path, b, can, use)
 	}
 	return a.openSnapshot(ctx, b.codec, func(snap *index.Snapshot) error {
 		b.o.Like = snap
-		return a.index(ctx, path, b)
+		return a.build(ctx, path, b, can, use)
 	})
 }
 
-func (a *app) index(ctx context.Context, path string, b *build) error {
-	in, work, o := &b.in, &b.work, b.o
+// build makes a source of what the flags name and options of them, and hands these to use. A spool of texts
+// is beside path; can is asked before any are encoded.
+func (a *app) build(ctx context.Context, path string, b *build, can func(*index.BuildOptions) error,
+	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
+	in, work := &b.in, &b.work
 	defer work.Limit()()
+	b.begin = a.now()
+	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
+		return err
+	}
+	o := b.o
 	if !in.texts.Given() {
-		var err error
 		if o.Input, err = in.docs.Identity(); err != nil {
 			return err
 		}
@@ -245,10 +251,10 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 		}
 		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
 			o.Model, b.opened = m, a.now()
-			return in.docs.Named(a.buildIndex(ctx, path, src, nil, b, o))
+			return in.docs.Named(use(src, nil, o))
 		})
 	}
-	if err := index.CanBuild(ctx, path, &o); err != nil {
+	if err := can(&o); err != nil {
 		return err
 	}
 	var made *storage.Model
@@ -269,7 +275,7 @@ func (a *app) index(ctx context.Context, path string, b *build) error {
 		if tag != "" {
 			o.Input, o.Resume = tag, true
 		}
-		return in.texts.Named(a.buildIndex(ctx, path, src, r, b, o))
+		return in.texts.Named(use(src, r, o))
 	})
 	return errors.Join(err, enc.Close())
 }

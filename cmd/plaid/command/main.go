@@ -13,7 +13,7 @@ import (
 
 // Main runs the command line of this process and returns its exit code. The first SIGINT or SIGTERM
 // stops it cleanly, the second ends it at once.
-func Main(extensions ...Extension) int {
+func Main() int {
 	ignoreSizeLimit()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -23,7 +23,7 @@ func Main(extensions ...Extension) int {
 		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
 		resized: func() int { return width(os.Stderr) },
 		asks:    width(os.Stdin) > 0 && width(os.Stderr) > 0,
-	}, extensions...)
+	})
 }
 
 // width is the number of columns of a terminal, 0 if the file is none.

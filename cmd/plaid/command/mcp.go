@@ -24,14 +24,12 @@ const EnvToken = "PLAID_TOKEN"
 
 // agentSettings are those of plaid serve that a service without an address has.
 var agentSettings = []string{
-	"data", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
+	"data", "store", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
 	"document-length", "device", "threads", "log-format", "log-level",
 }
 
 func (a *app) mcpCommand() *cobra.Command {
 	c := daemon.NewConfig()
-	var files daemon.Files
-	c.Elsewhere = &files
 	var url string
 	cmd := &cobra.Command{
 		Use:   "mcp [INDEX…]",
@@ -43,8 +41,8 @@ ones, and explain a score; documents are resources. Nothing can be changed.
 
 INDEX are index files, each named by its file name without .plaid; they are open only
 while they are asked, so that plaid watch can keep them as a folder is. --data is a
-folder of plaid serve, which must not be running on it; --url is a service that runs,
-asked with the token in ` + EnvToken + `. With --model questions are searched by meaning,
+folder of plaid serve, which must not be running on it; --store is an object store that
+services share, which are asked; --url is a service that runs, asked with the token in ` + EnvToken + `. With --model questions are searched by meaning,
 without one by words.
 
 A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
@@ -58,8 +56,15 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	f.Lookup("log-level").DefValue = "warn"
 	f.StringVar(&url, "url", "", "`ADDRESS` of a service that runs, instead of indexes")
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		if files = args; len(args) > 0 == f.Changed("data") && url == "" {
-			return flags.Usagef("give INDEX, --data or --url, and one of them")
+		c.Files = args
+		given := 0
+		for _, one := range []bool{len(args) > 0, f.Changed("data"), f.Changed("store")} {
+			if one {
+				given++
+			}
+		}
+		if given != 1 && url == "" {
+			return flags.Usagef("give INDEX, --data, --store or --url, and one of them")
 		}
 		if len(args) > 0 && f.Changed("device") {
 			return flags.Usagef("--device goes with --data: the processor searches INDEX")

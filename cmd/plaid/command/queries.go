@@ -88,7 +88,7 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	if err != nil {
 		return nil, err
 	}
-	if err := checkQueries(q, snap); err != nil {
+	if err := q.checkFor(snap); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
 	return q, nil
@@ -199,25 +199,38 @@ func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags
 // decided refuses an index that has no dimension yet.
 func decided(snap *index.Snapshot) error {
 	if collection.Undecided(snap) {
-		return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first",
-			snap.Path(), index.ErrDimension)
+		return withoutVectors(snap.Path())
 	}
 	return nil
 }
 
-// checkQueries finds queries that do not fit the index before any is answered.
-func checkQueries(queries *queries, snap *index.Snapshot) error {
+func withoutVectors(name string) error {
+	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name, index.ErrDimension)
+}
+
+// checkFor finds queries that do not fit an index file.
+func (q *queries) checkFor(snap *index.Snapshot) error {
+	dim := snap.Dim()
+	if collection.Undecided(snap) {
+		dim = 0
+	}
+	return checkQueries(q, snap.Path(), snap.Header().Model, dim)
+}
+
+// checkQueries finds queries that do not fit what is searched, before any is answered: its name, its model
+// and its dimension, 0 if it has none yet.
+func checkQueries(queries *queries, whose string, made *storage.Model, dim int) error {
 	if queries.Len() == 0 {
 		return noQueries(queries.name)
 	}
-	if err := snap.Header().Model.CheckQueries(queries.model); err != nil {
+	if err := made.CheckQueries(queries.model); err != nil {
 		return fmt.Errorf("%s: %w", queries.name, err)
 	}
-	if err := decided(snap); err != nil {
-		return err
+	if dim == 0 {
+		return withoutVectors(whose)
 	}
-	if d := queries.Dim(); d != 0 && d != snap.Dim() {
-		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, snap.Path(), snap.Dim())
+	if d := queries.Dim(); d != 0 && d != dim {
+		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, whose, dim)
 	}
 	for i := range queries.Len() {
 		if queries.Rows(i) == 0 {

@@ -54,7 +54,6 @@ A model is a folder. Vectors that were made elsewhere come from .npy, .npz,
 			}
 		}
 	}
-	a.instead(root)
 	root.AddCommand(exitTopic())
 	root.SetUsageTemplate(usageTemplate(root, a.textWidth()))
 	root.SetHelpFunc(a.helped(root.HelpFunc()))
@@ -70,12 +69,15 @@ type group struct {
 }
 
 func (a *app) groups() []group {
-	groups := []group{
+	return []group{
 		{"Make an index", []*cobra.Command{
 			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
 			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
+		}},
+		{"Several machines", []*cobra.Command{
+			a.clusterCommand(),
 		}},
 		{"Measure", []*cobra.Command{
 			a.benchCommand(), a.tuneCommand(), a.evalCommand(), a.beirCommand(),
@@ -88,10 +90,6 @@ func (a *app) groups() []group {
 			a.helpCommand(), a.versionCommand(),
 		}},
 	}
-	for _, x := range a.extensions {
-		groups = append(groups, group{x.Title, x.Commands(App{a})})
-	}
-	return groups
 }
 
 // finish gives commands what all have, and lets no flag that has one value be given twice.
@@ -99,7 +97,7 @@ func (a *app) finish(cmd *cobra.Command) {
 	cmd.Long = wrapped(cmd.Long, a.textWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()
 	once := func(f *pflag.Flag) {
-		if _, list := f.Value.(pflag.SliceValue); !list {
+		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() { // cobra reads a line twice to complete it
 			f.Value = flags.Once(f.Value)
 		}
 		if f.DefValue == "0s" || f.DefValue == "0 B" {

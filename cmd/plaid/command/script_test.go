@@ -48,7 +48,9 @@ func TestMain(m *testing.M) {
 //	hold FILE [reading], release  opens an index for writing, or reading, in another process than plaid
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
-//	http SOCKET METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
+//	http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
+//	eventually PATTERN …       asks as http does, until the answer matches
+//	free NAME…                 sets variables to addresses at which a service may listen
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -83,12 +85,12 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
-			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP,
+			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP, "free": freeAddress, "eventually": eventually,
 		},
 	})
 }
 
-var scriptsOfSeveral = []string{"bench", "device", "index", "locked", "mcp", "search", "serve", "serving", "text", "watch"}
+var scriptsOfSeveral = []string{"bench", "cluster", "device", "index", "locked", "mcp", "search", "serve", "serving", "text", "watch"}
 
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])

@@ -27,6 +27,7 @@ func (a *app) searchCommand() *cobra.Command {
 	var words flags.Words
 	var names indexes
 	var printed resultFlags
+	var store string
 	cmd := &cobra.Command{
 		Use:   "search INDEX {QUESTION… | --questions FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
@@ -59,13 +60,17 @@ search. grep has path:line: text, for an index that plaid watch keeps.
 
 INDEX may be the address of an index of a service that runs, such as
 http://localhost:8080/docs. The service encodes the questions; it is asked with the
-token in ` + EnvToken + `.`,
+token in ` + EnvToken + `.
+
+With --store INDEX is the name of an index in an object store. The services that share the
+store are asked, without their tokens: the rights to the store decide.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --questions queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --keywords 'cell division'
   plaid search docs.plaid --queries queries.npy
   plaid search http://localhost:8080/docs 'what makes cells divide?' --hybrid
   plaid search shards/ 'what makes cells divide?'
+  plaid search docs --store s3://bucket/plaid 'what makes cells divide?'
   plaid search a.plaid --shard b.plaid --shard c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --json`,
@@ -76,15 +81,16 @@ token in ` + EnvToken + `.`,
 	words.Register(cmd)
 	names.register(f)
 	printed.register(cmd)
+	registerStore(f, &store)
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
 		}
-		if modelof.IsServer(args[0]) {
+		if modelof.IsServer(args[0]) && store == "" {
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
-		if _, err := os.Stat(args[0]); len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
 			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
 		}
 		s.Queries.Beside = words.Hybrid
@@ -109,6 +115,18 @@ token in ` + EnvToken + `.`,
 			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
 		case words.Alone() && printed.stats != "":
 			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
+		}
+		if store != "" {
+			switch {
+			case names.more != nil:
+				return flags.Usagef("--shard is an index file: in a store the shards of an index are its own")
+			case f.Changed("device"):
+				return flags.Usagef("--device does not go with --store: the services that have it search")
+			case printed.highlight && words.Alone():
+				return flags.Usagef("--highlight does not go with --keywords and --store")
+			}
+			answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+			return a.searchStore(ctx, store, args, &words, answers, o, printed.stats)
 		}
 		if paths, err := names.paths(args[0]); err != nil {
 			return err
@@ -148,7 +166,11 @@ func (a *app) search(ctx context.Context, names *indexes, args []string, words *
 			if !words.Hybrid {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			return a.fused(ctx, words, args[1:], answers, x.snap, engine, o)
+			m, err := a.mixer(ctx, words, x.snap, o)
+			if err != nil {
+				return err
+			}
+			return m.fused(ctx, args[1:], answers, engine, o)
 		})
 		if err != nil {
 			return err
@@ -173,10 +195,9 @@ type answering struct {
 	// warn is told of a document that is in several files; nil means that a single file is searched.
 	warn func(format string, args ...any)
 
-	next    int // the first query without an answer
-	total   search.Stats
-	warned  bool
-	partial *search.Coverage // of an answer from fewer documents than there are
+	next   int // the first query without an answer
+	total  search.Stats
+	warned bool
 }
 
 // answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
@@ -201,9 +222,6 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		w.showOnce(page, results)
 		for _, r := range results {
 			w.total.Add(r.Stats)
-			if !r.Coverage.Complete() {
-				w.partial = &r.Coverage
-			}
 		}
 		if err := w.write(batch, results); err != nil {
 			return err

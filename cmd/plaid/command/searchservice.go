@@ -137,11 +137,17 @@ func refused(ctx context.Context, service *mcp.Service, name string, err error) 
 	return err
 }
 
-// namesOf says which indexes there are, the one with the nearest name alone if it is near.
+// namesOf says which indexes a service has.
 func namesOf(ctx context.Context, service *mcp.Service, like string) string {
 	var names []string
-	if err := service.Ask(ctx, http.MethodGet, "/indices", nil, &names); err != nil || len(names) == 0 {
-		return "the service names none"
+	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // whose error says less than the first one
+	return thereAre(names, like)
+}
+
+// thereAre says which indexes there are, the one with the nearest name alone if it is near.
+func thereAre(names []string, like string) string {
+	if len(names) == 0 {
+		return "no index is named there"
 	}
 	if near := human.Nearest(like, names); like != "" && near != "" {
 		return fmt.Sprintf("did you mean %q?", near)

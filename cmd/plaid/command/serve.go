@@ -22,11 +22,6 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	c := daemon.NewConfig()
-	for _, x := range a.extensions {
-		if x.Serve != nil {
-			x.Serve(App{a}, c)
-		}
-	}
 	var show, untilEOF, ready bool
 	var temporary string
 	cmd := &cobra.Command{

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -16,16 +17,25 @@ import (
 
 // askHTTP is the command http of scripts.
 func askHTTP(ts *testscript.TestScript, _ bool, args []string) {
+	_, err := io.WriteString(ts.Stdout(), answerOf(ts, args))
+	ts.Check(err)
+}
+
+// answerOf asks what the arguments of http say.
+func answerOf(ts *testscript.TestScript, args []string) string {
 	if len(args) < 3 || len(args) > 5 {
-		ts.Fatalf("usage: http SOCKET METHOD PATH [BODY [HEADER]]")
+		ts.Fatalf("usage: http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]")
 	}
-	socket := ts.MkAbs(args[0])
+	network, socket := "unix", ts.MkAbs(args[0])
+	if strings.Contains(args[0], ":") {
+		network, socket = "tcp", args[0]
+	}
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			for { // until the service listens
-				conn, err := d.DialContext(ctx, "unix", socket)
+				conn, err := d.DialContext(ctx, network, socket)
 				if err == nil || ctx.Err() != nil {
 					return conn, err
 				}
@@ -55,6 +65,36 @@ func askHTTP(ts *testscript.TestScript, _ bool, args []string) {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	ts.Check(err)
-	_, err = fmt.Fprintf(ts.Stdout(), "%d\n%s\n", answer.StatusCode, text)
+	return fmt.Sprintf("%d\n%s\n", answer.StatusCode, text)
+}
+
+// freeAddress is the command free of scripts: an address of this machine at which nothing listens.
+func freeAddress(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		ts.Setenv(name, l.Addr().String())
+		ts.Check(l.Close())
+	}
+}
+
+// eventually is the command of scripts that asks, as http does, until the answer matches a pattern.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 4 {
+		ts.Fatalf("usage: eventually PATTERN SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]")
+	}
+	wanted, err := regexp.Compile(args[0])
 	ts.Check(err)
+	for end := time.Now().Add(time.Minute); ; {
+		said := answerOf(ts, args[1:])
+		if wanted.MatchString(said) {
+			_, err := io.WriteString(ts.Stdout(), said)
+			ts.Check(err)
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("no match for %s in %s", args[0], said)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }

@@ -79,7 +79,7 @@ func (s *spooling) skipped(r *encode.Report) int64 {
 	return r.Tokens - r.Vectors
 }
 
-// report is that of so many texts, whose encoding began at a time.
+// report is the report on a number of texts whose encoding began at begin.
 func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
 	return &textsReport{
 		Texts: texts, Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,

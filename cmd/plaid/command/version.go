@@ -34,9 +34,6 @@ type version struct {
 	// Devices are the kinds of devices that the build knows, with the device code in it.
 	Devices  map[string][]string `json:"devices"`
 	Encoders []string            `json:"encoders"`
-
-	// Extensions are what the program has beyond plaid, by name.
-	Extensions []string `json:"extensions"`
 }
 
 // buildVersion reads what the linker has noted.
@@ -44,10 +41,7 @@ func (a *app) buildVersion() version {
 	v := version{
 		Version: index.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Tags: []string{}, FormatVersion: storage.FormatVersion, Backends: kernels.Backends(), Devices: kernels.DeviceCode(),
-		Encoders: []string{"native", "remote"}, Extensions: []string{},
-	}
-	for _, x := range a.extensions {
-		v.Extensions = append(v.Extensions, x.Name)
+		Encoders: []string{"native", "remote"},
 	}
 	if onnxruntime.BuiltIn {
 		v.Encoders = append(v.Encoders, "onnxruntime")
@@ -80,7 +74,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Long: `
 Show the version of the program, the commit and the tags that it was built of, the
 versions of Go and of the index format, and the kernels, device code and encoders that
-this build has. A program that is plaid and more names its extensions.`,
+this build has.`,
 		Example: `  plaid version --json`,
 		Args:    takes(),
 	}
@@ -109,9 +103,6 @@ this build has. A program that is plaid and more names its extensions.`,
 				fmt.Fprintf(b, "devices: %s, %d modules of device code\n", kind, len(v.Devices[kind]))
 			}
 			fmt.Fprintf(b, "encoders: %s\n", strings.Join(v.Encoders, ", "))
-			if len(v.Extensions) > 0 {
-				fmt.Fprintf(b, "extensions: %s\n", strings.Join(v.Extensions, ", "))
-			}
 		})
 	})
 	return cmd

@@ -22,20 +22,52 @@ import (
 type mixer struct {
 	app    *app
 	flags  *flags.Words
-	snap   *index.Snapshot
 	wanted search.Options // of the results in the end
-	filter *roaring.Bitmap
-	engine search.Searcher   // tells what matched, where it is wanted
-	texts  map[string]string // of questions beside vectors, by the ids of these
+	docs   int            // that there are
+	// open makes ready what rank asks, and calls use, which continues where it was if it is called again.
+	open func(ctx context.Context, use func() error) error
+	// rank searches for a text: documents, or with a group documents of passages.
+	rank func(ctx context.Context, text string, k int) ([]search.Hit, error)
+	// payload reads what was stored beside a hit; nil means that hits come with it.
+	payload func(h *search.Hit) (search.Payload, error)
+	engine  search.Searcher   // tells what matched, where it is wanted
+	texts   map[string]string // of questions beside vectors, by the ids of these
 }
 
+// mixer is that of an index file.
 func (a *app) mixer(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*mixer, error) {
-	m := &mixer{app: a, flags: f, snap: snap, wanted: o}
+	m := &mixer{app: a, flags: f, wanted: o, docs: snap.Len()}
+	m.payload = func(h *search.Hit) (search.Payload, error) {
+		p, err := snap.Payload(h.Ordinal)
+		return p, err
+	}
+	var filter *roaring.Bitmap
 	if o.Filter != nil {
 		var err error
-		if m.filter, err = o.Filter.Ordinals(ctx, snap); err != nil {
+		if filter, err = o.Filter.Ordinals(ctx, snap); err != nil {
 			return nil, err
 		}
+	}
+	m.open = func(ctx context.Context, use func() error) error {
+		return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
+			m.rank = func(ctx context.Context, text string, k int) (hits []search.Hit, err error) {
+				rank := func(k int) ([]keywords.Hit, error) {
+					q := f.Query(k)
+					q.Text, q.Filter = text, filter
+					return kw.Search(ctx, q)
+				}
+				if o.Group != "" {
+					return search.RankWords(ctx, snap, k, o.Passages, o.Payload, rank)
+				}
+				found, err := rank(k)
+				hits = make([]search.Hit, len(found))
+				for i, h := range found {
+					hits[i] = search.Hit{ID: snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
+				}
+				return hits, err
+			}
+			return use()
+		})
 	}
 	return m, nil
 }
@@ -94,11 +126,11 @@ func (m *mixer) text(batch *querySet, i int) string {
 }
 
 // both fuses the results of a batch with what has the words of its questions.
-func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, results []search.Result) error {
+func (m *mixer) both(ctx context.Context, batch *querySet, results []search.Result) error {
 	p := m.wanted.Page()
-	sides := p.Sides(m.snap.Len())
+	sides := p.Sides(m.docs)
 	for i := range results {
-		found, err := m.words(ctx, kw, m.text(batch, i), sides.K)
+		found, err := m.words(ctx, m.text(batch, i), sides.K)
 		if err == nil {
 			var fused []search.RankedHit
 			every := search.Page{Offset: p.Offset, K: p.K}
@@ -118,25 +150,9 @@ func (m *mixer) both(ctx context.Context, kw *keywords.Index, batch *querySet, r
 	return nil
 }
 
-// words searches for a text: documents, or with a group documents of passages.
-func (m *mixer) words(ctx context.Context, kw *keywords.Index, text string, k int) ([]search.Hit, error) {
-	rank := func(k int) ([]keywords.Hit, error) {
-		q := m.flags.Query(k)
-		q.Text, q.Filter = text, m.filter
-		return kw.Search(ctx, q)
-	}
-	var hits []search.Hit
-	var err error
-	if m.wanted.Group != "" {
-		hits, err = search.RankWords(ctx, m.snap, k, m.wanted.Passages, m.wanted.Payload, rank)
-	} else {
-		var found []keywords.Hit
-		found, err = rank(k)
-		hits = make([]search.Hit, len(found))
-		for i, h := range found {
-			hits[i] = search.Hit{ID: m.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
-		}
-	}
+// words is rank with errors of a command line.
+func (m *mixer) words(ctx context.Context, text string, k int) ([]search.Hit, error) {
+	hits, err := m.rank(ctx, text, k)
 	switch {
 	case errors.Is(err, keywords.ErrSyntax):
 		err = flags.UsageError{Err: fmt.Errorf("%q: %w", text, err)}
@@ -165,9 +181,9 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 		h := &hits[j]
 		*h = ranked[j].Hit
 		h.Score = float32(ranked[j].Score)
-		if m.wanted.Payload && m.wanted.Group == "" {
+		if m.wanted.Payload && m.wanted.Group == "" && m.payload != nil {
 			var err error
-			if h.Payload, err = m.snap.Payload(h.Ordinal); err != nil {
+			if h.Payload, err = m.payload(h); err != nil {
 				return nil, err
 			}
 		}
@@ -175,23 +191,19 @@ func (m *mixer) hits(ctx context.Context, batch *querySet, i int, ranked []searc
 	return hits, nil
 }
 
-// fused answers queries by vectors and by words. It continues where it was if it is called again.
-func (a *app) fused(ctx context.Context, f *flags.Words, questions []string, answers *answering, snap *index.Snapshot, engine search.Searcher, o search.Options) error {
-	m, err := a.mixer(ctx, f, snap, o)
-	if err != nil {
-		return err
-	}
+// fused answers queries by vectors and by words.
+func (m *mixer) fused(ctx context.Context, questions []string, answers *answering, engine search.Searcher, o search.Options) error {
 	if answers.queries.texts == nil {
 		if err := m.readBeside(ctx, &answers.flags.Queries, questions, answers.queries); err != nil {
 			return err
 		}
 	}
 	m.engine = engine
-	o.SetPage(o.Page().Sides(snap.Len()))
-	o.Payload, o.Matches = o.Group != "" && o.Payload, false // the rest is for the fused hits
-	return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
+	o.SetPage(o.Page().Sides(m.docs))
+	o.Payload, o.Matches = o.Payload && (o.Group != "" || m.payload == nil), false // the rest is for the fused hits
+	return m.open(ctx, func() error {
 		return answers.answerRemaining(ctx, engine, o, func(batch *querySet, results []search.Result) error {
-			return m.both(ctx, kw, batch, results)
+			return m.both(ctx, batch, results)
 		})
 	})
 }
@@ -230,7 +242,7 @@ func (a *app) searchWords(ctx context.Context, args []string, f *flags.Words, an
 // nil if these are not needed.
 func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, encoded *queries, write hitWriter) error {
 	next := 0 // what is printed is not printed again if the keywords are rebuilt
-	return m.app.withKeywords(ctx, m.snap, nil, false, func(kw *keywords.Index) error {
+	return m.open(ctx, func() error {
 		for next < len(ids) {
 			end := min(next+batchQueries, len(ids))
 			batch, err := &querySet{}, error(nil)
@@ -246,7 +258,7 @@ func (m *mixer) search(ctx context.Context, ids, texts []string, asked bool, enc
 			results := make([]search.Result, end-next)
 			p := m.wanted.Page()
 			for i := range results {
-				found, err := m.words(ctx, kw, batch.words[i], p.End())
+				found, err := m.words(ctx, batch.words[i], p.End())
 				if err == nil {
 					results[i].Offset = p.Offset
 					results[i].Hits, err = m.hits(ctx, batch, i, search.Ranked(p.Hits(found)))

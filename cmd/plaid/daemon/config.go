@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
-	"github.com/plaid-ir/plaid/collection"
 )
 
 // Config is the configuration. [NewConfig] makes one with the defaults.
@@ -55,40 +53,28 @@ type Config struct {
 
 	LogFormat, LogLevel string
 
-	// Elsewhere, where set, may have indexes that are in no folder of this machine. Its own
-	// settings come from [Config.Setting] and [Config.TextSetting].
-	Elsewhere Elsewhere
+	// Store is the object store of the indexes; "": they are in the folder Data, which is the
+	// cache otherwise.
+	Store                 string
+	Node, Zone, Advertise string
+	Shards, Replicas      int
+	Partial               string // "refuse" or "allow"
 
+	// Files are paths of index files that are served instead, and not changed: see
+	// [store.Shared]. Each is named by its file name without .plaid. They are for whoever makes
+	// a Config in Go, as the next three are.
+	Files []string
 	// ReadOnly serves the folder as it is, without a lock on it and without changes: see
 	// ReadOnly of package store.
 	ReadOnly bool
 	// Backend names the kernels, and LockTimeout is how long to wait for another
-	// process that has the data folder. They are for whoever makes a Config in Go.
+	// process that has the data folder.
 	Backend     string
 	LockTimeout time.Duration
 	// Reload, where set, is told when tokens and certificates are to be read again.
 	Reload <-chan os.Signal
 
 	settings []*setting
-}
-
-// Elsewhere are indexes that are in no folder of this machine.
-type Elsewhere interface {
-	// Check tells whether the settings ask for them, and what is wrong with those.
-	Check() (asked bool, err error)
-	// Open opens them. What is written is finished, at the latest, when close returns.
-	Open(ctx context.Context, c *Config, log *slog.Logger) (collections collection.Set, close func() error, err error)
-}
-
-// Setting adds a setting, before [Config.Register] and [Config.Load]: a flag, an environment
-// variable, and a name in the file.
-func (c *Config) Setting(name string, v pflag.Value, usage string) {
-	c.settings = append(c.settings, &setting{name: name, usage: usage, value: v})
-}
-
-// TextSetting adds one that is a text.
-func (c *Config) TextSetting(name string, p *string, usage string) {
-	c.Setting(name, textValue(p, *p), usage)
 }
 
 // envTokens is the variable that has tokens, a line each as in a file of them. It is no setting:
@@ -116,7 +102,8 @@ func NewConfig() *Config {
 		add(name, flags.Duration(p), false, usage)
 	}
 	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
-	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked")
+	text("data", &c.Data, "", "`DIR` of the indexes; it is made if it is not there, and locked. "+
+		"With --store it is the cache (default: in the user's folder of caches)")
 	text("listen", &c.Listen, "127.0.0.1:8080", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	text("base-path", &c.BasePath, "", "`PATH` below which the service is reached, such as /plaid, where a proxy passes it on")
 
@@ -155,6 +142,14 @@ func NewConfig() *Config {
 		"requests a second of indexes, as PATTERN=N for each index whose name matches")
 	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
 		"how many indexes there may be; requests make no more. The limit of a token may be lower (0: no limit)")
+
+	text("store", &c.Store, "", StoreUsage+", which keeps the indexes for all services that have it: a cluster")
+	text("node", &c.Node, "", "`NAME` of this service among those of the store, the same after a restart (default: host and port)")
+	text("zone", &c.Zone, "", "`NAME` of what may fail as a whole with this service: replicas are in different zones")
+	text("advertise", &c.Advertise, "", "`URL` under which the other services of the store reach this one (default: made of the address)")
+	add("shards", flags.Int(&c.Shards, 1, 1), false, "shards of an index that is declared, in a store")
+	add("replicas", flags.Int(&c.Replicas, 2, 1), false, "services that search each shard, in a store")
+	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"), false, "results that lack shards which do not answer, in a store")
 
 	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "form of the log on stderr")
 	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "least level of the log")
@@ -237,11 +232,9 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 			return err
 		}
 	}
-	written := c.Data != ""
 	if err := c.readEnv(environ); err != nil {
 		return err
 	}
-	_, flagged := given["data"]
 	for _, s := range c.settings {
 		text, ok := given[s.name]
 		if !ok {
@@ -250,9 +243,6 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 		if err := s.set(text, "flag"); err != nil {
 			return err
 		}
-	}
-	if asked, err := c.elsewhere(); err == nil && asked && !written && !flagged {
-		c.Data = "" // an image's environment may say where indexes would be
 	}
 	return c.check()
 }
@@ -265,14 +255,15 @@ func (c *Config) check() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
-	asked, err := c.elsewhere()
-	switch {
-	case err != nil:
+	if _, err := c.files(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
-	case asked && (c.Data != "" || c.Device != ""):
-		return wrong("data and device are of indexes in a folder of this machine")
-	case !asked && c.Data == "":
-		return wrong("--data is missing: the folder of the indexes")
+	}
+	if err := c.checkStore(); err != nil {
+		return wrong("%v", err)
+	}
+	switch {
+	case c.Data == "" && c.Store == "" && len(c.Files) == 0:
+		return wrong("--data is missing: the folder of the indexes; or --store, an object store")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return wrong("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):
@@ -294,14 +285,6 @@ func (c *Config) check() error {
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	return err == nil && port != "" || strings.HasPrefix(s, "unix:")
-}
-
-// elsewhere tells whether the indexes are in no folder.
-func (c *Config) elsewhere() (bool, error) {
-	if c.Elsewhere == nil {
-		return false, nil
-	}
-	return c.Elsewhere.Check()
 }
 
 func (c *Config) proxies() ([]netip.Prefix, error) {

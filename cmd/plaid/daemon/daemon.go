@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -70,17 +71,18 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	collections, onDevice, err := c.open(ctx, o, logger, closing)
+	all, err := c.open(ctx, o, l, logger, closing)
 	if err != nil {
 		return err
 	}
+	collections := all.collections
 	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
-	serving.Handler = below(c.BasePath, s)
-	err = c.withModel(ctx, s, onDevice, logger, closing, func(ctx context.Context) error {
+	serving.Handler = below(c.BasePath, beside(all.inner, s))
+	err = c.withModel(ctx, s, all.model, logger, closing, func(ctx context.Context) error {
 		c.warn(l, o.Tokens != nil, logger)
 		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
@@ -102,17 +104,17 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 		return err
 	}
 	o.Tokens = nil // whoever has the process has its files
-	collections, onDevice, err := c.open(ctx, o, logger, closing)
+	all, err := c.open(ctx, o, nil, logger, closing)
 	if err != nil {
 		return err
 	}
-	s, err := server.New(collections, nil, o)
+	s, err := server.New(all.collections, nil, o)
 	if err != nil {
 		return err
 	}
 	switch {
-	case onDevice != nil:
-		s.SetEncoder(*onDevice)
+	case all.model != nil:
+		s.SetEncoder(*all.model)
 	case c.encodes(): // before anything is asked, unlike Run
 		e, err := c.openModel(ctx, logger, nil)
 		if err != nil {
@@ -181,64 +183,86 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 	return err
 }
 
-// open opens the indexes, and completes the options of the service with what they are. On
-// a device the model comes first, and what it leaves of the memory is for the indexes;
-// else it is nil here, and loaded while the service answers what needs none.
-func (c *Config) open(ctx context.Context, o *server.Options, logger *slog.Logger, closing *closers) (collection.Set, *made, error) {
-	if asked, err := c.elsewhere(); err != nil {
-		return nil, nil, err
-	} else if asked {
-		collections, end, err := c.Elsewhere.Open(ctx, c, logger)
+// opened are the indexes that are served, and what came with them.
+type opened struct {
+	collections collection.Set
+	// inner answers the other services of a store, below innerRoutes; nil: there are none.
+	inner http.Handler
+	// model is the one on a device, which comes first: what it leaves of the memory is for the
+	// indexes. Otherwise it is nil, and loaded while the service answers what needs none.
+	model *made
+}
+
+// open opens the indexes, and completes the options of the service with what they are. l is where
+// it listens, nil for a service without an address.
+func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger, closing *closers) (*opened, error) {
+	if len(c.Files) > 0 {
+		paths, err := c.files()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		collections, end, err := store.Shared(ctx, paths, &store.Options{
+			Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger),
+		})
+		if err != nil {
+			return nil, err
 		}
 		closing.add(end)
-		return collections, nil, nil
+		return &opened{collections: collections}, nil
 	}
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if note != "" {
 		logger.Info(note)
 	}
-	var model *made
+	all := &opened{}
 	so := &store.Options{
 		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
 		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
 	}
 	if device != nil {
 		closing.add(device.Close)
-		if model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
-			return nil, nil, err
+		if all.model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
+			return nil, err
 		}
 		o.Device = device.Info().Name
 		if o.Scorer, err = maxsim.On(kernels.Parts(device)[0]); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	st, closeStore, err := c.openStore(ctx, so)
+	data, end := c.Data, (func(context.Context) error)(nil)
+	if c.Store != "" {
+		var nodes *cluster.Cluster
+		if nodes, data, err = c.openStore(ctx, so, l, logger, closing); err == nil {
+			all.collections, all.inner, end = nodes, nodes.Handler(), nodes.Close
+		}
+	} else {
+		var st *store.Store
+		if st, end, err = c.openFolder(ctx, so); err == nil {
+			all.collections = st.Set()
+		}
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	closing.add(func() error {
 		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
 		defer cancel()
-		return closeStore(drain)
+		return end(drain)
 	})
-	if !c.ReadOnly {
-		o.UploadDir = filepath.Join(c.Data, ".uploads")
-		if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
-			return nil, nil, err
-		}
-		if err := os.MkdirAll(o.UploadDir, 0o777); err != nil {
-			return nil, nil, err
-		}
+	if c.ReadOnly {
+		return all, nil
 	}
-	return st.Set(), model, nil
+	o.UploadDir = filepath.Join(data, ".uploads")
+	if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+		return nil, err
+	}
+	return all, os.MkdirAll(o.UploadDir, 0o777)
 }
 
-func (c *Config) openStore(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
+func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
 	if c.ReadOnly {
 		return store.ReadOnly(ctx, c.Data, o)
 	}
@@ -422,35 +446,18 @@ func below(path string, s http.Handler) http.Handler {
 	})
 }
 
-// Files are paths of index files that are served, and not changed. Each is named by its
-// file name without .plaid.
-type Files []string
-
-func nameOf(path string) string { return strings.TrimSuffix(filepath.Base(path), ".plaid") }
-
-// Check implements [Elsewhere].
-func (f *Files) Check() (bool, error) {
-	names := map[string]string{}
-	for _, path := range *f {
-		name := nameOf(path)
-		if err := collection.CheckName(name); err != nil {
-			return true, fmt.Errorf("%s: %w", path, err)
-		}
-		if other, twice := names[name]; twice {
-			return true, fmt.Errorf("%s and %s have the same name", other, path)
-		}
-		names[name] = path
-	}
-	return len(*f) > 0, nil
-}
-
-// Open implements [Elsewhere]. Other processes may change the files: see [store.Shared].
-func (f *Files) Open(ctx context.Context, c *Config, log *slog.Logger) (collection.Set, func() error, error) {
+// files are the paths of Files by their names.
+func (c *Config) files() (map[string]string, error) {
 	paths := map[string]string{}
-	for _, path := range *f {
-		paths[nameOf(path)] = path
+	for _, path := range c.Files {
+		name := strings.TrimSuffix(filepath.Base(path), ".plaid")
+		if err := collection.CheckName(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if other, twice := paths[name]; twice {
+			return nil, fmt.Errorf("%s and %s have the same name", other, path)
+		}
+		paths[name] = path
 	}
-	return store.Shared(ctx, paths, &store.Options{
-		Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: log, Derive: store.DeriveKeywords(log),
-	})
+	return paths, nil
 }

@@ -63,9 +63,14 @@ func TestLimits(t *testing.T) {
 }
 
 func configOf(t *testing.T, args ...string) (*Config, error) {
+	return settings(t, append([]string{"--data", t.TempDir()}, args...)...)
+}
+
+// settings are those of flags, and none of the environment.
+func settings(t *testing.T, args ...string) (*Config, error) {
 	c := NewConfig()
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	c.Register(f)
-	require.NoError(t, f.Parse(append([]string{"--data", t.TempDir()}, args...)))
+	require.NoError(t, f.Parse(args))
 	return c, c.Load(nil, f)
 }

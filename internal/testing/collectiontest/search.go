@@ -1,6 +1,7 @@
 package collectiontest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,38 @@ func (s *suite) find() {
 		wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
 		require.Error(s, v.Check(&wrong))
 	})
+	s.searcher()
+}
+
+// searcher looks at what searches a collection by itself.
+func (s *suite) searcher() {
+	by := collection.NewSearcher(s.c)
+	d, err := by.Describe(s.Context())
+	require.NoError(s, err)
+	require.Equal(s, dim, d.Dim)
+	q := search.Query{Vectors: document("", 2).Vectors, Dim: dim}
+	r, err := by.Search(s.Context(), q, search.Options{K: 1, Payload: true})
+	require.NoError(s, err)
+	require.Equal(s, "c", r.Hits[0].ID)
+	require.JSONEq(s, `{"n":2}`, string(r.Hits[0].Payload))
+	r, err = by.Search(s.Context(), q, search.Options{K: 5, Filter: &search.Filter{Where: conditiontest.Bind(s, "n > 1"), IDs: []string{"b", "c"}, AllowMissing: true}})
+	require.NoError(s, err)
+	require.Len(s, r.Hits, 1)
+	require.Nil(s, r.Hits[0].Payload)
+	words, err := by.SearchKeywords(s.Context(), collection.KeywordQuery{Text: "c", K: 3, Payload: true})
+	require.NoError(s, err)
+	require.Len(s, words, 1)
+	require.JSONEq(s, `{"n":2}`, string(words[0].Payload))
+	wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
+	_, err = by.Search(s.Context(), wrong, search.Options{K: 1})
+	require.Error(s, err)
+	require.False(s, errors.As(err, new(*search.QueryError)), "a single query has no number")
+	_, err = by.SearchBatch(s.Context(), []search.Query{q, wrong}, search.Options{K: 1})
+	require.ErrorAs(s, err, new(*search.QueryError))
+	require.NoError(s, by.Close())
+	require.NoError(s, by.Close())
+	_, err = by.Search(s.Context(), q, search.Options{K: 1})
+	require.ErrorIs(s, err, search.ErrClosed)
 }
 
 // count looks at facets.

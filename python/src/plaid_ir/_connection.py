@@ -16,7 +16,7 @@ import numpy as np
 from ._arrays import Body
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
-from ._service import Service
+from ._service import Service, cache_of, is_store
 from ._tables import items_of
 
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
@@ -87,11 +87,14 @@ class Connection:
                 "device": None if device is None else device_names(device),
                 "threads": threads,
                 "model": None if model is None else os.path.realpath(model),
+                "store": index_folder if is_store(index_folder) else None,
             }
             flags = {name: str(value) for name, value in options.items() if value is not None}
             try:
+                folder = cache_of(flags["store"]) if "store" in flags else index_folder
+                # The cache of a store can be written to, whether or not its indexes are changed.
                 self.service = Service.acquire(
-                    index_folder, binary, flags, timeout, temporary is not None, read_only
+                    folder, binary, flags, timeout, temporary is not None, read_only and "store" not in flags
                 )
             except BaseException:
                 _release(None, temporary, os.getpid())

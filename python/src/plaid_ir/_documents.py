@@ -330,16 +330,20 @@ def with_stored_metadata(
     names = [f["_id"] for f in fields]
     stored: dict[str, dict[str, Any]] = {}
     dropped: set[str] = set()
+    touched: set[str] = set()
     lengths = dict.fromkeys(names, 0) if matrices is None else {i: len(m) for i, m in zip(names, matrices)}
     for row in fetch_metadata(connection, names):
         name = row["_id"]
         stale = {"text", "grid"} if keep is None else set[str]()
         if cells_of(row.get("grid")) > lengths[name]:
             stale.add("grid")
-        dropped |= stale & row.keys() - {text_field}
+        gone = stale & row.keys() - {text_field}
+        dropped |= gone
         stored[name] = {k: v for k, v in row.items() if k not in {"_id", "_subset_", text_field, *stale}}
-    kept = [connection.to_id(i) for i in names if stored.get(i)]
-    if (kept or dropped) and keep is None:
+        if stored[name] or gone:
+            touched.add(name)
+    kept = [connection.to_id(i) for i in names if i in touched]
+    if kept and keep is None:
         shown = ", ".join(repr(i) for i in kept[:5]) + (", …" if len(kept) > 5 else "")
         without = " without " + " and ".join(sorted(dropped)) if dropped else ""
         warnings.warn(

@@ -52,8 +52,9 @@ class Index(IndexReader):
     Parameters
     ----------
     index_folder
-        The folder of the indexes; it is made if it is not there. None: a temporary one, which is removed when the
-        index is closed.
+        The folder of the indexes; it is made if it is not there. Or the address of an object store,
+        ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, of which this machine keeps a cache. None: a temporary folder,
+        which is removed when the index is closed.
     index_name
         The name: 1 to 128 of ``A-Z a-z 0-9 . _ -``, not beginning or ending with a dot.
     override
@@ -524,7 +525,7 @@ class Index(IndexReader):
 
     def __repr__(self) -> str:
         service = self._connection.service
-        place = self._connection.client.url if service is None else service.folder
+        place = self._connection.client.url if service is None else service.place
         notes = [note for note, on in (("read only", self.read_only), ("closed", self._connection.closed)) if on]
         return f"Index({self.index_name!r} at {', '.join([place, *notes])})"
 

@@ -326,8 +326,12 @@ class FirstDocuments:
 
 
 def _can_build(connection: Connection) -> bool:
-    """Reports whether an index can be built here: its service was started here, and has no documents of it."""
-    return connection.service is not None and not connection.read_only and not connection.count()
+    """Reports whether an index can be built here: its service was started here, for a folder, and has no documents of
+    it. An index of a store is in shards, which its services build."""
+    service = connection.service
+    if service is None or "store" in service.options or connection.read_only:
+        return False
+    return not connection.count()
 
 
 def _open_spool(connection: Connection, stack: contextlib.ExitStack) -> _build.Spool:

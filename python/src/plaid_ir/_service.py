@@ -1,4 +1,4 @@
-"""Runs `plaid serve` for the processes that use a folder."""
+"""Runs `plaid serve` for the processes that use a folder, or an object store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -34,6 +35,22 @@ _RUN_FOLDER = ".service"
 _MAX_SOCKET_PATH = 100
 
 UNIX = hasattr(socket, "AF_UNIX")
+
+
+def is_store(place: object) -> bool:
+    """Reports whether indexes are in an object store (``s3://BUCKET/PREFIX``, ``file:///FOLDER``)."""
+    return isinstance(place, str) and "://" in place
+
+
+def cache_of(store: str) -> str:
+    """The folder where a service of this user keeps what it has fetched from a store."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "plaid", "python-" + hashlib.sha256(store.encode()).hexdigest()[:16])
 
 
 class _Killed(ServiceError):
@@ -82,6 +99,9 @@ class Service:
     ended, the next call of any of them starts it again. The indexes of one process share this object; the last that is
     closed stops the program if this process started it. The program also ends with this process, however that ends:
     its stdin does (`plaid serve --until-eof`). A forked child keeps it alive, too.
+
+    With the option ``store`` the folder is a cache of an object store, and the service listens on an address of this
+    machine, with a token: services that share a store ask each other.
     """
 
     _by_folder: dict[tuple[str, bool], Service] = {}
@@ -114,6 +134,15 @@ class Service:
     def process(self) -> subprocess.Popen[bytes] | None:
         """The program, if this process started it."""
         return self._program.process
+
+    @property
+    def place(self) -> str:
+        """Where the indexes are."""
+        return self.options.get("store", self.folder)
+
+    @property
+    def _has_socket(self) -> bool:
+        return UNIX and "store" not in self.options
 
     def _open(self, restart: bool = False) -> None:
         """Finds the service of the folder, or starts it. A restart keeps the options of the service that has ended."""
@@ -161,7 +190,7 @@ class Service:
         for name, value in options.items():
             if running is None or running.get(name) == value:
                 continue
-            conflict = f"{name} is {value} here, and the service of {self.folder}, which is open already, "
+            conflict = f"{name} is {value} here, and the service of {self.place}, which is open already, "
             if name in running:
                 raise ValueError(
                     f"{conflict}has {name} {running[name]}: leave {name} out or take the same, "
@@ -193,7 +222,7 @@ class Service:
     def _join_running(self, run_folder: str) -> bool:
         """Reports whether a service of the folder runs already, and takes its address."""
         token: str | None = None
-        if UNIX:
+        if self._has_socket:
             path = self._socket_path(run_folder)[1]
             if not os.path.exists(path):
                 return False
@@ -225,7 +254,8 @@ class Service:
         remove_abandoned_builds(run_folder)
         # Variables that configure other services of this user are not for this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
-        if UNIX:
+        has_socket = self._has_socket
+        if has_socket:
             directory, path = self._socket_path(run_folder)
             listen, self.url, self.token = "unix:socket", "unix:" + path, None
         else:
@@ -233,7 +263,11 @@ class Service:
             environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
         command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen]
         command += ["--max-indexes", "0"]  # its clients are this user's
-        command += ["--log-format", "json", "--log-level", "warn" if UNIX else "info", "--lock-timeout", _LOCK_TIMEOUT]
+        command += ["--log-format", "json", "--log-level", "warn" if has_socket else "info"]
+        command += ["--lock-timeout", _LOCK_TIMEOUT]
+        if "store" in options:  # its name among the services of the store, the same after a restart
+            cache = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]
+            command += ["--node", re.sub(r"[^A-Za-z0-9-]+", "-", f"{socket.gethostname()}-python-{cache}")]
         command += [f"--{name}={value}" for name, value in options.items()]
         try:
             process = program.process = subprocess.Popen(
@@ -249,7 +283,7 @@ class Service:
             raise ServiceError(f"{self.binary} cannot be started: {e}") from e
         pause = 0.005
         while True:
-            if not UNIX and not self.url:
+            if not has_socket and not self.url:
                 self.url = self._logged_address(begin)
             if self.url and self._is_alive():
                 break
@@ -263,7 +297,7 @@ class Service:
                 raise (_Killed if ended and code < 0 else ServiceError)(reason)
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
-        if not UNIX:
+        if not has_socket:
             temporary = os.path.join(run_folder, f"address-{os.getpid()}")
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
                 json.dump([self.url, self.token], f)
@@ -300,7 +334,7 @@ class Service:
         """The reason why the program has ended."""
         process = self.process
         if process is None:
-            return f"the service of {self.folder}, of another process, has ended"
+            return f"the service of {self.place}, of another process, has ended"
         lines = (" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._log_lines()[-5:])
         said = "; ".join(lines).strip()
         if process.returncode == 6:
@@ -401,7 +435,7 @@ class Service:
                 raise
             self._started = True
         elif binary is not None and self.binary != binary:
-            raise ValueError(f"{self.folder} is open with another binary: {self.binary}, not {binary}")
+            raise ValueError(f"{self.place} is open with another binary: {self.binary}, not {binary}")
         else:
             if self.process is not None and self.process.poll() is not None:
                 self.revive()

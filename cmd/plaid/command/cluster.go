@@ -1,0 +1,320 @@
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// EnvStore has the address of the object store that plaid cluster looks after.
+const EnvStore = "PLAID_STORE"
+
+func (a *app) clusterCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster COMMAND",
+		Short: "Look after indexes in an object store",
+		Long: `
+Look after the indexes of services that share an object store (plaid serve --store): its
+nodes. The store has all that they know. An index is in shards, and several nodes search each;
+any node takes any request (docs/cluster.md).
+
+Indexes are also made, changed, searched and removed over HTTP, as those of one service.
+--store, or else ` + EnvStore + `, is the address of the store.`,
+		Example: `  plaid serve --store /mnt/plaid --listen :8080
+  plaid cluster status --store /mnt/plaid
+  plaid cluster create wiki --shards 16 --store /mnt/plaid`,
+		RunE: func(*cobra.Command, []string) error { return errors.New("no command is given") },
+	}
+	cmd.AddCommand(a.clusterStatusCommand(), a.clusterCreateCommand(), a.clusterBuildCommand(),
+		a.clusterRebalanceCommand(), a.clusterVerifyCommand(), a.clusterRemoveCommand())
+	return cmd
+}
+
+// ofCluster makes a command for the collections of a store. c is how it is opened.
+func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error) *cobra.Command {
+	f := cmd.Flags()
+	f.String("store", "", daemon.StoreUsage+" (default: "+EnvStore+")")
+	if f.Lookup("json") == nil {
+		f.Bool("json", false, "print the report as JSON")
+	}
+	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+		store := storeOf(cmd)
+		if store == "" {
+			return flags.Usagef("--store is missing, and %s is not set", EnvStore)
+		}
+		return a.withStore(ctx, store, *c, func(all *cluster.Cluster, s objects.Store) error { return use(ctx, all, s, args) })
+	})
+	return cmd
+}
+
+// storeOf is the store that a command line names; "": none.
+func storeOf(cmd *cobra.Command) string {
+	f := cmd.Flags().Lookup("store")
+	switch {
+	case f == nil || cmd.Name() == "serve":
+		return ""
+	case cmd.Parent().Name() == "cluster":
+		return cmp.Or(f.Value.String(), os.Getenv(EnvStore))
+	}
+	return f.Value.String()
+}
+
+func (a *app) clusterCreateCommand() *cobra.Command {
+	var o cluster.Config
+	var c collection.Config
+	var most int
+	cmd := &cobra.Command{
+		Use:   "create INDEX",
+		Short: "Make an index without documents in a store",
+		Long: `
+Make an index without documents. The ids of documents decide which shard has them, once and for
+all; nodes that come and go take shards over from each other. --replicas nodes search each shard,
+in different zones where there are some.
+
+With --max-documents the oldest documents go when there are more: each shard keeps its share.`,
+		Example: `  plaid cluster create wiki --shards 16 --replicas 2 --store s3://bucket/plaid`,
+		Args:    takes("INDEX"),
+	}
+	f := cmd.Flags()
+	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "how many shards there are")
+	f.Var(flags.Int(&o.Replicas, 2, 1), "replicas", "how many nodes search each shard")
+	f.Var(flags.Nbits(&c.Nbits), "nbits", "residual bits a component")
+	c.Nbits, f.Lookup("nbits").DefValue = 4, "4"
+	f.Var(flags.Int(&most, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
+	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode, collection.TokenizerTrigram), "tokenizer",
+		"find words, or any part of a text of three characters or more")
+	return a.ofCluster(cmd, &o, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
+		if most > 0 {
+			n := uint64(most)
+			c.MaxDocuments = &n
+		}
+		made, err := all.Declare(ctx, args[0], c)
+		if err != nil {
+			return err
+		}
+		return a.report(struct {
+			Name     string            `json:"name"`
+			Shards   int               `json:"shards"`
+			Replicas int               `json:"replicas"`
+			Config   collection.Config `json:"config"`
+		}{made.Name(), o.Shards, o.Replicas, made.Config()}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "made %s with %s, each on %s\n", made.Name(), out.Plural(o.Shards, "shard"), out.Plural(o.Replicas, "node"))
+		})
+	})
+}
+
+func (a *app) clusterBuildCommand() *cobra.Command {
+	var b build
+	var scratch string
+	cmd := &cobra.Command{
+		Use:   "build INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
+		Short: "Build an index of a store from texts or token vectors",
+		Long: `
+Give an index of a store all its documents at once, in the place of those that it has: this
+machine trains one codec, compresses the documents as plaid index does, and puts a file of each
+shard into the store. Searches see nothing of it before all are there. What is changed
+meanwhile is changed in the new documents.
+
+` + textsRead + ` Titles and texts are stored as metadata; --drop-text leaves them out.
+
+The files take twice their size in --scratch until they are in the store. The vectors of texts wait
+there in INDEX.spool: repeat the command to resume an interrupted run. A build from vectors is
+resumed with --resume.`,
+		Example: `  plaid cluster build wiki --text corpus.jsonl --model answerai-colbert-small-v1 --store /mnt/plaid
+  plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid`,
+		Args: takes("INDEX"),
+	}
+	f := cmd.Flags()
+	b.register(f)
+	b.in.registerStored(f)
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store (default: that of temporary files, and the current one for the spool)")
+	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files in the same --scratch")
+	for _, name := range []string{"nbits", "seed"} {
+		f.Lookup(name).Usage += " (default: as the index was made)"
+		f.Lookup(name).DefValue = ""
+	}
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error {
+		name := args[0]
+		found, err := ofStore(all, name)
+		if err != nil {
+			return fmt.Errorf("%w (plaid cluster create makes one)", err)
+		}
+		if err := b.complete(a, f); err != nil {
+			return err
+		}
+		if b.o.Resume && scratch == "" {
+			return flags.Usagef("--resume needs --scratch, the folder of the build that was interrupted")
+		}
+		c := found.Config()
+		if !f.Changed("nbits") {
+			if b.o.Nbits = c.Nbits; c.Binary {
+				b.o.Nbits = 1
+			}
+		}
+		if !f.Changed("seed") && c.Seed != nil {
+			b.o.Seed = *c.Seed
+		}
+		b.o.Force = true // what another build has left there
+		use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
+			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
+			if show := a.progress(); show != nil {
+				build.Progress = func(done, of int) {
+					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(of), Unit: "shards"})
+				}
+			}
+			r, err := cluster.Build(ctx, s, name, build, src)
+			if err != nil {
+				return err
+			}
+			return a.report(struct {
+				Name      string         `json:"name"`
+				Docs      int            `json:"docs"`
+				Passages  int            `json:"passages"`
+				EmptyDocs int            `json:"empty_docs"`
+				Tokens    int64          `json:"tokens"`
+				Dim       int            `json:"dim"`
+				Nbits     int            `json:"nbits"`
+				Centroids int            `json:"centroids"`
+				RMSE      float64        `json:"rmse"`
+				Encoded   *textsReport   `json:"encoded,omitempty"`
+				Model     *storage.Model `json:"model,omitempty"`
+			}{name, r.Docs, r.Passages, r.Empty, r.Tokens, src.Dim(), o.Nbits, r.Train.K, r.RMSE, texts, o.Model}, func(text *bytes.Buffer) {
+				if texts != nil {
+					texts.line(text)
+				}
+				fmt.Fprintf(text, "%s: %s (%d empty), %s of dimension %d at %s\n", name, out.Documents(r.Docs, r.Passages), r.Empty,
+					out.Plural(r.Tokens, "token"), src.Dim(), out.Plural(o.Nbits, "bit"))
+			})
+		}
+		return a.build(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
+	})
+}
+
+func (a *app) clusterRebalanceCommand() *cobra.Command {
+	var replicas int
+	cmd := &cobra.Command{
+		Use:   "rebalance INDEX --replicas N",
+		Short: "Change how many nodes search each shard of an index",
+		Long: `
+Change how many nodes search each shard. Which nodes those are follows from who is there, and
+needs no command: nodes that come take over shards, and those of nodes that go are taken over.`,
+		Example: `  plaid cluster rebalance wiki --replicas 3 --store /mnt/plaid`,
+		Args:    takes("INDEX"),
+	}
+	cmd.Flags().Var(flags.Int(&replicas, 0, 1), "replicas", "how many nodes search each shard")
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
+		if replicas == 0 {
+			return flags.Usagef("--replicas is missing")
+		}
+		if _, err := ofStore(all, args[0]); err != nil {
+			return err
+		}
+		if err := all.SetReplicas(ctx, args[0], replicas); err != nil {
+			return err
+		}
+		return a.report(struct {
+			Name     string `json:"name"`
+			Replicas int    `json:"replicas"`
+		}{args[0], replicas}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "each shard of %s is for %s\n", args[0], out.Plural(replicas, "node"))
+		})
+	})
+}
+
+func (a *app) clusterVerifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [INDEX]",
+		Short: "Read every byte that a store has of its indexes",
+		Long: `
+Read every byte that a store has of an index, or of all: its logs, which nothing may be missing
+from, and its files. Nodes need not run. Objects that no index speaks of, such as what an
+interrupted training has left, are listed; they do no harm.`,
+		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
+		Args:    cobra.MaximumNArgs(1),
+	}
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error {
+		var o cluster.VerifyOptions
+		what := all.Place()
+		if len(args) > 0 {
+			if _, err := ofStore(all, args[0]); err != nil {
+				return err
+			}
+			o.Name, what = args[0], args[0]
+		}
+		r, err := cluster.Verify(ctx, s, o)
+		if err != nil {
+			return err
+		}
+		if n := len(r.Faults); n > 0 {
+			err = fmt.Errorf("%s: %w: %s", what, storage.ErrCorrupt, out.Plural(n, "fault"))
+		}
+		return errors.Join(a.report(r, func(b *bytes.Buffer) {
+			if len(r.Faults) == 0 {
+				fmt.Fprintf(b, "%s: sound: ", what)
+			}
+			fmt.Fprintf(b, "%s, %s, %s\n", out.Plural(r.Collections, "index", "indexes"), out.Plural(r.Objects, "object"), out.Bytes(r.Bytes))
+			for _, fault := range r.Faults {
+				fmt.Fprintln(b, fault)
+			}
+			for _, object := range r.Unclaimed {
+				fmt.Fprintf(b, "unclaimed: %s\n", object)
+			}
+		}), err)
+	})
+}
+
+func (a *app) clusterRemoveCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "remove INDEX",
+		Short: "Remove an index of a store, with all its documents",
+		Long: `
+Remove an index with all its documents. On a terminal you are asked before; elsewhere --yes is
+needed. Its objects are deleted an hour later. The name may be used again at once: nothing of
+the old index is in the new one.`,
+		Example: `  plaid cluster remove wiki --yes --store s3://bucket/plaid`,
+		Args:    takes("INDEX"),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
+		name := args[0]
+		if _, err := ofStore(all, name); err != nil {
+			return err
+		}
+		switch {
+		case yes:
+		case !a.asks:
+			return flags.Usagef("%s would be removed with all its documents: --yes says that you mean it", name)
+		default:
+			if err := a.ask(ctx, fmt.Sprintf("This removes %s of %s with all its documents.", name, all.Place())); err != nil {
+				return err
+			}
+		}
+		existed, err := all.Drop(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !existed { // any more
+			return fmt.Errorf("%w: %s", collection.ErrUnknown, name)
+		}
+		return a.report(struct {
+			Name string `json:"name"`
+		}{name}, func(b *bytes.Buffer) { fmt.Fprintf(b, "removed %s\n", name) })
+	})
+}

@@ -1,0 +1,128 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/plaid-ir/plaid/cmd/plaid/daemon"
+	"github.com/plaid-ir/plaid/cmd/plaid/flags"
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// registerStore adds the flag for the collections of an object store.
+func registerStore(f *pflag.FlagSet, address *string) {
+	f.StringVar(address, "store", "", daemon.StoreUsage)
+}
+
+// withStore opens the collections of a store, and hands them to use. Services that share the store
+// are asked for what is in them.
+func (op *opener) withStore(ctx context.Context, address string, c cluster.Config, use func(*cluster.Cluster, objects.Store) error) (err error) {
+	if _, err := os.Stat(strings.TrimPrefix(address, "file://")); errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(address, "s3://") {
+		return err // it would be made
+	}
+	if c.Store, err = objects.Open(address); err != nil {
+		return err
+	}
+	if c.Dir, err = os.MkdirTemp("", "plaid-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
+	c.Place, c.Logger = address, op.logger()
+	all, err := cluster.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, all.Close(context.WithoutCancel(ctx))) }()
+	return use(all, c.Store)
+}
+
+// ofStore finds a collection, and says which ones there are if it is not there.
+func ofStore(all *cluster.Cluster, name string) (collection.Collection, error) {
+	c, err := all.Get(name)
+	if errors.Is(err, collection.ErrUnknown) {
+		err = fmt.Errorf("%s: %w; %s", all.Place(), err, thereAre(all.Names(), name))
+	}
+	return c, err
+}
+
+// searchStore answers questions and queries by a collection of a store.
+func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
+	s, name := answers.flags, args[0]
+	return a.withStore(ctx, store, cluster.Config{}, func(all *cluster.Cluster, _ objects.Store) (err error) {
+		found, err := ofStore(all, name)
+		if err != nil {
+			return err
+		}
+		engine := collection.NewSearcher(found)
+		defer func() { err = errors.Join(err, engine.Close()) }()
+		d, err := engine.Describe(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		m := a.mixerOf(words, engine, o, int(d.Docs+d.Passages))
+		if words.Alone() {
+			ids, texts, err := a.readQuestions(ctx, &s.Queries, args[1:])
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := answers.printed.checkID("query", id); err != nil {
+					return err
+				}
+			}
+			return m.search(ctx, ids, texts, len(args) > 1, nil, answers.write)
+		}
+		whose := func() (*storage.Model, string, error) { return d.Model, name, nil }
+		if answers.queries, err = a.queriesOf(ctx, &s.Queries, args[1:], s.Threads, &s.Device, whose); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, answers.queries.Close()) }()
+		if err := checkQueries(answers.queries, name, d.Model, d.Dim); err != nil {
+			return err
+		}
+		if err := answers.printed.checkIDs("query", answers.queries); err != nil {
+			return err
+		}
+		a.warnWithoutCandidates(s, answers.queries)
+		if answers.highlight {
+			answers.queries.high = &highlighter{encoder: answers.queries.encoder, warn: a.warn, pool: func(int) int { return d.Pool }}
+		}
+		if words.Hybrid {
+			err = m.fused(ctx, args[1:], answers, engine, o)
+		} else {
+			err = answers.answerRemaining(ctx, engine, o, nil)
+		}
+		if err != nil {
+			return err
+		}
+		return a.printStats(stats, answers.total)
+	})
+}
+
+// mixerOf is the mixer of a collection, which has its words ready.
+func (a *app) mixerOf(f *flags.Words, engine *collection.Searcher, o search.Options, docs int) *mixer {
+	return &mixer{
+		app: a, flags: f, wanted: o, docs: docs,
+		open: func(_ context.Context, use func() error) error { return use() },
+		rank: func(ctx context.Context, text string, k int) ([]search.Hit, error) {
+			q := collection.KeywordQuery{Text: text, Mode: f.Query(k).Mode, K: k, Payload: o.Payload}
+			if o.Group != "" {
+				q.Passages = o.Passages
+			}
+			if o.Filter != nil {
+				q.Filters = []*search.Filter{o.Filter}
+			}
+			return engine.SearchKeywords(ctx, q)
+		},
+	}
+}

@@ -1,0 +1,135 @@
+package collection
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Searcher is a [search.Searcher] of a [Collection], which is searched as it is when it is asked. It
+// is safe for concurrent use.
+type Searcher struct {
+	c     Collection
+	ctx   context.Context // ends with the searcher
+	end   context.CancelCauseFunc
+	mu    sync.Mutex // of the beginning of searches, and of Close
+	under sync.WaitGroup
+}
+
+var _ search.Searcher = (*Searcher)(nil)
+
+// NewSearcher makes one. The collection stays open when it is closed.
+func NewSearcher(c Collection) *Searcher {
+	s := &Searcher{c: c}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// use calls do with what the collection is now.
+func (s *Searcher) use(ctx context.Context, do func(ctx context.Context, v View) error) (err error) {
+	s.mu.Lock()
+	if s.ctx.Err() != nil {
+		s.mu.Unlock()
+		return search.ErrClosed
+	}
+	s.under.Add(1)
+	s.mu.Unlock()
+	defer s.under.Done()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(s.ctx, func() { stop(search.ErrClosed) })()
+	v, err := s.c.View(ctx)
+	if err == nil {
+		err = errors.Join(do(ctx, v), v.Close())
+	}
+	if err != nil && errors.Is(context.Cause(ctx), search.ErrClosed) {
+		err = search.ErrClosed
+	}
+	return err
+}
+
+// Search implements [search.Searcher].
+func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+	results, err := s.SearchBatch(ctx, []search.Query{q}, o)
+	if failed, ok := errors.AsType[*search.QueryError](err); ok {
+		err = failed.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &results[0], nil
+}
+
+// SearchBatch implements [search.Searcher].
+func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
+	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+		results, err = v.Search(ctx, qs, o)
+		for i := range results {
+			if err == nil && o.Payload {
+				err = payloads(v, results[i].Hits)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// SearchKeywords finds documents by their words, where the collection does that ([Keywords]).
+func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []search.Hit, err error) {
+	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+		words, ok := v.(Keywords)
+		if !ok {
+			return Unsupported("searches by words")
+		}
+		if hits, err = words.SearchKeywords(ctx, q); err == nil && q.Payload {
+			err = payloads(v, hits)
+		}
+		return err
+	})
+	return hits, err
+}
+
+// payloads gives hits the metadata that was stored beside them, and those of documents beside
+// their passages.
+func payloads(v View, hits []search.Hit) error {
+	for i := range hits {
+		h := &hits[i]
+		stored, err := v.MetadataOf(h)
+		if err == nil {
+			if stored = slices.Clone(stored); len(h.Passages) > 0 && h.Passages[0].Passage != nil { // it outlives the view
+				stored = vectors.WholePayload(stored)
+			}
+			h.Payload = search.Payload(stored)
+			err = payloads(v, h.Passages)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Describe implements [search.Searcher].
+func (s *Searcher) Describe(ctx context.Context) (d search.Description, err error) {
+	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
+		d, err = v.Describe(ctx)
+		return err
+	})
+	return d, err
+}
+
+// Close implements [search.Searcher].
+func (s *Searcher) Close() error {
+	s.mu.Lock()
+	s.end(nil)
+	s.mu.Unlock()
+	s.under.Wait()
+	return nil
+}
