@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 		return made, err
 	}
 	dir := filepath.Dir(file)
-	tmp, err := f.create(dir)
+	tmp, err := f.written(ctx, dir, r, size)
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
 	}
@@ -69,6 +70,24 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 			err = errors.Join(err, gone)
 		}
 	}()
+	err = f.link(tmp.Name(), file)
+	switch {
+	case errors.Is(err, fs.ErrExist) && sameFile(tmp, file):
+		// A network file system has made the link, lost the answer and asked again.
+	case errors.Is(err, fs.ErrExist):
+		return made, fmt.Errorf("%w: %s", ErrExists, name)
+	case err != nil:
+		return made, fmt.Errorf("object %s: %w", name, err)
+	}
+	return settled(dir)
+}
+
+// written makes a file of size bytes that is to become an object. The bytes are durable.
+func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int64) (*os.File, error) {
+	tmp, err := f.create(dir)
+	if err != nil {
+		return nil, err
+	}
 	n, err := io.Copy(tmp, &reader{ctx, io.LimitReader(r, size+1)})
 	if err == nil && n != size {
 		err = fmt.Errorf("%d bytes came where %d were announced: %w", n, size, io.ErrUnexpectedEOF)
@@ -80,18 +99,9 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 		err = tmp.Sync()
 	}
 	if err != nil {
-		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
+		return nil, errors.Join(err, tmp.Close(), os.Remove(tmp.Name()))
 	}
-	err = f.link(tmp.Name(), file)
-	switch {
-	case errors.Is(err, fs.ErrExist) && sameFile(tmp, file):
-		// A network file system has made the link, lost the answer and asked again.
-	case errors.Is(err, fs.ErrExist):
-		return made, fmt.Errorf("%w: %s", ErrExists, name)
-	case err != nil:
-		return made, fmt.Errorf("object %s: %w", name, err)
-	}
-	return settled(dir)
+	return tmp, nil
 }
 
 // create makes a file that is to become an object, and the folder for it, durable with its entries
@@ -136,18 +146,17 @@ func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made ti
 	if err != nil {
 		return made, err
 	}
-	write := func() error {
-		return files.WriteAtomic(ctx, file, func(w io.Writer) error { _, err := w.Write(body); return err })
-	}
-	if err = write(); errors.Is(err, fs.ErrNotExist) {
-		if err = f.makeFolder(filepath.Dir(file)); err == nil {
-			err = write()
+	dir := filepath.Dir(file)
+	tmp, err := f.written(ctx, dir, bytes.NewReader(body), int64(len(body)))
+	if err == nil {
+		if err = errors.Join(tmp.Close(), files.Rename(tmp.Name(), file)); err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
 		}
 	}
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	return settled(filepath.Dir(file))
+	return settled(dir)
 }
 
 // Get implements [Store].

@@ -265,3 +265,37 @@ func TestLeftoversOfPuts(t *testing.T) {
 		t.Error(names)
 	}
 }
+
+// What Replace is making, or was when its process was killed, is no object.
+func TestReplaceShowsObjectsAlone(t *testing.T) {
+	ctx := t.Context()
+	s, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		for range 200 {
+			if _, err := s.Replace(ctx, "nodes/one", []byte("x")); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+		entries, err := s.List(ctx, "nodes/", "", 0)
+		if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name != "nodes/one" {
+			t.Error(entries, err)
+			return // the rest of the writes goes with the folder
+		}
+	}
+}

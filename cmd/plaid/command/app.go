@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	a.completionCommand(root)
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+	if a.completing() {
 		withoutQuotes(root)
 	}
 	if len(args) > 1 && args[0] == "--json" && !strings.HasPrefix(args[1], "-") {
@@ -60,6 +60,11 @@ func run(ctx context.Context, args []string, s streams) int {
 		a.complain(cmd, err)
 	}
 	return exitCode(err)
+}
+
+// completing reports whether a shell asks how a line may be completed.
+func (a *app) completing() bool {
+	return len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd)
 }
 
 // exclusiveFlags is how cobra says that two flags exclude each other.

@@ -205,6 +205,7 @@ func TestCompletions(t *testing.T) {
 		{"delete " + path + " 0 ", nil, noFiles},
 		{"explain " + path + " ", []string{"0"}, noFiles},
 		{"get nosuch.plaid ", nil, noFiles},
+		{"get --values 3 " + path + " ", []string{"0"}, noFiles},
 		{"completion ", []string{"bash", "zsh", "fish", "powershell"}, noFiles},
 		{"help ", []string{"search", "exit"}, noFiles},
 	} {

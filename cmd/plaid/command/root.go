@@ -97,7 +97,7 @@ func (a *app) finish(cmd *cobra.Command) {
 	cmd.Long = wrapped(cmd.Long, a.textWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()
 	once := func(f *pflag.Flag) {
-		if _, list := f.Value.(pflag.SliceValue); !list {
+		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() { // cobra reads a line twice to complete it
 			f.Value = flags.Once(f.Value)
 		}
 		if f.DefValue == "0s" || f.DefValue == "0 B" {
