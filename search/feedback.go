@@ -160,7 +160,7 @@ func (c *core) withFeedback(ctx context.Context, all *collection, qs []Query, o 
 		if err != nil {
 			return nil, err
 		}
-		cut[i] = fit(&more[i], all.first().Dim(), len(qs[i].Vectors), mostTokens(all))
+		cut[i] = FitFeedback(&more[i], all.first().Dim(), len(qs[i].Vectors), all.codec().Centroids.K)
 		waited += wait
 	}
 	rest := *o
@@ -190,6 +190,13 @@ func (f *Feedback) bytes(c *collection, named int) int64 {
 	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
 	centroids := min(int64(c.codec().Centroids.K), 2*maxFeedbackTokens)
 	return centroids*ofCentroid + int64(named+f.Docs+len(f.Unlike))*ofDocument + terms*(4*int64(c.first().Dim())+ofTerm)
+}
+
+// FitFeedback drops the lightest of the tokens that feedback has added to a query until there is room for it
+// in a collection whose codec has some centroids, and returns how many it dropped. The query had own values
+// before.
+func FitFeedback(q *Query, dim, own, centroids int) (cut int) {
+	return fit(q, dim, own, maxScoreBytes/4/max(centroids, 1))
 }
 
 // fit drops the lightest of the tokens that were added to a query until at most most tokens are

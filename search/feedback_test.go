@@ -96,7 +96,7 @@ func TestFeedbackByVectors(t *testing.T) {
 	for i := range uint32(9) {
 		liked = append(liked, Place{0, 6 + i})
 	}
-	e, ok := all.evidence(liked, []Place{{0, 23}, {0, 24}}).(*ownTerms)
+	e, ok := all.evidence(liked, []Place{{0, 23}, {0, 24}}).(*ownEvidence)
 	require.True(t, ok)
 	good, of, err := e.Counts(t.Context(), false)
 	require.NoError(t, err)

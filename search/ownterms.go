@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -25,145 +26,182 @@ const (
 	termsAtOnce   = 32
 )
 
+// UsesOwnTerms reports whether feedback makes terms of tokens, in a collection of some tokens whose codec has
+// some centroids.
+func UsesOwnTerms(centroids int, tokens uint64) bool {
+	return centroids < fewCentroids && uint64(centroids*centroids) < tokens // ColBERT's rule gives 16·√tokens
+}
+
 // evidence returns the evidence of documents: by centroids, if there are enough to tell documents
 // apart.
 func (c *collection) evidence(good, bad []Place) Evidence {
-	k, tokens := c.codec().Centroids.K, uint64(0)
-	if _, tokens = c.live(); k >= fewCentroids || uint64(k*k) >= tokens { // ColBERT's rule gives 16·√tokens
+	if _, tokens := c.live(); !UsesOwnTerms(c.codec().Centroids.K, tokens) {
 		return newEvidence(c, good, bad)
 	}
-	return &ownTerms{c: c, docs: [2][]Place{good, bad}}
+	return &ownEvidence{OwnTerms: OwnTerms{Dim: c.first().Dim()}, c: c, docs: [2][]Place{good, bad}}
 }
 
-// ownTerms is [Evidence] with numbers of terms in place of centroids: first the terms of good
-// documents, then those that only bad ones have.
-type ownTerms struct {
-	c     *collection
-	docs  [2][]Place
+// OwnTerms numbers the terms of documents: first those of good documents, then those that only bad ones
+// have. With what is read of each part of a collection it makes an [Evidence].
+type OwnTerms struct {
+	Dim   int       // of vectors
 	terms []float32 // [n, dim], of unit length
 	sums  [2][]float32
 }
 
-// Counts finds the terms of a side. It is called for the good side first.
-func (e *ownTerms) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	side := sideOf(bad)
-	type named struct {
-		Place
-		id string
-	}
-	var places []named // in the same order however the documents are spread over files
-	for _, p := range e.docs[side] {
-		places = append(places, named{p, e.c.parts[p.Part].snap.ID(p.Ordinal)})
-	}
-	slices.SortFunc(places, func(a, b named) int { return cmp.Compare(a.id, b.id) })
+// TermDocument is a document or a passage that feedback reads.
+type TermDocument struct {
+	ID     string
+	Of     DocumentKey // the document
+	Tokens []float32   // the first ones, decoded
+}
+
+// ReadTerms reads a document for feedback that reads some documents of a side.
+func ReadTerms(ctx context.Context, snap *index.Snapshot, part int, ordinal uint32, of int) (d TermDocument, err error) {
+	d = TermDocument{ID: snap.ID(ordinal), Of: DocumentKey{part, snap.DocumentOf(ordinal)}}
+	row := make([]float32, snap.Dim())
+	err = eachToken(ctx, snap, []uint32{ordinal}, max(maxOwnTokens/max(of, 1), 1), func(ch *kernels.Chunk, token int) {
+		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
+		d.Tokens = append(d.Tokens, row...)
+	})
+	return d, err
+}
+
+// Count finds the terms of a side, as [Evidence] counts them. It is called for the good side first.
+func (t *OwnTerms) Count(bad bool, all []TermDocument) (docs map[uint32]int, of int) {
+	side, dim := sideOf(bad), t.Dim
+	// in the same order however the documents are spread over files
+	slices.SortFunc(all, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
 	type has struct {
 		code uint32
 		of   DocumentKey
 	}
 	docs = map[uint32]int{}
 	wholes, seen := map[DocumentKey]bool{}, map[has]bool{}
-	dim := e.c.first().Dim()
-	row, unit := make([]float32, dim), make([]float32, dim)
-	most := max(maxOwnTokens/max(len(places), 1), 1)
-	for _, p := range places {
-		snap := e.c.parts[p.Part].snap
-		key := DocumentKey{p.Part, snap.DocumentOf(p.Ordinal)}
-		wholes[key] = true
-		err = eachToken(ctx, snap, []uint32{p.Ordinal}, most, func(ch *kernels.Chunk, token int) {
-			snap.Quantizer().DecodeTokens(row, ch, token, token+1)
+	unit := make([]float32, dim)
+	for _, d := range all {
+		wholes[d.Of] = true
+		for row := range slices.Chunk(d.Tokens, dim) {
 			copy(unit, row)
 			codec.Unit(unit, codec.Square(unit))
-			code, ok := e.termOf(unit)
+			code, ok := t.termOf(unit)
 			if !ok {
-				return
+				continue
 			}
-			if need := (int(code) + 1) * dim; len(e.sums[side]) < need {
-				e.sums[side] = append(e.sums[side], make([]float32, need-len(e.sums[side]))...)
+			if need := (int(code) + 1) * dim; len(t.sums[side]) < need {
+				t.sums[side] = append(t.sums[side], make([]float32, need-len(t.sums[side]))...)
 			}
-			for j, sum := 0, e.sums[side][int(code)*dim:]; j < dim; j++ {
+			for j, sum := 0, t.sums[side][int(code)*dim:]; j < dim; j++ {
 				sum[j] += row[j]
 			}
-			if !seen[has{code, key}] {
-				seen[has{code, key}] = true
+			if !seen[has{code, d.Of}] {
+				seen[has{code, d.Of}] = true
 				docs[code]++
 			}
-		})
-		if err != nil {
-			return nil, 0, err
 		}
 	}
-	return docs, len(wholes), nil
+	return docs, len(wholes)
 }
 
 // termOf returns the term nearest to a token of unit length, or a new one if it is near none.
-func (e *ownTerms) termOf(unit []float32) (code uint32, ok bool) {
+func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
 	best, dim := nearTerm, len(unit)
-	for i := 0; i < len(e.terms); i += dim {
+	for i := 0; i < len(t.terms); i += dim {
 		dot := 0.
-		for j, x := range e.terms[i : i+dim] {
+		for j, x := range t.terms[i : i+dim] {
 			dot += float64(x) * float64(unit[j])
 		}
 		if dot >= best {
 			best, code, ok = dot, uint32(i/dim), true
 		}
 	}
-	if n := len(e.terms) / dim; !ok && n < maxOwnTerms && codec.Square(unit) > 0 {
-		e.terms = append(e.terms, unit...)
+	if n := len(t.terms) / dim; !ok && n < maxOwnTerms && codec.Square(unit) > 0 {
+		t.terms = append(t.terms, unit...)
 		return uint32(n), true
 	}
 	return code, ok
 }
 
-// Sums implements [Evidence].
-func (e *ownTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	dim := e.c.first().Dim()
+// Sums is that of [Evidence].
+func (t *OwnTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	sums := make([][]float32, len(codes))
 	for i, code := range codes {
-		sums[i] = slices.Clone(e.sums[sideOf(bad)][int(code)*dim : (int(code)+1)*dim])
+		sums[i] = slices.Clone(t.sums[sideOf(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
 	}
 	return sums, nil
 }
 
-// Frequencies implements [Evidence].
-func (e *ownTerms) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
-	docs = make([]uint64, len(codes))
-	live, tokens := e.c.live()
-	stride := uint32(tokens/countedTokens) + 1
-	dim := e.c.first().Dim()
-	query := e.c.first().Scorer().NewQuery()
-	for lo := 0; lo < len(codes); lo += termsAtOnce {
-		some := codes[lo:min(lo+termsAtOnce, len(codes))]
-		var terms []float32
-		for _, code := range some {
-			terms = append(terms, e.terms[int(code)*dim:(int(code)+1)*dim]...)
+// Terms are the vectors of some terms.
+func (t *OwnTerms) Terms(codes []uint32) (terms []float32) {
+	for _, code := range codes {
+		terms = append(terms, t.terms[int(code)*t.Dim:(int(code)+1)*t.Dim]...)
+	}
+	return terms
+}
+
+// TermFrequencies adds to docs how many documents of a snapshot have each of some terms; the whole
+// collection has some tokens, and of a large one a sample is counted.
+func TermFrequencies(ctx context.Context, snap *index.Snapshot, terms []float32, tokens uint64, docs []uint64) error {
+	dim, stride := snap.Dim(), uint32(tokens/countedTokens)+1
+	query := snap.Scorer().NewQuery()
+	for lo := 0; lo*dim < len(terms); lo += termsAtOnce {
+		if err := query.Reset(terms[lo*dim:min((lo+termsAtOnce)*dim, len(terms))], nil); err != nil {
+			return err
 		}
-		if err := query.Reset(terms, nil); err != nil {
+		query.CentroidScores(0, snap.Codec().Centroids.K)
+		query.Seal()
+		if err := countNear(ctx, snap, query, stride, docs[lo:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownEvidence is [Evidence] of a collection with numbers of terms in place of centroids.
+type ownEvidence struct {
+	OwnTerms
+	c    *collection
+	docs [2][]Place
+}
+
+// Counts finds the terms of a side. It is called for the good side first.
+func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+	places := e.docs[sideOf(bad)]
+	all := make([]TermDocument, len(places))
+	for i, p := range places {
+		if all[i], err = ReadTerms(ctx, e.c.parts[p.Part].snap, p.Part, p.Ordinal, len(places)); err != nil {
 			return nil, 0, err
 		}
-		query.CentroidScores(0, e.c.codec().Centroids.K)
-		query.Seal()
-		for i := range e.c.parts {
-			if err := countNear(ctx, &e.c.parts[i], query, stride, docs[lo:]); err != nil {
-				return nil, 0, err
-			}
+	}
+	docs, of = e.Count(bad, all)
+	return docs, of, nil
+}
+
+// Frequencies implements [Evidence].
+func (e *ownEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+	docs = make([]uint64, len(codes))
+	live, tokens := e.c.live()
+	for i := range e.c.parts {
+		if err := TermFrequencies(ctx, e.c.parts[i].snap, e.Terms(codes), tokens, docs); err != nil {
+			return nil, 0, err
 		}
 	}
 	return docs, live, nil
 }
 
-// countNear adds to docs how many documents of a part have a token near each vector of a query. One
+// countNear adds to docs how many documents of an index have a token near each vector of a query. One
 // of stride documents stands for all of them.
-func countNear(ctx context.Context, p *part, query kernels.Query, stride uint32, docs []uint64) (err error) {
-	defer storage.Guard(p.snap.Path(), &err)()
+func countNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
 	maxima, single := make([]float64, query.Len()), make([]float64, query.Len())
-	for ordinal := uint32(0); ordinal < p.snap.State().Docs; ordinal += stride {
+	for ordinal := uint32(0); ordinal < snap.State().Docs; ordinal += stride {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !p.snap.Live(ordinal) {
+		if !snap.Live(ordinal) {
 			continue
 		}
-		ch, doc, err := chunkOf(p.snap, ordinal)
+		ch, doc, err := chunkOf(snap, ordinal)
 		if err != nil {
 			return err
 		}

@@ -102,6 +102,7 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 		return done, err
 	}
 	w.appended = next.Sequence
+	w.done.note(next.Sequence, ch)
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
@@ -214,6 +215,7 @@ func (w *worker) follow(ctx context.Context, waiting []*request) (came int, err 
 		if _, err := w.applyEntry(ctx, o, at, ch); err != nil {
 			return err
 		}
+		w.done.note(at.Sequence, ch)
 		for _, r := range waiting {
 			if r.entry == 0 && ch.answer(r) {
 				r.entry, r.err = at.Sequence, nil
@@ -247,7 +249,13 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 			return fail(group, err)
 		}
 	}
-	if r := group[0]; r.batch.Sent { // it is alone
+	for _, r := range group {
+		if entry, there := w.done.entry(r.batch.ID); there { // elsewhere, while it waited or was on its way
+			r.batch.Sent, r.batch.After = true, entry-1
+		}
+		if !r.batch.Sent || r.entry > 0 {
+			continue
+		}
 		if err := w.find(ctx, r); err != nil {
 			return fail(group, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
 		}
@@ -283,6 +291,42 @@ func (w *worker) logged(ctx context.Context, group []*request, do func() int) (n
 	}
 }
 
+// doneBatches are batches that the newest entries have: which entry has one, by the first bytes of
+// its id. A request may come to a node, or have its turn there, long after it was sent to another one.
+type doneBatches struct {
+	entries map[[8]byte]uint64
+	order   [][8]byte
+}
+
+const mostDoneBatches = 1 << 15
+
+func (d *doneBatches) note(entry uint64, ch *change) {
+	if d.entries == nil {
+		d.entries = map[[8]byte]uint64{}
+	}
+	for i := range ch.Batches {
+		var key [8]byte
+		copy(key[:], ch.Batches[i].ID)
+		if _, there := d.entries[key]; !there {
+			d.order = append(d.order, key)
+		}
+		d.entries[key] = entry
+	}
+	if over := len(d.order) - mostDoneBatches; over > mostDoneBatches/8 {
+		for _, key := range d.order[:over] {
+			delete(d.entries, key)
+		}
+		d.order = append([][8]byte(nil), d.order[over:]...)
+	}
+}
+
+func (d *doneBatches) entry(id string) (entry uint64, there bool) {
+	var key [8]byte
+	copy(key[:], id)
+	entry, there = d.entries[key]
+	return entry, there
+}
+
 // find answers a request that was sent before, if the log has it.
 func (w *worker) find(ctx context.Context, r *request) error {
 	entry, body, err := w.journal().Find(ctx, r.batch.ID, r.batch.After)
@@ -304,23 +348,44 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	return nil
 }
 
-// evictMore deletes the oldest documents beyond the limit, after an addition of more than may stay.
-// A failure is only logged: the next addition tries again.
-func (w *worker) evictMore(ctx context.Context, o *opened, most uint64) {
-	err := func() error {
-		snap, err := o.ix.Snapshot()
-		if err != nil {
-			return err
+// evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
+// entry is one transaction, and evicts none of the documents that it brings. A failure is only
+// logged: the next addition evicts them.
+func (w *worker) evictMore(ctx context.Context, group []*request) {
+	most := w.c.Config().MaxDocuments
+	if group[0].kind != updating || most == nil {
+		return
+	}
+	err := w.evictOnce(ctx, group, *most)
+	for again := 2; err != nil && again > 0; again-- {
+		if _, err = w.follow(ctx, nil); err == nil {
+			err = w.evictOnce(ctx, group, *most)
 		}
-		ch := &change{changeHead: changeHead{Kind: deleteDocuments}}
-		ch.chosen, err = snap.Beyond(ctx, most)
-		if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
-			return err
-		}
-		_, err = w.commit(ctx, o, ch)
-		return err
-	}()
+	}
 	if err != nil {
 		w.c.log.Error("the oldest documents were not deleted", "error", err)
 	}
+}
+
+func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) error {
+	o, snap, err := w.snapshot()
+	if err != nil {
+		return err
+	}
+	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
+	if uint64(snap.Documents()) > most {
+		ch.chosen, err = snap.Beyond(ctx, most)
+	}
+	if err = errors.Join(err, snap.Close()); err != nil || ch.chosen.IsEmpty() {
+		return err
+	}
+	if _, err = w.commit(ctx, o, ch); err != nil {
+		return err
+	}
+	for _, r := range group {
+		if r.entry > 0 {
+			r.entry = w.appended
+		}
+	}
+	return nil
 }

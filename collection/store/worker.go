@@ -25,6 +25,7 @@ type worker struct {
 	// With a journal: whether it may have entries that the index lacks, and the last own entry.
 	behind   bool
 	appended uint64
+	done     doneBatches
 }
 
 // run does what is queued until the queue has ended.
@@ -88,6 +89,7 @@ func (w *worker) try(ctx context.Context, group []*request) (n int) {
 		}
 		if w.journal() != nil && group[0].kind != acting {
 			n = w.logged(ctx, group, do)
+			w.evictMore(ctx, group[:n])
 		} else {
 			n = do()
 		}
@@ -219,9 +221,6 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	}
 	if err == nil && len(b.requests) > 0 {
 		err = w.store(ctx, o, b, most)
-	}
-	if err == nil && more > 0 {
-		w.evictMore(ctx, o, *w.c.Config().MaxDocuments)
 	}
 	switch {
 	case err == nil:

@@ -60,8 +60,7 @@ func (r *Replica) open(ctx context.Context) (*opened, error) {
 		newest = checkpoints[len(checkpoints)-1]
 	}
 	_, err = os.Stat(r.path(indexFile))
-	fresh := errors.Is(err, fs.ErrNotExist)
-	if fresh {
+	if r.fresh = errors.Is(err, fs.ErrNotExist); r.fresh {
 		if err := r.fetch(ctx, checkpoints); err != nil {
 			return nil, err
 		}
@@ -78,7 +77,7 @@ func (r *Replica) open(ctx context.Context) (*opened, error) {
 		}
 		return nil, err
 	}
-	at, err := r.over(ctx, ix, newest, fresh)
+	at, err := r.over(ctx, ix, newest)
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
@@ -86,7 +85,7 @@ func (r *Replica) open(ctx context.Context) (*opened, error) {
 }
 
 // over makes the collection of an open index, if that is what it should be.
-func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint, fresh bool) (*opened, error) {
+func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*opened, error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, err
@@ -97,11 +96,11 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 		return nil, err
 	}
 	switch g := &r.s.Generation; {
-	case fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
+	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
 		return nil, fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		return nil, fmt.Errorf("%w: vectors have the dimension %d, and those of generation %d %d", errStale, dim, g.Number, g.Dim)
-	case !fresh && has.Sequence > 0:
+	case !r.fresh && has.Sequence > 0:
 		switch e, err := r.journal.At(ctx, has.Sequence); {
 		case err == nil && e.Hash != has.Mark:
 			return nil, fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)

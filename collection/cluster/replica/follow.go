@@ -13,9 +13,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
+// appendTime is for what the store has to say of an entry that is put; a variable for tests.
+var appendTime = 20 * time.Second
+
 // Times of a replica.
 const (
-	appendTime = 20 * time.Second // for what the store has to say of an entry that is put
 	readTime   = 30 * time.Second // for the next of the entries that are read
 	retryFirst = time.Second      // after a fault; twice as long after each
 	retryMost  = time.Minute
@@ -39,7 +41,7 @@ type opened struct {
 func (r *Replica) run() {
 	defer close(r.ended)
 	again := retryFirst
-	for {
+	for r.fresh = false; ; {
 		begun := time.Now()
 		err := r.live()
 		if r.ending() {
@@ -50,12 +52,11 @@ func (r *Replica) run() {
 			r.log.Info("the cache of a shard is thrown away", "because", err)
 			err = errors.Join(err, r.clear())
 		}
+		if lost && !r.fresh {
+			continue
+		}
 		if time.Since(begun) > retryMost {
 			again = retryFirst
-		}
-		if lost && again == retryFirst {
-			again *= 2
-			continue
 		}
 		r.set(func() { r.phase, r.err = Failed, err })
 		r.log.Error("a shard cannot be read on this node, which tries again", "error", err, "in", again)
@@ -88,7 +89,7 @@ func (r *Replica) live() (err error) {
 		return err
 	}
 	r.set(func() {
-		r.phase, r.at = Ready, at
+		r.phase, r.at, r.fresh = Ready, at, false
 		at.col.SetMost(r.most)
 	})
 	wait, short := retryFirst, 0

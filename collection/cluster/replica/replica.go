@@ -103,6 +103,8 @@ type Replica struct {
 	wake        chan struct{} // capacity 1: there may be entries
 	copies      chan struct{} // capacity 1: a checkpoint is being made
 
+	fresh bool // the file was fetched, and was not ready yet; of run alone
+
 	mu      sync.Mutex
 	changed chan struct{} // closed, and replaced, when what follows changes
 	phase   string
@@ -223,7 +225,7 @@ func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error
 			return err
 		}
 		err = do(at)
-		again := errors.Is(err, collection.ErrClosed) || errors.Is(err, collection.ErrDamaged)
+		again := errors.Is(err, collection.ErrClosed) || errors.Is(err, collection.ErrDamaged) || errors.Is(err, journal.ErrBehind)
 		if !again || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
@@ -352,9 +354,15 @@ func (r *Replica) SetWriter(is bool) {
 	r.ring()
 }
 
-// Verify reads every byte of the file.
+// Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, func(at *opened) error { return at.col.Verify(ctx) })
+	return r.with(ctx, 0, func(at *opened) error {
+		err := at.col.Verify(ctx)
+		if errors.Is(err, storage.ErrCorrupt) {
+			at.Failed(err)
+		}
+		return err
+	})
 }
 
 // Close ends the replica. The cache stays. Changes that wait are done as long as ctx allows it.
