@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,8 +65,24 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 	if r, err = index.Build(ctx, path, all, &o.Train); err != nil {
 		return nil, err
 	}
-	_, err = b.finish(ctx, path, o.Dir)
-	return r, errors.Join(err, os.Remove(path))
+	ix, err := openWhole(ctx, path, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	_, err = b.finish(ctx, ix, o.Dir)
+	return r, errors.Join(err, ix.Close(), os.Remove(path))
+}
+
+// openWhole opens an index file, and reads every byte of it.
+func openWhole(ctx context.Context, path string, log *slog.Logger) (*index.Index, error) {
+	ix, err := index.Open(ctx, path, &index.Options{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := ix.Verify(ctx); err != nil {
+		return nil, errors.Join(err, ix.Close())
+	}
+	return ix, nil
 }
 
 // bulk puts a whole collection into the store at once.
@@ -127,17 +142,8 @@ func (b *bulk) begin(ctx context.Context) error {
 	return nil
 }
 
-// finish puts the documents of an index file into the store, by shards, and has them searched. The file is
-// checked.
-func (b *bulk) finish(ctx context.Context, path, dir string) (_ *Map, err error) {
-	ix, err := index.Open(ctx, path, &index.Options{Logger: b.log})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ix.Close()) }()
-	if err := ix.Verify(ctx); err != nil {
-		return nil, err
-	}
+// finish puts the documents of an index into the store, by shards, and has them searched.
+func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, err
@@ -160,24 +166,19 @@ func (b *bulk) finish(ctx context.Context, path, dir string) (_ *Map, err error)
 			return nil, err
 		}
 	}
-	folder := filepath.Join(dir, "shards")
-	if err := os.RemoveAll(folder); err != nil { // of a build before
-		return nil, err
+	parts := make([]*roaring.Bitmap, len(b.ends))
+	for s := range parts {
+		parts[s] = roaring.New()
 	}
-	parts, err := index.Split(ctx, snap, folder, len(b.ends), index.ByHash, o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	for s, part := range parts {
-		at := b.ends[s]
-		if at.Number > 0 {
-			if err := mark(ctx, part.Path, at); err != nil {
-				return nil, err
-			}
+	of := &Map{Shards: len(parts)}
+	for ordinal := range snap.State().Docs {
+		if snap.Live(ordinal) {
+			parts[of.shardOf(snap.ID(ordinal))].Add(ordinal)
 		}
-		log := journal.New(b.store, b.id, s, journal.Options{})
-		if _, err := objects.PutFile(ctx, b.store, log.CheckpointName(g.Number, at), part.Path); err != nil {
+	}
+	part := filepath.Join(dir, "part.plaid")
+	for s, docs := range parts {
+		if err := b.putShard(ctx, s, g.Number, index.CopyFrom{Snapshot: snap, Docs: docs}, part); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", s, err)
 		}
 		if b.progress != nil {
@@ -194,11 +195,22 @@ func (b *bulk) finish(ctx context.Context, path, dir string) (_ *Map, err error)
 	})
 }
 
-// mark notes in a file that it has the entries of a log up to a position.
-func mark(ctx context.Context, path string, at journal.Position) error {
-	ix, err := index.Open(ctx, path, &index.Options{Write: true})
-	if err != nil {
+// putShard puts the file of a shard, which has the entries of the log up to where the build began.
+func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (err error) {
+	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, &index.CopyOptions{Logger: b.log, Force: true}); err != nil {
 		return err
 	}
-	return cmp.Or(ix.Entry(at.Number).Marked(at.Hash).Skip(ctx), ix.Close())
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	at := b.ends[shard]
+	if at.Number > 0 {
+		ix, err := index.Open(ctx, path, &index.Options{Write: true})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(ix.Entry(at.Number).Marked(at.Hash).Skip(ctx), ix.Close()); err != nil {
+			return err
+		}
+	}
+	_, err = objects.PutFile(ctx, b.store, journal.New(b.store, b.id, shard, journal.Options{}).CheckpointName(generation, at), path)
+	return err
 }

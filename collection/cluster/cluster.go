@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -67,11 +69,13 @@ type Cluster struct {
 	log  *slog.Logger
 	node *Node // this one; nil: a client
 	rc   replica.Config
-	beat uint64 // how many there were; of the loop
+	// Of the loop:
+	beat    uint64    // how many there were
+	lives   lives     // of the nodes
+	cleaned time.Time // when the cache was
 
 	mu       sync.Mutex
-	maps     map[string]*Map // by the name of the collection, the newest that is known
-	lives    lives
+	maps     map[string]*Map                 // by the name of the collection, the newest that is known
 	nodes    []*Node                         // that live, by name, this one among them
 	replicas map[replicaKey]*replica.Replica // of this node
 	kept     map[replicaKey]*keeping         // what is known of them
@@ -139,6 +143,11 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
 		if err := c.node.check(); err != nil {
 			return nil, err
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*")); c.node != nil {
+		for _, dir := range left { // of a process that was killed
+			_ = os.RemoveAll(dir)
 		}
 	}
 	var err error

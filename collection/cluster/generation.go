@@ -103,6 +103,10 @@ func (c *Cluster) after() {
 	} else {
 		c.mu.Unlock()
 	}
+	if now.Sub(c.cleaned) > time.Hour {
+		c.cleaned = now
+		c.aside("cache", func(context.Context) { c.sweepCache(now) })
+	}
 	c.aside("garbage", func(ctx context.Context) { c.tidy(ctx, now) })
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -235,6 +237,41 @@ func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation u
 		have.users--
 		have.asked = time.Now()
 	}, nil
+}
+
+// cacheAge is how long the file of a replica stays that the node is not to have.
+const cacheAge = 24 * time.Hour
+
+// sweepCache removes files of replicas that are not open, and that a map says are of no use, or that have not been
+// used for a day.
+func (c *Cluster) sweepCache(now time.Time) {
+	dirs, _ := filepath.Glob(filepath.Join(c.c.Dir, "*", "*"))
+	for _, dir := range dirs {
+		k := replicaKey{shardKey: shardKey{id: filepath.Base(filepath.Dir(dir))}}
+		if n, err := fmt.Sscanf(filepath.Base(dir), "%04d-%08d", &k.shard, &k.generation); n != 2 || err != nil {
+			continue
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			continue
+		}
+		func() {
+			c.opening.Lock() // it is not opened meanwhile
+			defer c.opening.Unlock()
+			c.mu.Lock()
+			over, _ := c.over(k)
+			open := c.replicas[k] != nil
+			c.mu.Unlock()
+			if open || !over && now.Sub(info.ModTime()) < cacheAge {
+				return
+			}
+			err := os.RemoveAll(dir)
+			_ = os.Remove(filepath.Dir(dir)) // if it was the last
+			if err != nil {
+				c.log.Warn("the file of a replica stays that is not needed any more", "path", dir, "error", err)
+			}
+		}()
+	}
 }
 
 // nameOf is the name of the collection of an identity.

@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
@@ -114,6 +115,8 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
+func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
+
 func mapsOf(name string) string { return mapsPrefix + name + "/" }
 func mapName(name string, version uint64) string {
 	return fmt.Sprintf("%s%016x", mapsOf(name), version)
@@ -137,7 +140,7 @@ func newToken() string {
 // more, or a number is another one, and either would take effect in silence.
 func (m *Map) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
-	return fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli)), err
+	return fmt.Appendf(text, "\n%08x\n", checksum(text)), err
 }
 
 // decodeMap reads an object that is to be a version of a map. The error is [storage.ErrCorrupt] or [ErrNewer].
@@ -146,7 +149,7 @@ func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 		return nil, fmt.Errorf("%s: %w: %s", mapName(name, version), err, fmt.Sprintf(format, a...))
 	}
 	text, sum, found := bytes.Cut(object, []byte("\n"))
-	if !found || string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(text, castagnoli)) {
+	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
 		return fault(storage.ErrCorrupt, "its checksum is not that of its bytes")
 	}
 	var any struct{ Format int }
@@ -280,8 +283,17 @@ func (m *Map) giveUp(reason string) {
 	m.Next, m.For, m.Trouble = nil, "", nil
 }
 
-// shardOf is the shard of a document by its id; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return index.Place(id, m.Shards) }
+// shardOf is the shard of a document by its id; passages are in that of their document. An id does not tell whether
+// it is that of a passage, so that all documents whose ids differ in such ends alone are together.
+func (m *Map) shardOf(id string) int {
+	for {
+		of, number := vectors.SplitPassageID(id)
+		if number < 0 {
+			return index.Place(id, m.Shards)
+		}
+		id = of
+	}
+}
 
 // most is the share of a shard of max_documents; nil: all.
 func (m *Map) most(shard int) *uint64 {
@@ -401,23 +413,18 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	// The version may have been there long ago: a process that slept meanwhile does not know of the
 	// versions after it. Old ones are deleted in their order, so that the one before would be gone too.
 	return again(func() error {
-		before := ""
-		if m.Version > 2 {
-			before = mapName(m.Name, m.Version-2)
+		first, after := max(m.Version, 2)-1, ""
+		if first > 1 {
+			after = mapName(m.Name, first-1)
 		}
-		listed, err := s.List(ctx, mapsOf(m.Name), before, 0)
+		listed, err := s.List(ctx, mapsOf(m.Name), after, 0)
 		if err != nil {
 			return err
 		}
-		if len(listed) > 0 && listed[0].Name == mapName(m.Name, max(m.Version, 2)-1) && m.Version > 1 ||
-			len(listed) == 1 && listed[0].Name == mapName(m.Name, m.Version) {
+		if n := len(listed); n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
 			return nil
 		}
-		newest, err := newestMap(ctx, s, m.Name)
-		if err == nil && newest.ID != m.ID || m.Version > 1 {
-			return errTaken
-		}
-		return err
+		return errTaken
 	})
 }
 

@@ -126,7 +126,7 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	_, err = c.update(ctx, name, func(m *Map) error {
+	m, err := c.update(ctx, name, func(m *Map) error {
 		*m = Map{Name: m.Name, ID: m.ID, Removed: true, Config: m.Config, Shards: m.Shards, Replicas: m.Replicas, Last: m.Last,
 			Gone: append(m.Gone, Gone{ID: m.ID})}
 		return nil
@@ -134,7 +134,11 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if errors.Is(err, collection.ErrUnknown) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	c.tell(m)()
+	return true, nil
 }
 
 // SetReplicas changes how many nodes have each shard of a collection.
@@ -221,6 +225,11 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 	if err := write(path); err != nil {
 		return err
 	}
+	ix, err := openWhole(ctx, path, c.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ix.Close()) }()
 	if declared {
 		of, err := c.Declare(ctx, name, collection.Config{})
 		if err != nil {
@@ -232,14 +241,14 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 	}
 	b := &bulk{store: c.c.Store, id: m.ID, name: name, free: free, growth: c.c.Index.Growth, log: c.log}
 	if err = b.begin(ctx); err == nil {
-		m, err = b.finish(ctx, path, dir)
+		m, err = b.finish(ctx, ix, dir)
 	}
 	if err == nil {
-		c.tell(m)
+		c.tell(m)() // who asks another node finds it there
 		return nil
 	}
 	if declared {
-		_, derr := c.updateID(context.WithoutCancel(ctx), m.ID, func(m *Map) error {
+		_, derr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
 			if m.Current != nil {
 				return errSame
 			}

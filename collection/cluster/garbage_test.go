@@ -1,0 +1,243 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// What is over is marked first, deleted when the grace is over since, and nothing else ever.
+func TestGarbage(t *testing.T) {
+	s := newMemory()
+	testMap(t, s, "wiki", func(m *Map) {
+		m.Last = 5
+		m.Current = &replica.Generation{Number: 3, Dim: 8, Stage: collection.StageFlat}
+		m.Next = &replica.Generation{Number: 4, Dim: 8}
+		m.Building = &Reserved{Generation: 5}
+		m.Retired = []Retired{{Generation: 1}}
+		m.Gone = []Gone{{ID: "wiki.0000000000000001"}}
+	})
+	id := "wiki.0123456789abcdef"
+	logs := map[int][]journal.Position{}
+	for shard := range 2 {
+		log := journal.New(s, id, shard, journal.Options{})
+		at := journal.Position{}
+		for range 10 {
+			var err error
+			at, err = log.Append(t.Context(), at, []string{"b"}, []byte("body"))
+			require.NoError(t, err)
+			logs[shard] = append(logs[shard], at)
+		}
+		for _, g := range []uint64{1, 2, 3, 4, 5} {
+			s.put(log.CheckpointName(g, logs[shard][g]), []byte("checkpoint"))
+		}
+	}
+	for _, name := range []string{codecName(id, 1), codecName(id, 2), codecName(id, 3), "data/wiki.0000000000000001/log/0000/0000000000000001",
+		"data/wiki.0000000000000002/log/0000/0000000000000001", "data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a"} {
+		s.put(name, []byte("x"))
+	}
+	all := s.names("data/")
+	collect := func() {
+		t.Helper()
+		require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
+	}
+	gone := func(now []string) (names []string) {
+		for _, name := range all {
+			if !slices.Contains(now, name) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	s.pass(1000 * time.Hour) // however old objects are
+	collect()
+	require.Equal(t, all, s.names("data/"), "it is only marked")
+	s.pass(time.Hour)
+	collect()
+	require.Equal(t, all, s.names("data/"))
+	s.pass(time.Minute)
+	collect()
+	got := gone(s.names("data/"))
+	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
+	require.Contains(t, got, codecName(id, 1))
+	require.Len(t, got, 4, "%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Empty(t, m.Retired)
+	require.Empty(t, m.Gone)
+
+	// A build that does not end is given up, and then logs are cut: behind both generations.
+	s.pass(buildGrace)
+	for shard := range 2 {
+		log := journal.New(s, id, shard, journal.Options{})
+		s.put(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint")) // the newest one, and too young to cut behind
+	}
+	collect()
+	m, err = livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Building)
+	require.Len(t, m.Retired, 1)
+	s.pass(2 * time.Hour)
+	collect()
+	for shard := range 2 {
+		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
+		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q", left)
+	}
+	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error { m.giveUp("a test"); return nil })
+	require.NoError(t, err)
+	collect()
+	for shard := range 2 {
+		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
+		require.True(t, strings.HasSuffix(left[len(left)-1], fmt.Sprintf("%016x", 10)), "the newest entry stays")
+		require.Less(t, len(left), 10)
+		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4), "what is after the older checkpoint stays")
+	}
+}
+
+// A collection that was removed goes as a whole, and its name stays taken by the last version of its map.
+func TestGarbageOfRemoved(t *testing.T) {
+	s := newMemory()
+	c := testNode(t, s, "a", func(c *Config) { c.Grace = time.Hour })
+	_, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	of, err := c.Get("wiki")
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 3, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = c.Drop(t.Context(), "wiki")
+	require.NoError(t, err)
+	again, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	docs := testDocs(10, 3, 8)
+	_, err = again.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	m, err := livingMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	old := m.Gone[0].ID
+	require.NotEmpty(t, s.names(dataOf(old)))
+	for range 3 {
+		require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
+		s.pass(time.Hour)
+	}
+	require.Empty(t, s.names(dataOf(old)))
+	require.NotEmpty(t, s.names(dataOf(m.ID)))
+	require.Equal(t, "d11", found(t, c, "wiki", docs[1]))
+}
+
+// A beat that came long ago goes, and one of a node that lives does not.
+func TestGarbageOfNodes(t *testing.T) {
+	s := newMemory()
+	dead := &Node{Name: "dead", Started: "1"}
+	_, err := beat(t.Context(), s, dead, 1)
+	require.NoError(t, err)
+	s.pass(2 * time.Hour)
+	_, err = beat(t.Context(), s, &Node{Name: "b", Started: "2"}, 1)
+	require.NoError(t, err)
+	require.NoError(t, removeBeats(t.Context(), s, s.now.Add(-time.Hour)))
+	require.Equal(t, []string{"nodes/b@2"}, s.names(nodesPrefix))
+}
+
+// A node is alive while its beat changes, by the clock of the observer, whatever the times of the store say.
+func TestLivesByOwnClock(t *testing.T) {
+	s := newMemory()
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the observer
+	l := &lives{ttl: 4 * time.Second}
+	counts := map[string]uint64{}
+	say := func(nodes ...*Node) {
+		for _, n := range nodes {
+			counts[n.Started]++
+			_, err := beat(t.Context(), s, n, counts[n.Started])
+			require.NoError(t, err)
+		}
+	}
+	look := func() (names string) {
+		listed, err := s.List(t.Context(), nodesPrefix, "", 0)
+		require.NoError(t, err)
+		require.NoError(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+		for _, n := range l.living(now) {
+			names += n.Name + "@" + n.Started + " "
+		}
+		return names
+	}
+	node := func(name, started string, since int) *Node {
+		return &Node{Name: name, Started: started, Since: time.Unix(int64(since), 0)}
+	}
+	a, b, dead := node("a", "1", 1), node("b", "1b", 1), node("dead", "0", 0)
+	say(dead)
+	s.pass(24 * time.Hour)
+	say(a, b)
+	require.Equal(t, "a@1 b@1b ", look(), "one of yesterday is not taken for alive")
+	now = now.Add(3 * time.Second)
+	say(a)
+	require.Equal(t, "a@1 b@1b ", look())
+	now = now.Add(2 * time.Second)
+	say(a) // the clock of the store stands still: the size changes
+	require.Equal(t, "a@1 ", look())
+	s.pass(-2000 * time.Hour) // or goes back
+	say(b)
+	require.Equal(t, "a@1 b@1b ", look())
+	again := node("a", "2", 2)
+	say(again)
+	require.Equal(t, "a@2 b@1b ", look(), "of one name the process that started last")
+	now = now.Add(3 * time.Second)
+	say(a, b, again)
+	require.NoError(t, s.Delete(t.Context(), b.object()))
+	require.Equal(t, "a@2 ", look(), "a node that ended is gone at once")
+	s.put("nodes/x@y", []byte("{"))
+	listed, err := s.List(t.Context(), nodesPrefix, "", 0)
+	require.NoError(t, err)
+	require.Error(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+	require.Len(t, l.living(now), 1)
+}
+
+// What a cluster of 1,600 shards with two replicas on 8 nodes asks of the store while nothing happens.
+func TestIdleRequests(t *testing.T) {
+	const nodes, shards, replicas = 8, 1600, 2
+	const beats = 5
+	s := newMemory()
+	testMap(t, s, "wiki", func(m *Map) {
+		m.Shards, m.Last = shards, 1
+		m.Current = &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
+	})
+	id := "wiki.0123456789abcdef"
+	c := &Cluster{kept: map[replicaKey]*keeping{}, replicas: map[replicaKey]*replica.Replica{}}
+	start := time.Unix(0, 0)
+	for shard := range shards * replicas / nodes {
+		c.kept[replicaKey{shardKey{id, shard}, 1}] = &keeping{poll: start}
+	}
+	c.duePolls(start)
+	const hours = 4
+	polls := 0
+	for now := start; now.Before(start.Add(hours * time.Hour)); now = now.Add(3 * time.Second) {
+		polls += len(c.duePolls(now))
+	}
+	client := testNode(t, s, "a", func(c *Config) { c.Address = "" }) // a client: what a node does, but for its beat
+	before := s.requests
+	at := client.requests.Load()
+	await(t, "some beats", func() bool { return client.requests.Load() >= at+2*beats })
+	looks := float64(s.requests-before) / float64(client.requests.Load()-at) * 3 // requests of a beat of a node
+	require.InDelta(t, 3, looks, 0.5)
+	for shard := range shards {
+		log := journal.New(s, id, shard, journal.Options{})
+		at, err := log.Append(t.Context(), journal.Position{}, []string{"b"}, nil)
+		require.NoError(t, err)
+		s.put(log.CheckpointName(1, at), []byte("x"))
+	}
+	before = s.requests
+	require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
+	garbage := float64(s.requests - before)
+	rate := nodes*looks/3 + nodes*float64(polls)/(hours*3600) + garbage/1800
+	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3, nodes*float64(polls)/(hours*3600), garbage/1800)
+	require.LessOrEqual(t, rate, 20.)
+}
+
+var _ objects.Store = (*memory)(nil)

@@ -1,0 +1,422 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// sourceOf is documents as a build takes them; some are passages.
+func sourceOf(t *testing.T, docs []collection.Document) vectors.Source {
+	t.Helper()
+	all := make([]vectors.Document, len(docs))
+	for i, d := range docs {
+		all[i] = vectors.Document{ID: d.ID, Tokens: d.Vectors, Payload: d.Metadata}
+	}
+	src, err := vectors.FromDocuments(docs[0].Dim, all)
+	require.NoError(t, err)
+	return src
+}
+
+func numbersOf(t *testing.T, of collection.Collection) collection.Stats {
+	t.Helper()
+	st, err := of.Stats(t.Context())
+	require.NoError(t, err)
+	return st
+}
+
+// A bulk build takes the place of what there was, and changes made meanwhile are made to what it has built.
+func TestBuild(t *testing.T) {
+	s := testStore(t)
+	shards := func(c *Config) { c.Shards = 3 }
+	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
+	_, err = of.Update(t.Context(), before, collection.UpdateOptions{})
+	require.NoError(t, err)
+	m, err := a.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+
+	dir := t.TempDir()
+	bulk := &bulk{store: s, id: m.ID, name: "wiki", growth: a.c.Index.Growth, log: a.log}
+	require.NoError(t, bulk.begin(t.Context()))
+	_, err = of.Update(t.Context(), during, collection.UpdateOptions{})
+	require.NoError(t, err)
+	path := filepath.Join(dir, "whole.plaid")
+	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := openWhole(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	_, err = bulk.finish(t.Context(), ix, dir)
+	require.NoError(t, err)
+	await(t, "what was built is searched", func() bool { return numbersOf(t, of).Documents == 330 })
+	require.Equal(t, "d2007", found(t, b, "wiki", during[7]))
+	require.Equal(t, "d77", found(t, b, "wiki", docs[77]))
+	require.NotEqual(t, "d1007", found(t, b, "wiki", before[7]))
+
+	// Of two builds the one that began first has lost.
+	first, second := *bulk, *bulk
+	first.ends, second.ends = nil, nil
+	require.NoError(t, first.begin(t.Context()))
+	require.NoError(t, second.begin(t.Context()))
+	_, err = first.finish(t.Context(), ix, dir)
+	require.ErrorIs(t, err, ErrConflict)
+	_, err = second.finish(t.Context(), ix, dir)
+	require.NoError(t, err)
+
+	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]), sourceOf(t, docs[100:200]))
+	require.NoError(t, err)
+	await(t, "what was built is searched", func() bool { st := numbersOf(t, of); return st.Documents == 200 && st.Nbits == 2 })
+	_, err = Build(t.Context(), s, "other", BuildOptions{}, sourceOf(t, docs))
+	require.ErrorIs(t, err, collection.ErrUnknown)
+	r, err := Verify(t.Context(), s, VerifyOptions{})
+	require.NoError(t, err)
+	require.Empty(t, r.Faults)
+	require.Empty(t, r.Unclaimed)
+	require.Equal(t, 1, r.Collections)
+}
+
+// A backup is one file with all documents, and a restored one is the collection that it was.
+func TestBackupAndRestore(t *testing.T) {
+	s := testStore(t)
+	spread := func(c *Config) { c.Shards, c.Replicas = 4, 1 } // so that a node has not all of them
+	a, b := testNode(t, s, "a", spread), testNode(t, s, "b", spread)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	require.ErrorIs(t, errOf(of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})), collection.ErrEmpty)
+	docs := testDocs(0, 60, 16)
+	for i := range 3 { // passages, and a document that looks like one
+		p := &vectors.Passage{Of: "long#1", Number: i, Start: i, End: i + 1}
+		docs[20+i].ID = p.ID()
+		docs[20+i].Metadata, err = p.Payload(docs[20+i].Metadata)
+		require.NoError(t, err)
+	}
+	docs[30].ID = "short#1"
+	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
+	require.NoError(t, err)
+	var file bytes.Buffer
+	r, err := of.(collection.Backuper).Backup(t.Context(), &file)
+	require.NoError(t, err)
+	require.EqualValues(t, file.Len(), r.Size)
+	require.NoError(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())))
+	copied, err := a.Get("again")
+	require.NoError(t, err)
+	want, got := numbersOf(t, of), numbersOf(t, copied)
+	require.Equal(t, want.Documents, got.Documents)
+	require.Equal(t, want.Tokens, got.Tokens)
+	require.Equal(t, want.Growth.Stage, got.Growth.Stage)
+	require.Equal(t, "d7", found(t, a, "again", docs[7]))
+	for _, of := range []collection.Collection{of, copied} {
+		gone, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"long#1", "short#1", "d5"}})
+		require.NoError(t, err)
+		require.Equal(t, index.Affected{Documents: 2, Passages: 3}, gone)
+	}
+	_, err = copied.Update(t.Context(), testDocs(100, 10, 16), collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())), collection.ErrExists)
+	require.Error(t, b.Restore(t.Context(), "broken", bytes.NewReader(file.Bytes()[:file.Len()/2])))
+	_, err = b.Get("broken")
+	require.ErrorIs(t, err, collection.ErrUnknown, "whatever fails leaves nothing behind")
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// Documents without vectors come first, and the first vectors decide the dimension.
+func TestDimensionComesLater(t *testing.T) {
+	s := testStore(t)
+	shards := func(c *Config) { c.Shards = 3 }
+	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	var without []collection.Document
+	for i := range 10 {
+		without = append(without, collection.Document{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
+	}
+	_, err = of.Update(t.Context(), without, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.Zero(t, numbersOf(t, of).Dim)
+	docs := testDocs(0, 10, 16)
+	there, err := b.Get("wiki")
+	require.NoError(t, err)
+	_, err = there.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	st := numbersOf(t, of)
+	require.EqualValues(t, 20, st.Documents)
+	require.Equal(t, 16, st.Dim)
+	require.Equal(t, "d3", found(t, a, "wiki", docs[3]))
+	_, err = of.Update(t.Context(), testDocs(50, 1, 8), collection.UpdateOptions{})
+	require.ErrorIs(t, err, index.ErrDimension)
+}
+
+// The share of each shard follows max_documents, and less than one document a shard is refused.
+func TestMaxDocuments(t *testing.T) {
+	s := testStore(t)
+	shards := func(c *Config) { c.Shards = 3 }
+	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
+	await(t, "the nodes know each other", living(a, b))
+	n := func(n uint64) *uint64 { return &n }
+	_, err := a.Declare(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
+	require.ErrorIs(t, err, collection.ErrConfig)
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
+	require.NoError(t, err)
+	there, err := b.Get("wiki")
+	require.NoError(t, err)
+	for i := range 10 {
+		_, err = []collection.Collection{of, there}[i%2].Update(t.Context(), testDocs(20*i, 20, 8), collection.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 30, numbersOf(t, of).Documents)
+	_, err = of.SetMaxDocuments(t.Context(), n(2))
+	require.ErrorIs(t, err, collection.ErrConfig)
+	cfg, err := of.SetMaxDocuments(t.Context(), n(10))
+	require.NoError(t, err)
+	require.EqualValues(t, 10, *cfg.MaxDocuments)
+	_, err = there.Update(t.Context(), testDocs(1000, 20, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 10, numbersOf(t, there).Documents, "the next change everywhere knows the limit")
+}
+
+// A training that fails is not repeated before the collection has grown by a tenth, and the statistics say why.
+func TestTrainingThatFails(t *testing.T) {
+	s := newMemory()
+	s.fault = func(op, name string) (before, after bool) {
+		return op == "put" && strings.Contains(name, "/codec/"), false
+	}
+	c := testNode(t, s, "a", func(c *Config) { c.Index.Growth = collection.Growth{Flat: 100, Until: 10_000} })
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 60, 16), collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	require.Contains(t, numbersOf(t, of).Growth.Failed, errLost.Error())
+	_, err = of.(collection.Retrainer).Retrain(t.Context())
+	require.ErrorContains(t, err, errLost.Error())
+	m, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	last := m.Last
+	s.mu.Lock()
+	s.fault = nil
+	s.mu.Unlock()
+	_, err = of.Update(t.Context(), testDocs(100, 2, 16), collection.UpdateOptions{})
+	require.NoError(t, err)
+	at := c.requests.Load()
+	await(t, "some looks", func() bool { return c.requests.Load() > at+30 })
+	m, err = c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	require.Equal(t, last, m.Last, "it is not tried again")
+	_, err = of.Update(t.Context(), testDocs(200, 10, 16), collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "it is trained", func() bool {
+		st := numbersOf(t, of).Growth
+		return st.Stage == collection.StagePrecise && st.Failed == ""
+	})
+}
+
+// A generation that no node can encode is given up, and the statistics say why.
+func TestGenerationThatCannotBeBuilt(t *testing.T) {
+	s := newMemory()
+	s.fault = func(op, name string) (before, after bool) {
+		return op == "put" && strings.Contains(name, "/files/0001/"), false
+	}
+	grow := func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} }
+	a, b := testNode(t, s, "a", grow), testNode(t, s, "b", grow)
+	await(t, "the nodes know each other", living(a, b))
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	docs := testDocs(0, 60, 16)
+	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "it is given up", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	st := numbersOf(t, of)
+	require.Contains(t, st.Growth.Failed, "shard 1")
+	require.Equal(t, collection.StageFlat, st.Growth.Stage)
+	require.Equal(t, "d7", found(t, b, "wiki", docs[7]))
+	m, err := a.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	require.Nil(t, m.Next)
+	require.NotEmpty(t, m.Retired)
+	_, err = of.(collection.Retrainer).Retrain(t.Context())
+	require.ErrorContains(t, err, "shard 1")
+}
+
+// A node whose store does not answer says so, goes on with searches, and refuses changes.
+func TestStoreOutOfReach(t *testing.T) {
+	s := newMemory()
+	c := testNode(t, s, "a", nil)
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	docs := testDocs(0, 10, 8)
+	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.Ready())
+	gone := func(is bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fault = func(string, string) (bool, bool) { return is, false }
+	}
+	gone(true)
+	await(t, "it is not ready", func() bool { return c.Ready() != nil })
+	require.ErrorIs(t, c.Ready(), errLost)
+	require.Equal(t, "d7", found(t, c, "wiki", docs[7]))
+	_, err = c.Declare(t.Context(), "other", collection.Config{})
+	require.ErrorIs(t, err, errLost)
+	require.NotEmpty(t, c.Status(t.Context()).Faults)
+	gone(false)
+	await(t, "it is ready", func() bool { return c.Ready() == nil })
+	_, err = of.Update(t.Context(), testDocs(100, 1, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// Two nodes that both take themselves for the coordinator end up with one generation, and each number is of one.
+func TestTwoCoordinators(t *testing.T) {
+	s := newMemory()
+	id := testMap(t, s, "wiki", func(m *Map) {
+		m.Last, m.Current = 1, &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
+	}).ID
+	rng := rand.New(rand.NewPCG(1, 1))
+	s.fault = func(string, string) (before, after bool) { x := rng.IntN(20); return x == 0, x == 1 }
+	for round := range 30 {
+		step := make(chan error, 2)
+		for _, by := range []string{"x", "y"} {
+			go func() {
+				m, err := updateMap(t.Context(), s, "wiki", func(m *Map) error {
+					if m.Next != nil || m.Training != nil && m.Training.By == by {
+						return ErrConflict
+					}
+					m.reserve(&m.Training, by)
+					return nil
+				})
+				if err == nil {
+					number := m.Training.Generation
+					_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error {
+						if m.Training == nil || m.Training.Generation != number {
+							return ErrConflict
+						}
+						m.Training, m.Next = nil, &replica.Generation{Number: number, Dim: 8}
+						return nil
+					})
+				}
+				step <- err
+			}()
+		}
+		<-step
+		<-step
+		_, _ = updateMap(t.Context(), s, "wiki", func(m *Map) error {
+			if m.Next == nil {
+				return errSame
+			}
+			m.promote(m.Next)
+			return nil
+		})
+		m, err := s.quietly(func() (*Map, error) { return livingMap(t.Context(), s, "wiki") })
+		require.NoError(t, err)
+		require.NoError(t, m.check(), "round %d", round)
+		require.Equal(t, id, m.ID)
+		seen := uint64(len(m.Retired))
+		for _, g := range []bool{m.Current != nil, m.Next != nil, m.Training != nil} {
+			if g {
+				seen++
+			}
+		}
+		require.Equal(t, m.Last, seen, "round %d: every number is of something: %+v", round, m)
+	}
+}
+
+func (s *memory) quietly(do func() (*Map, error)) (*Map, error) {
+	s.mu.Lock()
+	fault := s.fault
+	s.fault = nil
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fault = fault
+	}()
+	return do()
+}
+
+// Damage in the store is found, and what no map speaks of is named.
+func TestVerifyFindsDamage(t *testing.T) {
+	s := newMemory()
+	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 40, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "it is trained", func() bool { return numbersOf(t, of).Growth.Stage == collection.StageFinal })
+	for i := range 4 {
+		_, err = of.Update(t.Context(), testDocs(100*(i+1), 10, 8), collection.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, of.(collection.Verifier).Verify(t.Context()))
+	m, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	s.put("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
+	s.put(codecName(m.ID, 77), []byte("x"))
+	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
+	require.NoError(t, err)
+	require.Empty(t, r.Faults)
+	require.Len(t, r.Unclaimed, 2)
+	files, logs := s.names(dataOf(m.ID)+"files/"), s.names(dataOf(m.ID)+"log/0001/")
+	require.NotEmpty(t, files)
+	for _, name := range []string{m.Current.Codec.Name, files[len(files)-1], logs[len(logs)-2]} {
+		s.mu.Lock()
+		whole := s.objects[name]
+		s.mu.Unlock()
+		damaged := bytes.Clone(whole.body)
+		for i := len(damaged) / 4; i < len(damaged)*3/4; i++ { // one byte may be of a page that is free
+			damaged[i] ^= 1
+		}
+		s.put(name, damaged)
+		err := of.(collection.Verifier).Verify(t.Context())
+		require.Error(t, err, name)
+		require.Contains(t, err.Error(), "wiki")
+		s.put(name, whole.body)
+	}
+	s.mu.Lock()
+	delete(s.objects, logs[len(logs)-2])
+	s.mu.Unlock()
+	require.Error(t, of.(collection.Verifier).Verify(t.Context()), "a gap")
+}
+
+// Files of replicas that are not needed go after a day, those of collections that are gone at once.
+func TestCacheIsSwept(t *testing.T) {
+	c := testNode(t, newMemory(), "a", nil)
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
+	require.NoError(t, err)
+	id := of.(*shards).id
+	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001", id + "/0007-00000001", ".scratch-1/x"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
+	}
+	dirs := func() (n int) {
+		all, err := filepath.Glob(filepath.Join(c.c.Dir, "*", "*"))
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.Equal(t, 5, dirs())
+	c.sweepCache(time.Now())
+	require.Equal(t, 4, dirs(), "another collection has the name of one")
+	c.sweepCache(time.Now().Add(2 * cacheAge))
+	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
+}
