@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"time"
 )
 
 // The object of an entry, little-endian. The hash is of all before it: it is the name by which the
@@ -94,12 +93,11 @@ type head struct {
 	size    int // of the head
 	body    uint64
 	batches []string
-	made    time.Time
 	bytes   []byte
 }
 
 // same reports whether it is the head of an object.
-func (h head) same(object []byte) bool { return bytes.HasPrefix(object, h.bytes) }
+func (h head) same(object []byte) bool { return h.bytes != nil && bytes.HasPrefix(object, h.bytes) }
 
 // parseHead reads the head at the beginning of an object. Where b ends before the head, the error is
 // errShort, and need how many bytes it takes.

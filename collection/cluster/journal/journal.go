@@ -101,89 +101,89 @@ func (l *Log) name(number uint64) string { return fmt.Sprintf("%s%016x", l.log, 
 // at once only if the put was made soon after the position was known to be the end of the log; else
 // a list shows first that the log has not gone on, and been cut, meanwhile (I5).
 //
-// Errors: [ErrTaken] and [ErrBehind], after which the log does not have the entry; [ErrUnknown];
-// that of ctx, or [objects.ErrNotMade], if nothing came of it.
+// Errors: [ErrTaken], after which the log does not have the entry and never will; [ErrUnknown]; that of
+// ctx, or [objects.ErrNotMade], if nothing came of it.
 func (l *Log) Append(ctx context.Context, after Position, batches []string, body []byte) (Position, error) {
-	number := after.Number + 1
-	object, hash, err := encode(number, after.Hash, l.token(), batches, body)
+	at := Position{Number: after.Number + 1}
+	object, hash, err := encode(at.Number, after.Hash, l.token(), batches, body)
 	if err != nil {
 		return Position{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return Position{}, err
 	}
-	name, asked := l.name(number), false // asked: an earlier put may have made it, or may still
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	at.Hash = hash
+	name, asked := l.name(at.Number), false // asked: an earlier put may have made it, or may still
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		made, err := l.store.Put(ctx, name, bytes.NewReader(object), int64(len(object)))
-		at := Position{number, hash, made}
 		switch {
-		case err == nil && !after.Seen.IsZero() && made.Sub(after.Seen).Abs() < l.grace/4:
-			return at, nil
 		case err == nil:
-			return l.confirm(ctx, at)
-		case errors.Is(err, objects.ErrExists):
-			mine, lookErr := l.head(ctx, number)
-			switch {
-			case errors.Is(lookErr, objects.ErrNotFound): // cut a moment ago
-				return Position{}, l.unknown(number, lookErr, asked)
-			case lookErr == nil && !(asked && mine.same(object)):
-				return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
-			case lookErr == nil:
-				at.Seen = mine.made
-				return l.confirm(ctx, at)
-			case errors.Is(lookErr, ErrFork) && !asked:
-				return Position{}, lookErr
+			at.Seen = made
+			if !after.Seen.IsZero() && made.Sub(after.Seen).Abs() < l.grace/4 {
+				return at, nil
 			}
-			err = lookErr
+			return l.confirm(ctx, at, nil)
+		case errors.Is(err, objects.ErrExists) && asked:
+			return l.confirm(ctx, at, object)
+		case errors.Is(err, objects.ErrExists):
+			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
 		case errors.Is(err, objects.ErrNotMade) && !asked:
 			return Position{}, err
-		default:
-			asked = true
 		}
-		if ctx.Err() == nil {
-			l.sleep(ctx, wait)
-		}
-		if ctx.Err() != nil {
-			return Position{}, l.unknown(number, err, asked)
+		asked = true
+		if err := l.pause(ctx, wait, name, err); err != nil {
+			return Position{}, err
 		}
 	}
 }
 
-// unknown is the error of an entry of which a put may have been made, and [ErrBehind] if none was.
-func (l *Log) unknown(number uint64, err error, asked bool) error {
-	if !asked && errors.Is(err, objects.ErrNotFound) {
-		return fmt.Errorf("%w: %s", ErrBehind, l.name(number))
+const firstWait, lastWait = 50 * time.Millisecond, 2 * time.Second
+
+// pause waits after an error of the store; when ctx has ended, what became of an entry is unknown.
+func (l *Log) pause(ctx context.Context, d time.Duration, name string, err error) error {
+	if ctx.Err() == nil {
+		l.sleep(ctx, d)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnknown, l.name(number), err)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %s: %w", ErrUnknown, name, err)
+	}
+	return nil
 }
 
-// confirm looks whether an own entry that is in the store is in the log. It may have taken the place
-// of one that was cut: then there are later entries that do not follow it. Entries are cut in order, so
-// a gap after it says the same.
-func (l *Log) confirm(ctx context.Context, at Position) (Position, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		listed, err := l.list(ctx, at.Number, 2)
-		switch {
-		case err != nil:
-		case len(listed) == 0 || listed[0].number != at.Number:
-			return Position{}, l.unknown(at.Number, errors.New("it was removed, perhaps with the entries that a checkpoint has"), true)
-		case len(listed) == 1:
-			return at, nil
-		case listed[1].number != at.Number+1:
-			return Position{}, fmt.Errorf("%w: %s", ErrBehind, l.name(at.Number))
-		default:
+// confirm looks whether an own entry is in the log. It may have been put in the place of one that was cut,
+// and another's may have been put in its place when it was cut. The last entry of a log is never cut, and
+// whoever puts an entry has read the one before it: so the entry after this one decides, or a list that shows that
+// there is none. object is that of the entry if what is in its place may be another's.
+func (l *Log) confirm(ctx context.Context, at Position, object []byte) (Position, error) {
+	name := l.name(at.Number)
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		mine, err := true, error(nil)
+		if object != nil {
+			var h head
+			h, err = l.head(ctx, at.Number)
+			mine = h.same(object)
+		}
+		var listed []listing
+		if err == nil {
+			listed, err = l.list(ctx, at.Number, 2) // after the entry was read
+		}
+		if err == nil && len(listed) == 2 && listed[0].number == at.Number && listed[1].number == at.Number+1 {
 			var next head
-			if next, err = l.head(ctx, at.Number+1); err == nil && next.parent == at.Hash {
-				return at, nil
-			} else if err == nil {
-				return Position{}, fmt.Errorf("%w: %s", ErrBehind, l.name(at.Number))
+			if next, err = l.head(ctx, at.Number+1); err == nil {
+				mine, listed = next.parent == at.Hash, listed[:1]
+				at.Seen = time.Time{}
 			}
 		}
-		if ctx.Err() == nil {
-			l.sleep(ctx, wait)
+		switch {
+		case err == nil && (len(listed) != 1 || listed[0].number != at.Number) || errors.Is(err, objects.ErrNotFound):
+			return Position{}, fmt.Errorf("%w: %s is cut", ErrUnknown, name)
+		case err == nil && mine:
+			return at, nil
+		case err == nil:
+			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
 		}
-		if ctx.Err() != nil {
-			return Position{}, l.unknown(at.Number, err, true)
+		if err := l.pause(ctx, wait, name, err); err != nil {
+			return Position{}, err
 		}
 	}
 }
@@ -340,7 +340,6 @@ func (l *Log) head(ctx context.Context, number uint64) (head, error) {
 		if err != nil {
 			return head{}, fmt.Errorf("%w: object %s: %w", ErrFork, name, err)
 		}
-		h.made = found.Made
 		return h, nil
 	}
 }
@@ -415,7 +414,7 @@ func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry
 	return 0, false, err
 }
 
-// Cut removes the entries before a number, one after the other, of which a checkpoint that is older
+// Cut removes the entries before a number, of which a checkpoint that is older
 // than the grace has all: [Unneeded] decides that. The entry of the number stays, or one after it, so that the
 // newest of a log is never removed (I4).
 func (l *Log) Cut(ctx context.Context, before uint64) (removed int, err error) {

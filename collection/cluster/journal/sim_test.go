@@ -1,0 +1,683 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// The simulation explores every order in which the requests of two writers, a collector and a searcher can
+// reach a store, with answers that are lost, puts that come late, and a clock that goes on at any moment.
+// What the actors do is the code of this package. A call of it depends on nothing but where it begins and what
+// the store has answered so far: so it runs again, from its beginning, with the answers that are known, up to
+// the first request that has none, and what it asks then is remembered. Searchers change nothing: one stands for
+// any number of them.
+
+// tick is a step of the clock, half of the grace: a writer acknowledges at once only in the tick in which its
+// position was the end.
+const tick = time.Hour
+
+var simBegin = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func simTime(t uint8) time.Time { return simBegin.Add(time.Duration(t) * tick) }
+func simTick(t time.Time) uint8 { return uint8(t.Sub(simBegin) / tick) }
+
+const (
+	simEntries = 6
+	simFiles   = 4
+	simLate    = 2
+)
+
+type (
+	// simFile is a checkpoint; its entry is a number of simulation.entries.
+	simFile struct{ number, entry, made uint8 }
+	simSlot struct{ entry, made uint8 }
+
+	// world is the store, and where everybody is.
+	world struct {
+		clock  uint8
+		slots  [simEntries + 1]simSlot // what lies at each number
+		files  [simFiles]simFile
+		late   [simLate]struct{ number, entry uint8 } // puts that may come yet
+		faults uint8                                  // that may happen yet
+		truth  [simEntries + 1]uint8                  // the log, whatever of it was cut
+		newest uint8
+		dead   uint32                           // entries of which a writer heard that they are not in the log
+		actors [4]struct{ node, newest uint16 } // newest of the log when a read began
+	}
+
+	// simState is an actor between two calls.
+	simState struct {
+		kind, mode, left uint8
+		number, entry    uint8 // its position
+		seen             uint8 // one more than the tick, 0 for none
+		kept             uint8 // the last checkpoint of a collector
+	}
+
+	simOp uint8
+
+	simRequest struct {
+		op            simOp
+		number, entry uint8
+	}
+
+	simAnswer struct {
+		err         uint8 // 1: lost, 2: not found, 3: taken
+		entry, made uint8
+		bits        uint16
+		files       [simFiles]simFile
+	}
+
+	// simStep is one of a path: what an actor is told, a tick, or a put that comes late.
+	simStep struct {
+		clock uint8
+		who   int
+		simRequest
+		simAnswer
+	}
+
+	// simNode is an actor in the middle of a call: what it asks next, or what came of it.
+	simNode struct {
+		state   simState
+		answers []simAnswer
+		request simRequest
+		next    map[simAnswer]uint16
+		ended   *simOutcome
+	}
+
+	simOutcome struct {
+		state       simState
+		acked, dead uint8
+		used        []uint8
+		read        bool // to the end
+		failed      string
+	}
+
+	simEntry struct {
+		object         []byte
+		number, parent uint8
+	}
+)
+
+const (
+	opIdle simOp = iota
+	opPut
+	opStamp // the time of the put, which a writer may learn much later
+	opGet
+	opList
+	opCheckpoint
+	opFiles
+	opDelete
+	opDrop
+)
+
+const (
+	writerA, writerB, collector, searcher = 0, 1, 2, 3
+	modeAppend, modeRead, modeLoad        = 0, 1, 2
+	modeKeep, modeCut                     = 3, 4
+)
+
+var simNames = []string{"writer A", "writer B", "collector", "searcher", "tick", "late put"}
+
+// simOptions are how much is explored, and what is broken.
+type simOptions struct {
+	appendsA, appendsB, cycles, reads, ticks, faults uint8
+	noGrace                                          bool // I4: what a checkpoint has is cut at once
+	cutNewest                                        bool // I4: the newest entry is cut as well
+	noConfirm                                        bool // I5: writers acknowledge whatever the time
+	pollByNumber                                     bool // I6: an entry that is not found is the end
+}
+
+type simulation struct {
+	o       simOptions
+	entries []simEntry // 0 is none
+	byHash  map[Hash]uint8
+	nodes   []*simNode
+	roots   map[simState]uint16
+	seen    map[uint64]struct{}
+	path    []simStep
+	failed  string
+	reached struct{ cut, stale, behind, taken, unknown int }
+}
+
+var simSeed = maphash.MakeSeed()
+
+func simulate(o simOptions) *simulation {
+	s := &simulation{o: o, entries: make([]simEntry, 1), byHash: map[Hash]uint8{{}: 0}, roots: map[simState]uint16{}, seen: map[uint64]struct{}{}}
+	w := world{faults: o.faults}
+	for i := range w.actors {
+		w.actors[i].node = s.root(simState{kind: uint8(i), mode: []uint8{modeAppend, modeAppend, modeRead, modeRead}[i],
+			left: []uint8{o.appendsA, o.appendsB, o.cycles, o.reads}[i]})
+	}
+	s.explore(w)
+	return s
+}
+
+// scripted is the store of a call: it gives the answers that are known, and ends the call at the first
+// request that has none.
+type scripted struct {
+	s       *simulation
+	state   simState
+	answers []simAnswer
+}
+
+type asked struct{ simRequest }
+
+func (c *scripted) ask(r simRequest) simAnswer {
+	if len(c.answers) == 0 {
+		panic(asked{r})
+	}
+	a := c.answers[0]
+	c.answers = c.answers[1:]
+	return a
+}
+
+func (a simAnswer) error() error {
+	return []error{nil, errLost, objects.ErrNotFound, objects.ErrExists}[a.err]
+}
+
+func numberIn(name string) uint8 {
+	n, _ := hexNumber(name[strings.LastIndexByte(name, '/')+1:])
+	return uint8(n)
+}
+
+func (c *scripted) Put(_ context.Context, name string, r io.Reader, _ int64) (time.Time, error) {
+	if f, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
+		a := c.ask(simRequest{opCheckpoint, uint8(f.Number), c.s.byHash[f.Hash]})
+		return simTime(a.made), a.error()
+	}
+	object, _ := io.ReadAll(r)
+	a := c.ask(simRequest{opPut, numberIn(name), c.s.intern(object)})
+	if a.err != 0 {
+		return time.Time{}, a.error()
+	}
+	return simTime(c.ask(simRequest{op: opStamp}).made), nil
+}
+
+func (c *scripted) Get(_ context.Context, name string, _, _ int64) (io.ReadCloser, objects.Entry, error) {
+	a := c.ask(simRequest{opGet, numberIn(name), 0})
+	if a.err != 0 {
+		return nil, objects.Entry{}, a.error()
+	}
+	b := c.s.entries[a.entry].object
+	return io.NopCloser(bytes.NewReader(b)), objects.Entry{Name: name, Size: int64(len(b)), Made: simTime(a.made)}, nil
+}
+
+func (c *scripted) List(ctx context.Context, prefix, after string, limit int) (of []objects.Entry, err error) {
+	if strings.Contains(prefix, "/files/") {
+		a := c.ask(simRequest{op: opFiles})
+		for _, f := range a.files {
+			if f.number > 0 {
+				l := &Log{files: prefix[:strings.LastIndexByte(prefix, '/')+1]}
+				of = append(of, objects.Entry{Name: l.CheckpointName(1, Position{Number: uint64(f.number), Hash: c.s.hash(f.entry)}), Made: simTime(f.made)})
+			}
+		}
+		return of, a.error()
+	}
+	from := numberIn(after)
+	if c.s.o.pollByNumber && c.state.kind == searcher { // what it is without lists: from this entry on, up to the first that is not there
+		for n := max(from+1, c.state.number); n <= simEntries; n++ {
+			if a := c.ask(simRequest{opGet, n, 0}); a.err != 0 && n > c.state.number {
+				break
+			}
+			of = append(of, objects.Entry{Name: fmt.Sprintf("%s%016x", prefix, n)})
+		}
+		return of, nil
+	}
+	a := c.ask(simRequest{op: opList})
+	for n := from + 1; n <= simEntries; n++ {
+		if a.bits>>n&1 != 0 && (limit == 0 || len(of) < limit) {
+			of = append(of, objects.Entry{Name: fmt.Sprintf("%s%016x", prefix, n), Size: 1})
+		}
+	}
+	return of, a.error()
+}
+
+func (c *scripted) Delete(_ context.Context, name string) error {
+	if f, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
+		return c.ask(simRequest{opDrop, uint8(f.Number), 0}).error()
+	}
+	return c.ask(simRequest{opDelete, numberIn(name), 0}).error()
+}
+
+func (c *scripted) Replace(context.Context, string, []byte) (time.Time, error) { panic("not used") }
+func (c *scripted) RemoveLeftovers(context.Context, time.Time) (int, error)    { panic("not used") }
+
+func (s *simulation) hash(entry uint8) (h Hash) {
+	if entry > 0 {
+		e, err := decode(s.entries[entry].object)
+		if err != nil {
+			panic(err)
+		}
+		h = e.Hash
+	}
+	return h
+}
+
+func (s *simulation) intern(object []byte) uint8 {
+	e, err := decode(object)
+	if err != nil {
+		panic(err)
+	}
+	if id, ok := s.byHash[e.Hash]; ok {
+		return id
+	}
+	id := uint8(len(s.entries))
+	s.byHash[e.Hash] = id
+	s.entries = append(s.entries, simEntry{object, uint8(e.Number), s.byHash[e.parent]})
+	return id
+}
+
+func (s *simulation) root(st simState) uint16 {
+	if id, ok := s.roots[st]; ok {
+		return id
+	}
+	id := s.node(st, nil)
+	s.roots[st] = id
+	return id
+}
+
+func (s *simulation) node(st simState, answers []simAnswer) uint16 {
+	n := &simNode{state: st, answers: answers, next: map[simAnswer]uint16{}}
+	n.request, n.ended = s.call(st, answers)
+	s.nodes = append(s.nodes, n)
+	if len(s.nodes) == 1<<16 {
+		panic("too many nodes")
+	}
+	return uint16(len(s.nodes) - 1)
+}
+
+// call runs a call of an actor as far as the answers reach.
+func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *simOutcome) {
+	if st.left == 0 {
+		return simRequest{}, nil
+	}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case asked:
+			r, out = p.simRequest, nil
+		default:
+			panic(p)
+		}
+	}()
+	store := &scripted{s, st, answers}
+	l := New(store, "c", 0, Options{Grace: 2 * tick})
+	l.ahead, l.token = 1, func() [16]byte { return [16]byte{st.kind, st.left} }
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	slept := 0
+	l.sleep = func(context.Context, time.Duration) {
+		if slept++; slept == 2 {
+			cancel()
+		}
+	}
+	at := Position{Number: uint64(st.number), Hash: s.hash(st.entry)}
+	if st.seen > 0 {
+		at.Seen = simTime(st.seen - 1)
+	}
+	out = &simOutcome{state: st}
+	next := &out.state
+	to := func(p Position) {
+		next.number, next.entry, next.seen = uint8(p.Number), s.byHash[p.Hash], 0
+		if !p.Seen.IsZero() {
+			next.seen = simTick(p.Seen) + 1
+		}
+	}
+	switch st.mode {
+	case modeAppend:
+		if st.number == simEntries {
+			next.left = 0
+			break
+		}
+		if s.o.noConfirm {
+			l.grace, at.Seen = 1<<62, simTime(0)
+		}
+		p, err := l.Append(ctx, at, nil, nil)
+		object, _, _ := encode(at.Number+1, at.Hash, l.token(), nil, nil)
+		mine := s.intern(object)
+		next.mode = modeRead
+		switch {
+		case err == nil:
+			to(p)
+			out.acked = mine
+			next.left--
+			next.mode = modeAppend
+		case errors.Is(err, ErrTaken):
+			out.dead = mine
+			s.reached.taken++
+		case errors.Is(err, ErrUnknown):
+			next.left-- // it is not tried again
+			s.reached.unknown++
+		default:
+			out.failed = err.Error()
+		}
+	case modeRead:
+		p, err := l.Read(ctx, at, 0, func(e Entry) error {
+			out.used = append(out.used, s.byHash[e.Hash])
+			return nil
+		})
+		to(p)
+		out.read = err == nil
+		switch {
+		case errors.Is(err, ErrBehind):
+			next.mode = modeLoad
+			s.reached.behind++
+		case errors.Is(err, errLost): // once more
+		case err != nil:
+			out.failed = err.Error()
+		case st.kind == collector:
+			next.mode = modeKeep
+		case st.kind == searcher:
+			next.left--
+		default:
+			next.mode = modeAppend
+		}
+	case modeLoad:
+		of, err := l.Checkpoints(ctx, 1)
+		switch {
+		case err != nil:
+		case len(of) == 0 || of[len(of)-1].Number <= at.Number:
+			out.failed = fmt.Sprintf("it is behind, at entry %d, and there is no newer checkpoint", at.Number)
+		default:
+			to(of[len(of)-1].Position)
+			next.mode = modeRead
+		}
+	case modeKeep:
+		next.mode = modeCut
+		if at.Number > uint64(st.kept) {
+			next.kept = st.number
+			if _, err := store.Put(ctx, l.CheckpointName(1, at), nil, 0); err != nil {
+				next.kept, next.mode = st.kept, modeKeep
+			}
+		}
+	case modeCut:
+		next.mode = modeRead
+		next.left--
+		of, err := l.AllCheckpoints(ctx)
+		now := store.ask(simRequest{op: opStamp}).made
+		grace := 2 * tick
+		if s.o.noGrace {
+			grace = 0
+		}
+		before, drop := Unneeded(of, []uint64{1}, simTime(now), grace)
+		if err != nil {
+			break
+		}
+		if s.o.cutNewest && before > 0 {
+			before = of[len(of)-1].Number + 1
+			for n := uint64(1); n < before; n++ {
+				_ = store.Delete(ctx, l.name(n))
+			}
+			break
+		}
+		if _, err := l.Cut(ctx, before); err != nil && !errors.Is(err, errLost) {
+			out.failed = err.Error()
+		}
+		for _, c := range drop {
+			_ = store.Delete(ctx, c.Name)
+		}
+	}
+	return simRequest{}, out
+}
+
+func (s *simulation) fail(format string, a ...any) {
+	if s.failed == "" {
+		s.failed = fmt.Sprintf(format, a...)
+		for _, p := range s.path {
+			s.failed += fmt.Sprintf("\n%d: %s %v -> %v", p.clock, simNames[p.who], p.simRequest, p.simAnswer)
+		}
+	}
+}
+
+// explore visits all that can follow.
+func (s *simulation) explore(w world) {
+	h := maphash.Comparable(simSeed, w)
+	if _, ok := s.seen[h]; ok || s.failed != "" {
+		return
+	}
+	s.seen[h] = struct{}{}
+	s.check(&w)
+	step := func(p simStep, next world, first func(*world)) {
+		s.path = append(s.path, p)
+		first(&next)
+		s.explore(next)
+		s.path = s.path[:len(s.path)-1]
+	}
+	for i := range w.actors {
+		n := s.nodes[w.actors[i].node]
+		if n.request.op == opIdle {
+			continue
+		}
+		for _, fault := range []bool{false, true} {
+			if fault && w.faults == 0 {
+				break
+			}
+			for _, late := range []bool{false, true} {
+				next := w
+				a, ok := s.answer(&next, n.request, fault, late)
+				if !ok {
+					continue
+				}
+				step(simStep{w.clock, i, n.request, a}, next, func(next *world) { s.advance(next, i, n, a) })
+			}
+		}
+	}
+	if w.clock < s.o.ticks {
+		step(simStep{clock: w.clock, who: 4}, w, func(next *world) { next.clock++ })
+	}
+	for i, l := range w.late {
+		if l.entry > 0 {
+			step(simStep{w.clock, 5, simRequest{opPut, l.number, l.entry}, simAnswer{}}, w, func(next *world) {
+				next.late[i].number, next.late[i].entry = 0, 0
+				s.put(next, l.number, l.entry)
+			})
+		}
+	}
+}
+
+// answer does what is asked; with a fault the answer is lost, and late is of a put that is still to come.
+func (s *simulation) answer(w *world, r simRequest, fault, late bool) (a simAnswer, ok bool) {
+	if late && (!fault || r.op != opPut) || fault && r.op == opStamp {
+		return a, false
+	}
+	if fault {
+		w.faults--
+		a.err = 1
+	}
+	if late {
+		i := slices.IndexFunc(w.late[:], func(l struct{ number, entry uint8 }) bool { return l.entry == 0 })
+		if i < 0 {
+			return a, false
+		}
+		w.late[i].number, w.late[i].entry = r.number, r.entry
+		return a, true
+	}
+	switch r.op {
+	case opPut:
+		if taken := !s.put(w, r.number, r.entry); taken && !fault {
+			a.err = 3
+		}
+	case opStamp:
+		a.made = w.clock
+	case opGet:
+		slot := w.slots[r.number]
+		switch {
+		case fault:
+		case slot.entry == 0:
+			a.err = 2
+		default:
+			a.entry, a.made = slot.entry, slot.made
+		}
+	case opList:
+		for n, slot := range w.slots {
+			if slot.entry > 0 && !fault {
+				a.bits |= 1 << n
+			}
+		}
+	case opFiles:
+		if !fault {
+			a.files = w.files
+		}
+	case opCheckpoint:
+		if w.truth[r.number] != r.entry {
+			s.fail("a checkpoint of entry %d is not of the log", r.number)
+		}
+		i := slices.IndexFunc(w.files[:], func(f simFile) bool { return f.number == 0 })
+		if i < 0 {
+			return a, false
+		}
+		if slices.ContainsFunc(w.files[:], func(f simFile) bool { return f.number == r.number }) {
+			return a, true
+		}
+		w.files[i] = simFile{r.number, r.entry, w.clock}
+		slices.SortFunc(w.files[:], func(a, b simFile) int { return int(b.number) - int(a.number) })
+	case opDelete:
+		if r.number == w.newest {
+			s.fail("the newest entry, %d, is deleted", r.number)
+		}
+		w.slots[r.number] = simSlot{}
+		s.reached.cut++
+	case opDrop:
+		for i := range w.files {
+			if w.files[i].number == r.number {
+				w.files[i] = simFile{}
+			}
+		}
+		slices.SortFunc(w.files[:], func(a, b simFile) int { return int(b.number) - int(a.number) })
+	}
+	return a, true
+}
+
+// put is what the store does with a put.
+func (s *simulation) put(w *world, number, entry uint8) (made bool) {
+	if w.slots[number].entry > 0 {
+		return false
+	}
+	w.slots[number] = simSlot{entry, w.clock}
+	switch {
+	case number <= w.newest:
+		s.reached.stale++
+	case number > w.newest+1 || s.entries[entry].parent != w.truth[w.newest]:
+		s.fail("entry %d does not follow the log", number)
+	case w.dead>>entry&1 != 0:
+		s.fail("entry %d was said not to be in the log, and is", number)
+	default:
+		w.truth[number] = entry
+		w.newest = number
+	}
+	return true
+}
+
+// advance gives an actor an answer.
+func (s *simulation) advance(w *world, i int, n *simNode, a simAnswer) {
+	id, ok := n.next[a]
+	if !ok {
+		id = s.node(n.state, append(slices.Clone(n.answers), a))
+		n.next[a] = id
+	}
+	out := s.nodes[id].ended
+	if out == nil {
+		w.actors[i].node = id
+		s.hurry(w, i)
+		return
+	}
+	if out.failed != "" {
+		s.fail("%s: %s", simNames[i], out.failed)
+		return
+	}
+	at := n.state.number
+	for _, e := range out.used {
+		if at++; w.truth[at] != e {
+			s.fail("%s reads an entry %d that is not in the log", simNames[i], at)
+		}
+	}
+	if out.read && uint16(at) < w.actors[i].newest {
+		s.fail("%s reads up to entry %d, and there were %d before", simNames[i], at, w.actors[i].newest)
+	}
+	if e := out.acked; e > 0 && w.truth[s.entries[e].number] != e {
+		s.fail("%s has acknowledged an entry %d that is not in the log", simNames[i], s.entries[e].number)
+	}
+	if e := out.dead; e > 0 {
+		if w.truth[s.entries[e].number] == e {
+			s.fail("%s says that entry %d is not in the log", simNames[i], s.entries[e].number)
+		}
+		w.dead |= 1 << e
+	}
+	w.actors[i].node = s.root(out.state)
+	w.actors[i].newest = uint16(w.newest)
+	s.hurry(w, i)
+}
+
+// hurry gives an actor the answers that it does not wait for.
+func (s *simulation) hurry(w *world, i int) {
+	n := s.nodes[w.actors[i].node]
+	if s.failed != "" || !n.hurries() {
+		return
+	}
+	a, _ := s.answer(w, n.request, false, false)
+	s.path = append(s.path, simStep{w.clock, i, n.request, a})
+	s.advance(w, i, n, a)
+	if s.failed == "" {
+		s.path = s.path[:len(s.path)-1]
+	}
+}
+
+// hurries reports whether a request is answered in the same step as the one before it. What the
+// searcher does step by step shows that a read gives what the log was at one moment of it; so that of another actor
+// may as well be that moment, and it is enough that it may come late. The same holds for what the collector
+// reads before it writes.
+func (n *simNode) hurries() bool {
+	switch n.state.kind {
+	case searcher:
+		return false
+	case collector:
+		return n.request.op == opGet || n.request.op == opList && len(n.answers) > 0 || n.request.op == opStamp
+	}
+	return n.state.mode != modeAppend && len(n.answers) > 0
+}
+
+// check holds what is always so: each entry of the log is there, or in a checkpoint.
+func (s *simulation) check(w *world) {
+	kept := w.files[0].number // the newest
+	for n := kept + 1; n <= w.newest; n++ {
+		if w.slots[n].entry != w.truth[n] {
+			s.fail("entry %d is neither in the log nor in a checkpoint", n)
+		}
+	}
+	if w.newest > 0 && w.slots[w.newest].entry == 0 {
+		s.fail("the newest entry is gone")
+	}
+}
+
+func TestSimulation(t *testing.T) {
+	if e := os.Getenv("SIM"); e != "" {
+		var o simOptions
+		fmt.Sscan(e, &o.appendsA, &o.appendsB, &o.cycles, &o.reads, &o.ticks, &o.faults)
+		begin := time.Now()
+		s := simulate(o)
+		t.Logf("%+v %d states, %d steps of code, %d entries, %v; %+v %s", o, len(s.seen), len(s.nodes), len(s.entries)-1, time.Since(begin), s.reached, s.failed)
+		return
+	}
+	o := simOptions{appendsA: 1, appendsB: 3, cycles: 3, reads: 2, ticks: 2, faults: 1}
+	if effort.Long() {
+		o = simOptions{appendsA: 2, appendsB: 4, cycles: 3, reads: 2, ticks: 3, faults: 2}
+	}
+	begin := time.Now()
+	s := simulate(o)
+	t.Logf("%d states, %d steps of code, %d entries, %v; %+v", len(s.seen), len(s.nodes), len(s.entries)-1, time.Since(begin), s.reached)
+	if s.failed != "" {
+		t.Fatal(s.failed)
+	}
+}
