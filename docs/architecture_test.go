@@ -60,10 +60,9 @@ func roomOf(floors map[string]int, path string) string {
 	return best
 }
 
-// suites are the packages for tests that stay beside what they test; those of kernels import what is
-// internal there. All others are below internal/testing.
+// suites are the packages for tests that stay beside what they test, since they import what is internal
+// to kernels. All others are below internal/testing.
 var suites = []string{
-	"storage/objects/objectstest",
 	"kernels/internal/tiletest",
 	"kernels/cuda/internal/driver/drivertest",
 	"kernels/cuda/internal/runtime/runtimetest",

@@ -10,10 +10,12 @@ import (
 )
 
 const (
-	// FetchBlock is the unit in which a [Fetcher] knows what is there.
-	FetchBlock = 256 << 10
-	fetchRange = 8 << 20 // the most that one request of [Fetcher.Fill] asks for
-	inFlight   = 16      // requests of Fill at a time
+	// FetchBlock is the unit in which a [Fetcher] knows what is there: little, since a search needs some
+	// kilobytes in each of a thousand places.
+	FetchBlock = 16 << 10
+	fetchPiece = 256 << 10 // what is written at a time
+	fetchRange = 8 << 20   // the most that one request of [Fetcher.Fill] asks for
+	inFlight   = 16        // requests of Fill at a time; 1 while others wait for what they need
 )
 
 // Fetcher fills a file with an object, a range at a time, in any order. It is safe for concurrent use.
@@ -25,6 +27,7 @@ type Fetcher struct {
 	mu    sync.Mutex
 	state []blockState // of each block
 	left  int          // blocks that are not there
+	asked int          // calls of Ensure that wait
 	turn  *sync.Cond   // a block's state has changed
 	full  chan struct{}
 }
@@ -54,9 +57,11 @@ func (f *Fetcher) Full() <-chan struct{} { return f.full }
 
 // blocks are those of n bytes from an offset on: [lo, hi).
 func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
-	end := max(0, min(off+n, f.size))
-	lo = int(max(off, 0) / FetchBlock)
-	return lo, max(lo, int((end+FetchBlock-1)/FetchBlock))
+	off = max(off, 0)
+	if n <= 0 || off >= f.size {
+		return 0, 0
+	}
+	return int(off / FetchBlock), int((min(n, f.size-off) + off + FetchBlock - 1) / FetchBlock)
 }
 
 // Present reports whether n bytes from an offset on are there. What lies after the end of the object is.
@@ -75,24 +80,42 @@ func (f *Fetcher) Present(off, n int64) bool {
 // Ensure makes n bytes from an offset on be there. It asks for them at once, whatever [Fetcher.Fill] does, and
 // waits; several callers that need the same share a request.
 func (f *Fetcher) Ensure(ctx context.Context, off, n int64) error {
+	if f.Present(off, n) {
+		return nil
+	}
+	f.ask(1)
+	defer f.ask(-1)
 	lo, hi := f.blocks(off, n)
-	return f.fetch(ctx, lo, hi, math.MaxInt)
+	return f.fetch(ctx, lo, hi, func() int { return math.MaxInt })
+}
+
+func (f *Fetcher) ask(more int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.asked += more; f.asked == 0 {
+		f.turn.Broadcast()
+	}
 }
 
 // Fill makes the whole object be there, by large ranges, some at a time. After an error, it may be called
 // again, and goes on.
 func (f *Fetcher) Fill(ctx context.Context) error {
-	return f.fetch(ctx, 0, len(f.state), inFlight)
+	return f.fetch(ctx, 0, len(f.state), func() int {
+		if f.asked > 0 {
+			return 1
+		}
+		return inFlight
+	})
 }
 
 // fetch makes blocks [lo, hi) be there, with so many requests of its own at a time. None runs when it returns.
-func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
+func (f *Fetcher) fetch(ctx context.Context, lo, hi int, most func() int) (err error) {
 	defer context.AfterFunc(ctx, f.wake)()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	running, next := 0, lo // before next, no block is absent
 	for {
-		for ; err == nil && running < most; running++ {
+		for ; err == nil && running < most(); running++ {
 			from, to := f.claim(next, hi)
 			if from == to {
 				break
@@ -145,7 +168,7 @@ func (f *Fetcher) claim(lo, hi int) (from, to int) {
 
 // get fetches blocks, and returns how far it came.
 func (f *Fetcher) get(ctx context.Context, from, to int) (reached int, err error) {
-	buf := make([]byte, FetchBlock)
+	buf := make([]byte, min((to-from)*FetchBlock, fetchPiece))
 	for try := 0; ; {
 		begun := from
 		from, err = f.stream(ctx, from, to, buf)
@@ -172,8 +195,8 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached
 	if e.Size != f.size {
 		return from, fmt.Errorf("object %s: %w: it has %d bytes in place of %d", f.name, ErrDamaged, e.Size, f.size)
 	}
-	for ; from < to; from++ {
-		b := buf[:min(FetchBlock, end-int64(from)*FetchBlock)]
+	for from < to {
+		b := buf[:min(int64(len(buf)), end-int64(from)*FetchBlock)]
 		if _, err := io.ReadFull(&reader{ctx, r}, b); err != nil {
 			return from, fmt.Errorf("object %s: %w: %w", f.name, errBody, err)
 		}
@@ -181,8 +204,11 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached
 			return from, err
 		}
 		f.mu.Lock()
-		f.state[from] = present
-		if f.left--; f.left == 0 {
+		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
+			f.state[from] = present
+			f.left--
+		}
+		if f.left == 0 {
 			close(f.full)
 		}
 		f.turn.Broadcast()

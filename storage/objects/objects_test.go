@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plaid-ir/plaid/storage/objects/objectstest"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
 func open(t *testing.T, kind string) (Store, *objectstest.Bucket) {
@@ -63,22 +63,57 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	r, _, err := s.Get(ctx, "a/b", 0, -1)
-	if err != nil {
-		t.Fatal(err)
+	// Ranges: the entry is of the whole object, and what lies beyond it is not there.
+	for _, c := range []struct {
+		from, length int64
+		want         string
+	}{{0, -1, "first"}, {0, 5, "first"}, {0, 1, "f"}, {1, 2, "ir"}, {4, 1, "t"}, {2, -1, "rst"}, {3, 100, "st"}, {0, 0, ""}, {5, 3, ""}, {5, -1, ""}, {9, -1, ""}} {
+		r, e, err := s.Get(ctx, "a/b", c.from, c.length)
+		if err != nil {
+			t.Fatalf("%d, %d: %v", c.from, c.length, err)
+		}
+		text, err := io.ReadAll(r)
+		if string(text) != c.want || err != nil || e.Name != "a/b" || e.Size != 5 || age(e.Made) > time.Minute {
+			t.Errorf("%d, %d: %q %v %v", c.from, c.length, text, e, err)
+		}
+		_ = r.Close()
 	}
-	text, err := io.ReadAll(r)
-	if string(text) != "first" || err != nil {
-		t.Errorf("%q %v", text, err)
+	if b, e, err := Read(ctx, s, "a/b", 5); string(b) != "first" || e.Size != 5 || err != nil {
+		t.Errorf("%q %v %v", b, e, err)
 	}
-	_ = r.Close()
-	if _, _, err := s.Get(ctx, "no", 0, -1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("missing: %v", err)
+	if _, _, err := Read(ctx, s, "a/b", 4); !errors.Is(err, ErrDamaged) {
+		t.Errorf("too large: %v", err)
+	}
+	if b, e, err := Read(ctx, s, "a/c", 5); len(b) > 0 || e.Size != 0 || err != nil {
+		t.Errorf("empty: %q %v %v", b, e, err)
+	}
+	for _, length := range []int64{-1, 0, 3} {
+		if _, _, err := s.Get(ctx, "no", 0, length); !errors.Is(err, ErrNotFound) {
+			t.Errorf("missing: %v", err)
+		}
+		if _, _, err := s.Get(ctx, "a", 0, length); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a folder: %v", err)
+		}
 	}
 	for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"}, "a": {"a/b", "a/c", "ab"}, "x/": nil} {
 		if names := namesOf(t, s, prefix); !slices.Equal(names, want) {
 			t.Errorf("list %q: %q", prefix, names)
 		}
+	}
+	// What is replaced is there as a whole, the newer one, and later.
+	before, err := s.Replace(ctx, "r/beat", []byte("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.Replace(ctx, "r/beat", []byte("22"))
+	if err != nil || after.Before(before) || age(after) > time.Minute {
+		t.Errorf("%v, then %v: %v", before, after, err)
+	}
+	if b, e, err := Read(ctx, s, "r/beat", 5); string(b) != "22" || err != nil || e.Made.Sub(after) > time.Second {
+		t.Errorf("%q %v %v", b, e, err)
+	}
+	if err := s.Delete(ctx, "r/beat"); err != nil {
+		t.Error(err)
 	}
 	if err := errors.Join(s.Delete(ctx, "a/b"), s.Delete(ctx, "a/b")); err != nil {
 		t.Error(err)
@@ -86,6 +121,206 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 	if _, _, err := s.Get(ctx, "a/b", 0, -1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted: %v", err)
 	}
+}
+
+func age(made time.Time) time.Duration { return time.Since(made).Abs() }
+
+// A list is in the order of the names, whatever folders they are in, and begins and ends where it is told to.
+func TestLists(t *testing.T) {
+	for _, kind := range []string{"folder", "s3"} {
+		t.Run(kind, func(t *testing.T) {
+			s, _ := open(t, kind)
+			testLists(t, s)
+		})
+	}
+	// A folder that cannot be read is not looked into for a list of another.
+	s, _ := open(t, "folder")
+	if err := errors.Join(putText(s, "log/1/a", ""), putText(s, "log/2/a", "")); err != nil {
+		t.Fatal(err)
+	}
+	f := s.(*Folder)
+	if err := errors.Join(os.RemoveAll(filepath.Join(f.dir, "log", "2")), os.WriteFile(filepath.Join(f.dir, "log", "2"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if names := namesOf(t, s, "log/1/"); !slices.Equal(names, []string{"log/1/a"}) {
+		t.Error(names)
+	}
+}
+
+func testLists(t *testing.T, s Store) {
+	t.Helper()
+	names := []string{"a-b", "a.c", "a/1", "a/2", "a/b/1", "a/b/2", "a/c", "a0", "b/1"}
+	for _, name := range names {
+		if err := putText(s, name, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, prefix := range []string{"", "a", "a/", "a/b", "a/b/", "a/b/2", "b", "c", "a/x/"} {
+		for _, after := range append([]string{"", "a", "a/", "a/b", "a/b/", "a/bz", "z"}, names...) {
+			for limit := range 5 {
+				var want []string
+				for _, name := range names {
+					if strings.HasPrefix(name, prefix) && name > after && (limit == 0 || len(want) < limit) {
+						want = append(want, name)
+					}
+				}
+				entries, err := s.List(context.Background(), prefix, after, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, e := range entries {
+					got = append(got, e.Name)
+					if e.Size != int64(len(e.Name)) || age(e.Made) > time.Minute {
+						t.Errorf("%v", e)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%q after %q, %d: %q in place of %q", prefix, after, limit, got, want)
+				}
+			}
+		}
+	}
+}
+
+// What is done often is one request, and a list one for each 1,000 objects.
+func TestRequests(t *testing.T) {
+	s, b := open(t, "s3")
+	ctx := context.Background()
+	requests := 0
+	b.Before = func(*http.Request) objectstest.Fault { requests++; return objectstest.None }
+	count := func(what string, want int, err error) {
+		t.Helper()
+		if requests != want || err != nil {
+			t.Errorf("%s: %d requests in place of %d: %v", what, requests, want, err)
+		}
+		requests = 0
+	}
+	for i := range 1003 {
+		if err := putText(s, fmt.Sprintf("n/%04d", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count("put", 1003, nil)
+	_, _, err := Read(ctx, s, "n/0000", 10)
+	count("get", 1, err)
+	for limit, want := range map[int]int{1: 1, 1000: 1, 1001: 2, 0: 2} {
+		of, err := s.List(ctx, "n/", "", limit)
+		if n := min(max(limit, 1003*(1-min(limit, 1))), 1003); len(of) != n {
+			t.Errorf("%d of %d are listed", len(of), n)
+		}
+		count(fmt.Sprint("list ", limit), want, err)
+	}
+	_, err = s.Replace(ctx, "n/0000", []byte("y"))
+	count("replace", 1, err)
+	count("delete", 1, errors.Join(s.Delete(ctx, "n/0000"), nil))
+}
+
+// The time of a put is by the clock of the service, after the object appeared: also where the answer is lost. In a
+// folder it is not that of the file, which may have waited for its name.
+func TestMade(t *testing.T) {
+	s, b := open(t, "s3")
+	now := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
+	b.Now = func() time.Time { return now }
+	for i, fault := range []objectstest.Fault{objectstest.None, objectstest.Busy, objectstest.Lost} {
+		b.After = faults(fault)
+		made, err := s.Put(context.Background(), fmt.Sprint(i), strings.NewReader("x"), 1)
+		if err != nil || !made.Equal(now) {
+			t.Errorf("%v: %v", made, err)
+		}
+	}
+	if made, err := s.Replace(context.Background(), "0", nil); err != nil || !made.Equal(now) {
+		t.Errorf("%v: %v", made, err)
+	}
+	f, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.link = func(from, to string) error { // the process slept
+		ago := time.Now().Add(-time.Hour)
+		return errors.Join(os.Chtimes(from, ago, ago), os.Link(from, to))
+	}
+	made, err := f.Put(context.Background(), "a/b", strings.NewReader("x"), 1)
+	if err != nil || age(made) > time.Minute {
+		t.Errorf("%v: %v", made, err)
+	}
+	if _, e, err := f.Get(context.Background(), "a/b", 0, -1); err != nil || e.Made.After(made) {
+		t.Error(e, err)
+	}
+}
+
+// What the store refuses was not made; of what is unclear that is not said.
+func TestNotMade(t *testing.T) {
+	s, b := open(t, "s3")
+	b.Before = faults(objectstest.Denied)
+	if err := putText(s, "a", "x"); !errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+	b.Before = nil
+	b.After = faults(objectstest.Lost, objectstest.Lost, objectstest.Lost) // the put, a second one is refused, and the look is not answered
+	if err := putText(s, "b", "x"); err != nil && errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+	b.After, b.Before = nil, faults(objectstest.Busy, objectstest.Denied) // the first may come yet
+	if err := putText(s, "c", "x"); err == nil || errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+	f, err := OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Put(context.Background(), "a", strings.NewReader("x"), 2); !errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+	if err := errors.Join(putText(f, "b", "x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := putText(f, "b/c", "x"); !errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+	f.link = func(string, string) error { return errors.New("no answer") }
+	if err := putText(f, "c", "x"); err == nil || errors.Is(err, ErrNotMade) {
+		t.Error(err)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	dir := t.TempDir()
+	for _, address := range []string{dir, "file://" + filepath.ToSlash(dir), "file://localhost" + filepath.ToSlash(dir)} {
+		if s, err := Open(address); err != nil || s.(*Folder).dir != dir {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	s, err := Open("s3://bucket/a/b/?endpoint=http://127.0.0.1:9000/&region=eu-1")
+	if err != nil || s.(*S3).bucket != "bucket" || s.(*S3).prefix != "a/b/" {
+		t.Errorf("%v %v", s, err)
+	}
+	if s, err := Open("s3://bucket"); err != nil || s.(*S3).prefix != "" {
+		t.Errorf("%v %v", s, err)
+	}
+	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x", "file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
+		"s3://b?regoin=x", "s3://b?region=x&region=y", "s3://key:secret@b/x", "s3://b/x#y"} {
+		if _, err := Open(address); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	if _, err := Open("s3://bucket/a/../b"); !errors.Is(err, ErrName) {
+		t.Error(err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	for _, address := range []string{"s3://b/p?endpoint=http://h:1&region=r", "s3://%zz", "s3://b/%2e%2e", "s3://b?endpoint=%"} {
+		f.Add(address)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		if !strings.HasPrefix(address, "s3://") { // others make folders
+			return
+		}
+		if s, err := Open(address); err == nil && s.(*S3).prefix != "" && CheckName(strings.TrimSuffix(s.(*S3).prefix, "/")) != nil {
+			t.Errorf("%q has the prefix %q", address, s.(*S3).prefix)
+		}
+	})
 }
 
 func TestFiles(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 // Fault is what becomes of a request or of its answer.
 type Fault int
 
-// Faults. Busy, Broken and Refused are answers; a request is not carried out where one of
+// Faults. Busy, Broken, Refused and Denied are answers; a request is not carried out where one of
 // them is given before it.
 const (
 	None    Fault = iota
 	Busy          // 503
 	Broken        // 500
 	Refused       // 412
+	Denied        // 403
 	Lost          // the connection breaks
 	Late          // some milliseconds go by
 	Cut           // half of the body comes, then the connection breaks
@@ -87,6 +88,8 @@ func answer(w http.ResponseWriter, f Fault) {
 		refuse(w, http.StatusInternalServerError, "InternalError")
 	case Refused:
 		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	case Denied:
+		refuse(w, http.StatusForbidden, "AccessDenied")
 	default:
 		panic(http.ErrAbortHandler)
 	}
