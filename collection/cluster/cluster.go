@@ -38,6 +38,7 @@ type Config struct {
 	Shards, Replicas int
 	Index            store.Options // growth, threads, backend, device, derived data, queue
 	Grace            time.Duration // how long what is not needed stays in the store; 0: an hour
+	CheckpointBytes  int64         // see [replica.Config]
 	Beat             time.Duration // how often a node says that it lives; 0: 3 s. It counts as dead after 4 of them
 	// Deadline bounds a search; 0: 30 s. Partial lets searches answer without shards that do not answer.
 	Deadline time.Duration
@@ -139,7 +140,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		news: make(chan struct{}), look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
-		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, Logger: cfg.Logger,
+		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes, Logger: cfg.Logger,
 		Appended: c.appended,
 	}
 	if cfg.Address != "" {
