@@ -159,7 +159,11 @@ func (c *Cluster) here(ctx context.Context, a *asked, shard int) (*replica.Repli
 	if !open && !slices.ContainsFunc(c.holders(m, shard), c.self) {
 		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, a.Name)
 	}
-	return c.replica(ctx, a.ID, shard, a.Generation)
+	r, err := c.replica(ctx, a.ID, shard, a.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return r.Replica, nil
 }
 
 // MissingError is a search of which shards do not answer. It wraps [collection.ErrUnreachable].

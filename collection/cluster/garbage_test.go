@@ -23,8 +23,7 @@ func TestGarbage(t *testing.T) {
 		m.Current = &replica.Generation{Number: 3, Dim: 8, Stage: collection.StageFlat}
 		m.Next = &replica.Generation{Number: 4, Dim: 8}
 		m.Building = &Reserved{Generation: 5}
-		m.Retired = []Retired{{Generation: 1}}
-		m.Gone = []Gone{{ID: "wiki.0000000000000001"}}
+		m.Retired = []Retired{{ID: m.ID, Generation: 1}, {ID: "wiki.0000000000000001"}}
 	})
 	id := "wiki.0123456789abcdef"
 	logs := map[int][]journal.Position{}
@@ -73,7 +72,6 @@ func TestGarbage(t *testing.T) {
 	m, err := livingMap(t.Context(), s, "wiki")
 	require.NoError(t, err)
 	require.Empty(t, m.Retired)
-	require.Empty(t, m.Gone)
 
 	// A build that does not end is given up, and then logs are cut: behind both generations.
 	s.pass(buildGrace)
@@ -122,7 +120,7 @@ func TestGarbageOfRemoved(t *testing.T) {
 	require.NoError(t, err)
 	m, err := livingMap(t.Context(), s, "wiki")
 	require.NoError(t, err)
-	old := m.Gone[0].ID
+	old := m.Retired[0].ID
 	require.NotEmpty(t, s.names(dataOf(old)))
 	for range 3 {
 		require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
@@ -209,10 +207,10 @@ func TestIdleRequests(t *testing.T) {
 		m.Current = &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
 	})
 	id := "wiki.0123456789abcdef"
-	c := &Cluster{kept: map[replicaKey]*keeping{}, replicas: map[replicaKey]*replica.Replica{}}
+	c := &Cluster{replicas: map[replicaKey]*kept{}}
 	start := time.Unix(0, 0)
 	for shard := range shards * replicas / nodes {
-		c.kept[replicaKey{shardKey{id, shard}, 1}] = &keeping{poll: start}
+		c.replicas[replicaKey{shardKey{id, shard}, 1}] = &kept{poll: start}
 	}
 	c.duePolls(start)
 	const hours = 4

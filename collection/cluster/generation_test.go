@@ -54,14 +54,14 @@ func TestBuild(t *testing.T) {
 	require.NoError(t, err)
 
 	dir := t.TempDir()
-	bulk := &bulk{store: s, id: m.ID, name: "wiki", growth: a.c.Index.Growth, log: a.log}
+	bulk := &bulk{store: s, id: m.ID, growth: a.c.Index.Growth, log: a.log}
 	require.NoError(t, bulk.begin(t.Context()))
 	_, err = of.Update(t.Context(), during, collection.UpdateOptions{})
 	require.NoError(t, err)
 	path := filepath.Join(dir, "whole.plaid")
 	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
 	require.NoError(t, err)
-	ix, err := openWhole(t.Context(), path, nil)
+	ix, err := index.Open(t.Context(), path, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ix.Close()) }()
 	_, err = bulk.finish(t.Context(), ix, dir)

@@ -173,6 +173,7 @@ func TestMapsModel(t *testing.T) {
 			return x < 10, x >= 10 && x < 20
 		}
 		const processes, changes = 4, 12
+		change := func(p, i int) string { return fmt.Sprintf("wiki.%08x%08x", p, i) }
 		acknowledged := make([][]bool, processes)
 		var wg sync.WaitGroup
 		for p := range processes {
@@ -180,7 +181,7 @@ func TestMapsModel(t *testing.T) {
 			wg.Go(func() {
 				for i := range changes {
 					_, err := updateMap(t.Context(), s, "wiki", func(m *Map) error {
-						m.Trouble = append(m.Trouble, Trouble{Shard: i, Node: fmt.Sprint("p", p)})
+						m.Retired = append(m.Retired, Retired{ID: change(p, i)})
 						return nil
 					})
 					acknowledged[p][i] = err == nil
@@ -191,14 +192,14 @@ func TestMapsModel(t *testing.T) {
 		s.fault = nil
 		m, err := livingMap(t.Context(), s, "wiki")
 		require.NoError(t, err)
-		count := map[Trouble]int{}
-		for _, x := range m.Trouble {
-			count[x]++
+		count := map[string]int{}
+		for _, x := range m.Retired {
+			count[x.ID]++
 		}
 		n := 0
 		for p := range processes {
 			for i := range changes {
-				c := count[Trouble{Shard: i, Node: fmt.Sprint("p", p)}]
+				c := count[change(p, i)]
 				if acknowledged[p][i] {
 					n++
 					require.Equal(t, 1, c, "seed %d: change %d of %d", seed, i, p)
@@ -348,8 +349,8 @@ func TestShareOfDocuments(t *testing.T) {
 func FuzzMap(f *testing.F) {
 	cfg, err := collection.Config{}.Completed()
 	require.NoError(f, err)
-	m := &Map{Format: 1, Name: "a.b", ID: "a.b.0123456789abcdef", Version: 3, Config: cfg, Shards: 2, Replicas: 2, Last: 5, Retired: []Retired{{Generation: 1}},
-		Current: &replica.Generation{Number: 2, Dim: 8}, Next: &replica.Generation{Number: 3}, Training: &Reserved{Generation: 4}, Gone: []Gone{{ID: "a.b.0000000000000000"}}}
+	m := &Map{Format: 1, Name: "a.b", ID: "a.b.0123456789abcdef", Version: 3, Config: cfg, Shards: 2, Replicas: 2, Last: 5, Retired: []Retired{{ID: "a.b.0123456789abcdef", Generation: 1}, {ID: "a.b.0000000000000000"}},
+		Current: &replica.Generation{Number: 2, Dim: 8}, Next: &replica.Generation{Number: 3}, Training: &Reserved{Generation: 4}}
 	text, err := m.encode()
 	require.NoError(f, err)
 	f.Add(text)
