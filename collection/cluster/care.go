@@ -112,18 +112,12 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 		return nil, collection.ErrEmpty
 	}
 	var from []index.CopyFrom
-	var closers []func() error
-	defer func() {
-		for _, done := range closers {
-			err = errors.Join(err, done())
-		}
-	}()
 	for shard := range m.Shards {
 		replica, done, err := s.c.borrow(ctx, s.id, shard, m.Current.Number)
 		if err != nil {
 			return nil, err
 		}
-		closers = append(closers, func() error { done(); return nil })
+		defer done()
 		if err := replica.Poll(ctx); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
@@ -134,7 +128,7 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 		if err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
-		closers = append([]func() error{v.Close}, closers...)
+		defer func() { err = errors.Join(err, v.Close()) }()
 		from = append(from, index.CopyFrom{Snapshot: v.Snapshot()})
 	}
 	if len(from) == 0 {

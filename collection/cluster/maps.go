@@ -245,8 +245,8 @@ func (m *Map) retire(number uint64) {
 func (m *Map) remove() {
 	retired := slices.DeleteFunc(m.Retired, func(r Retired) bool { return r.Generation > 0 })
 	*m = Map{
-		Name: m.Name, ID: m.ID, Removed: true, Config: m.Config, Shards: m.Shards, Replicas: m.Replicas, Last: m.Last,
-		Retired: append(retired, Retired{ID: m.ID}),
+		Name: m.Name, ID: m.ID, Version: m.Version, Removed: true, Config: m.Config, Shards: m.Shards,
+		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, Retired{ID: m.ID}),
 	}
 }
 

@@ -320,6 +320,7 @@ func TestGrowth(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after.Generation, before.Generation)
 	require.Equal(t, collection.StageFinal, after.Growth.Stage)
+	c.Await(func() bool { return len(c.Node("n0").Status(t.Context()).Faults) == 0 })
 	for _, name := range []string{"n0", "n2"} {
 		ix := c.Get(c.Node(name), "grown")
 		require.NoError(t, ix.(collection.Verifier).Verify(t.Context()))

@@ -19,8 +19,6 @@ import (
 type VerifyOptions struct {
 	Name string // of a collection; "": all
 	Dir  string // for files; "": a temporary folder
-	// Progress, where set, is told of each object that was read.
-	Progress func(object string)
 }
 
 // VerifyReport describes the objects of a store.
@@ -42,7 +40,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	v := &verifier{store: s, o: o, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
+	v := &verifier{store: s, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
 	claimed := map[string]bool{} // by identity
 	names := map[string]bool{}   // true: of a map that can be read
 	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
@@ -50,7 +48,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 			v.unclaimed(e)
 		} else if o.Name == "" || o.Name == name {
 			names[name] = true
-			v.read(e)
+			v.read(e.Size)
 		}
 		return nil
 	})
@@ -97,7 +95,6 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 
 type verifier struct {
 	store  objects.Store
-	o      VerifyOptions
 	dir    string
 	report *VerifyReport
 }
@@ -121,12 +118,9 @@ func (v *verifier) unclaimed(e objects.Entry) {
 	v.report.Unclaimed = append(v.report.Unclaimed, e.Name)
 }
 
-func (v *verifier) read(e objects.Entry) {
+func (v *verifier) read(bytes int64) {
 	v.report.Objects++
-	v.report.Bytes += e.Size
-	if v.o.Progress != nil {
-		v.o.Progress(e.Name)
-	}
+	v.report.Bytes += bytes
 }
 
 // collection reads the objects of a collection.
@@ -158,7 +152,7 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 			files[shard] = append(files[shard], p) // it is read below, as the codec
 		case used:
 		case n == 1 && log < m.Shards, generation > 0 && waiting[generation]:
-			v.read(e)
+			v.read(e.Size)
 		default:
 			v.unclaimed(e)
 		}
@@ -171,7 +165,7 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 		ref := m.Current.Codec
 		err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
 		if err == nil {
-			v.read(objects.Entry{Name: ref.Name, Size: ref.Size})
+			v.read(ref.Size)
 		}
 		if err := v.judge(ctx, ref.Name, err); err != nil {
 			return err
@@ -230,7 +224,7 @@ func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err er
 		}
 		err = errors.Join(err, os.Remove(path))
 	}()
-	v.read(objects.Entry{Name: p.Name, Size: p.Size})
+	v.read(p.Size)
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -51,10 +50,9 @@ const (
 	Late          // the answer is an error; a change is carried out some time later, unless it cannot be then
 	Slow          // it is carried out before or after a delay
 	Torn          // the body that is read ends too early
-	Dead          // nothing is done, and there is no answer before the context ends
 )
 
-var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn", "dead"}
+var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
 
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
@@ -66,14 +64,6 @@ func (s *Store) Faults(share float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.share = share
-}
-
-// Delay makes each request take about as long as that; 0: as long as it takes.
-func (s *Store) Delay(by time.Duration) {
-	s.Decide(func(string, string) Fault {
-		time.Sleep(by)
-		return None
-	})
 }
 
 // Decide sets what decides about each request first, by its kind (put, replace, get, list, delete)
@@ -128,9 +118,6 @@ func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fau
 		return f, fmt.Errorf("%s %s: %w", op, name, ErrFault)
 	case Refused:
 		return f, fmt.Errorf("%s %s: %w: %w", op, name, objects.ErrNotMade, ErrFault)
-	case Dead:
-		<-ctx.Done()
-		return f, ctx.Err()
 	}
 	return f, nil
 }
@@ -272,15 +259,4 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (int, err
 	ahead := s.ahead
 	s.mu.Unlock()
 	return s.next.RemoveLeftovers(ctx, before.Add(-ahead))
-}
-
-// Objects lists all objects whose names begin with a prefix and contain a text.
-func Objects(ctx context.Context, s objects.Store, prefix, with string) (names []string, err error) {
-	entries, err := s.List(ctx, prefix, "", 0)
-	for _, e := range entries {
-		if strings.Contains(e.Name, with) {
-			names = append(names, e.Name)
-		}
-	}
-	return names, err
 }
