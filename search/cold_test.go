@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/storage/objects"
-	"github.com/plaid-ir/plaid/storage/objects/objectstest"
 )
 
 // far is a store that answers late, and so many bytes a second: of all answers together, or of each.
