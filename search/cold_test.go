@@ -24,14 +24,13 @@ import (
 // far is a store that answers late, and so many bytes a second: of all answers together, or of each.
 type far struct {
 	objects.Store
-	delay  time.Duration
-	rate   float64 // 0: no limit
-	each   bool
-	mu     sync.Mutex
-	free   time.Time // when the line is
-	gets   atomic.Int64
-	bytes  atomic.Int64
-	openAt atomic.Int64
+	delay time.Duration
+	rate  float64 // 0: no limit
+	each  bool
+	mu    sync.Mutex
+	free  time.Time // when the line is
+	gets  atomic.Int64
+	bytes atomic.Int64
 }
 
 func (f *far) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
