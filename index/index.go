@@ -75,6 +75,9 @@ type Options struct {
 	// as by a backup that is renamed to its path. The new one is then opened, and
 	// later snapshots are of it; see [Index.Refresh]. Only for reading.
 	Follow time.Duration
+	// Source fetches the file at path while it is read; nil: all of it is there. Until then the
+	// index answers searches and look-ups, and what reads everything waits. Only for reading.
+	Source storage.Source
 	// Logger hears of repairs, rewrites and replaced files; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -113,6 +116,9 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if o == nil {
 		o = &Options{}
 	}
+	if o.Source != nil && (o.Write || o.Follow != 0) {
+		return nil, fmt.Errorf("%w: a file that is being fetched is only read", ErrOption)
+	}
 	if o.Follow < 0 || o.Follow > 0 && o.Write {
 		return nil, fmt.Errorf("%w: an index is followed for reading, every so often", ErrOption)
 	}
@@ -120,7 +126,9 @@ func Open(ctx context.Context, path string, o *Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := storage.Open(ctx, path, storage.Options{Write: o.Write, NoSync: o.NoSync, LockTimeout: o.LockTimeout, Logger: o.Logger})
+	f, err := storage.Open(ctx, path, storage.Options{
+		Write: o.Write, NoSync: o.NoSync, LockTimeout: o.LockTimeout, Source: o.Source, Logger: o.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -228,6 +228,39 @@ func (s *Set) release(p *setPicture) error {
 	return p.close()
 }
 
+// Together are snapshots of several indexes as one of a set. They stay the caller's, who closes them after
+// it. same remembers codecs that are one, by the number of each: others are compared.
+//
+// Errors: [*CodecError], [storage.ErrModel].
+func Together(same map[*kernels.Codec]int, parts ...*Snapshot) (*SetSnapshot, error) {
+	if len(same) > 1024 { // most are of files that were opened again
+		clear(same)
+	}
+	of := func(p *Snapshot) int {
+		if same[p.Codec()] == 0 {
+			same[p.Codec()] = len(same) + 1
+		}
+		return same[p.Codec()]
+	}
+	for _, p := range parts {
+		first, other := of(parts[0]), of(p)
+		if first == other {
+			continue
+		}
+		if err := sameCodec(parts[0], p); err != nil {
+			return nil, err
+		}
+		for c, n := range same {
+			if n == other {
+				same[c] = first
+			}
+		}
+	}
+	s := &SetSnapshot{p: &setPicture{parts: parts}}
+	s.once.Do(func() {}) // there is nothing to close
+	return s, nil
+}
+
 // Parts are the snapshots of the files, in their order. They are closed with the set's.
 func (s *SetSnapshot) Parts() []*Snapshot { return s.p.parts }
 

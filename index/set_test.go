@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -208,6 +209,30 @@ func TestSetFollowsOneCodec(t *testing.T) {
 
 // What is wrong with one payload of one file changes nothing in any, and a field need be
 // in one file only.
+// Snapshots are searched together if their codec is one, which is compared once.
+func TestTogether(t *testing.T) {
+	docs := corpus(40, 4, 8, 5)
+	paths := twoParts(t, docs)
+	a, b := snapshotOf(t, paths[0]), snapshotOf(t, paths[1])
+	same := map[*kernels.Codec]int{}
+	for _, parts := range [][]*Snapshot{{a}, {b}, {a, b}, {b, a}} {
+		snap, err := Together(same, parts...)
+		require.NoError(t, err)
+		require.Equal(t, parts, snap.Parts())
+		require.NoError(t, snap.Close())
+		require.True(t, a.Live(0), "it is the caller's")
+	}
+	require.Len(t, same, 2)
+	require.Equal(t, same[a.Codec()], same[b.Codec()])
+	other := newPath(t)
+	build(t, other, 8, docs[:20], &BuildOptions{Seed: 4, Nbits: 2})
+	var differ *CodecError
+	_, err := Together(same, a, b, snapshotOf(t, other))
+	require.ErrorAs(t, err, &differ)
+	_, err = Together(same, snapshotOf(t, other), a)
+	require.ErrorAs(t, err, &differ)
+}
+
 func TestSetPayloads(t *testing.T) {
 	ctx := context.Background()
 	docs := corpus(40, 4, 8, 7)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/topk"
 	"github.com/plaid-ir/plaid/kernels"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -279,18 +278,17 @@ func (r *run) scoreWholes(docs []*whole, members []*roaring.Bitmap, allowed *all
 func (r *run) eachPassage(p *part, ordinals []uint32,
 	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
 	defer p.guard(r.call, &err)()
-	var ch *kernels.Chunk
-	current := -1
+	if err := p.snap.FetchRows(r.ctx, ordinals); err != nil {
+		return err
+	}
 	for _, o := range ordinals {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
 		chunk, doc, _ := p.snap.Locate(o)
-		if chunk != current {
-			if ch, err = p.snap.Chunk(chunk, storage.All); err != nil {
-				return err
-			}
-			current = chunk
+		ch, err := p.snap.ChunkRows(chunk, uint32(doc))
+		if err != nil {
+			return err
 		}
 		fn(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
 	}
@@ -360,6 +358,9 @@ func (s *wholeScorer) settle() {
 // hitsOfWholes makes hits of documents. The payload of one that has passages is what its
 // best passage has of it.
 func (r *run) hitsOfWholes(docs []*whole, query, weights []float32) ([]Hit, error) {
+	if err := r.fetchPayloads(len(docs), func(i int) []located { return docs[i].passages }); err != nil {
+		return nil, err
+	}
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
 		if r.stats.Parts != nil {

@@ -201,7 +201,8 @@ func countNear(ctx context.Context, snap *index.Snapshot, query kernels.Query, s
 		if !snap.Live(ordinal) {
 			continue
 		}
-		ch, doc, err := chunkOf(snap, ordinal)
+		chunk, doc, _ := snap.Locate(ordinal)
+		ch, err := snap.Chunk(chunk, storage.All) // of which it reads many documents
 		if err != nil {
 			return err
 		}

@@ -59,6 +59,14 @@ type job struct {
 	slot   int    // of that in run.maxima
 }
 
+// arrays are those of the chunk that the job scores documents of.
+func (j *job) arrays(docs []uint32, what storage.Part) (*kernels.Chunk, error) {
+	if what == storage.Codes {
+		return j.part.snap.Chunk(j.chunk, what)
+	}
+	return j.part.snap.ChunkRows(j.chunk, docs[j.lo:j.hi]...)
+}
+
 // kernel scores documents of a chunk and, where it has the two others, parts of
 // a document, of whose maxima it makes the score.
 type kernel struct {
@@ -111,6 +119,11 @@ func (r *run) answer(vectors, weights []float32, t *trace) (Result, error) {
 	top, err := r.best(vectors, weights, allowed, t)
 	if err != nil {
 		return Result{}, err
+	}
+	if r.request.payload {
+		if err := r.fetchPayloads(1, func(int) []located { return top }); err != nil {
+			return Result{}, err
+		}
 	}
 	if res.Hits, err = hitsOf(len(top), func(i int) located { return top[i] }, r.request.payload); err != nil {
 		return Result{}, err
@@ -194,6 +207,27 @@ func hitsOf(n int, at func(i int) located, payload bool) (hits []Hit, err error)
 		}
 	}
 	return hits, nil
+}
+
+// fetchPayloads fetches at once those of n lists that are in files which are still being fetched.
+func (r *run) fetchPayloads(n int, at func(i int) []located) error {
+	var missing map[*part][]uint32
+	for i := range n {
+		for _, l := range at(i) {
+			if l.part.snap.Partial() {
+				if missing == nil {
+					missing = map[*part][]uint32{}
+				}
+				missing[l.part] = append(missing[l.part], l.ordinal)
+			}
+		}
+	}
+	for p, ordinals := range missing {
+		if err := p.snap.FetchPayloads(r.ctx, ordinals); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // search takes the parts of a group through the stages of the plan: vectors →
@@ -373,6 +407,11 @@ func (r *run) split(docs []uint32, limit int, cut bool) (tokens int64, parts int
 // a kernel over them. It returns their scores in dst, in the same order, and how
 // many tokens they have.
 func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Part, k kernel) (scored []topk.Scored, tokens int64, err error) {
+	if what == storage.All {
+		if err := r.fetchRows(docs); err != nil {
+			return nil, 0, err
+		}
+	}
 	tokens, parts := r.split(docs, limit, k.maxima != nil)
 	n := r.query.Len()
 	r.maxima = slices.Grow(r.maxima[:0], parts*n)[:parts*n]
@@ -380,7 +419,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
 	do := func(i int) error {
 		j := &r.jobs[i]
-		ch, err := j.part.snap.Chunk(j.chunk, what)
+		ch, err := j.arrays(docs, what)
 		if err != nil {
 			return err
 		}
@@ -414,12 +453,32 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 	return scored, tokens, err
 }
 
+// fetchRows fetches at once what is read of files that are still being fetched.
+func (r *run) fetchRows(docs []uint32) error {
+	for i := range r.group {
+		p := &r.group[i]
+		if !p.snap.Partial() {
+			continue
+		}
+		var own []uint32
+		for _, d := range docs {
+			if r.group.partOf(d) == p {
+				own = append(own, d-p.base)
+			}
+		}
+		if err := p.snap.FetchRows(r.ctx, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fill computes the rows of S that the jobs need.
 func (r *run) fill(docs []uint32, what storage.Part) error {
 	return r.fillRows(len(r.jobs), func(i int) (err error) {
 		j := &r.jobs[i]
 		defer j.part.guard(r.call, &err)()
-		ch, err := j.part.snap.Chunk(j.chunk, what)
+		ch, err := j.arrays(docs, what)
 		if err != nil {
 			return err
 		}

@@ -251,7 +251,7 @@ func ofCollection(err error) *Problem {
 	switch {
 	case errors.As(err, &partly): // whatever the cause says elsewhere, something was changed
 		return problem(CodeOutcomeUnknown, "%w", err)
-	case errors.Is(err, collection.ErrUnreachable):
+	case errors.Is(err, collection.ErrUnreachable) && !errors.Is(err, storage.ErrOutcomeUnknown):
 		return problem(CodeBusy, "%w", err).after(time.Second)
 	case errors.As(err, &query): // wraps one of the others
 		p := ofCollection(query.Err)

@@ -58,6 +58,9 @@ func (v *View) copyTo(ctx context.Context, out copyTarget, progress func(done, t
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return 0, err
+	}
 	m, err := readTxMeta(v.tx)
 	if err != nil {
 		return 0, v.corrupt(err, "meta page")
@@ -162,6 +165,9 @@ func (w *metaWriter) Write(p []byte) (int, error) {
 // [View.Verify] checks, all that a damaged disk or copy can bring about.
 func (v *View) VerifyChecksums(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return err
+	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {
 		return treeFault(ctx, v.file.path, err)
 	}

@@ -41,6 +41,9 @@ func (v *View) Mirror(ctx context.Context, dst *File, most int64) (written int64
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return 0, err
+	}
 	var tx *bolt.Tx
 	err = dst.Update(func(t *Tx) error {
 		tx = t.btx

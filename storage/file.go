@@ -36,6 +36,9 @@ type Options struct {
 	NoSync bool
 	// LockTimeout is how long to wait for the lock; 0: not at all.
 	LockTimeout time.Duration
+	// Source fetches the file, which has its full length and is zero where it is not there yet: what
+	// opening it, and reading it, need is asked for; only for reading. nil: all is there.
+	Source Source
 	// Logger hears of what is swept and rewritten; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -69,6 +72,7 @@ type handle struct {
 	checks   checkedValues
 	ids      checkedIDs
 	lineage  lineage
+	partial  *partial // nil: all of the file is there
 
 	// Guarded by File.mu.
 	refs        int
@@ -143,12 +147,12 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	}
 	if first, err := isFirstAt(f.path, info.Size()); err != nil {
 		return boltfile.WithPath(f.path, err)
-	} else if create && (first || info.Size() == 0) {
+	} else if first = first && o.Source == nil; create && (first || info.Size() == 0) {
 		return f.replaceEmpty(ctx, deadline)
 	} else if first {
 		return fmt.Errorf("%s: %w", f.path, ErrUnfinished)
 	}
-	f.handle, err = openBolt(ctx, f.path, o.Write, deadline)
+	f.handle, err = openBolt(ctx, f.path, &o, deadline)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		return errRaced // who held the lock has taken the file away
 	}
@@ -160,19 +164,32 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 
 // openBolt opens and locks the file, checks it, and gives it to bbolt: on a
 // damaged page that panics and leaves its mapping behind.
-func openBolt(ctx context.Context, path string, write bool, deadline time.Time) (*handle, error) {
+func openBolt(ctx context.Context, path string, o *Options, deadline time.Time) (*handle, error) {
 	for smaller := 0; ; smaller++ {
-		file, err := openLocked(ctx, path, write, deadline)
+		file, err := openLocked(ctx, path, o.Write, deadline)
 		if err != nil {
 			return nil, err
+		}
+		part, err := newPartial(ctx, o.Source, file)
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
 		}
 		if err := checkMeta(file); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
-		if err := boltfile.CheckNewest(ctx, file); err != nil {
-			return nil, errors.Join(treeFault(ctx, path, err), file.Close())
+		if part != nil {
+			err = part.begin(ctx)
+		} else if err = boltfile.CheckNewest(ctx, file); err != nil {
+			err = treeFault(ctx, path, err)
 		}
-		h, err := mapFile(file, write, 0, smaller)
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		h, err := mapFile(file, o.Write, 0, smaller)
+		if err == nil && part != nil {
+			info := h.db.Info()
+			part.mapped, part.pageSize, h.partial = info.Data, int64(info.PageSize), part
+		}
 		if !errors.Is(err, errSmaller) {
 			return h, err
 		}

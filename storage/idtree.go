@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ func (v *View) checkIDs() error {
 	defer ids.mu.Unlock()
 	if ids.since > 0 && v.tx.ID() >= ids.since {
 		return nil
+	}
+	if err := v.Whole(context.Background()); err != nil {
+		return err
 	}
 	if v.idsFault == nil {
 		v.idsFault = v.walkIDs()

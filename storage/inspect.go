@@ -45,6 +45,9 @@ func (s Sizes) Total() int64 {
 // the same codec, documents, postings and payloads, byte for byte.
 func (v *View) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return "", sizes, err
+	}
 	sum := sha256.New()
 	var frame [9]byte
 	write := func(kind byte, b []byte) {
@@ -127,6 +130,9 @@ func walk(ctx context.Context, b *bolt.Bucket, path [][]byte, visit func(path []
 // all faults that it finds, joined; but a damaged B+tree alone.
 func (v *View) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return err
+	}
 	var faults []error
 	add := func(err error) {
 		if err != nil && len(faults) < maxFaults {

@@ -144,7 +144,11 @@ func (v *View) Pages() (p Pages, err error) {
 		if err != nil {
 			return Pages{}, v.corrupt(err, "meta page")
 		}
-		free, err := m.ReadFreeList(v.handle.file)
+		var file io.ReaderAt = v.handle.file
+		if v.Partial() {
+			file = v.handle.partial
+		}
+		free, err := m.ReadFreeList(file)
 		if err != nil {
 			return Pages{}, v.corrupt(err, "list of free pages")
 		}

@@ -150,7 +150,7 @@ func (v *View) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 		defer Guard(v.file.path, &err)()
 		fields := v.tx.Bucket(layout.GenerationName(v.generation)).Bucket(layout.BucketFields)
 		if b := fields.Bucket(layout.NumberKey(id)); b != nil {
-			return &lookups{Bucket: b}, nil
+			return &lookups{Bucket: b, partial: v.handle.partial}, nil
 		}
 		return nil, v.corrupt(nil, "field run %d is missing", id)
 	})
@@ -160,7 +160,11 @@ func (v *View) FieldRun(id uint32) func(key []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		value, ok := layout.Unseal(layout.ChecksumKey(id, key), run.get(key))
+		sealed, err := run.get(key)
+		if err != nil {
+			return nil, err
+		}
+		value, ok := layout.Unseal(layout.ChecksumKey(id, key), sealed)
 		if !ok {
 			return nil, v.corrupt(layout.ErrChecksum, "value %s of field run %d", layout.ValueName([][]byte{key}), id)
 		}

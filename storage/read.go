@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"sort"
 	"strings"
 	"sync"
@@ -74,6 +75,11 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 		c.codesChecked = true
 	}
 	if part == All && !c.restChecked {
+		if p := v.handle.partial; !p.isWhole() {
+			if err := p.fetch(context.Background(), p.spanOf(c.factors), p.spanOf(c.residuals)); err != nil {
+				return nil, err
+			}
+		}
 		if err := v.checkOnce(checkedKey{v.generation, 'r', c.number, 0}, func() error { return v.checkRest(c) }); err != nil {
 			return nil, err
 		}
@@ -167,9 +173,9 @@ func (v *View) Ordinal(id string) (ordinal uint32, ok bool, err error) {
 }
 
 func (v *View) lookup(id string) (ordinal uint32, ok bool, err error) {
-	sealed := v.ids.get([]byte(id))
+	sealed, err := v.ids.get([]byte(id))
 	if sealed == nil {
-		return 0, false, nil
+		return 0, false, err
 	}
 	ordinal, run, err := v.unsealID([]byte(id), sealed)
 	if err != nil || run > 0 || !v.Live(ordinal) {
@@ -188,7 +194,10 @@ func (v *View) Run(id string) (first, n uint32, ok bool, err error) {
 		return 0, 0, false, nil
 	}
 	defer Guard(v.file.path, &err)()
-	sealed := v.ids.get([]byte(id))
+	sealed, err := v.ids.get([]byte(id))
+	if err != nil {
+		return 0, 0, false, err
+	}
 	if sealed == nil {
 		return 0, 0, false, v.checkIDs()
 	}
@@ -243,7 +252,11 @@ func (v *View) Payload(ordinal uint32) (p []byte, err error) {
 	}
 	defer Guard(v.file.path, &err)()
 	k := layout.NumberKey(ordinal)
-	b, ok := layout.Unseal(k, v.payload.get(k))
+	sealed, err := v.payload.get(k)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := layout.Unseal(k, sealed)
 	if !ok {
 		return nil, v.corrupt(layout.ErrChecksum, "payload of document %d", ordinal)
 	}
@@ -290,10 +303,17 @@ func (v *View) Postings(segment int, centroid uint32) (PostingList, error) {
 type lookups struct {
 	*bolt.Bucket
 	cursors sync.Pool
+	partial *partial
 }
 
-// get is [bolt.Bucket.Get].
-func (l *lookups) get(key []byte) []byte {
+// get is [bolt.Bucket.Get], after fetching what it reads.
+func (l *lookups) get(key []byte) ([]byte, error) {
+	if !l.partial.isWhole() {
+		if err := l.partial.fetchLeaf(context.Background(), l.Bucket, key); err != nil {
+			return nil, err
+		}
+		return l.Get(key), nil // a cursor may look at the next leaf
+	}
 	c, ok := l.cursors.Get().(*bolt.Cursor)
 	if !ok {
 		c = l.Cursor()
@@ -301,7 +321,7 @@ func (l *lookups) get(key []byte) []byte {
 	k, value := c.Seek(key)
 	l.cursors.Put(c)
 	if !bytes.Equal(k, key) {
-		return nil
+		return nil, nil
 	}
-	return value
+	return value, nil
 }

@@ -44,6 +44,9 @@ const sumsAtOnce = 1024 // payloads, between looks at the context
 // read, nor checked, for that; but that each document has its own is.
 func (v *View) PayloadSums(ctx context.Context, from uint32, fn func(ordinal uint32, sum PayloadSum) error) (err error) {
 	defer Guard(v.file.path, &err)()
+	if err := v.Whole(ctx); err != nil {
+		return err
+	}
 	docs := v.payloadDocs.Iterator()
 	docs.AdvanceIfNeeded(from)
 	c := v.payload.Cursor()

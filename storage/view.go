@@ -205,6 +205,7 @@ func (v *View) load(ctx context.Context, older *View) error {
 			return v.corrupt(nil, "bucket %s is missing", name)
 		}
 	}
+	v.ids.partial, v.payload.partial = v.handle.partial, v.handle.partial
 	v.ids.Bucket, v.payload.Bucket = buckets[string(layout.BucketIDs)], buckets[string(layout.BucketPayload)]
 	if err := v.loadCodec(buckets[string(layout.BucketCodec)], older); err != nil {
 		return err

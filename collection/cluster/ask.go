@@ -15,7 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -70,10 +69,49 @@ type held struct {
 	view    *store.View
 }
 
-// turns are for shards that are read at a time.
-var turns = make(chan struct{}, 4*parallel.Processors())
+// open takes a shard in one state; the view is nil if it has no documents.
+func (h *held) open(ctx context.Context, c *Cluster, a *asked, where *search.Filter) (err error) {
+	h.answered.Shard = h.shardAt.Shard
+	if h.replica, err = c.here(ctx, a, h.shardAt.Shard); err != nil {
+		return err
+	}
+	h.view, h.Entry, err = h.replica.View(ctx, h.After)
+	if errors.Is(err, collection.ErrEmpty) {
+		if where != nil && where.Where != nil {
+			h.Unknown = where.Where.Fields()
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.Docs = uint64(h.view.Snapshot().Len())
+	return h.lookFor(ctx, where)
+}
 
-// eachShard answers for shards, each in one state, several at a time. A shard without documents gives the
+// lookFor notes the fields of a condition that the shard does not know.
+func (h *held) lookFor(ctx context.Context, where *search.Filter) error {
+	if where == nil || where.Where == nil {
+		return nil
+	}
+	unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.view.Snapshot()}, where.Where)
+	h.Unknown = append(h.Unknown, unknown...)
+	return err
+}
+
+func (h *held) close() error {
+	if h.view == nil {
+		return nil
+	}
+	return h.view.Close()
+}
+
+// failed makes the answer for a shard an error.
+func (a *answered) failed(err error) {
+	*a = answered{Shard: a.Shard, Entry: a.Entry, Error: failureOf(err)}
+}
+
+// eachShard answers for shards, each in one state, all at a time. A shard without documents gives the
 // zero answer.
 func eachShard[T any](ctx context.Context, c *Cluster, a *asked, of func(*T) *answered, where *search.Filter,
 	do func(i int, h *held, out *T) error) (*answers[T], error) {
@@ -82,41 +120,18 @@ func eachShard[T any](ctx context.Context, c *Cluster, a *asked, of func(*T) *an
 	for i, s := range a.Shards {
 		wg.Go(func() {
 			h := &held{answered: of(&out.Shards[i]), shardAt: s}
-			h.answered.Shard = s.Shard
 			err := c.guarded("a shard", func() (err error) {
-				if h.replica, err = c.here(ctx, a, s.Shard); err != nil {
-					return err
+				defer func() { err = errors.Join(err, h.close()) }()
+				if err = h.open(ctx, c, a, where); err == nil && h.view != nil {
+					err = do(i, h, &out.Shards[i])
 				}
-				h.view, h.Entry, err = h.replica.View(ctx, s.After)
-				if errors.Is(err, collection.ErrEmpty) {
-					if where != nil && where.Where != nil {
-						h.Unknown = where.Where.Fields()
-					}
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, h.view.Close()) }()
-				select { // shards that are not ready do not wait in the place of others
-				case turns <- struct{}{}:
-					defer func() { <-turns }()
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-				snap := h.view.Snapshot()
-				h.Docs = uint64(snap.Len())
-				if where != nil && where.Where != nil {
-					if h.Unknown, err = index.UnknownFields(ctx, []*index.Snapshot{snap}, where.Where); err != nil {
-						return err
-					}
-				}
-				return do(i, h, &out.Shards[i])
+				return err
 			})
 			if err != nil {
-				entry := h.Entry
+				common := *h.answered
 				out.Shards[i] = *new(T)
-				*of(&out.Shards[i]) = answered{Shard: s.Shard, Entry: entry, Error: failureOf(err)}
+				*h.answered = common
+				h.failed(err)
 			}
 		})
 	}

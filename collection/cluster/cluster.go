@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -39,6 +38,7 @@ type Config struct {
 	Shards, Replicas int
 	Index            store.Options // growth, threads, backend, device, derived data, queue
 	Grace            time.Duration // how long what is not needed stays in the store; 0: an hour
+	CheckpointBytes  int64         // see [replica.Config]
 	Beat             time.Duration // how often a node says that it lives; 0: 3 s. It counts as dead after 4 of them
 	// Deadline bounds a search; 0: 30 s. Partial lets searches answer without shards that do not answer.
 	Deadline time.Duration
@@ -91,6 +91,7 @@ type Cluster struct {
 	built    map[string]*building           // by identity: what is known of Next
 	tidied   map[string]time.Time           // when garbage was looked for, by identity
 	grew     time.Time                      // when growth was looked for
+	resting  map[string]time.Time           // until when no training is tried, by identity
 	swept    time.Time                      // when leftovers were
 	now      time.Time                      // by the clock of the store, at least
 	answered time.Time                      // when the store has answered, by the clock of this process
@@ -132,14 +133,14 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg.Store = reached{cfg.Store}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
-		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{},
+		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{}, resting: map[string]time.Time{},
 		replicas: map[replicaKey]*replica.Replica{}, kept: map[replicaKey]*keeping{}, known: map[string]*shards{},
 		seen: map[shardKey]uint64{}, hints: map[string]map[shardKey]uint64{}, placed: map[string]*placement{},
 		busy: map[string]bool{}, built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat},
 		news: make(chan struct{}), look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
-		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, Logger: cfg.Logger,
+		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes, Logger: cfg.Logger,
 		Appended: c.appended,
 	}
 	if cfg.Address != "" {
@@ -170,17 +171,14 @@ const secretName = "secret"
 
 // secretOf is the token of the inner routes, which the first process of a store makes.
 func secretOf(ctx context.Context, s objects.Store) (string, error) {
-	fresh := newToken() + newToken()
-	_, err := s.Put(ctx, secretName, strings.NewReader(fresh), int64(len(fresh)))
-	if err != nil && !errors.Is(err, objects.ErrExists) {
-		return "", err
+	text, _, err := objects.Read(ctx, s, secretName, 1024)
+	if errors.Is(err, objects.ErrNotFound) {
+		fresh := newToken() + newToken()
+		_, perr := s.Put(ctx, secretName, strings.NewReader(fresh), int64(len(fresh)))
+		if text, _, err = objects.Read(ctx, s, secretName, 1024); err != nil {
+			err = errors.Join(perr, err)
+		}
 	}
-	r, _, err := s.Get(ctx, secretName, 0, -1)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, 1024))
 	if text = bytes.TrimSpace(text); err == nil && len(text) < 16 {
 		err = fmt.Errorf("the object %s has %d bytes; it is a long random text", secretName, len(text))
 	}

@@ -30,7 +30,9 @@ const (
 	encodeTries = 3         // of a node, for a shard of the next generation
 	waitHolders = 20        // beats that a generation waits for its replicas to be open
 	maxSample   = 256 << 20 // bytes of a shard
-	sampleRows  = 64        // tokens of what stands for a document in a training
+	// passingWeight is how many errors count as one that have to do with others, who may be back soon.
+	passingWeight = 10
+	sampleRows    = 64 // tokens of what stands for a document in a training
 )
 
 // building is what a node knows of the next generation of a collection.
@@ -225,10 +227,12 @@ func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
 			"collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
 		c.mu.Lock()
 		b := c.built[m.ID]
-		b.tries[s]++
+		if b.tries[s]++; !passing(err) {
+			b.tries[s] += passingWeight - 1
+		}
 		tries := b.tries[s]
 		c.mu.Unlock()
-		if tries < encodeTries {
+		if tries < encodeTries*passingWeight {
 			continue
 		}
 		_, err = c.updateID(ctx, m.ID, func(now *Map) error {
@@ -326,7 +330,10 @@ func (c *Cluster) grow(ctx context.Context, ids map[string]bool) {
 		if !ids[m.ID] || m.Current == nil || m.Next != nil || m.Current.Dim == 0 {
 			continue
 		}
-		if all, ok := statsOf(m, answers); ok {
+		c.mu.Lock()
+		rests := time.Now().Before(c.resting[m.ID])
+		c.mu.Unlock()
+		if all, ok := statsOf(m, answers); ok && !rests {
 			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, all) })
 		}
 	}
@@ -380,6 +387,12 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 		return // another node goes on
 	}
 	number := m.Training.Generation
+	if failed != nil && passing(failed) { // it is tried again, however much the collection has grown
+		tokens = 0
+		c.mu.Lock()
+		c.resting[m.ID] = time.Now().Add(waitHolders * c.c.Beat)
+		c.mu.Unlock()
+	}
 	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
 		if m.Training == nil || m.Training.Generation != number {
 			return ErrConflict
@@ -393,6 +406,12 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 		return nil
 	})
 	c.told(ctx, errors.Join(failed, err), "a collection was not trained", m)
+}
+
+// passing reports whether an error is one of the store or of other nodes.
+func passing(err error) bool {
+	return slices.ContainsFunc([]error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy},
+		func(is error) bool { return errors.Is(err, is) })
 }
 
 // release lets the generation go of a coordinator that has ended.

@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -207,15 +208,16 @@ func TestTrainingThatFails(t *testing.T) {
 	s.fault = func(op, name string) (before, after bool) {
 		return op == "put" && strings.Contains(name, "/codec/"), false
 	}
+	s.with = fmt.Errorf("refused: %w", objects.ErrName)
 	c := testNode(t, s, "a", func(c *Config) { c.Index.Growth = collection.Growth{Flat: 100, Until: 10_000} })
 	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	_, err = of.Update(t.Context(), testDocs(0, 60, 16), collection.UpdateOptions{})
 	require.NoError(t, err)
 	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-	require.Contains(t, numbersOf(t, of).Growth.Failed, errLost.Error())
+	require.Contains(t, numbersOf(t, of).Growth.Failed, "refused")
 	_, err = of.(collection.Retrainer).Retrain(t.Context())
-	require.ErrorContains(t, err, errLost.Error())
+	require.ErrorContains(t, err, "refused")
 	m, err := c.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
 	last := m.Last
@@ -237,12 +239,49 @@ func TestTrainingThatFails(t *testing.T) {
 	})
 }
 
+// A store that is away for a while during a training puts that off, and no longer.
+func TestTrainingWhileStoreIsAway(t *testing.T) {
+	s := newMemory()
+	s.fault = func(op, name string) (before, after bool) {
+		return op == "put" && (strings.Contains(name, "/codec/") || strings.Contains(name, "/files/")), false
+	}
+	c := testNode(t, s, "a", func(c *Config) {
+		c.Beat, c.Index.Growth = 20*time.Millisecond, collection.Growth{Flat: 100, Until: 10_000}
+	})
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	_, err = of.Update(t.Context(), testDocs(0, 60, 16), collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	s.mu.Lock()
+	s.fault = func(op, name string) (before, after bool) {
+		return op == "put" && strings.Contains(name, "/files/"), false
+	}
+	s.mu.Unlock()
+	next := func() bool {
+		m, err := c.mapOf(t.Context(), "wiki")
+		return err == nil && m.Next != nil
+	}
+	await(t, "it is tried again", next)
+	at := c.requests.Load()
+	await(t, "some looks", func() bool { return c.requests.Load() > at+30 })
+	require.True(t, next(), "it is not given up yet")
+	s.mu.Lock()
+	s.fault = nil
+	s.mu.Unlock()
+	await(t, "it is trained", func() bool {
+		st := numbersOf(t, of).Growth
+		return st.Stage == collection.StagePrecise && st.Failed == ""
+	})
+}
+
 // A generation that no node can encode is given up, and the statistics say why.
 func TestGenerationThatCannotBeBuilt(t *testing.T) {
 	s := newMemory()
 	s.fault = func(op, name string) (before, after bool) {
 		return op == "put" && strings.Contains(name, "/files/0001/"), false
 	}
+	s.with = fmt.Errorf("refused: %w", objects.ErrName)
 	grow := func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} }
 	a, b := testNode(t, s, "a", grow), testNode(t, s, "b", grow)
 	await(t, "the nodes know each other", living(a, b))

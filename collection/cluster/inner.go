@@ -45,7 +45,9 @@ type front struct {
 	bytes   atomic.Int64 // of bodies
 	// documents that shards had when they last answered; guarded by the mutex of the cluster.
 	documents map[shardKey]uint64
-	renewed   map[string]time.Time // when maps were read again; guarded by it too
+	// when maps were read again, and what searches shards at once, by identity; guarded by it too.
+	renewed  map[string]time.Time
+	together map[string]*together
 }
 
 // operation is something that nodes do for each other.

@@ -232,6 +232,7 @@ func (c *Cluster) forget(id string) {
 	delete(c.placed, id)
 	delete(c.built, id)
 	delete(c.tidied, id)
+	delete(c.resting, id)
 	for k := range c.seen {
 		if k.id == id {
 			delete(c.seen, k)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type memory struct {
 	requests int
 	// fault decides about a request: lost before it is done, or its answer lost afterwards.
 	fault func(op, name string) (before, after bool)
+	with  error // of a fault; nil: errLost
 }
 
 type memoryObject struct {
@@ -49,12 +51,13 @@ func (s *memory) do(op, name string, do func() error) error {
 	if s.fault != nil {
 		before, after = s.fault(op, name)
 	}
+	lost := cmp.Or(s.with, errLost)
 	if before {
-		return errLost
+		return lost
 	}
 	err := do()
 	if after {
-		return errLost
+		return lost
 	}
 	return err
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -51,8 +50,9 @@ func (f *searchFound) common() *answered { return &f.answered }
 type foundResult struct {
 	Hits  []foundHit   `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have other hits, none of which is better than the last one.
-	More bool `json:"more,omitempty"`
+	// More says that the shard may have other hits, none of which scores more than Floor.
+	More  bool    `json:"more,omitempty"`
+	Floor float32 `json:"floor,omitempty"`
 }
 
 // foundHit is a hit; payloads do not travel in it, since JSON would change their form.
@@ -71,12 +71,8 @@ func (q *askedQuery) query(ctx context.Context, h *held) (out search.Query, err 
 	if out.Weights, err = floatsOf(q.Weights); err != nil {
 		return out, err
 	}
-	if q.Where != nil && q.Where.Where != nil {
-		unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.view.Snapshot()}, q.Where.Where)
-		if err != nil {
-			return out, err
-		}
-		h.Unknown = append(h.Unknown, unknown...)
+	if err := h.lookFor(ctx, q.Where); err != nil {
+		return out, err
 	}
 	only := q.Only[h.shardAt.Shard]
 	if q.Only != nil && only == nil {
@@ -115,6 +111,9 @@ func (in *searchAsk) options(ctx context.Context, h *held) (o search.Options, er
 
 // doSearch searches shards.
 func (c *Cluster) doSearch(ctx context.Context, in *searchAsk) (*answers[searchFound], error) {
+	if len(in.Shards) > 1 && c.c.Index.Device == nil && !in.byOrdinal() {
+		return c.searchTogether(ctx, in)
+	}
 	return eachShard(ctx, c, &in.asked, (*searchFound).common, in.Where, func(_ int, h *held, out *searchFound) error {
 		o, err := in.options(ctx, h)
 		if err != nil {
@@ -134,8 +133,8 @@ func (c *Cluster) doSearch(ctx context.Context, in *searchAsk) (*answers[searchF
 		out.Results = make([]foundResult, len(results))
 		for i := range results {
 			r, to := &results[i], &out.Results[i]
-			_, more := r.Floor()
-			to.Stats, to.More, to.Hits = r.Stats, in.Share > 0 && more, make([]foundHit, len(r.Hits))
+			floor, more := r.Floor()
+			to.Stats, to.More, to.Floor, to.Hits = r.Stats, in.Share > 0 && more, floor, make([]foundHit, len(r.Hits))
 			for j := range r.Hits {
 				to.Hits[j].Hit = r.Hits[j]
 				if !in.Options.Payload {
@@ -375,6 +374,9 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 			return nil, err
 		}
 		for _, p := range parts {
+			if p.Results == nil && p.Docs == 0 {
+				p.Results = make([]foundResult, len(qs))
+			}
 			if len(p.Results) != len(qs) {
 				return nil, fmt.Errorf("shard %d: %w: %d results of %d queries", p.Shard, errMessage, len(p.Results), len(qs))
 			}
@@ -405,8 +407,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound
 		slices.SortFunc(scores, func(x, y float32) int { return cmp.Compare(y, x) })
 		hides := false
 		for shard, p := range parts {
-			hits := p.Results[i].Hits
-			if n := len(hits); p.Results[i].More && (len(scores) < r.o.K || n == 0 || hits[n-1].Score >= scores[r.o.K-1]) {
+			if f := &p.Results[i]; f.More && (len(scores) < r.o.K || f.Floor >= scores[r.o.K-1]) {
 				hides, hiding[shard] = true, true
 			}
 		}
@@ -435,7 +436,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound
 		for i, of := range queries {
 			stats := parts[shard].Results[of].Stats
 			stats.Add(p.Results[i].Stats)
-			stats.Queries, stats.Allowed, stats.FilterMissing = 1, p.Results[i].Stats.Allowed, p.Results[i].Stats.FilterMissing
+			stats.Queries, stats.Allowed, stats.FilterMissing = p.Results[i].Stats.Queries, p.Results[i].Stats.Allowed, p.Results[i].Stats.FilterMissing
 			p.Results[i].Stats = stats
 			parts[shard].Results[of] = p.Results[i]
 		}
@@ -486,11 +487,16 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 		for _, shard := range sorted(parts) {
 			found := &parts[shard].Results[i]
 			st := found.Stats
+			of := search.PartStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+			if len(st.Parts) > 0 { // it was searched with others
+				of = st.Parts[0]
+			}
 			st.Parts = nil
 			tokens = max(tokens, st.QueryTokens)
 			to.Stats.Add(st)
 			if partStats != nil {
-				partStats[shard] = search.PartStats{Part: shard, Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+				of.Hits = 0
+				partStats[shard] = of
 			}
 			hits[shard] = found.Hits
 		}

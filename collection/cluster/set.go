@@ -101,7 +101,10 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		m := &Map{Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas}
 		before, err := newestMap(ctx, c.c.Store, name)
 		switch {
-		case err == nil && !before.Removed, unreadable(err):
+		case err == nil && !before.Removed:
+			c.learn(before)
+			return nil, exists
+		case unreadable(err):
 			return nil, exists
 		case err == nil: // numbers go on, so that nobody takes one for another
 			m.Version, m.Last, m.Gone = before.Version+1, before.Last, before.Gone

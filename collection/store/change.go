@@ -124,6 +124,19 @@ func errorOf(err error, docs []collection.Document) error {
 // opened again are ended.
 const viewsWait = 5 * time.Second
 
+// waitViews waits a while for views that are open.
+func waitViews(o *opened) {
+	gone := make(chan struct{})
+	go func() {
+		o.views.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(viewsWait):
+	}
+}
+
 // reopen opens the index file again. It can be locked only when its views are closed,
 // so new ones wait, what goes on for long (a training, a backup) is given up, the other
 // views have a while, and then their searches end.
@@ -146,15 +159,7 @@ func (w *worker) reopen(ctx context.Context) error {
 		c.mu.Unlock()
 		close(again)
 	}()
-	gone := make(chan struct{})
-	go func() {
-		o.views.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
-	case <-time.After(viewsWait):
-	}
+	waitViews(o)
 	err := o.close()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		next, oerr := c.openIndex(ctx)

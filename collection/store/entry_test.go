@@ -24,7 +24,8 @@ func drawChange(t *rapid.T) *change {
 	text := func(what string) string { return rapid.String().Draw(t, what) }
 	c.Kind = rapid.SampledFrom([]changeKind{addDocuments, deleteDocuments, setFields}).Draw(t, "kind")
 	if c.Kind == addDocuments {
-		c.First, c.Replace, c.Dim = rapid.Uint32().Draw(t, "first"), rapid.Bool().Draw(t, "replace"), rapid.IntRange(1, 4).Draw(t, "dim")
+		c.First, c.Dim = rapid.Uint32().Draw(t, "first"), rapid.IntRange(1, 4).Draw(t, "dim")
+		c.Replace = rapid.Bool().Draw(t, "replace")
 		if rapid.Bool().Draw(t, "limit") {
 			most := rapid.Uint64().Draw(t, "most")
 			c.MaxDocuments = &most

@@ -265,24 +265,31 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 	return r, nil
 }
 
-// measure stores what searches of the collection have to look at, now that its codec is
-// another one.
-func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+// Measure finds what searches of an index have to look at with the codec of a generation, by
+// [quality.SelfCheck]; nil if that does not pay.
+func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
+	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+	found, err = quality.SelfCheck(ctx, e, snap, o)
+	return found, snap.Generation(), err
+}
+
+// measure stores what searches of the collection have to look at, now that its codec is
+// another one.
+func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
 	if err != nil || found == nil {
 		return err
 	}
-	generation := snap.Generation()
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
 		o, now, err := c.work.snapshot()

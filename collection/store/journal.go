@@ -62,6 +62,17 @@ func (c *Collection) Follow(ctx context.Context) error {
 	return c.do(ctx, r)
 }
 
+// Leave waits a while for views that are open, whose searches end when the collection is closed. Its
+// caller lets none be taken any more.
+func (c *Collection) Leave() {
+	c.mu.Lock()
+	o := c.opened
+	c.mu.Unlock()
+	if o != nil {
+		waitViews(o)
+	}
+}
+
 // SetMost changes how many documents stay of a collection with a [Journal]; nil: all. Later
 // additions say so in the log.
 func (c *Collection) SetMost(most *uint64) {
@@ -166,7 +177,10 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 // refused reports whether an error follows from the index and the entry alone, so that all who
 // follow the log have it.
 func refused(err error) bool {
-	for _, e := range []error{index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption, vectors.ErrID, vectors.ErrShape, vectors.ErrPayload} {
+	for _, e := range []error{
+		index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
+		vectors.ErrID, vectors.ErrShape, vectors.ErrPayload,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -43,7 +43,8 @@ type follower struct {
 	failed        error
 }
 
-func (f *follower) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error) {
+func (f *follower) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
+	storage.Applied, error) {
 	if f.before != nil {
 		if err := f.before(); err != nil {
 			return storage.Applied{}, err
@@ -105,7 +106,8 @@ func openFollower(t *testing.T, l *memoryLog, most *uint64) (*Collection, *follo
 	ix, err := index.Open(t.Context(), path, &index.Options{Write: true, NoSync: true})
 	require.NoError(t, err)
 	f := &follower{memoryLog: l}
-	s, err := Over(t.Context(), map[string]Opened{"docs": {Index: ix, Write: true, Journal: f, Config: collection.Config{MaxDocuments: most}}}, nil)
+	given := Opened{Index: ix, Write: true, Journal: f, Config: collection.Config{MaxDocuments: most}}
+	s, err := Over(t.Context(), map[string]Opened{"docs": given}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close(context.Background()))
@@ -155,10 +157,12 @@ func TestJournal(t *testing.T) {
 	n, err = a.Delete(ctx, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	require.Zero(t, n)
-	n, err = a.UpdateMetadata(ctx, collection.Selection{IDs: []string{"c"}}, map[string]json.RawMessage{"k": []byte(`"<v>"`)})
+	one := collection.Selection{IDs: []string{"c"}}
+	n, err = a.UpdateMetadata(ctx, one, map[string]json.RawMessage{"k": []byte(`"<v>"`)})
 	require.NoError(t, err)
 	require.Equal(t, 1, n.Documents)
-	_, err = b.UpdateMetadata(ctx, collection.Selection{IDs: []string{"c"}}, map[string]json.RawMessage{"k": fmt.Appendf(nil, "%q", make([]byte, collection.MaxMetadata/2))})
+	large := fmt.Appendf(nil, "%q", make([]byte, collection.MaxMetadata/2))
+	_, err = b.UpdateMetadata(ctx, one, map[string]json.RawMessage{"k": large})
 	require.ErrorIs(t, err, collection.ErrMetadata)
 	require.Len(t, l.entries, 4)
 	require.NoError(t, a.Follow(ctx))
@@ -334,7 +338,8 @@ func TestJournalManyWriters(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			c := []*Collection{a, b}[i%2]
-			r, err := c.Update(context.Background(), []collection.Document{randomDoc(fmt.Sprint("d", i), uint64(i))}, collection.UpdateOptions{})
+			docs := []collection.Document{randomDoc(fmt.Sprint("d", i), uint64(i))}
+			r, err := c.Update(context.Background(), docs, collection.UpdateOptions{})
 			if err != nil {
 				t.Error(err)
 				return

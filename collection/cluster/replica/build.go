@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -65,7 +66,7 @@ func (r *Replica) copying(ctx context.Context) (done func(), err error) {
 
 // Checkpoint puts the file as it is into the store, unless the newest checkpoint has all its entries.
 func (r *Replica) Checkpoint(ctx context.Context) error {
-	return r.with(ctx, 0, func(at *opened) error {
+	return r.with(ctx, 0, false, func(at *opened) error {
 		done, err := r.copying(ctx)
 		if err != nil {
 			return err
@@ -142,7 +143,7 @@ func (r *Replica) put(ctx context.Context, path string, generation uint64) error
 // BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
 // unless there is one.
 func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
-	return r.with(ctx, 0, func(at *opened) error {
+	return r.with(ctx, 0, false, func(at *opened) error {
 		done, err := r.copying(ctx)
 		if err != nil {
 			return err
@@ -192,17 +193,7 @@ func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
 	if err != nil {
 		return err
 	}
-	snap, err := ix.Snapshot()
-	if err != nil {
-		return err
-	}
-	defer closing(snap.Close)
-	e, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: threads})
-	if err != nil {
-		return err
-	}
-	defer closing(e.Close)
-	found, err := quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: as.Header().Build.Seed})
+	found, _, err := store.Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: as.Header().Build.Seed})
 	if err == nil && found != nil {
 		err = ix.SetDefaults(found)
 	}
@@ -221,11 +212,13 @@ func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []floa
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap, rng := v.Snapshot(), rand.New(rand.NewPCG(seed, uint64(r.s.Number)))
-	_, docs := snap.LiveSet()
-	if docs == 0 || n <= 0 {
-		return nil, nil
+	words, docs := snap.LiveSet()
+	ordinals := make([]uint32, 0, docs)
+	for i, w := range words {
+		for ; w != 0; w &= w - 1 {
+			ordinals = append(ordinals, uint32(64*i+bits.TrailingZeros64(w)))
+		}
 	}
-	ordinals := liveOrdinals(snap)
 	rng.Shuffle(len(ordinals), func(i, j int) { ordinals[i], ordinals[j] = ordinals[j], ordinals[i] })
 	for _, o := range ordinals {
 		if err := ctx.Err(); err != nil {
@@ -241,18 +234,4 @@ func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []floa
 		tokens = append(tokens, of...)
 	}
 	return tokens, nil
-}
-
-// liveOrdinals are those of the documents that have vectors.
-func liveOrdinals(snap *index.Snapshot) []uint32 {
-	words, n := snap.LiveSet()
-	all := make([]uint32, 0, n)
-	for i, w := range words {
-		for bit := range 64 {
-			if w>>bit&1 == 1 {
-				all = append(all, uint32(64*i+bit))
-			}
-		}
-	}
-	return all
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,13 +39,13 @@ var (
 	// errStale: the cache is of no use.
 	errStale = errors.New("the cache does not follow the log")
 	// errNoCheckpoint: the shard is not there.
-	errNoCheckpoint = errors.New("there is no checkpoint of the generation: build the collection again (plaid cluster build)")
+	errNoCheckpoint = errors.New("no checkpoint of it is there: build the collection again (plaid cluster build)")
 )
 
 func (r *Replica) path(name string) string { return filepath.Join(r.dir, name) }
 
 // open opens the cache, or fetches the shard first.
-func (r *Replica) open(ctx context.Context) (*opened, error) {
+func (r *Replica) open(ctx context.Context) (at *opened, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -56,12 +57,18 @@ func (r *Replica) open(ctx context.Context) (*opened, error) {
 		return nil, err
 	}
 	newest := journal.Checkpoint{}
-	if len(checkpoints) > 0 {
-		newest = checkpoints[len(checkpoints)-1]
+	if n := len(checkpoints); n > 0 { // or the one before, if that was of no use
+		newest = checkpoints[n-1-r.lost%min(n, 2)]
 	}
 	_, err = os.Stat(r.path(indexFile))
+	cold := func() {}
+	defer func() {
+		if at == nil {
+			cold()
+		}
+	}()
 	if r.fresh = errors.Is(err, fs.ErrNotExist); r.fresh {
-		if err := r.fetch(ctx, checkpoints); err != nil {
+		if cold, err = r.fetch(ctx, newest); err != nil {
 			return nil, err
 		}
 	}
@@ -72,15 +79,15 @@ func (r *Replica) open(ctx context.Context) (*opened, error) {
 		Write: true, NoSync: true, LockTimeout: lockTime, Backend: r.c.Index.Backend, Logger: r.log,
 	})
 	if err != nil {
-		if errors.Is(err, storage.ErrUnfinished) || errors.Is(err, storage.ErrNotIndex) || errors.Is(err, storage.ErrVersion) {
+		if is(err, storage.ErrUnfinished, storage.ErrNotIndex, storage.ErrVersion) {
 			err = fmt.Errorf("%w: %w", errStale, err)
 		}
 		return nil, err
 	}
-	at, err := r.over(ctx, ix, newest)
-	if err != nil {
+	if at, err = r.over(ctx, ix, newest); err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
+	at.cold = cold
 	return at, nil
 }
 
@@ -99,7 +106,7 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
 		return nil, fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
-		return nil, fmt.Errorf("%w: vectors have the dimension %d, and those of generation %d %d", errStale, dim, g.Number, g.Dim)
+		return nil, fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
 	case !r.fresh && has.Sequence > 0:
 		switch e, err := r.journal.At(ctx, has.Sequence); {
 		case err == nil && e.Hash != has.Mark:
@@ -123,30 +130,125 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	cfg.MaxDocuments = r.most
 	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
 	r.mu.Unlock()
-	at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): {Index: ix, Write: true, Journal: at, Config: cfg}}, &o)
-	if err == nil {
+	given := store.Opened{Index: ix, Write: true, Journal: at, Config: cfg}
+	if at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
 		at.col, err = at.set.Get(r.name())
 	}
 	at.note()
 	return at, err
 }
 
-// fetch makes the index file: of the newest checkpoint, or one without documents.
-func (r *Replica) fetch(ctx context.Context, checkpoints []journal.Checkpoint) error {
-	made := r.path("fetched")
-	var err error
-	if n := len(checkpoints); n > 0 {
-		c := checkpoints[n-1]
-		err = objects.Fetch(ctx, r.c.Store, c.Name, c.Size, made)
+// fetch makes the index file: of a checkpoint, or one without documents. What was fetched may
+// be read until cold is called.
+func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(), err error) {
+	made, cold := r.path("fetched"), func() {}
+	if c.Name != "" {
+		cold, err = r.fetchCheckpoint(ctx, c, made)
 	} else if r.s.Generation.Begun {
 		err = r.empty(ctx, &r.s.Generation, made)
 	} else {
-		err = fmt.Errorf("shard %d of %s, generation %d: %w", r.s.Number, r.s.Collection, r.s.Generation.Number, errNoCheckpoint)
+		err = fmt.Errorf("generation %d: %w", r.s.Generation.Number, errNoCheckpoint)
 	}
+	r.mu.Lock()
+	read := r.cold != nil
+	r.mu.Unlock()
+	if err == nil && read { // it is locked by its readers
+		if err = copyFile(made, made+"-copy"); err == nil {
+			err = os.Rename(made+"-copy", r.path(indexFile))
+		}
+	} else if err == nil {
+		err = os.Rename(made, r.path(indexFile))
+	}
+	if err != nil {
+		cold()
+	}
+	return cold, err
+}
+
+var beforeFill = func() {} // tests wait there
+
+// fetchCheckpoint fetches a checkpoint. If the log does not go on after it, searches and look-ups are
+// answered from what is there meanwhile.
+func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (cold func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return func() {}, err
+	}
+	if err := f.Truncate(c.Size); err != nil {
+		return func() {}, errors.Join(err, f.Close())
+	}
+	reading, stop := context.WithCancel(ctx)
+	source := objects.NewFetcher(r.c.Store, c.Name, c.Size, f)
+	shown, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := r.show(reading, c, path, source, func() { close(shown) })
+		if err != nil && reading.Err() == nil {
+			r.log.Warn("a file cannot be read while it is fetched", "error", err)
+		}
+	}()
+	beforeFill()
+	err = source.Fill(ctx)
+	select {
+	case <-shown:
+	default:
+		stop() // it came too late
+		<-ended
+	}
+	return func() {
+		stop()
+		<-ended
+		_ = f.Close()
+	}, err
+}
+
+// show lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
+// called when it can be.
+func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
+	shown func()) error {
+	end, err := r.journal.End(ctx, c.Position)
+	if err != nil || end != c.Number || files.AsOnWindows { // where the file could not be renamed
+		return err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.c.Index.Backend, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	return os.Rename(made, r.path(indexFile))
+	o := r.c.Index
+	o.Logger, o.Committed = r.log, nil
+	set, err := store.Over(ctx, map[string]store.Opened{r.name(): {Index: ix, Config: r.s.Config}}, &o)
+	if err != nil {
+		return errors.Join(err, ix.Close())
+	}
+	col, err := set.Get(r.name())
+	if err == nil {
+		r.set(func() { r.cold = &opened{r: r, ix: ix, set: set, col: col, last: c.Position} })
+		shown()
+		<-ctx.Done()
+		r.set(func() { r.cold = nil })
+		col.Leave()
+	}
+	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close(), os.Remove(path))
+}
+
+// copyFile copies a file, which the system may do without reading it.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// is reports whether an error is one of some.
+func is(err error, some ...error) bool {
+	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
 }
 
 // empty makes an index file without documents, which has the codec of a generation.
@@ -155,7 +257,7 @@ func (r *Replica) empty(ctx context.Context, g *Generation, path string) error {
 		return objects.FetchRef(ctx, r.c.Store, g.Codec, path)
 	}
 	if g.Stage != collection.StageFlat {
-		return fmt.Errorf("%w: generation %d of %s has the stage %q and no codec", collection.ErrConfig, g.Number, r.s.Collection, g.Stage)
+		return fmt.Errorf("%w: generation %d has the stage %q and no codec", collection.ErrConfig, g.Number, g.Stage)
 	}
 	none, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
 	if err != nil {

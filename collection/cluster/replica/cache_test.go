@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
@@ -208,8 +209,8 @@ func TestFailed(t *testing.T) {
 	require.ErrorIs(t, err, collection.ErrClosed)
 }
 
-// Documents without vectors come first: their generation has no dimension and takes no vectors. The next one does, and has all
-// documents with their numbers.
+// Documents without vectors come first: their generation has no dimension and takes no vectors. The
+// next one does, and has all documents with their numbers.
 func TestBuildNext(t *testing.T) {
 	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
 	undecided := flat
@@ -217,7 +218,7 @@ func TestBuildNext(t *testing.T) {
 	a := openReplica(t, s, t.TempDir(), shardOf(undecided))
 	add(t, a, collection.Document{ID: "x", Metadata: []byte(`{"n":1}`)}, collection.Document{ID: "y"})
 	_, _, err := a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "z")}, collection.UpdateOptions{})
-	require.Error(t, err)
+	require.ErrorIs(t, err, store.ErrUndecided)
 	_, _, err = a.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"y"}})
 	require.NoError(t, err)
 

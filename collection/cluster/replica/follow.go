@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -11,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // appendTime is for what the store has to say of an entry that is put; a variable for tests.
@@ -35,6 +37,7 @@ type opened struct {
 	col    *store.Collection
 	last   journal.Position // that the log is known to have ended with; of the collection's writer alone
 	broken chan error       // capacity 1: it cannot follow any more
+	cold   func()           // ends what was read while the file was fetched
 }
 
 // run opens the file, and again after each fault, until the replica is to end.
@@ -47,7 +50,7 @@ func (r *Replica) run() {
 		if r.ending() {
 			return
 		}
-		lost := errors.Is(err, errStale) || errors.Is(err, journal.ErrBehind) || errors.Is(err, journal.ErrFork) || errors.Is(err, storage.ErrCorrupt)
+		lost := is(err, errStale, journal.ErrBehind, journal.ErrFork, storage.ErrCorrupt, objects.ErrDamaged)
 		if lost {
 			r.log.Info("the cache of a shard is thrown away", "because", err)
 			err = errors.Join(err, r.clear())
@@ -78,8 +81,11 @@ func (r *Replica) live() (err error) {
 	if err != nil {
 		return err
 	}
+	cold := sync.OnceFunc(at.cold)
 	defer func() {
+		cold()
 		r.set(func() { r.at = nil })
+		at.col.Leave()
 		if r.left = at.close(); err == nil {
 			err = r.left
 		}
@@ -92,6 +98,7 @@ func (r *Replica) live() (err error) {
 		r.phase, r.at, r.lost = Ready, at, 0
 		at.col.SetMost(r.most)
 	})
+	go cold()
 	wait, short := retryFirst, 0
 	for {
 		var retry <-chan time.Time
@@ -155,7 +162,7 @@ func (at *opened) note() {
 
 // fault notes an error after which the file cannot follow the log.
 func (at *opened) fault(err error) error {
-	if errors.Is(err, journal.ErrBehind) || errors.Is(err, journal.ErrFork) {
+	if is(err, journal.ErrBehind, journal.ErrFork) {
 		at.Failed(err)
 	}
 	return err
@@ -187,18 +194,19 @@ func (at *opened) took(body []byte) {
 }
 
 // Append implements [store.Journal].
-func (at *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error) {
+func (at *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
+	next storage.Applied, err error) {
 	r := at.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTime)
 	defer cancel()
 	put, err := r.journal.Append(ctx, at.position(after), batches, body)
 	switch {
 	case errors.Is(err, journal.ErrTaken):
-		return storage.Applied{}, fmt.Errorf("%w: %w", store.ErrTaken, err)
+		return next, fmt.Errorf("%w: %w", store.ErrTaken, err)
 	case errors.Is(err, journal.ErrUnknown):
-		return storage.Applied{}, fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
+		return next, fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
 	case err != nil:
-		return storage.Applied{}, at.fault(err)
+		return next, at.fault(err)
 	}
 	at.last = put
 	at.took(body)

@@ -117,7 +117,14 @@ func shardOf(g Generation) Shard { return Shard{Collection: "notes.x1", Number: 
 
 func openReplica(t testing.TB, s objects.Store, dir string, shard Shard) *Replica {
 	t.Helper()
-	r, err := Open(&Config{Store: s, Dir: dir, Index: store.Options{Threads: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))}, shard)
+	return openWith(t, s, dir, shard, "")
+}
+
+// openWith opens a replica with a backend of the kernels.
+func openWith(t testing.TB, s objects.Store, dir string, shard Shard, backend string) *Replica {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	r, err := Open(&Config{Store: s, Dir: dir, Index: store.Options{Threads: 1, Backend: backend}, Logger: log}, shard)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close(context.Background()) })
 	return r

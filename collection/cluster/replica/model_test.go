@@ -69,7 +69,9 @@ func (p *picture) update(docs []collection.Document, replace bool) (r collection
 
 func (p *picture) evict() (n int) {
 	for uint64(len(p.docs)) > *p.most {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(p.docs)), func(a, b string) int { return cmp.Compare(p.docs[a].number, p.docs[b].number) })
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(p.docs)), func(a, b string) int {
+			return cmp.Compare(p.docs[a].number, p.docs[b].number)
+		})
 		delete(p.docs, oldest)
 		n++
 	}

@@ -1,9 +1,12 @@
 // Package replica keeps a copy of a shard on this machine: a cache that is a function of the newest
 // checkpoint of the shard and the entries of its log after that.
 //
-//	fetching ──► catching up ──► ready        a checkpoint or nothing; entries up to the end of the log
+//	fetching ──► catching up ──► ready
 //	   ▲              │            │
-//	   └── failed ◄───┴────────────┘          a fault of this machine or of the store: it tries again
+//	   └── failed ◄───┴────────────┘
+//
+// It begins with a checkpoint, or empty, applies the entries up to the end of the log, and then those
+// that come. After a fault of this machine or of the store it tries again.
 //
 // Its index file is a cache, which is written without waiting for the disk. It holds the number and
 // the hash of its last entry in the transaction of what that entry changed, so that a process that
@@ -11,11 +14,14 @@
 // stopped, if the log has another entry of the number, or none after it any more.
 //
 // Replicas that have applied the same entries have the same documents at the same ordinals, with the
-// same payloads, and with vectors in the same bits, whatever processor, device or number of threads encoded
-// them: the kernels promise that (package kernels), except for a checkpoint of a new generation, which encodes what was
-// decoded. All replicas of the generation begin with one of its checkpoints. Should two nodes build it at a time, at two entries, the documents
-// between these may differ in the last bits until one of the checkpoints is followed by another. Files differ in their layout, which depends
-// on when segments were merged and deleted documents removed.
+// same payloads and vectors in the same bits: which processor, device or number of threads encodes
+// them makes no difference, as package kernels promises. Their files differ in layout, which depends
+// on when segments were merged and deleted documents removed. There is one exception. A generation
+// after the first begins with a checkpoint that encodes what was decoded. If two nodes put one at
+// the same time, at different entries, the documents that came between these entries were encoded
+// from decoded vectors in one and from the original ones in the other.
+//
+// While a checkpoint is fetched the shard can be read if the log does not go on after it.
 package replica
 
 import (
@@ -25,7 +31,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -112,6 +117,7 @@ type Replica struct {
 	phase   string
 	err     error   // why it has failed
 	at      *opened // nil: it is not ready
+	cold    *opened // what is fetched just now, to be read; nil: nothing
 	entry   uint64  // the last that is applied
 	known   uint64  // the last that the log is known to have
 	most    *uint64
@@ -159,6 +165,9 @@ type State struct {
 func (r *Replica) State() State {
 	r.mu.Lock()
 	s, at := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, r.at
+	if at == nil {
+		at = r.cold
+	}
 	if r.err != nil {
 		s.Error = r.err.Error()
 	}
@@ -187,8 +196,9 @@ func (r *Replica) ring() {
 	}
 }
 
-// use waits until the replica is ready and has an entry.
-func (r *Replica) use(ctx context.Context, after uint64) (*opened, error) {
+// use waits until the replica is ready and has an entry. A file that is being fetched will do to read
+// it, as long as the log is not known to have more.
+func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, error) {
 	for {
 		r.mu.Lock()
 		at, changed, phase, err, stopped, entry := r.at, r.changed, r.phase, r.err, r.stopped, r.entry
@@ -196,12 +206,18 @@ func (r *Replica) use(ctx context.Context, after uint64) (*opened, error) {
 			r.known = after
 			r.ring()
 		}
+		cold := r.cold
+		if cold != nil && (!read || cold.last.Number < r.known) {
+			cold = nil
+		}
 		r.mu.Unlock()
 		switch {
 		case stopped:
 			return nil, collection.ErrClosed
 		case at != nil && entry >= after:
 			return at, nil
+		case at == nil && cold != nil:
+			return cold, nil
 		case at == nil && phase == Failed:
 			return nil, r.failure(err)
 		}
@@ -223,19 +239,18 @@ var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDam
 
 // with calls do with the collection, and again if that was closed for a reason of this replica
 // before anything was done.
-func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error) error {
+func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*opened) error) error {
 	for {
-		at, err := r.use(ctx, after)
+		at, err := r.use(ctx, after, read)
 		if err != nil {
 			return err
 		}
 		err = do(at)
-		again := func(e error) bool { return errors.Is(err, e) }
-		if !slices.ContainsFunc(closing, again) || errors.Is(err, storage.ErrOutcomeUnknown) {
+		if !is(err, closing...) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
 		r.mu.Lock()
-		same, changed := r.at == at, r.changed
+		same, changed := r.at == at || r.cold == at, r.changed
 		r.mu.Unlock()
 		if !same {
 			continue
@@ -251,7 +266,7 @@ func (r *Replica) with(ctx context.Context, after uint64, do func(*opened) error
 // View is a state of the shard that has at least an entry. It waits for that, and reads the log if
 // the entry is not known here. entry is the last one that it has.
 func (r *Replica) View(ctx context.Context, after uint64) (v *store.View, entry uint64, err error) {
-	err = r.with(ctx, after, func(at *opened) error {
+	err = r.with(ctx, after, true, func(at *opened) error {
 		if v, err = at.col.View(ctx); err != nil {
 			return err
 		}
@@ -282,7 +297,7 @@ type Batch struct {
 // change does a change.
 func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection, *store.Batch) error) (uint64, error) {
 	given := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
-	err := r.with(ctx, 0, func(at *opened) error { return do(at.col, given) })
+	err := r.with(ctx, 0, false, func(at *opened) error { return do(at.col, given) })
 	return given.Entry, err
 }
 
@@ -299,7 +314,8 @@ func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Documen
 }
 
 // Delete see Update.
-func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (n index.Affected, entry uint64, err error) {
+func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
+	n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		n, err = c.DeleteBatch(ctx, b, s)
 		return err
@@ -319,7 +335,7 @@ func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Sele
 
 // Stats of the shard.
 func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
-	err = r.with(ctx, 0, func(at *opened) (err error) {
+	err = r.with(ctx, 0, true, func(at *opened) (err error) {
 		st, err = at.col.Stats(ctx)
 		return err
 	})
@@ -338,7 +354,7 @@ func (r *Replica) Hint(entry uint64) {
 
 // Poll looks for entries that no hint was given of.
 func (r *Replica) Poll(ctx context.Context) error {
-	return r.with(ctx, 0, func(at *opened) error { return at.follow(ctx) })
+	return r.with(ctx, 0, false, func(at *opened) error { return at.follow(ctx) })
 }
 
 // SetMost changes how many documents the shard keeps at most; nil: all.
@@ -361,7 +377,7 @@ func (r *Replica) SetWriter(is bool) {
 
 // Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, func(at *opened) error {
+	return r.with(ctx, 0, false, func(at *opened) error {
 		err := at.col.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
 			at.Failed(err)

@@ -22,20 +22,21 @@ import (
 func TestReplicas(t *testing.T) {
 	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
 	dirs := []string{t.TempDir(), t.TempDir()}
-	a, b := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
-	var last uint64
+	a, b := openReplica(t, s, dirs[0], shardOf(flat)), openWith(t, s, dirs[1], shardOf(flat), "generic")
 	for i := range 20 {
 		w := []*Replica{a, b}[i/3%2]
-		r, entry, err := w.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, fmt.Sprint("d", i)), randomDoc(rng, "")}, collection.UpdateOptions{})
+		docs := []collection.Document{randomDoc(rng, fmt.Sprint("d", i)), randomDoc(rng, "")}
+		r, entry, err := w.Update(ctx, Batch{}, docs, collection.UpdateOptions{})
 		require.NoError(t, err)
 		require.EqualValues(t, i+1, entry)
 		require.Equal(t, []uint64{uint64(2 * i), uint64(2*i + 1)}, r.Numbers)
-		last = entry
+		require.LessOrEqual(t, w.State().Known, entry)
 	}
-	n, last, err := b.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"d1", "d2"}})
+	n, _, err := b.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"d1", "d2"}})
 	require.NoError(t, err)
 	require.Equal(t, 2, n.Documents)
-	n, last, err = a.UpdateMetadata(ctx, Batch{}, collection.Selection{IDs: []string{"d3", "d2"}}, map[string]json.RawMessage{"x": []byte(`"<y>"`)})
+	n, last, err := a.UpdateMetadata(ctx, Batch{}, collection.Selection{IDs: []string{"d3", "d2"}},
+		map[string]json.RawMessage{"x": []byte(`"<y>"`)})
 	require.NoError(t, err)
 	require.Equal(t, 1, n.Documents)
 	ca, da := content(t, a, last)
@@ -55,6 +56,8 @@ func TestReplicas(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.journal.Cut(ctx, 22)
 	require.NoError(t, err)
+	b.Hint(last)
+	require.Eventually(t, func() bool { return b.State().Entry == last }, 20*time.Second, time.Millisecond)
 	c := openReplica(t, s, t.TempDir(), shardOf(flat))
 	cc, _ := content(t, c, last)
 	ca, _ = content(t, a, last)

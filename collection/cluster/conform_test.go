@@ -1,0 +1,173 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/clustertest"
+	"github.com/plaid-ir/plaid/internal/testing/collectiontest"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
+	"github.com/plaid-ir/plaid/storage/objects/objectstest"
+)
+
+// inTurn is the collections of a cluster: each change goes through the next node, and what is
+// read is read where the last change was made.
+type inTurn struct {
+	collection.Set
+	nodes []*clustertest.Node
+	last  *atomic.Int64
+}
+
+func (s *inTurn) now() collection.Set  { return s.nodes[int(s.last.Load())%len(s.nodes)].Cluster }
+func (s *inTurn) next() collection.Set { s.last.Add(1); return s.now() }
+func (s *inTurn) Names() []string      { return s.now().Names() }
+
+func (s *inTurn) Get(name string) (collection.Collection, error) {
+	if _, err := s.now().Get(name); err != nil {
+		return nil, err
+	}
+	return &oneInTurn{s, name}, nil
+}
+
+func (s *inTurn) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+	if _, err := s.next().Declare(ctx, name, c); err != nil {
+		return nil, err
+	}
+	return &oneInTurn{s, name}, nil
+}
+
+func (s *inTurn) Drop(ctx context.Context, name string) (bool, error) {
+	return s.next().Drop(ctx, name)
+}
+
+func (s *inTurn) Restore(ctx context.Context, name string, in io.Reader) error {
+	return s.next().(collection.Restorer).Restore(ctx, name, in)
+}
+
+func (s *inTurn) Import(ctx context.Context, name, dir string) (*index.ImportReport, error) {
+	return s.next().(collection.Restorer).Import(ctx, name, dir)
+}
+
+type oneInTurn struct {
+	s    *inTurn
+	name string
+}
+
+// of is the collection at a node, which may have to read its map from the store.
+func (c *oneInTurn) of(set collection.Set) collection.Collection {
+	one, err := set.Get(c.name)
+	if err != nil {
+		panic(fmt.Sprintf("%s is not known at another node: %v", c.name, err))
+	}
+	return one
+}
+
+func (c *oneInTurn) now() collection.Collection  { return c.of(c.s.now()) }
+func (c *oneInTurn) next() collection.Collection { return c.of(c.s.next()) }
+
+func (c *oneInTurn) Name() string              { return c.name }
+func (c *oneInTurn) Err() error                { return c.now().Err() }
+func (c *oneInTurn) Config() collection.Config { return c.now().Config() }
+
+func (c *oneInTurn) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
+	return c.next().SetMaxDocuments(ctx, most)
+}
+
+func (c *oneInTurn) Stats(ctx context.Context) (collection.Stats, error) { return c.now().Stats(ctx) }
+func (c *oneInTurn) View(ctx context.Context) (collection.View, error)   { return c.now().View(ctx) }
+
+func (c *oneInTurn) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+	return c.next().Update(ctx, docs, o)
+}
+
+func (c *oneInTurn) Delete(ctx context.Context, chosen collection.Selection) (index.Affected, error) {
+	n, err := c.next().Delete(ctx, chosen)
+	return n, c.unless(n, err)
+}
+
+// unless goes back to the node before where nothing was changed: this one was told of nothing.
+func (c *oneInTurn) unless(n index.Affected, err error) error {
+	if n == (index.Affected{}) {
+		c.s.last.Add(-1)
+	}
+	return err
+}
+
+func (c *oneInTurn) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
+	n, err := c.next().UpdateMetadata(ctx, chosen, set)
+	return n, c.unless(n, err)
+}
+
+func (c *oneInTurn) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
+	return c.now().(collection.Backuper).Backup(ctx, out)
+}
+
+func (c *oneInTurn) Retrain(ctx context.Context) (*index.RetrainReport, error) {
+	return c.next().(collection.Retrainer).Retrain(ctx)
+}
+
+// Verify may find that the store does not answer, which says nothing of the collection.
+func (c *oneInTurn) Verify(ctx context.Context) (err error) {
+	for range 50 {
+		if err = c.now().(collection.Verifier).Verify(ctx); err == nil || errors.Is(err, storage.ErrCorrupt) {
+			break
+		}
+	}
+	return err
+}
+
+// stores are the kinds of stores that a cluster is tested over, the S3 services among them with
+// the faults of networks.
+func stores(t *testing.T) map[string]func(*testing.T) objects.Store {
+	open := func(t *testing.T, address string) objects.Store {
+		s, err := objects.Open(address)
+		require.NoError(t, err)
+		return s
+	}
+	kinds := map[string]func(*testing.T) objects.Store{
+		"folder": func(t *testing.T) objects.Store { return open(t, t.TempDir()) },
+		"bucket": func(t *testing.T) objects.Store {
+			bucket, address := objectstest.Open(t)
+			chance := objectstest.NewChance(*seed, .02)
+			bucket.Before, bucket.After = chance.Before, chance.After
+			return open(t, address)
+		},
+	}
+	if effort.Long() {
+		kinds["server"] = func(t *testing.T) objects.Store {
+			network, address, _ := objectstest.OpenServer(t)
+			chance := objectstest.NewChance(*seed, .02)
+			network.Before, network.After = chance.Before, chance.After
+			return open(t, address)
+		}
+	}
+	return kinds
+}
+
+// The collections of a cluster are what those of a folder are, whatever store they are in, through
+// whichever node they are asked.
+func TestConformanceInTurn(t *testing.T) {
+	for kind, make := range stores(t) {
+		for _, number := range []int{1, 3} {
+			if effort.Brief() && (kind != "folder" || number != 3) {
+				continue
+			}
+			t.Run(fmt.Sprint(kind, number), func(t *testing.T) {
+				c := clustertest.New(t, clustertest.Options{Store: make(t), Change: shards(number, 2)})
+				nodes := []*clustertest.Node{c.Node("n0"), c.Node("n1"), c.Node("n2")}
+				collectiontest.RunShards(t, &inTurn{nodes[0].Cluster, nodes, new(atomic.Int64)}, number)
+			})
+		}
+	}
+}

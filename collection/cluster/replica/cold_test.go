@@ -1,0 +1,72 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// A shard is searched while its checkpoint is fetched, unless the log has more; its views go on when the
+// file is there.
+func TestCold(t *testing.T) {
+	if !effort.Long() {
+		t.Skip("makes a file of 40 MiB, since smaller ones are fetched at once")
+	}
+	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	g := flat
+	g.Dim = 128
+	a := openReplica(t, s, t.TempDir(), shardOf(g))
+	var last uint64
+	var docs []collection.Document
+	for part := range 4 {
+		docs = docs[:0]
+		for i := range 800 {
+			d := collection.Document{ID: fmt.Sprintf("d%d-%d", part, i), Dim: g.Dim}
+			for range 100 * g.Dim {
+				d.Vectors = append(d.Vectors, rng.Float32()-.5)
+			}
+			docs = append(docs, d)
+		}
+		last = add(t, a, docs...)
+	}
+	require.NoError(t, a.Checkpoint(ctx))
+	release := make(chan struct{})
+	defer func(f func()) { beforeFill = f }(beforeFill)
+	beforeFill = func() { <-release }
+	b := openReplica(t, s, t.TempDir(), shardOf(g))
+	within, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	v, entry, err := b.View(within, last)
+	require.NoError(t, err)
+	defer v.Close()
+	require.Equal(t, last, entry)
+	require.Equal(t, Fetching, b.State().Phase)
+	require.EqualValues(t, 3200, b.State().Documents)
+	find := func() {
+		found, err := v.Search(ctx, []search.Query{{Vectors: docs[7].Vectors[:5*g.Dim], Dim: g.Dim}}, search.Options{K: 1})
+		require.NoError(t, err)
+		require.Equal(t, docs[7].ID, found[0].Hits[0].ID)
+	}
+	find()
+	last = add(t, a, collection.Document{ID: "more"})
+	b.Hint(last)
+	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer stop()
+	_, _, err = b.View(short, 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the log has more")
+	close(release)
+	require.NoError(t, b.Poll(ctx))
+	find()
+	require.NoError(t, v.Close())
+	want, _ := content(t, a, last)
+	got, _ := content(t, b, last)
+	require.Equal(t, want, got)
+}

@@ -1,0 +1,52 @@
+package partly
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fence is a mapping of a file.
+type fence struct {
+	memory uintptr
+	from   int64 // of the file
+	length int64
+}
+
+// mappings are those of a file in this process.
+func mappings(t testing.TB, path string) (all []fence) {
+	t.Helper()
+	maps, err := os.Open("/proc/self/maps")
+	require.NoError(t, err)
+	defer maps.Close()
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		if !strings.HasSuffix(lines.Text(), " "+path) {
+			continue
+		}
+		var lo, hi uintptr
+		var perm string
+		var from int64
+		_, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x", &lo, &hi, &perm, &from)
+		require.NoError(t, err)
+		all = append(all, fence{lo, from, int64(hi - lo)})
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+func (f fence) allow(off, n int64) error  { return f.protect(off, n, syscall.PROT_READ) }
+func (f fence) forbid(off, n int64) error { return f.protect(off, n, syscall.PROT_NONE) }
+
+func (f fence) protect(off, n int64, access int) error {
+	if off < f.from || off+n > f.from+f.length {
+		return nil
+	}
+	at := f.memory + uintptr(off-f.from)
+	return syscall.Mprotect(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n), access)
+}

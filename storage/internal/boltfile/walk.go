@@ -1,0 +1,204 @@
+package boltfile
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Span is a run of bytes of a file.
+type Span struct{ Off, Len int64 }
+
+// Walk reads what leads to the values of the last transaction: branches, and the elements and keys
+// of leaves. It serves who has a file only in part, and has to fetch what is read.
+type Walk struct {
+	File io.ReaderAt
+	Size int64 // of the file
+	// Fetch makes spans readable, all at a time, before they are read.
+	Fetch func([]Span) error
+	// Leaves tells whether the leaves below the branches of a bucket are walked as well. If not, its
+	// values are none of the walk either.
+	Leaves func(bucket [][]byte) bool
+	// Values is called with each level of the tree that has values in leaves which are walked.
+	Values func([]Value)
+}
+
+// Value is where the value of a key is.
+type Value struct {
+	Bucket [][]byte
+	Key    []byte
+	Span
+}
+
+// walkNode is a page that is to be read.
+type walkNode struct {
+	page   uint64
+	bucket [][]byte
+	walked bool     // as Leaves says
+	beside []uint64 // pages of its level that are read if it is a branch: all leaves are at one depth
+}
+
+// Run walks the tree, one level at a time. Each page is read at most once, however damaged the file is.
+func (w *Walk) Run(ctx context.Context) error {
+	if err := w.Fetch([]Span{{0, min(w.Size, MetaEnd+MaxPageSize)}}); err != nil {
+		return err
+	}
+	var metas [2]Meta
+	for i := range metas {
+		var err error
+		if metas[i], err = ReadMeta(w.File, int64(i)*metas[0].PageSize); err != nil {
+			return err
+		}
+	}
+	m := metas[0]
+	if metas[1].TxID > m.TxID {
+		m = metas[1]
+	}
+	if m.Pages > w.Size/m.PageSize {
+		return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, m.PageSize, w.Size)
+	}
+	c := newPageChecker(ctx, w.File, m.PageSize, uint64(m.Pages))
+	for level, depth := []walkNode{{page: m.Root, walked: true}}, 0; len(level) > 0; depth++ {
+		if depth > 4*MaxDepth {
+			return fmt.Errorf("a tree of more than %d levels", depth)
+		}
+		var err error
+		if level, err = w.level(c, level); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// level reads pages, and returns those that they lead to.
+func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
+	spans := make([]Span, len(nodes))
+	for i, n := range nodes {
+		if n.page >= c.pages {
+			return nil, fmt.Errorf("page %d of %d", n.page, c.pages)
+		}
+		spans[i] = Span{int64(n.page) * c.pageSize, c.pageSize}
+	}
+	if err := w.Fetch(spans); err != nil {
+		return nil, err
+	}
+	more := spans[:0:0]
+	for _, s := range spans {
+		var h [PageHeaderSize]byte
+		if _, err := c.file.ReadAt(h[:], s.Off); err != nil {
+			return nil, err
+		}
+		ne := binary.NativeEndian
+		size := PageHeaderSize + int64(ne.Uint16(h[10:]))*ElementSize
+		if ne.Uint16(h[8:]) == PageBranch {
+			size = int64(ne.Uint32(h[12:])+1) * c.pageSize
+		}
+		if size > c.pageSize {
+			more = append(more, Span{s.Off, min(size, w.Size-s.Off)})
+		}
+	}
+	if err := w.Fetch(more); err != nil {
+		return nil, err
+	}
+	pages := make([]treePage, len(nodes))
+	more = more[:0]
+	for i, n := range nodes {
+		p, err := c.treePage(n.page, 0)
+		if err != nil {
+			return nil, err
+		}
+		if p.flags != PageLeaf && (p.flags != PageBranch || p.count == 0) {
+			return nil, fmt.Errorf("page %d is of kind %#x with %d elements", p.id, p.flags, p.count)
+		}
+		if pages[i] = p; p.flags == PageLeaf && n.walked {
+			if more, err = p.keys(more, c.pageSize); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := w.Fetch(more); err != nil {
+		return nil, err
+	}
+	var values []Value
+	for i, n := range nodes {
+		switch p := &pages[i]; {
+		case p.flags == PageBranch:
+			next = p.below(next, n)
+		case n.walked:
+			if next, values, err = w.leaf(c, p, n, next, values); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(values) > 0 {
+		w.Values(values)
+	}
+	return next, nil
+}
+
+// keys appends where the keys of a leaf are, and with them the buckets.
+func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
+	for i := range p.count {
+		value, size, isBucket := leafValue(p.elements, i)
+		key := int64(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
+		switch {
+		case value+size > p.bytes || key > maxKeySize:
+			return nil, fmt.Errorf("page %d, element %d ends beyond the page", p.id, i)
+		case isBucket && (size < BucketHeaderSize || size > pageSize):
+			return nil, fmt.Errorf("page %d, element %d is a bucket of %d bytes", p.id, i, size)
+		case !isBucket:
+			size = 0
+		}
+		spans = append(spans, Span{p.at + value - key, key + size})
+	}
+	return spans, nil
+}
+
+// below appends the pages that a branch leads to: all, or, where leaves are not walked, the first,
+// which tells what the others are.
+func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
+	for _, page := range n.beside {
+		next = append(next, walkNode{page: page, bucket: n.bucket})
+	}
+	pages := make([]uint64, p.count)
+	for i := range pages {
+		pages[i] = binary.NativeEndian.Uint64(p.elements[i*ElementSize+8:])
+	}
+	if !n.walked {
+		return append(next, walkNode{page: pages[0], bucket: n.bucket, beside: pages[1:]})
+	}
+	for _, page := range pages {
+		next = append(next, walkNode{page: page, bucket: n.bucket, walked: true})
+	}
+	return next
+}
+
+// leaf appends the roots of the buckets in a leaf, and the values.
+func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) ([]walkNode, []Value, error) {
+	for i := range p.count {
+		at, size, isBucket := leafValue(p.elements, i)
+		keySize := int(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
+		b := make([]byte, keySize+BucketHeaderSize)
+		key := b[:keySize:keySize]
+		if !isBucket {
+			b = key
+		}
+		if _, err := c.file.ReadAt(b, p.at+at-int64(len(key))); err != nil {
+			return nil, nil, err
+		}
+		if !isBucket {
+			values = append(values, Value{n.bucket, key, Span{p.at + at, size}})
+			continue
+		}
+		if root := binary.NativeEndian.Uint64(b[keySize:]); root == 0 { // it lies within the value
+			if err := c.checkSmallBucket(p.at+at+BucketHeaderSize, size-BucketHeaderSize); err != nil {
+				return nil, nil, fmt.Errorf("page %d, element %d: %w", p.id, i, err)
+			}
+		} else {
+			bucket := append(n.bucket[:len(n.bucket):len(n.bucket)], key)
+			next = append(next, walkNode{page: root, bucket: bucket, walked: w.Leaves(bucket)})
+		}
+	}
+	return next, values, nil
+}

@@ -1,0 +1,270 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage/internal/boltfile"
+	"github.com/plaid-ir/plaid/storage/internal/layout"
+)
+
+// A file may be read while it is fetched from elsewhere ([Options.Source]). To open it is to fetch
+// what every search reads: the structure of the tree, codec, document tables, bitmaps, codes and
+// postings, a tenth to a fifth of the file. The rest is
+//
+//   - residuals and factors, of which a search reads those of some hundred documents;
+//   - the leaves of ids, payloads and field runs, of which a look-up reads one.
+//
+// Each is fetched before it is read, here, by what hands it out: [View.Chunk], [View.ChunkRows] and
+// lookups.get. All else that reads it reads everything, and waits for the whole file (whole). So what
+// has not been fetched is never read. Checksums are compared when all is there that they are of.
+
+// Source fetches a file, which has its full length from the beginning.
+type Source interface {
+	// Ensure returns when n bytes from an offset on are in the file. It ends with ctx, and with an
+	// error when the source is closed. It is called by many goroutines at a time.
+	Ensure(ctx context.Context, off, n int64) error
+}
+
+// partial is a file that is being fetched; nil is one that is whole, as most are.
+type partial struct {
+	source   Source
+	file     *os.File
+	size     int64
+	pageSize int64
+	mapped   uintptr // the first byte of it in memory
+	complete atomic.Bool
+}
+
+const (
+	fetchesAtOnce = 64       // a store takes long to answer, however little it is asked for
+	fetchGap      = 32 << 10 // what lies between two spans is fetched with them, up to so much
+	fetchMost     = 2 << 20  // and what is longer, in pieces
+)
+
+// newPartial is nil without a source. Its first pages are there.
+func newPartial(ctx context.Context, source Source, file *os.File) (*partial, error) {
+	if source == nil {
+		return nil, nil
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	p := &partial{source: source, file: file, size: info.Size()}
+	return p, p.fetch(ctx, boltfile.Span{Len: boltfile.MaxPageSize + boltfile.MetaEnd})
+}
+
+// begin fetches what opening the file and every search read.
+func (p *partial) begin(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var values sync.WaitGroup
+	fetch := func(spans []boltfile.Span) error {
+		err := p.fetch(ctx, spans...)
+		if err != nil {
+			stop(err)
+		}
+		return err
+	}
+	w := boltfile.Walk{
+		File: p.file, Size: p.size,
+		Fetch:  fetch,
+		Leaves: func(bucket [][]byte) bool { return !isLookup(bucket) },
+		Values: func(all []boltfile.Value) {
+			var spans []boltfile.Span
+			for _, v := range all {
+				if !isRows(v.Bucket, v.Key) {
+					spans = append(spans, v.Span)
+				}
+			}
+			values.Go(func() { _ = fetch(spans) })
+		},
+	}
+	if err := w.Run(ctx); err != nil {
+		stop(corrupt(p.file.Name(), err, "B+tree")) // unless it could not be fetched
+	}
+	values.Wait()
+	return context.Cause(ctx)
+}
+
+// isLookup tells whether a bucket is one in which keys are looked up by lookups.get.
+func isLookup(bucket [][]byte) bool {
+	if len(bucket) < 2 {
+		return false
+	}
+	name := string(bucket[1])
+	return name == string(layout.BucketIDs) || name == string(layout.BucketPayload) ||
+		name == string(layout.BucketFields) && len(bucket) == 3
+}
+
+// isRows tells whether a value has something of each token that only some documents are asked for.
+func isRows(bucket [][]byte, key []byte) bool {
+	return len(bucket) == 3 && string(bucket[1]) == string(layout.BucketChunks) &&
+		(string(key) == string(layout.KeyFactors) || string(key) == string(layout.KeyResiduals))
+}
+
+// isWhole reports whether nothing needs to be fetched.
+func (p *partial) isWhole() bool { return p == nil || p.complete.Load() }
+
+// whole waits until all of the file is there.
+func (p *partial) whole(ctx context.Context) error {
+	if p.isWhole() {
+		return nil
+	}
+	if err := p.source.Ensure(ctx, 0, p.size); err != nil {
+		return p.fault(err)
+	}
+	p.complete.Store(true)
+	return nil
+}
+
+func (p *partial) fault(err error) error {
+	return fmt.Errorf("%s: fetching it: %w", p.file.Name(), err)
+}
+
+// fetch returns when spans are there. It changes their order.
+func (p *partial) fetch(ctx context.Context, spans ...boltfile.Span) error {
+	if p.isWhole() {
+		return nil
+	}
+	slices.SortFunc(spans, func(a, b boltfile.Span) int { return cmp.Compare(a.Off, b.Off) })
+	var pieces []boltfile.Span
+	for _, s := range spans {
+		end := min(s.Off+s.Len, p.size)
+		if n := len(pieces) - 1; n >= 0 && s.Off <= pieces[n].Off+pieces[n].Len+fetchGap && end <= pieces[n].Off+fetchMost {
+			pieces[n].Len = max(pieces[n].Len, end-pieces[n].Off)
+			continue
+		}
+		for ; s.Off < end; s.Off += fetchMost {
+			pieces = append(pieces, boltfile.Span{Off: s.Off, Len: min(end-s.Off, fetchMost)})
+		}
+	}
+	err := parallel.Do(ctx, len(pieces), fetchesAtOnce, func(i int) error {
+		return p.source.Ensure(ctx, pieces[i].Off, pieces[i].Len)
+	})
+	if err != nil {
+		return p.fault(err)
+	}
+	return nil
+}
+
+// spanOf is where a mapped value is in the file.
+func (p *partial) spanOf(value []byte) boltfile.Span {
+	return boltfile.Span{Off: int64(uintptr(unsafe.Pointer(unsafe.SliceData(value))) - p.mapped), Len: int64(len(value))}
+}
+
+// ReadAt reads the file, after fetching what is read.
+func (p *partial) ReadAt(b []byte, off int64) (int, error) {
+	if err := p.fetch(context.Background(), boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
+		return 0, err
+	}
+	return p.file.ReadAt(b, off)
+}
+
+// fetchLeaf fetches the leaf in which bbolt looks for a key of a bucket.
+func (p *partial) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte) error {
+	page := pageOf(b)
+	if page == 0 { // it lies in the leaf of the bucket above
+		return nil
+	}
+	t, ne := idTree{file: p.file, pageSize: p.pageSize}, binary.NativeEndian
+	for range boltfile.MaxDepth {
+		at := int64(page) * p.pageSize
+		var head [boltfile.PageHeaderSize]byte
+		if err := p.fetch(ctx, boltfile.Span{Off: at, Len: p.pageSize}); err != nil {
+			return err
+		}
+		if _, err := p.file.ReadAt(head[:], at); err != nil {
+			return err
+		}
+		if ne.Uint16(head[8:]) != boltfile.PageBranch {
+			return p.fetch(ctx, boltfile.Span{Off: at, Len: (int64(ne.Uint32(head[12:])) + 1) * p.pageSize})
+		}
+		branch, err := t.readPage(page, 0)
+		if err != nil {
+			return corrupt(p.file.Name(), err, "B+tree")
+		}
+		var wrong error
+		after := sort.Search(int(ne.Uint16(branch[10:])), func(i int) bool {
+			k, _, err := keyOf(branch, false, i)
+			wrong = errors.Join(wrong, err)
+			return string(k) > string(key)
+		})
+		if wrong != nil {
+			return corrupt(p.file.Name(), wrong, "B+tree")
+		}
+		page = ne.Uint64(branch[boltfile.PageHeaderSize+max(after-1, 0)*boltfile.ElementSize+8:])
+	}
+	return corrupt(p.file.Name(), nil, "B+tree of more than %d levels", boltfile.MaxDepth)
+}
+
+// Partial reports whether some of the file may still have to be fetched.
+func (v *View) Partial() bool { return !v.handle.partial.isWhole() }
+
+// Whole waits until all of a file that is fetched while it is read is there.
+func (v *View) Whole(ctx context.Context) error { return v.handle.partial.whole(ctx) }
+
+// rows appends where residuals and factors of a document of a chunk are.
+func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
+	lo, hi := int(c.chunk.Offsets[doc]), int(c.chunk.Offsets[doc+1])
+	n := v.codec.codec.RowBytes()
+	p := v.handle.partial
+	return append(spans, p.spanOf(c.factors[2*lo:2*hi]), p.spanOf(c.residuals[n*lo:n*hi]))
+}
+
+// ChunkRows is [View.Chunk] with all arrays, for who reads only some documents of the chunk: of a
+// file that is being fetched, residuals and factors of others may be missing, and those of these
+// have not been compared with their checksum.
+func (v *View) ChunkRows(i int, docs ...uint32) (*kernels.Chunk, error) {
+	if !v.Partial() {
+		return v.Chunk(i, All)
+	}
+	c := v.chunks[i]
+	var spans []boltfile.Span
+	for _, doc := range docs {
+		spans = v.rows(spans, c, doc)
+	}
+	if err := v.handle.partial.fetch(context.Background(), spans...); err != nil {
+		return nil, err
+	}
+	return v.Chunk(i, Codes)
+}
+
+// FetchRows fetches at once what [View.ChunkRows] will be asked for.
+func (v *View) FetchRows(ctx context.Context, ordinals []uint32) error {
+	if !v.Partial() {
+		return nil
+	}
+	spans := make([]boltfile.Span, 0, 2*len(ordinals))
+	for _, ordinal := range ordinals {
+		if chunk, doc, ok := v.Locate(ordinal); ok {
+			spans = v.rows(spans, v.chunks[chunk], uint32(doc))
+		}
+	}
+	return v.handle.partial.fetch(ctx, spans...)
+}
+
+// FetchPayloads fetches at once what [View.Payload] will be asked for.
+func (v *View) FetchPayloads(ctx context.Context, ordinals []uint32) error {
+	if !v.Partial() {
+		return nil
+	}
+	return parallel.Do(ctx, len(ordinals), fetchesAtOnce, func(i int) (err error) {
+		defer Guard(v.file.path, &err)()
+		return v.handle.partial.fetchLeaf(ctx, v.payload.Bucket, layout.NumberKey(ordinals[i]))
+	})
+}
