@@ -1,6 +1,6 @@
 // Package collection has the words of collections that are served, whatever they are kept
-// in: package store has them in a folder or over indexes that are open already, a cluster
-// on many machines. It knows neither of these nor HTTP.
+// in: package store has them in a folder or over indexes that are open already, package cluster
+// in an object store that machines share. It knows neither of these nor HTTP.
 //
 //	[Set] → [Collection] → [View]         what there is, one of it, one state of that
 //	[Document] → [Stored]                 what is sent, and what is found again

@@ -124,7 +124,7 @@ func IDOf(metadata json.RawMessage) (value json.RawMessage, there bool) {
 }
 
 // MaxMetadata is the largest metadata of one document in bytes. It is less than
-// [vectors.MaxPayload], since a request is in memory as a whole, and a message in a cluster.
+// [vectors.MaxPayload], since a request is in memory as a whole.
 const MaxMetadata = 1 << 20
 
 // CheckFields finds what is wrong with fields that are to be set ([ErrMetadata]).

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/freeports"
 )
 
 // block is a fenced block of a page.
@@ -70,15 +71,20 @@ func TestCommandsOfPages(t *testing.T) {
 *) echo "go $*: not expected" >&2; exit 1 ;;
 esac`, root, goTool))
 	for _, page := range []string{"README.md", "docs/guide.md"} {
-		t.Run(page, func(t *testing.T) { runPage(t, page, root, bin) })
+		t.Run(page, func(t *testing.T) { runPage(t, page, root, bin, nil) })
 	}
+	t.Run("docs/cluster.md", func(t *testing.T) { // its services reach each other by ports
+		free := freeports.Find(t, 2)
+		runPage(t, "docs/cluster.md", root, bin, strings.NewReplacer("8081", free[0], "8082", free[1]))
+	})
 }
 
 func writeProgram(t *testing.T, dir, name, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o777))
 }
 
-func runPage(t *testing.T, page, root, bin string) {
+// runPage runs the commands of a page, whose service has a socket, or the ports that replace those of the page.
+func runPage(t *testing.T, page, root, bin string, ports *strings.Replacer) {
 	dir := t.TempDir()
 	for _, name := range []string{"docs", "index"} {
 		require.NoError(t, os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)))
@@ -95,7 +101,13 @@ func runPage(t *testing.T, page, root, bin string) {
 		help, err := exec.Command(curl, "--help", "all").Output()
 		haveCurl = err == nil && bytes.Contains(help, []byte("--json"))
 	}
-	writeProgram(t, tools, "curl", fmt.Sprintf(`exec '%s' --silent --show-error --fail-with-body --max-time 300 --unix-socket '%s' "$@"`, curl, socket))
+	through := "--unix-socket '" + socket + "'"
+	if ports != nil {
+		through = ""
+	} else {
+		ports = strings.NewReplacer()
+	}
+	writeProgram(t, tools, "curl", fmt.Sprintf(`exec '%s' --silent --show-error --fail-with-body --max-time 300 %s "$@"`, curl, through))
 
 	var script bytes.Buffer
 	script.WriteString("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null && wait || true' EXIT\n")
@@ -109,7 +121,7 @@ func runPage(t *testing.T, page, root, bin string) {
 				continue
 			}
 			ran++
-			fmt.Fprintf(&script, "echo 'line %d' >&2\n{\n%s} >block.%d\n", b.line, b.text, i)
+			fmt.Fprintf(&script, "echo 'line %d' >&2\n{\n%s} >block.%d\n", b.line, ports.Replace(b.text), i)
 		case "python":
 			fmt.Fprintf(&script, "python-block %d\n", i)
 			writePython(t, tools, dir, i, b.text)

@@ -111,6 +111,73 @@ func TestSizing(t *testing.T) {
 	}
 }
 
+// spread is a collection of a cluster.
+type spread struct {
+	size
+	shards float64
+}
+
+const (
+	replicas      = 2.0
+	bitsOfCluster = 4.0
+	nodeCache     = 48e9 // bytes of the page cache of a node with 64 GB
+	fewestNodes   = 3.0
+	month         = 30 * 24 * 3600.0
+	// At rest, each node puts its beat, and lists those of others and the maps, every 3 s; and lists the log of
+	// each of its replicas every 6 minutes (collection/cluster).
+	beatRequests, beatSeconds, pollSeconds = 3.0, 3.0, 360.0
+	// Dollars: a request to S3, and a gigabyte there for a month.
+	requestPrice, gigabytePrice = 5e-6, 0.023
+)
+
+// each shard has all centroids.
+func (s spread) extraBytes() float64  { return (s.shards - 1) * s.centroids() * centroidBytes }
+func (s spread) storedBytes() float64 { return s.fileBytes(bitsOfCluster) + s.extraBytes() }
+func (s spread) cachedBytes() float64 { return replicas * (s.hotBytes() + s.extraBytes()) }
+func (s spread) nodes() float64       { return max(fewestNodes, math.Ceil(s.cachedBytes()/nodeCache)) }
+func (s spread) requests() float64 {
+	return requestsAtRest(s.nodes(), s.shards) * month
+}
+
+func requestsAtRest(nodes, shards float64) float64 {
+	return nodes*beatRequests/beatSeconds + shards*replicas/pollSeconds
+}
+
+// objects are those of a collection that was built at once: a checkpoint a shard; codec, map, secret, and the nodes.
+func (s spread) objects() float64 { return s.shards + 3 + s.nodes() }
+
+// The table of cluster.md follows from that of scale.md.
+func TestClusterSizing(t *testing.T) {
+	page, err := os.ReadFile("cluster.md")
+	require.NoError(t, err)
+	all := []spread{{size{docs: 1e9 / docTokens}, 4}, {size{docs: 10e9 / docTokens}, 16}}
+	for _, row := range []struct {
+		name string
+		of   func(spread) string
+	}{
+		{"shards", func(s spread) string { return thousands(s.shards) }},
+		{"centroids", func(s spread) string { return thousands(s.centroids()) }},
+		{"in the store", func(s spread) string { return gb(s.storedBytes()) }},
+		{"nodes", func(s spread) string { return thousands(s.nodes()) }},
+		{"cache on the disk of a node", func(s spread) string { return gb(replicas * s.storedBytes() / s.nodes()) }},
+		{"page cache of a node, at least", func(s spread) string { return gb(s.cachedBytes() / s.nodes()) }},
+		{"objects after a build", func(s spread) string { return thousands(s.objects()) }},
+		{"requests a month, without changes", func(s spread) string { return significant(s.requests()/1e6, 2) + " million" }},
+		{"the store a month", func(s spread) string {
+			return significant(s.requests()*requestPrice+s.storedBytes()/1e9*gigabytePrice, 2) + " dollars"
+		}},
+	} {
+		line := "| " + row.name
+		for _, s := range all {
+			line += " | " + row.of(s)
+		}
+		assert.Contains(t, string(page), line+" |\n")
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	assert.Contains(t, text, fmt.Sprintf("it is %s requests a second.", significant(requestsAtRest(8, 1600), 2)))
+	assert.Contains(t, text, fmt.Sprintf("20 puts a second if one takes 50 ms: %s dollars a month.", significant(20*month*requestPrice, 2)))
+}
+
 // significant writes a number with so many digits that mean something.
 func significant(x float64, digits int) string {
 	unit := math.Pow(10, math.Floor(math.Log10(x))-float64(digits-1))

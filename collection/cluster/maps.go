@@ -97,8 +97,9 @@ const (
 	mapsPrefix = "maps/"
 	mapFormat  = 1
 	maxMap     = 4 << 20 // bytes
-	// MaxShards and MaxReplicas of a collection.
-	MaxShards   = 9999
+	// MaxShards is how many shards a collection may have.
+	MaxShards = 9999
+	// MaxReplicas is how many nodes may have each shard.
 	MaxReplicas = 32
 )
 

@@ -27,9 +27,9 @@ type VerifyOptions struct {
 
 // VerifyReport says what is in a store.
 type VerifyReport struct {
-	Collections int   `json:"collections"`
-	Objects     int   `json:"objects"` // that were read, or are waiting to be deleted
-	Bytes       int64 `json:"bytes"`
+	Collections int   `json:"collections"` // that were looked at
+	Objects     int   `json:"objects"`     // that were read, or are waiting to be deleted
+	Bytes       int64 `json:"bytes"`       // of the objects
 	// Faults say in words what is damaged or missing.
 	Faults []string `json:"faults"`
 	// Unclaimed are objects that no map speaks of, such as of a training that was interrupted. They are never

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/plaid-ir/plaid/storage/objects/objectstest"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
 // patched is a store whose Get is another.
@@ -200,8 +200,13 @@ func TestFetch(t *testing.T) {
 	s, b := open(t, "s3")
 	want := large(t, s, partSize/FetchBlock)
 	dir := t.TempDir()
-	chance := objectstest.NewChance(3, .2)
-	b.After = func(r *http.Request) objectstest.Fault { return chance.After(r) }
+	var mu sync.Mutex
+	next := faults(objectstest.Cut, objectstest.Busy, objectstest.Lost, objectstest.Late, objectstest.Cut, objectstest.Cut)
+	b.After = func(r *http.Request) objectstest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		return next(r)
+	}
 	if err := Fetch(t.Context(), s, "large", int64(len(want)), filepath.Join(dir, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -218,5 +223,4 @@ func TestFetch(t *testing.T) {
 	if of, _ := os.ReadDir(dir); len(of) != 1 {
 		t.Errorf("%v stay", of)
 	}
-	t.Log(chance)
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +19,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/storage/objects/objectstest"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
 // server opens stores at a real S3 server: with faults of the network, and without.
@@ -41,7 +43,16 @@ func server(t *testing.T) (network *objectstest.Faulty, s, direct Store) {
 // are put in parts are not replaced either.
 func TestServer(t *testing.T) {
 	network, s, direct := server(t)
-	t.Run("store", func(t *testing.T) { testStore(t, s, network) })
+	t.Run("store", func(t *testing.T) {
+		testStore(t, s, network)
+		if err := s.Delete(context.Background(), "a/c"); err != nil {
+			t.Error(err)
+		}
+		if err := s.Delete(context.Background(), "ab"); err != nil {
+			t.Error(err)
+		}
+		testLists(t, s)
+	})
 	for i, fault := range []objectstest.Fault{objectstest.Busy, objectstest.Broken, objectstest.Lost, objectstest.Cut} {
 		network.After = faults(fault)
 		ownPut(t, s, fmt.Sprint("own/", i))
@@ -71,6 +82,13 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d bytes came back, %v", len(got), err)
 		}
 		_ = r.Close()
+		file := filepath.Join(t.TempDir(), "file")
+		if err := Fetch(ctx, s, name, int64(len(large)), file); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(file); !bytes.Equal(got, large) {
+			t.Error("another file is fetched")
+		}
 	}
 }
 

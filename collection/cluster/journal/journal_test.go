@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 	"github.com/plaid-ir/plaid/storage/objects"
-	"github.com/plaid-ir/plaid/storage/objects/objectstest"
 )
 
 // openLog returns a log in a folder, and the folder of its entries.
