@@ -49,8 +49,11 @@ type partial struct {
 	complete atomic.Bool
 }
 
+// partialLeast is how large a file has to be for parts of it to be sooner there than all of it.
+var partialLeast int64 = 32 << 20 // a variable, so that tests need no large files
+
 const (
-	fetchesAtOnce = 64       // a store takes long to answer, however little it is asked for
+	fetchesAtOnce = 128      // a store takes long to answer, however little it is asked for
 	fetchGap      = 32 << 10 // what lies between two spans is fetched with them, up to so much
 	fetchMost     = 2 << 20  // and what is longer, in pieces
 )
@@ -70,6 +73,9 @@ func newPartial(ctx context.Context, source Source, file *os.File) (*partial, er
 
 // begin fetches what opening the file and every search read.
 func (p *partial) begin(ctx context.Context) error {
+	if p.size < partialLeast {
+		return p.whole(ctx)
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var values sync.WaitGroup

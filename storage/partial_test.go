@@ -131,6 +131,8 @@ var wholeReads = map[string]func(v *storage.View) (any, error){
 }
 
 // openPart opens a file of which nothing is there yet, and fences it.
+func init() { *storage.PartialLeast = 0 }
+
 func openPart(t testing.TB, s *partly.Source) (*storage.File, *storage.View) {
 	t.Helper()
 	f, err := storage.Open(t.Context(), s.Path, storage.Options{Source: s})

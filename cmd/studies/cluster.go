@@ -160,11 +160,12 @@ func (o *clusterOptions) changes(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plain.Close(context.WithoutCancel(ctx))) }()
-	sets := map[string][]collection.Set{"a folder of files, on this disk": {plain.Set()}, "4 shards × 2 on 4 nodes": nil}
+	var sets []collection.Set
 	for _, n := range nodes.all {
-		sets["4 shards × 2 on 4 nodes"] = append(sets["4 shards × 2 on 4 nodes"], n.Cluster)
+		sets = append(sets, n.Cluster)
 	}
-	for kind, sets := range sets {
+	for i, sets := range [][]collection.Set{{plain.Set()}, sets} {
+		kind := []string{"a folder of files, on this disk", "4 shards × 2 on 4 nodes"}[i]
 		name := fmt.Sprintf("changes-%x", time.Now().UnixNano())
 		if _, err := sets[0].Declare(ctx, name, collection.Config{}); err != nil {
 			return err
@@ -316,10 +317,11 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 		return err
 	}
 	start = time.Now()
+	before := o.store.read.Load()
 	if err := o.one(ctx, c, search.Pruned, 1); err != nil {
 		return err
 	}
-	first, read := time.Since(start), o.store.read.Load()
+	first, read := time.Since(start), o.store.read.Load()-before
 	if err := nodes.ready(ctx, name); err != nil {
 		return err
 	}
@@ -329,7 +331,7 @@ func (o *clusterOptions) coldSearch(ctx context.Context) (err error) {
 		return err
 	}
 	o.row(fmt.Sprintf("first search of a shard of %d MiB that is only in the store", info.Size()>>20),
-		"%.2f s (a node starts in %.2f s; %d MiB of the store read by then); its file is here after %.2f s; then %v", first.Seconds(), opened.Seconds(), read>>20, whole.Seconds(), warm)
+		"%.2f s (a node starts in %.2f s; %d MiB are read by then); its file is here after %.2f s; then %v", first.Seconds(), opened.Seconds(), read>>20, whole.Seconds(), warm)
 	return nil
 }
 

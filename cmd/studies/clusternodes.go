@@ -152,8 +152,8 @@ func (c *counting) Get(ctx context.Context, name string, from, length int64) (io
 	c.others.Add(1)
 	r, e, err := c.Store.Get(ctx, name, from, length)
 	if err == nil {
-		if length < 0 {
-			length = e.Size - from
+		if rest := max(e.Size-from, 0); length < 0 || length > rest {
+			length = rest
 		}
 		c.read.Add(length)
 	}

@@ -170,7 +170,8 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	text := fmt.Sprintf("%v: %d of %d shards of %q do not answer", collection.ErrUnreachable, len(e.Coverage.Missing), e.Coverage.Parts, e.Name)
+	text := fmt.Sprintf("%v: %d of %d shards of %q do not answer", collection.ErrUnreachable,
+		len(e.Coverage.Missing), e.Coverage.Parts, e.Name)
 	for i, m := range e.Coverage.Missing {
 		if i == 3 {
 			return text + ", and others"
@@ -267,7 +268,8 @@ func all[T any](ctx context.Context, s *shards, op string, which func(*Map) []in
 }
 
 // unanswered is the error of shards that have not answered.
-func (s *shards) unanswered(ctx context.Context, m *Map, wanted []int, there func(int) bool, missing map[int]error) error {
+func (s *shards) unanswered(ctx context.Context, m *Map, wanted []int, there func(int) bool,
+	missing map[int]error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -302,7 +304,8 @@ func missingPart(shard int, docs int64, why error) search.MissingPart {
 func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
 	groups, nodes := map[string][]int{}, map[string]*Node{}
 	for _, s := range shards {
-		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, s)), func(n *Node) bool { return slices.Contains(tried, n.Name) })
+		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, s)),
+			func(n *Node) bool { return slices.Contains(tried, n.Name) })
 		if len(left) == 0 {
 			if len(tried) == 0 {
 				f.miss([]int{s}, errors.New("no node is there that has it"))

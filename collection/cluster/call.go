@@ -46,7 +46,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if limit := operationOf(op).limit; int64(len(body)) > limit {
-		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", errTooLarge, len(body), limit)
+		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", errTooLarge,
+			len(body), limit)
 	}
 	address, err := url.JoinPath(n.Address, innerPath, op)
 	if err != nil {
@@ -78,7 +79,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	case err != nil:
 		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
 	case len(text) > mostAnswer:
-		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", errTooLarge, n.Name, mostAnswer)
+		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", errTooLarge, n.Name,
+			mostAnswer)
 	case answer.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(text, out); err != nil {
 			return fmt.Errorf("%w: node %s: %w", errMessage, n.Name, err)
@@ -87,7 +89,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	}
 	f := &failure{}
 	if json.Unmarshal(text, f) != nil || f.Message == "" {
-		return fmt.Errorf("%w: node %s: %s: %.200s", errNoAnswer, n.Name, answer.Status, strings.ToValidUTF8(string(text), "?"))
+		return fmt.Errorf("%w: node %s: %s: %.200s", errNoAnswer, n.Name, answer.Status,
+			strings.ToValidUTF8(string(text), "?"))
 	}
 	return f.err()
 }

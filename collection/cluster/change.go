@@ -71,13 +71,15 @@ func (c *Cluster) doCheck(ctx context.Context, in *changeAsk) (*answers[answered
 	if err != nil {
 		return nil, err
 	}
-	return eachShard(ctx, c, &in.asked, func(a *answered) *answered { return a }, nil, func(_ int, h *held, _ *answered) error {
+	return eachShard(ctx, c, &in.asked, func(a *answered) *answered { return a }, nil, func(_ int, h *held,
+		_ *answered) error {
 		return h.view.Admits(ctx, docs, in.options())
 	})
 }
 
 // doChange makes a change of one shard.
-func (c *Cluster) doChange(ctx context.Context, in *changeAsk, do func(r *replica.Replica, s *shardAt, out *changed) error) (*changed, error) {
+func (c *Cluster) doChange(ctx context.Context, in *changeAsk, do func(r *replica.Replica, s *shardAt,
+	out *changed) error) (*changed, error) {
 	if len(in.Shards) != 1 {
 		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(in.Shards))
 	}
@@ -172,7 +174,8 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
 				s.c.front.peers.fail(n.Name)
 			}
-			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err, storage.ErrOutcomeUnknown); {
+			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err,
+				storage.ErrOutcomeUnknown); {
 			case undone:
 				unknown, in.Batch.Sent = true, true
 				next++
@@ -206,7 +209,8 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 // notDone reports whether an error says that a change was not made.
 func notDone(err error) bool {
 	return slices.ContainsFunc([]error{
-		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrBehind, journal.ErrFork, store.ErrUndecided,
+		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrBehind, journal.ErrFork,
+		store.ErrUndecided,
 		replica.ErrFailed,
 		context.Canceled, context.DeadlineExceeded, collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened,
 		collection.ErrDamaged, collection.ErrUnreachable,
@@ -230,7 +234,8 @@ func randomID() string {
 
 // inShards makes the changes of several shards at a time, and again, as long as there is time, those of
 // shards that had too much to do while others were done.
-func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk, only map[int]*chosen) (map[int]*changed, map[int]error) {
+func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk,
+	only map[int]*chosen) (map[int]*changed, map[int]error) {
 	done, errs := map[int]*changed{}, map[int]error{}
 	rest := sorted(parts)
 	for {
@@ -274,7 +279,8 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 // of the first one.
 func failed(errs map[int]error) (first error) {
 	for _, shard := range sorted(errs) {
-		if err := errs[shard]; first == nil || errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first, storage.ErrOutcomeUnknown) {
+		if err := errs[shard]; first == nil || errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first,
+			storage.ErrOutcomeUnknown) {
 			first = err
 		}
 	}
@@ -284,7 +290,8 @@ func failed(errs map[int]error) (first error) {
 // Update implements [collection.Collection]. What can be wrong with documents is found before any of them is
 // sent, as far as that can be known; a shard makes its part as a whole or not at all. A change that some
 // shards have made and others have not is a [*collection.PartlyError].
-func (s *shards) Update(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+func (s *shards) Update(ctx context.Context, given []collection.Document,
+	o collection.UpdateOptions) (collection.Receipt, error) {
 	if err := o.Model.Validate(); err != nil {
 		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
@@ -302,12 +309,14 @@ func (s *shards) Update(ctx context.Context, given []collection.Document, o coll
 		}
 	}
 	done, errs := s.inShards(ctx, "update", parts, nil)
-	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)), Generation: m.Current.Number}
+	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)),
+		Generation: m.Current.Number}
 	var stored []int
 	for shard, part := range done {
 		of := &part.Receipt
 		if len(of.Numbers) != len(places[shard]) || len(of.IDs) != len(places[shard]) {
-			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard, len(of.Numbers))
+			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard,
+				len(of.Numbers))
 			continue
 		}
 		for i, at := range places[shard] {
@@ -333,7 +342,8 @@ func (s *shards) Update(ctx context.Context, given []collection.Document, o coll
 }
 
 // begun checks documents, and makes sure that the collection has a generation that takes them.
-func (s *shards) begun(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (*Map, []collection.Document, error) {
+func (s *shards) begun(ctx context.Context, given []collection.Document, o collection.UpdateOptions) (*Map,
+	[]collection.Document, error) {
 	m, err := s.current(ctx)
 	for range 8 {
 		if err != nil {
@@ -369,7 +379,8 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 
 // apart takes documents apart by shard, with their places in the request. Documents without a name get a
 // random one if the name decides on the shard.
-func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk, places map[int][]int, err error) {
+func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk,
+	places map[int][]int, err error) {
 	parts, places = map[int]*changeAsk{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
@@ -442,7 +453,8 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 }
 
 // selected makes a change of the documents of a selection.
-func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected, error) {
+func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected,
+	error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {
 		return n, err
@@ -488,7 +500,8 @@ func (s *shards) Delete(ctx context.Context, sel collection.Selection) (index.Af
 }
 
 // UpdateMetadata implements [collection.Collection].
-func (s *shards) UpdateMetadata(ctx context.Context, sel collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
+func (s *shards) UpdateMetadata(ctx context.Context, sel collection.Selection,
+	set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}

@@ -131,7 +131,8 @@ func (c *Cluster) doLook(ctx context.Context, in *lookAsk) (*answers[lookFound],
 
 // look describes all shards.
 func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
-	return all(ctx, s, opStats, every, func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Stats: true} }, (*lookFound).common)
+	return all(ctx, s, opStats, every, func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Stats: true} },
+		(*lookFound).common)
 }
 
 // Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.

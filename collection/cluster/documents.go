@@ -85,7 +85,8 @@ func whereOf(c *condition.Condition) (*search.Filter, error) {
 		return nil, nil
 	}
 	if slices.Contains(c.Fields(), condition.FieldOrdinal) {
-		return nil, fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption, condition.FieldOrdinal)
+		return nil, fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption,
+			condition.FieldOrdinal)
 	}
 	return &search.Filter{Where: c}, nil
 }
@@ -159,7 +160,8 @@ type foundDocument struct {
 
 // doDocuments reads documents of a shard.
 func (c *Cluster) doDocuments(ctx context.Context, in *documentsAsk) (*answers[documentsFound], error) {
-	return eachShard(ctx, c, &in.asked, (*documentsFound).common, in.Where, func(_ int, h *held, out *documentsFound) error {
+	return eachShard(ctx, c, &in.asked, (*documentsFound).common, in.Where, func(_ int, h *held,
+		out *documentsFound) error {
 		room, limit := max(mostRead/len(in.Shards), 1<<16), mostListed
 		if in.Limit > 0 {
 			limit = min(limit, in.Limit)
@@ -233,14 +235,16 @@ func floatsOf(b []byte) ([]float32, error) {
 func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
 func (d *foundDocument) stored(shard int) (out collection.Stored, err error) {
-	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage, Metadata: d.Metadata}
+	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage,
+		Metadata: d.Metadata}
 	out.Vectors, err = floatsOf(d.Vectors)
 	return out, err
 }
 
 // documents gives documents until give returns false. Those of a list are in its order, others in the order
 // of their numbers. Those of a shard that come in one answer are of one state of it.
-func (s *shards) documents(ctx context.Context, sel collection.Selection, o collection.ReadOptions, give func(collection.Stored) bool) error {
+func (s *shards) documents(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+	give func(collection.Stored) bool) error {
 	if err := sel.Check(); err != nil {
 		return err
 	}
@@ -278,7 +282,8 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 }
 
 // listed reads the documents of a list, which is halved if an answer has no room for it.
-func (s *shards) listed(ctx context.Context, sel collection.Selection, o collection.ReadOptions, give func(collection.Stored) bool) (goOn bool, err error) {
+func (s *shards) listed(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+	give func(collection.Stored) bool) (goOn bool, err error) {
 	m, err := s.current(ctx)
 	if err != nil {
 		return false, err
@@ -330,7 +335,8 @@ func (s *shards) listed(ctx context.Context, sel collection.Selection, o collect
 
 // halved reads a list of n entries in two parts. One entry is a document of many passages, which are then
 // listed themselves.
-func (s *shards) halved(ctx context.Context, sel collection.Selection, n int, o collection.ReadOptions, give func(collection.Stored) bool) (goOn bool, err error) {
+func (s *shards) halved(ctx context.Context, sel collection.Selection, n int, o collection.ReadOptions,
+	give func(collection.Stored) bool) (goOn bool, err error) {
 	if n == 1 {
 		if sel.Numbers != nil || !o.Metadata && !o.Vectors {
 			return false, fmt.Errorf("%w: document %q", errTooLarge, sel.IDs)
@@ -364,7 +370,8 @@ func (s *shards) halved(ctx context.Context, sel collection.Selection, n int, o 
 }
 
 // inOrder reads the documents that a condition is true of; nil: all.
-func (s *shards) inOrder(ctx context.Context, where *condition.Condition, o collection.ReadOptions, give func(collection.Stored) bool) error {
+func (s *shards) inOrder(ctx context.Context, where *condition.Condition, o collection.ReadOptions,
+	give func(collection.Stored) bool) error {
 	filter, err := whereOf(where)
 	if err != nil {
 		return err
@@ -414,7 +421,8 @@ func (s *shards) inOrder(ctx context.Context, where *condition.Condition, o coll
 }
 
 // Documents implements [collection.View].
-func (v *view) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
+func (v *view) Documents(ctx context.Context, s collection.Selection,
+	o collection.ReadOptions) iter.Seq2[collection.Stored, error] {
 	return func(yield func(collection.Stored, error) bool) {
 		stopped := false
 		err := v.s.documents(ctx, s, o, func(d collection.Stored) bool {

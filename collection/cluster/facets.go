@@ -60,7 +60,8 @@ func (c *Cluster) doFacets(ctx context.Context, in *facetsAsk) (*answers[facetsF
 }
 
 // Facets implements [collection.Faceter]. What a facet may hold it may hold in each node too.
-func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
+func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
+	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
 	left := cmp.Or(o.Memory, index.DefaultFacetMemory)
 	for i, f := range fields {
@@ -74,7 +75,8 @@ func (v *view) Facets(ctx context.Context, fields []condition.Field, s collectio
 	return facets, nil
 }
 
-func (v *view) facet(ctx context.Context, field condition.Field, s collection.Selection, o index.FacetOptions) (*index.Facet, error) {
+func (v *view) facet(ctx context.Context, field condition.Field, s collection.Selection,
+	o index.FacetOptions) (*index.Facet, error) {
 	if field == condition.FieldID || field == condition.FieldOrdinal {
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", index.ErrOption, field)
 	}
@@ -110,7 +112,8 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	counter := metadata.NewCounter(field, &o)
 	for _, shard := range sorted(found) {
 		f := found[shard]
-		page := &index.Facet{Docs: f.Documents, Missing: f.Missing, Null: f.Null, Values: make([]metadata.ValueCount, len(f.Values))}
+		page := &index.Facet{Docs: f.Documents, Missing: f.Missing, Null: f.Null, Values: make([]metadata.ValueCount,
+			len(f.Values))}
 		for i, v := range f.Values {
 			value := condition.Value{Kind: v.Kind, Int: v.Int, Real: v.Real, Text: v.Text}
 			page.Values[i] = metadata.ValueCount{Value: condition.Literal{Value: value, Form: v.Form}, Docs: v.Docs}

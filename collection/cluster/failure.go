@@ -162,7 +162,8 @@ func (f *failure) err() error {
 		d := f.Document
 		e.is = append(e.is, &collection.DocumentError{Document: d.At, ID: d.ID, Token: d.Token, Err: cause(d)})
 	case f.Where != nil:
-		e.is = append(e.is, &condition.Error{Condition: f.Where.Text, Offset: min(max(f.Where.At, 0), len(f.Where.Text)), Err: cause(f.Where)})
+		e.is = append(e.is, &condition.Error{Condition: f.Where.Text, Offset: min(max(f.Where.At, 0),
+			len(f.Where.Text)), Err: cause(f.Where)})
 	}
 	if f.Field != nil {
 		e.is = append(e.is, f.Field)

@@ -45,7 +45,8 @@ type foundRows struct {
 
 // doEvidence reads what feedback takes of shards.
 func (c *Cluster) doEvidence(ctx context.Context, in *evidenceAsk) (*answers[evidenceFound], error) {
-	return eachShard(ctx, c, &in.asked, (*evidenceFound).common, nil, func(_ int, h *held, out *evidenceFound) (err error) {
+	return eachShard(ctx, c, &in.asked, (*evidenceFound).common, nil, func(_ int, h *held,
+		out *evidenceFound) (err error) {
 		snap, shard := h.view.Snapshot(), h.shardAt.Shard
 		for _, code := range in.Centroids {
 			if int64(code) >= int64(snap.Header().Centroids) {
@@ -53,7 +54,8 @@ func (c *Cluster) doEvidence(ctx context.Context, in *evidenceAsk) (*answers[evi
 			}
 		}
 		// Those that were deleted since they were found count no more.
-		live := slices.DeleteFunc(slices.Clone(in.Documents[shard]), func(o uint32) bool { return o >= snap.State().Docs || !snap.Live(o) })
+		live := slices.DeleteFunc(slices.Clone(in.Documents[shard]),
+			func(o uint32) bool { return o >= snap.State().Docs || !snap.Live(o) })
 		switch {
 		case in.Named != nil:
 			docs, missing, err := snap.Named(ctx, in.Named[shard])

@@ -146,7 +146,8 @@ func (p *peers) again() bool {
 // choose picks one of the holders of a shard: the better of two at random (Mitzenmacher, 2001), in the own
 // zone if there are any. One that is asked anyway is taken unless it is much worse.
 func (p *peers) choose(all []*Node, zone string, chosen map[string][]int) *Node {
-	if near := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone }); zone != "" && len(near) > 0 {
+	if near := slices.DeleteFunc(slices.Clone(all),
+		func(n *Node) bool { return n.Zone != zone }); zone != "" && len(near) > 0 {
 		all = near
 	}
 	p.mu.Lock()

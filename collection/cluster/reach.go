@@ -33,7 +33,21 @@ func (s reached) Replace(ctx context.Context, name string, body []byte) (time.Ti
 
 func (s reached) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
 	r, e, err := s.Store.Get(ctx, name, from, length)
+	if err == nil {
+		r = reachedBody{r}
+	}
 	return r, e, unreached(err)
+}
+
+// reachedBody is the body of an object, which may end too early.
+type reachedBody struct{ io.ReadCloser }
+
+func (b reachedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = unreached(err)
+	}
+	return n, err
 }
 
 func (s reached) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {

@@ -288,7 +288,8 @@ func (l *limits) shards(m *Map, o *search.Options) []int {
 	if o.Mode == search.Candidates && sel.IDs == nil {
 		sel.IDs = o.Candidates
 	}
-	if sel.IDs == nil && sel.Numbers == nil || sel.Where != nil || slices.ContainsFunc(l.wheres, func(f *search.Filter) bool { return f != nil }) {
+	if sel.IDs == nil && sel.Numbers == nil || sel.Where != nil || slices.ContainsFunc(l.wheres,
+		func(f *search.Filter) bool { return f != nil }) {
 		return every(m)
 	}
 	if parts := sorted(m.split(&sel)); len(parts) > 0 {
@@ -339,7 +340,8 @@ func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
 		for i, of := range queries {
 			q := &r.qs[of]
 			in.Queries[i] = askedQuery{
-				Vectors: bytesOf(q.Vectors), Dim: q.Dim, Mask: q.Mask, Weights: bytesOf(q.Weights), Model: q.Model, Where: r.l.wheres[of],
+				Vectors: bytesOf(q.Vectors), Dim: q.Dim, Mask: q.Mask, Weights: bytesOf(q.Weights), Model: q.Model,
+				Where: r.l.wheres[of],
 			}
 			if own := &r.l.own[of]; own.IDs != nil || own.Numbers != nil {
 				in.Queries[i].Only = m.split(own)
@@ -394,7 +396,8 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 
 // deeper asks shards again that may hide better hits than the last of all: they were asked for as many as
 // they have by chance. flipped says that the generation has changed meanwhile.
-func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound, missing map[int]error) (flipped bool, err error) {
+func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound,
+	missing map[int]error) (flipped bool, err error) {
 	var queries []int
 	hiding := map[int]bool{}
 	for i := range r.qs {
@@ -436,7 +439,8 @@ func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound
 		for i, of := range queries {
 			stats := parts[shard].Results[of].Stats
 			stats.Add(p.Results[i].Stats)
-			stats.Queries, stats.Allowed, stats.FilterMissing = p.Results[i].Stats.Queries, p.Results[i].Stats.Allowed, p.Results[i].Stats.FilterMissing
+			last := &p.Results[i].Stats
+			stats.Queries, stats.Allowed, stats.FilterMissing = last.Queries, last.Allowed, last.FilterMissing
 			p.Results[i].Stats = stats
 			parts[shard].Results[of] = p.Results[i]
 		}
@@ -445,7 +449,8 @@ func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound
 }
 
 // merge makes the results of those of shards.
-func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int]*searchFound, missing map[int]error) ([]search.Result, error) {
+func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int]*searchFound,
+	missing map[int]error) ([]search.Result, error) {
 	s := r.v.s
 	there := func(shard int) bool { return parts[shard] != nil }
 	if len(parts) < len(wanted) && (!s.c.c.Partial || len(parts) == 0) {
@@ -505,7 +510,8 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 		}
 		to.Stats.Queries, to.Stats.QueryTokens = 1, tokens
 		if n := to.Stats.FilterMissing; n > 0 && !r.l.missing && len(c.Missing) == 0 {
-			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given", search.ErrUnknownID, n)}
+			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given",
+				search.ErrUnknownID, n)}
 		}
 		var lacking []*search.Hit
 		to.Hits, lacking = merged(hits, r.o.K, r.o.Payload)
@@ -567,10 +573,11 @@ func (s *shards) payloads(ctx context.Context, bare []*search.Hit) error {
 		}
 	}
 	found := map[uint64]json.RawMessage{}
-	err := s.documents(ctx, collection.Selection{Numbers: sorted(numbers)}, collection.ReadOptions{Metadata: true}, func(d collection.Stored) bool {
-		found[d.Number] = d.Metadata
-		return true
-	})
+	err := s.documents(ctx, collection.Selection{Numbers: sorted(numbers)}, collection.ReadOptions{Metadata: true},
+		func(d collection.Stored) bool {
+			found[d.Number] = d.Metadata
+			return true
+		})
 	for _, h := range bare {
 		var payloads [][]byte
 		gone := false

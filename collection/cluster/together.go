@@ -126,7 +126,8 @@ func (c *Cluster) searchTogether(ctx context.Context, in *searchAsk) (*answers[s
 	return out, nil
 }
 
-func (c *Cluster) searchParts(ctx context.Context, in *searchAsk, ready []*held, parts []*index.Snapshot, out *answers[searchFound]) error {
+func (c *Cluster) searchParts(ctx context.Context, in *searchAsk, ready []*held, parts []*index.Snapshot,
+	out *answers[searchFound]) error {
 	multi, err := c.togetherOf(&in.asked).at(ctx, c, parts)
 	if err != nil {
 		return err
@@ -141,7 +142,10 @@ func (c *Cluster) searchParts(ctx context.Context, in *searchAsk, ready []*held,
 	o := in.Options
 	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(ready)), 1), true, false
 	if o.Mode == search.Candidates {
-		o.Candidates = idsOf(ready, func(h *held) *chosen { return &chosen{IDs: slices.Concat([]string{}, in.Candidates[h.shardAt.Shard])} })
+		o.Candidates = idsOf(ready, func(h *held) *chosen {
+			return &chosen{IDs: slices.Concat([]string{},
+				in.Candidates[h.shardAt.Shard])}
+		})
 	}
 	o.Filter = filter(idsOf(ready, func(h *held) *chosen { return h.Only }), in.Where)
 	qs := make([]search.Query, len(in.Queries))

@@ -62,7 +62,8 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = of.Centroids, of.Nbits, of.Backend, of.Threads, of.Device
 		d.Pool = max(d.Pool, of.Pool)
 		d.Parts = append(d.Parts, search.PartDescription{
-			Name: fmt.Sprintf("shard %d", shard), Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
+			Name: fmt.Sprintf("shard %d",
+				shard), Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
 		})
 	}
 	if m.Shards == 1 {
@@ -122,7 +123,8 @@ func (v *view) Check(q *search.Query) error {
 		dim = max(q.Dim, 1)
 	}
 	if len(q.Vectors) == 0 || len(q.Vectors)%dim != 0 || v.dim != 0 && q.Dim != 0 && q.Dim != v.dim {
-		return fmt.Errorf("%w: %d values of dimension %d; the collection has %d", search.ErrQuery, len(q.Vectors), q.Dim, v.dim)
+		return fmt.Errorf("%w: %d values of dimension %d; the collection has %d", search.ErrQuery, len(q.Vectors),
+			q.Dim, v.dim)
 	}
 	return v.m.Current.Model.CheckQueries(q.Model)
 }
@@ -265,7 +267,8 @@ func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID }) // of a document of passages the one that is explained
+	// Of a document of passages it is the one that is explained.
+	at := slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
 	if x.Rank = at + 1; at < 0 {
 		x.Stage = search.StageOutranked
 	}

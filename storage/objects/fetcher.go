@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"sync"
+	"time"
 )
 
 const (
@@ -15,7 +16,8 @@ const (
 	FetchBlock = 16 << 10
 	fetchPiece = 256 << 10 // what is written at a time
 	fetchRange = 8 << 20   // the most that one request of [Fetcher.Fill] asks for
-	inFlight   = 16        // requests of Fill at a time; 1 while others wait for what they need
+	inFlight   = 16        // requests of Fill at a time
+	fetchGap   = 32        // blocks that are there and that Fill fetches again rather than ask twice
 )
 
 // Fetcher fills a file with an object, a range at a time, in any order. It is safe for concurrent use.
@@ -26,10 +28,8 @@ type Fetcher struct {
 	w     io.WriterAt
 	mu    sync.Mutex
 	state []blockState // of each block
-	left  int          // blocks that are not there
 	asked int          // calls of Ensure that wait
 	turn  *sync.Cond   // a block's state has changed
-	full  chan struct{}
 }
 
 type blockState uint8
@@ -42,18 +42,11 @@ const (
 
 // NewFetcher returns what fills a file, such as a sparse one, with an object of a size. Nothing is read.
 func NewFetcher(s Store, name string, size int64, w io.WriterAt) *Fetcher {
-	f := &Fetcher{s: s, name: name, size: size, w: w, full: make(chan struct{})}
+	f := &Fetcher{s: s, name: name, size: size, w: w}
 	f.turn = sync.NewCond(&f.mu)
-	f.left = int((size + FetchBlock - 1) / FetchBlock)
-	f.state = make([]blockState, f.left)
-	if f.left == 0 {
-		close(f.full)
-	}
+	f.state = make([]blockState, (size+FetchBlock-1)/FetchBlock)
 	return f
 }
-
-// Full is closed when the whole object is there.
-func (f *Fetcher) Full() <-chan struct{} { return f.full }
 
 // blocks are those of n bytes from an offset on: [lo, hi).
 func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
@@ -86,47 +79,56 @@ func (f *Fetcher) Ensure(ctx context.Context, off, n int64) error {
 	f.ask(1)
 	defer f.ask(-1)
 	lo, hi := f.blocks(off, n)
-	return f.fetch(ctx, lo, hi, func() int { return math.MaxInt })
+	return f.fetch(ctx, lo, hi, math.MaxInt)
 }
 
 func (f *Fetcher) ask(more int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.asked += more; f.asked == 0 {
-		f.turn.Broadcast()
+	f.asked += more
+}
+
+// yield lets what is asked for pass, for some time: so a connection does not end, nor does Fill never do.
+func (f *Fetcher) yield() {
+	for range 10 {
+		f.mu.Lock()
+		asked := f.asked
+		f.mu.Unlock()
+		if asked == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
 // Fill makes the whole object be there, by large ranges, some at a time. After an error, it may be called
 // again, and goes on.
 func (f *Fetcher) Fill(ctx context.Context) error {
-	return f.fetch(ctx, 0, len(f.state), func() int {
-		if f.asked > 0 {
-			return 1
-		}
-		return inFlight
-	})
+	return f.fetch(ctx, 0, len(f.state), inFlight)
 }
 
 // fetch makes blocks [lo, hi) be there, with so many requests of its own at a time. None runs when it returns.
-func (f *Fetcher) fetch(ctx context.Context, lo, hi int, most func() int) (err error) {
+func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
 	defer context.AfterFunc(ctx, f.wake)()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	running, next := 0, lo // before next, no block is absent
 	for {
-		for ; err == nil && running < most(); running++ {
-			from, to := f.claim(next, hi)
+		for ; err == nil && running < most; running++ {
+			fill := most == inFlight
+			from, to := f.claim(next, hi, fill)
 			if from == to {
 				break
 			}
 			next = to
 			go func() {
-				reached, failed := f.get(ctx, from, to)
+				reached, failed := f.get(ctx, from, to, fill)
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				for b := reached; b < to; b++ {
-					f.state[b] = absent
+					if f.state[b] == coming {
+						f.state[b] = absent
+					}
 				}
 				if failed != nil && err == nil {
 					err = failed
@@ -155,23 +157,31 @@ func (f *Fetcher) wake() {
 	f.turn.Broadcast()
 }
 
-// claim takes the first blocks of [lo, hi) that are absent, as many as one request asks for.
-func (f *Fetcher) claim(lo, hi int) (from, to int) {
+// claim takes the first blocks of [lo, hi) that are absent, as many as one request asks for; to fill, with few
+// that are there between them.
+func (f *Fetcher) claim(lo, hi int, fill bool) (from, to int) {
 	for lo < hi && f.state[lo] != absent {
 		lo++
 	}
-	for to = lo; to < hi && to-lo < fetchRange/FetchBlock && f.state[to] == absent; to++ {
-		f.state[to] = coming
+	to = lo
+	for b := lo; b < hi && b-lo < fetchRange/FetchBlock; b++ {
+		switch {
+		case f.state[b] == absent:
+			f.state[b] = coming
+			to = b + 1
+		case f.state[b] == coming || !fill || b-to >= fetchGap:
+			return lo, to
+		}
 	}
 	return lo, to
 }
 
 // get fetches blocks, and returns how far it came.
-func (f *Fetcher) get(ctx context.Context, from, to int) (reached int, err error) {
+func (f *Fetcher) get(ctx context.Context, from, to int, fill bool) (reached int, err error) {
 	buf := make([]byte, min((to-from)*FetchBlock, fetchPiece))
 	for try := 0; ; {
 		begun := from
-		from, err = f.stream(ctx, from, to, buf)
+		from, err = f.stream(ctx, from, to, buf, fill)
 		if from > begun {
 			try = 0
 		}
@@ -185,7 +195,7 @@ func (f *Fetcher) get(ctx context.Context, from, to int) (reached int, err error
 // errBody: the body of an answer breaks off.
 var errBody = errors.New("it was not read to its end")
 
-func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached int, err error) {
+func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill bool) (reached int, err error) {
 	off, end := int64(from)*FetchBlock, min(int64(to)*FetchBlock, f.size)
 	r, e, err := f.s.Get(ctx, f.name, off, end-off)
 	if err != nil {
@@ -196,6 +206,9 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached
 		return from, fmt.Errorf("object %s: %w: it has %d bytes in place of %d", f.name, ErrDamaged, e.Size, f.size)
 	}
 	for from < to {
+		if fill {
+			f.yield()
+		}
 		b := buf[:min(int64(len(buf)), end-int64(from)*FetchBlock)]
 		if _, err := io.ReadFull(&reader{ctx, r}, b); err != nil {
 			return from, fmt.Errorf("object %s: %w: %w", f.name, errBody, err)
@@ -205,11 +218,9 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte) (reached
 		}
 		f.mu.Lock()
 		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
-			f.state[from] = present
-			f.left--
-		}
-		if f.left == 0 {
-			close(f.full)
+			if f.state[from] == coming {
+				f.state[from] = present
+			}
 		}
 		f.turn.Broadcast()
 		f.mu.Unlock()

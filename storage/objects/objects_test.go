@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -284,6 +285,46 @@ func TestNotMade(t *testing.T) {
 	}
 }
 
+// A service that stands still, before its answer or in the middle of it, holds up a request and not what asks.
+func TestStandingStill(t *testing.T) {
+	var mu sync.Mutex
+	tries := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		tries[r.URL.Path]++
+		first := tries[r.URL.Path] == 1
+		mu.Unlock()
+		switch {
+		case first && r.URL.Path == "/silent":
+			<-r.Context().Done()
+		case first:
+			w.Header().Set("Content-Length", "2")
+			_, _ = w.Write([]byte("a"))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		default:
+			_, _ = w.Write([]byte("ab"))
+		}
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: &transport{http.DefaultTransport, 50 * time.Millisecond}}
+	for _, path := range []string{"/silent", "/half"} {
+		for try := range 2 {
+			heard, ctx := listen(t.Context())
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+			answer, err := client.Do(r)
+			var text []byte
+			if err == nil {
+				text, err = io.ReadAll(answer.Body)
+				_ = answer.Body.Close()
+			}
+			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.count() != 1 {
+				t.Errorf("%s, %d: %q %v", path, try, text, err)
+			}
+		}
+	}
+}
+
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	for _, address := range []string{dir, "file://" + filepath.ToSlash(dir), "file://localhost" + filepath.ToSlash(dir)} {
@@ -531,6 +572,18 @@ func TestReplaceShowsObjectsAlone(t *testing.T) {
 		if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name != "nodes/one" {
 			t.Error(entries, err)
 			return // the rest of the writes goes with the folder
+		}
+	}
+}
+
+func BenchmarkFolderPut(b *testing.B) {
+	s, err := OpenFolder(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range b.N {
+		if err := putText(s, fmt.Sprintf("log/%016x", i), "an entry of a log"); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

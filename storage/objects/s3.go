@@ -76,7 +76,7 @@ func openS3(u *url.URL) (*S3, error) {
 	base.MaxIdleConnsPerHost = 64 // Fetcher, and many shards
 	client, err := minio.New(endpoint, &minio.Options{
 		Creds:  credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
-		Secure: secure, Region: query.Get("region"), Transport: &transport{base},
+		Secure: secure, Region: query.Get("region"), Transport: &transport{base, 20 * time.Second},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)

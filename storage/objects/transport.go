@@ -11,7 +11,10 @@ import (
 
 // transport tells callers when the service answered, by its clock, and ends requests that
 // stand still: the client then tries them again.
-type transport struct{ next http.RoundTripper }
+type transport struct {
+	next     http.RoundTripper
+	patience time.Duration // without a byte
+}
 
 // heard is what the service answered during a call.
 type heard struct {
@@ -42,10 +45,8 @@ func (h *heard) count() int {
 	return h.tries
 }
 
-const (
-	patience = 20 * time.Second // without a byte
-	slowest  = 256 << 10        // bytes a second that a request is sent with, at least
-)
+// slowest is how many bytes a second a request is sent with, at least.
+const slowest = 256 << 10
 
 var errStill = errors.New("the store stands still")
 
@@ -58,7 +59,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		h.mu.Unlock()
 	}
 	ctx, end := context.WithCancelCause(r.Context())
-	wait := time.AfterFunc(patience+time.Duration(max(r.ContentLength, 0)/slowest)*time.Second, func() { end(errStill) })
+	wait := time.AfterFunc(t.patience+time.Duration(max(r.ContentLength, 0)/slowest)*time.Second, func() { end(errStill) })
 	answer, err := t.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		wait.Stop()
@@ -76,20 +77,21 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	wait.Stop()
-	answer.Body = &body{answer.Body, ctx, wait, end}
+	answer.Body = &body{answer.Body, ctx, wait, t.patience, end}
 	return answer, nil
 }
 
 // body ends if a read of it stands still.
 type body struct {
 	io.ReadCloser
-	ctx  context.Context
-	wait *time.Timer
-	end  context.CancelCauseFunc
+	ctx      context.Context
+	wait     *time.Timer
+	patience time.Duration
+	end      context.CancelCauseFunc
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.wait.Reset(patience)
+	b.wait.Reset(b.patience)
 	n, err := b.ReadCloser.Read(p)
 	b.wait.Stop()
 	if err != nil && err != io.EOF && context.Cause(b.ctx) == errStill {

@@ -33,11 +33,6 @@ func (l *Log) Checkpoints(ctx context.Context, generation uint64) ([]Checkpoint,
 	return l.checkpoints(ctx, fmt.Sprintf("%s%08d-", l.files, generation))
 }
 
-// AllCheckpoints lists those of all generations, by generation, the newest last.
-func (l *Log) AllCheckpoints(ctx context.Context) ([]Checkpoint, error) {
-	return l.checkpoints(ctx, l.files)
-}
-
 func (l *Log) checkpoints(ctx context.Context, prefix string) ([]Checkpoint, error) {
 	found, err := l.store.List(ctx, prefix, "", 0)
 	if err != nil {

@@ -198,7 +198,7 @@ func (l *Log) confirm(ctx context.Context, at Position, object []byte) (Position
 //
 // Errors: [ErrBehind], [ErrFork].
 func (l *Log) Read(ctx context.Context, after Position, known uint64, use func(Entry) error) (Position, error) {
-	at, held := after, (*Entry)(nil) // held is read, and not used
+	at, held, missed := after, (*Entry)(nil), 0 // held is read, and not used
 	last := func() Position {
 		if held != nil {
 			return held.Position
@@ -216,8 +216,10 @@ func (l *Log) Read(ctx context.Context, after Position, known uint64, use func(E
 			if next, err = l.list(ctx, max(last().Number, 1), 1000); err != nil {
 				return at, err
 			}
-			if len(next) == 0 && last().Number > 0 {
-				return at, l.broken(ctx, at, fmt.Errorf("object %s, the last of the log, is gone", l.name(last().Number)))
+			if len(next) == 0 {
+				if err := l.gone(ctx, at, last().Number); err != nil {
+					return at, err
+				}
 			}
 			if len(next) > 0 && next[0].number == last().Number {
 				next = next[1:]
@@ -242,9 +244,13 @@ func (l *Log) Read(ctx context.Context, after Position, known uint64, use func(E
 			}
 		}
 		for e, err := range l.fetch(ctx, next) {
-			if errors.Is(err, objects.ErrNotFound) {
+			if errors.Is(err, objects.ErrNotFound) && missed < 2 {
+				missed++
 				known = 0 // a list shows whether it was cut
 				break
+			}
+			if errors.Is(err, objects.ErrNotFound) {
+				return at, l.broken(ctx, at, err)
 			}
 			if errors.Is(err, ErrFork) {
 				return at, l.broken(ctx, at, err)
@@ -261,9 +267,22 @@ func (l *Log) Read(ctx context.Context, after Position, known uint64, use func(E
 				}
 				at = held.Position
 			}
-			held = &e
+			held, missed = &e, 0
 		}
 	}
+}
+
+// gone returns why a list that has nothing from an entry on is not the end of the log. A network file system may
+// show what is new later in lists than by its name.
+func (l *Log) gone(ctx context.Context, at Position, number uint64) error {
+	if number == 0 {
+		return nil
+	}
+	_, err := l.head(ctx, number)
+	if errors.Is(err, objects.ErrNotFound) {
+		return l.broken(ctx, at, fmt.Errorf("object %s, the last of the log, is gone", l.name(number)))
+	}
+	return err
 }
 
 // broken is the error of a log that does not go on after a position. A break that a checkpoint
@@ -387,8 +406,8 @@ func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 		}
 		end = e.number
 	}
-	if len(of) == 0 && end > 0 {
-		return 0, l.broken(ctx, after, fmt.Errorf("object %s, the last of the log, is gone", l.name(end)))
+	if len(of) == 0 {
+		return end, l.gone(ctx, after, end)
 	}
 	return end, nil
 }

@@ -303,6 +303,43 @@ func TestSleeper(t *testing.T) {
 	}
 }
 
+// lateLists is a store whose lists show the log as it was.
+type lateLists struct {
+	objects.Store
+	shown uint64
+}
+
+func (s *lateLists) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
+	of, err := s.Store.List(ctx, prefix, after, limit)
+	return slices.DeleteFunc(of, func(e objects.Entry) bool {
+		n, ok := hexNumber(strings.TrimPrefix(e.Name, prefix))
+		return ok && n > s.shown
+	}), err
+}
+
+// Where lists are late, as on a network file system, readers are late, and do not take that for damage.
+func TestLateLists(t *testing.T) {
+	l, s, _ := openLog(t)
+	all := fill(t, l, Position{}, 6)
+	l.store = &lateLists{s, 3}
+	for _, c := range []struct{ after, known, want uint64 }{{3, 0, 3}, {3, 5, 5}, {5, 0, 5}, {1, 0, 3}, {1, 4, 4}} {
+		if _, at, err := read(t, l, all[c.after-1], c.known); err != nil || at.Hash != all[c.want-1].Hash {
+			t.Errorf("after %d, %d known: %d %v", c.after, c.known, at.Number, err)
+		}
+	}
+	if end, err := l.End(t.Context(), all[4]); end != 5 || err != nil {
+		t.Error(end, err)
+	}
+	// What is gone by its name is gone.
+	l.store = s
+	if err := errors.Join(s.Delete(t.Context(), l.name(6)), s.Delete(t.Context(), l.name(5))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := read(t, l, all[5], 0); !errors.Is(err, ErrFork) {
+		t.Error(err)
+	}
+}
+
 // losing loses answers to puts that are carried out, or that are refused, or are carried out when the next
 // put comes.
 type losing struct {
@@ -488,7 +525,7 @@ func TestCheckpoints(t *testing.T) {
 	if of[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
 		t.Error(of[0].Name)
 	}
-	if all, err := l.AllCheckpoints(t.Context()); len(all) != 5 || err != nil {
+	if all, err := l.checkpoints(t.Context(), l.files); len(all) != 5 || err != nil {
 		t.Error(all, err)
 	}
 }

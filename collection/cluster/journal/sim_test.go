@@ -433,7 +433,7 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 	case modeCut:
 		next.mode = modeRead
 		next.left--
-		of, err := l.AllCheckpoints(ctx)
+		of, err := l.Checkpoints(ctx, 1)
 		now := store.ask(simRequest{op: opStamp}).made
 		grace := 2 * tick
 		if s.o.noGrace {
@@ -744,7 +744,7 @@ func TestSimulation(t *testing.T) {
 			simOptions{appendsA: 2, appendsB: 3, cycles: 2, faults: 1, coarse: true},
 			simOptions{appendsA: 1, appendsB: 4, cycles: 3, begun: true, coarse: true},
 			simOptions{appendsA: 1, appendsB: 3, cycles: 2, reads: 2, coarse: true},
-			simOptions{appendsA: 1, appendsB: 2, cycles: 2, reads: 1, faults: 1})
+			simOptions{appendsA: 1, appendsB: 2, cycles: 2, reads: 1, faults: 1, coarse: true})
 	}
 	var all simulation
 	for _, o := range explored {
