@@ -92,8 +92,8 @@ type bulk struct {
 	ends       []journal.Position // of the logs when the build began
 }
 
-// fill puts the documents of an index file, which make makes, into the store, and has them searched.
-func (b *bulk) fill(ctx context.Context, path string, make func() error) (m *Map, err error) {
+// fill puts the documents of an index file, which write makes, into the store, and has them searched.
+func (b *bulk) fill(ctx context.Context, path string, write func() error) (m *Map, err error) {
 	defer func() {
 		if err != nil {
 			b.release(context.WithoutCancel(ctx))
@@ -102,7 +102,7 @@ func (b *bulk) fill(ctx context.Context, path string, make func() error) (m *Map
 	if err := b.begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := make(); err != nil {
+	if err := write(); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Logger: b.log})

@@ -78,7 +78,6 @@ type Cluster struct {
 	lost     map[string]bool                // names of which the store has no map any more
 	nodes    []*Node                        // that live, by name, this one among them
 	replicas map[replicaKey]*kept           // of this node
-	known    map[string]*shards             // collections that were asked for, by identity
 	seen     map[shardKey]uint64            // the newest entry of a shard that this process knows of
 	secret   string                         // of the inner routes
 	front    front                          // answers requests
@@ -128,7 +127,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, known: map[string]*shards{}, seen: map[shardKey]uint64{},
+		replicas: map[replicaKey]*kept{}, seen: map[shardKey]uint64{},
 		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
 		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
 		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -195,7 +194,6 @@ func (k *collector) oldVersions(ctx context.Context, name string) error {
 		of, _, ok := mapVersion(e.Name)
 		return !ok || of != name
 	})
-	slices.SortFunc(listed, func(a, b objects.Entry) int { return strings.Compare(a.Name, b.Name) })
 	for i := 0; i+1 < len(listed) && k.over(listed[i+1].Made); i++ {
 		if err := k.store.Delete(ctx, listed[i].Name); err != nil {
 			return err

@@ -365,8 +365,8 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 
 // passing reports whether an error says that the store or other nodes do not answer now.
 func passing(err error) bool {
-	return slices.ContainsFunc([]error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy},
-		func(is error) bool { return errors.Is(err, is) })
+	all := []error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy}
+	return slices.ContainsFunc(all, func(is error) bool { return errors.Is(err, is) })
 }
 
 // release lets the generation go of a coordinator that has ended.
@@ -386,7 +386,8 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	*replica.Generation, error) {
 	now := m.Current
 	g := &replica.Generation{
-		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model, Trained: uint64(tokens),
+		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
+		Trained: uint64(tokens),
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil

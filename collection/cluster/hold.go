@@ -199,7 +199,8 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) 
 }
 
 // borrow is replica for long use: it stays open until done is called.
-func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation uint64) (r *kept, done func(), err error) {
+func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation uint64) (
+	r *kept, done func(), err error) {
 	if r, err = c.replica(ctx, id, shard, generation); err != nil {
 		return nil, nil, err
 	}

@@ -213,7 +213,6 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 
 // forget drops the state of a collection that was removed; c.mu is held.
 func (c *Cluster) forget(id string) {
-	delete(c.known, id)
 	delete(c.built, id)
 	maps.DeleteFunc(c.placed, func(p placement, _ [][]*Node) bool { return p.id == id })
 	is := func(k shardKey) bool { return k.id == id }

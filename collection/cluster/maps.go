@@ -135,7 +135,8 @@ func (m *Map) encode() ([]byte, error) {
 // decodeMap reads a version of a map. The error is [collection.ErrDamaged], with [storage.ErrCorrupt] or [ErrNewer].
 func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	fault := func(err error, format string, a ...any) (*Map, error) {
-		return nil, fmt.Errorf("%w: %s: %w: %s", collection.ErrDamaged, mapName(name, version), err, fmt.Sprintf(format, a...))
+		says := fmt.Sprintf(format, a...)
+		return nil, fmt.Errorf("%w: %s: %w: %s", collection.ErrDamaged, mapName(name, version), err, says)
 	}
 	text, sum, found := bytes.Cut(object, []byte("\n"))
 	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
@@ -221,7 +222,8 @@ func (m *Map) clone() *Map {
 
 // generations are Current and Next, as far as there are any.
 func (m *Map) generations() []*replica.Generation {
-	return slices.DeleteFunc([]*replica.Generation{m.Current, m.Next}, func(g *replica.Generation) bool { return g == nil })
+	all := []*replica.Generation{m.Current, m.Next}
+	return slices.DeleteFunc(all, func(g *replica.Generation) bool { return g == nil })
 }
 
 // generation is Current or Next, by its number; nil: neither.

@@ -153,8 +153,12 @@ func TestShareOfDocuments(t *testing.T) {
 func FuzzMap(f *testing.F) {
 	cfg, err := collection.Config{}.Completed()
 	require.NoError(f, err)
-	m := &Map{Format: 1, Name: "a.b", ID: "a.b.0123456789abcdef", Version: 3, Config: cfg, Shards: 2, Replicas: 2, Last: 5, Retired: []Retired{{ID: "a.b.0123456789abcdef", Generation: 1}, {ID: "a.b.0000000000000000"}},
-		Current: &replica.Generation{Number: 2, Dim: 8}, Next: &replica.Generation{Number: 3}, Training: &Reserved{Generation: 4}}
+	const id = "a.b.0123456789abcdef"
+	m := &Map{
+		Format: 1, Name: "a.b", ID: id, Version: 3, Config: cfg, Shards: 2, Replicas: 2, Last: 5,
+		Retired: []Retired{{ID: id, Generation: 1}, {ID: "a.b.0000000000000000"}}, Training: &Reserved{Generation: 4},
+		Current: &replica.Generation{Number: 2, Dim: 8}, Next: &replica.Generation{Number: 3},
+	}
 	text, err := m.encode()
 	require.NoError(f, err)
 	f.Add(text)

@@ -48,14 +48,7 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.known[m.ID]
-	if of == nil {
-		of = &shards{c: c, name: name, id: m.ID}
-		c.known[m.ID] = of
-	}
-	return of, nil
+	return &shards{c: c, name: name, id: m.ID}, nil
 }
 
 // CreateOptions of a collection. The [Config] has those that are 0.
@@ -88,7 +81,8 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	collection.Collection, error) {
 	o.Shards, o.Replicas = cmp.Or(o.Shards, c.c.Shards), cmp.Or(o.Replicas, c.c.Replicas)
 	cfg, err := cfg.Completed()
-	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas), checkMost(cfg.MaxDocuments, o.Shards))
+	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas),
+		checkMost(cfg.MaxDocuments, o.Shards))
 	if err != nil {
 		return nil, err
 	}

@@ -123,12 +123,15 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()}, ended: make(chan struct{})}
+	n := &Node{
+		Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()},
+		ended: make(chan struct{}),
+	}
 	n.server = &http.Server{Handler: n.door, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	go func() { _ = n.server.Serve(listener) }()
 	cfg := cluster.Config{
-		Store: n.gate, Place: "a test", Dir: n.Dir, Name: name, Address: "http://" + listener.Addr().String(), Beat: Beat, Logger: logger(name),
-		Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		Store: n.gate, Place: "a test", Dir: n.Dir, Name: name, Address: "http://" + listener.Addr().String(),
+		Beat: Beat, Logger: logger(name), Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
 	if c.o.Change != nil {
 		c.o.Change(&cfg)

@@ -56,7 +56,10 @@ var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn
 
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
-	return &Store{next: next, r: rand.New(rand.NewPCG(seed, 39)), made: map[string]time.Duration{}, counts: map[string]int{}, most: 20 * time.Millisecond}
+	return &Store{
+		next: next, r: rand.New(rand.NewPCG(seed, 39)), most: 20 * time.Millisecond,
+		made: map[string]time.Duration{}, counts: map[string]int{},
+	}
 }
 
 // Faults makes a share of the requests fail.
@@ -132,7 +135,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // change carries out a change, and notes the time of what it makes.
-func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (time.Time, error) {
+func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (
+	time.Time, error) {
 	one := func(ctx context.Context) (time.Time, error) {
 		made, err := do(ctx)
 		if err != nil {
@@ -177,7 +181,9 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 		}
 		r = bytes.NewReader(body)
 	}
-	return s.change(ctx, f, "put", name, func(ctx context.Context) (time.Time, error) { return s.next.Put(ctx, name, r, size) })
+	return s.change(ctx, f, "put", name, func(ctx context.Context) (time.Time, error) {
+		return s.next.Put(ctx, name, r, size)
+	})
 }
 
 // Replace implements [objects.Store].
@@ -197,7 +203,9 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.change(ctx, f, "delete", name, func(ctx context.Context) (time.Time, error) { return time.Time{}, s.next.Delete(ctx, name) })
+	_, err = s.change(ctx, f, "delete", name, func(ctx context.Context) (time.Time, error) {
+		return time.Time{}, s.next.Delete(ctx, name)
+	})
 	return err
 }
 
