@@ -76,7 +76,7 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:
-			return false, errors.New(m.Failed.Reason)
+			return false, m.Failed.Cause.err()
 		case m.Current != nil && m.Current.Number != before.Current.Number:
 			return true, nil
 		case m.Wanted != token && m.For != token:

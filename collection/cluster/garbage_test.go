@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func TestGarbage(t *testing.T) {
 		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
 		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q", left)
 	}
-	changeMap(t, s, func(m *Map) { m.giveUp("a test") })
+	changeMap(t, s, func(m *Map) { m.giveUp(errors.New("a test")) })
 	s.collect(t)
 	for shard := range 2 {
 		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))

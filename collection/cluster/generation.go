@@ -70,7 +70,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 	}
 	return c.await(ctx, m.ID, func(m *Map) (bool, error) {
 		if m.Failed != nil && m.Next == nil {
-			return false, errors.New(m.Failed.Reason)
+			return false, m.Failed.Cause.err()
 		}
 		return m.Current != nil && m.Current.Dim != 0, nil
 	})
@@ -209,7 +209,7 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 			if !now.builds(m.Next.Number) {
 				return errSame
 			}
-			now.giveUp(fmt.Sprintf("shard %d, on node %s: %v", s, c.node.Name, err))
+			now.giveUp(fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err))
 			return nil
 		})
 		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
@@ -356,7 +356,7 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
 		if failed != nil {
 			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
-			m.giveUp(failed.Error())
+			m.giveUp(failed)
 		}
 		return nil
 	})
@@ -511,7 +511,7 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	}
 	g.Stage, g.Training = m.Current.Stage, m.Next != nil || m.Training != nil || m.Wanted != ""
 	if m.Failed != nil {
-		g.Failed = m.Failed.Reason
+		g.Failed = m.Failed.Cause.Message
 	}
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -216,6 +217,7 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	})
 	of := declared(t, c, testDocs(0, 60, 16)...)
 	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
 	s.fail("/files/", errLost)
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
@@ -257,7 +259,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 			}
 		case 4:
 			if m.Next != nil && r.IntN(2) == 0 {
-				m.giveUp("a test")
+				m.giveUp(errors.New("a test"))
 			} else if m.Next != nil {
 				m.promote(m.Next)
 			}

@@ -64,9 +64,9 @@ type Reserved struct {
 
 // Failed is a training that was given up.
 type Failed struct {
-	Tokens uint64 `json:"tokens"` // of the collection at that time
-	For    string `json:"for,omitempty"`
-	Reason string `json:"reason"`
+	Tokens uint64   `json:"tokens"` // of the collection at that time
+	For    string   `json:"for,omitempty"`
+	Cause  *failure `json:"cause"`
 }
 
 // Retired is a generation of the collection, or all of a collection that had the name before.
@@ -175,6 +175,9 @@ func (m *Map) check() error {
 	if _, err := m.Config.Completed(); err != nil {
 		return err
 	}
+	if m.Failed != nil && m.Failed.Cause == nil {
+		return errors.New("a training has failed without a cause")
+	}
 	ids, numbers := []string{m.ID}, []uint64{}
 	for _, g := range m.generations() {
 		numbers = append(numbers, g.Number)
@@ -280,9 +283,9 @@ func (m *Map) promote(g *replica.Generation) {
 }
 
 // giveUp lets Next go.
-func (m *Map) giveUp(reason string) {
+func (m *Map) giveUp(why error) {
 	m.retire(m.Next.Number)
-	m.Failed = &Failed{m.Next.Trained, m.For, reason}
+	m.Failed = &Failed{m.Next.Trained, m.For, failureOf(why)}
 	m.Next, m.For = nil, ""
 }
 

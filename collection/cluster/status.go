@@ -207,7 +207,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 			continue
 		}
 		if m.Failed != nil {
-			s.fault("%s: the last training failed: %s", name, m.Failed.Reason)
+			s.fault("%s: the last training failed: %s", name, m.Failed.Cause.Message)
 		}
 		if of.Replicas, of.Work = m.Replicas, m.work(); m.Current != nil {
 			of.Generation, of.Stage = m.Current.Number, m.Current.Stage
