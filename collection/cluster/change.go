@@ -16,29 +16,26 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // changeAsk is a change of one shard.
 type changeAsk struct {
-	asked
 	Batch     replica.Batch     `json:"batch"`
 	Documents []askedDocument   `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
-	Where     *search.Filter    `json:"where,omitempty"`
 	Set       map[string][]byte `json:"set,omitzero"`
+	// Only is what is meant in the shard.
+	Only collection.Selection `json:"only"`
 }
 
-// askedDocument is a document on its way.
+// askedDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type askedDocument struct {
-	ID           string `json:"id,omitempty"`
-	Dim          int    `json:"dim,omitempty"`
-	Vectors      []byte `json:"vectors,omitzero"`
-	Metadata     []byte `json:"metadata,omitzero"`
-	KeepMetadata bool   `json:"keep_metadata,omitempty"`
+	collection.Document
+	Metadata []byte `json:",omitzero"`
+	Vectors  floats `json:",omitzero"`
 }
 
 // changed is what became of a change.
@@ -48,17 +45,14 @@ type changed struct {
 	Affected index.Affected     `json:"affected,omitzero"`
 }
 
-func (in *changeAsk) documents() ([]collection.Document, error) {
+func (in *changeAsk) documents() []collection.Document {
 	docs := make([]collection.Document, len(in.Documents))
 	for i := range docs {
 		d := &in.Documents[i]
-		v, err := floatsOf(d.Vectors)
-		if err != nil {
-			return nil, err
-		}
-		docs[i] = collection.Document{ID: d.ID, Dim: d.Dim, Vectors: v, Metadata: d.Metadata, KeepMetadata: d.KeepMetadata}
+		docs[i] = d.Document
+		docs[i].Metadata, docs[i].Vectors = d.Metadata, d.Vectors
 	}
-	return docs, nil
+	return docs
 }
 
 func (in *changeAsk) options() collection.UpdateOptions {
@@ -66,56 +60,47 @@ func (in *changeAsk) options() collection.UpdateOptions {
 }
 
 // doCheck finds out whether the documents of a shard would be refused.
-func (c *Cluster) doCheck(ctx context.Context, in *changeAsk) (*answers[answered], error) {
-	docs, err := in.documents()
-	if err != nil {
-		return nil, err
-	}
-	return eachShard(ctx, c, &in.asked, func(a *answered) *answered { return a }, nil, func(_ int, h *held,
-		_ *answered) error {
-		return h.view.Admits(ctx, docs, in.options())
+func (c *Cluster) doCheck(ctx context.Context, a *asked, in *changeAsk) (*answers[answered], error) {
+	return eachShard(ctx, c, a, func(h *held, _ *answered) error {
+		return h.view.Admits(ctx, in.documents(), in.options())
 	})
 }
 
 // doChange makes a change of one shard.
-func (c *Cluster) doChange(ctx context.Context, in *changeAsk, do func(r *replica.Replica, s *shardAt,
-	out *changed) error) (*changed, error) {
-	if len(in.Shards) != 1 {
-		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(in.Shards))
+func (c *Cluster) doChange(ctx context.Context, a *asked, do func(r *replica.Replica, out *changed) error) (*changed,
+	error) {
+	if len(a.Shards) != 1 {
+		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
 	}
-	s := &in.Shards[0]
-	r, err := c.here(ctx, &in.asked, s.Shard)
+	r, err := c.here(ctx, a, a.Shards[0].Shard)
 	if err != nil {
 		return nil, err
 	}
 	out := &changed{}
-	return out, do(r, s, out)
+	return out, do(r, out)
 }
 
-func (c *Cluster) doUpdate(ctx context.Context, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, in, func(r *replica.Replica, _ *shardAt, out *changed) error {
-		docs, err := in.documents()
-		if err == nil {
-			out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, docs, in.options())
-		}
+func (c *Cluster) doUpdate(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, in.documents(), in.options())
 		return err
 	})
 }
 
-func (c *Cluster) doDelete(ctx context.Context, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, s.selection(lenient(in.Where)))
+func (c *Cluster) doDelete(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, lenient(in.Only))
 		return err
 	})
 }
 
-func (c *Cluster) doMetadata(ctx context.Context, in *changeAsk) (*changed, error) {
+func (c *Cluster) doMetadata(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
 	set := make(map[string]json.RawMessage, len(in.Set))
 	for key, value := range in.Set {
 		set[key] = value
 	}
-	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, s.selection(lenient(in.Where)), set)
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, lenient(in.Only), set)
 		return err
 	})
 }
@@ -130,14 +115,14 @@ const (
 
 // change makes a change of one shard: it is sent to the first holder, and again, to the others too, until
 // there is an answer.
-func (s *shards) change(ctx context.Context, op string, shard int, only *chosen, in changeAsk) (*changed, error) {
+func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk) (*changed, error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
 	size := 0
 	for i := range in.Documents {
-		size += len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
+		size += 4*len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
 	}
 	patience := attempt + time.Duration(size>>20)*attemptPerMiB
 	in.Batch = replica.Batch{ID: randomID(), After: s.c.newest(s.id, shard)}
@@ -154,14 +139,14 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		if holders := s.c.holders(m, shard); len(holders) == 0 {
 			last = errors.New("no node is there that has it")
 		} else {
-			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
 			if try == 0 { // a node that hangs gathers no changes
 				next = s.c.front.peers.healthy(holders)
 			}
 			n := holders[next%len(holders)]
 			within, stop := context.WithTimeout(ctx, patience)
 			out := &changed{}
-			err := s.c.call(within, n, op, &in, out)
+			err := s.c.call(within, n, op, &request[changeAsk]{a, in}, out)
 			stop()
 			if err == nil {
 				s.c.mu.Lock()
@@ -234,8 +219,8 @@ func randomID() string {
 
 // inShards makes the changes of several shards at a time, and again, as long as there is time, those of
 // shards that had too much to do while others were done.
-func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk,
-	only map[int]*chosen) (map[int]*changed, map[int]error) {
+func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk) (map[int]*changed,
+	map[int]error) {
 	done, errs := map[int]*changed{}, map[int]error{}
 	rest := sorted(parts)
 	for {
@@ -243,7 +228,7 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 		var wg sync.WaitGroup
 		for _, shard := range rest {
 			wg.Go(func() {
-				out, err := s.change(ctx, op, shard, only[shard], *parts[shard])
+				out, err := s.change(ctx, op, shard, *parts[shard])
 				mu.Lock()
 				defer mu.Unlock()
 				if delete(errs, shard); err != nil {
@@ -308,7 +293,7 @@ func (s *shards) Update(ctx context.Context, given []collection.Document,
 			return collection.Receipt{}, err
 		}
 	}
-	done, errs := s.inShards(ctx, "update", parts, nil)
+	done, errs := s.inShards(ctx, "update", parts)
 	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)),
 		Generation: m.Current.Number}
 	var stored []int
@@ -399,7 +384,7 @@ func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOp
 			p = &changeAsk{Replace: o.Replace, Model: o.Model}
 			parts[shard] = p
 		}
-		p.Documents = append(p.Documents, askedDocument{d.ID, d.Dim, bytesOf(d.Vectors), d.Metadata, d.KeepMetadata})
+		p.Documents = append(p.Documents, askedDocument{*d, d.Metadata, d.Vectors})
 		places[shard] = append(places[shard], i)
 	}
 	return parts, places, nil
@@ -436,11 +421,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 	var wg sync.WaitGroup
 	for shard, l := range light {
 		wg.Go(func() {
-			_, _, err := all(ctx, s, "check", func(*Map) []int { return []int{shard} }, func(_ *Map, a *asked) any {
-				in := *l
-				in.asked = *a
-				return &in
-			}, func(a *answered) *answered { return a })
+			_, _, err := all[answered](ctx, s, "check", only(shard), l)
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -464,7 +445,7 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 	}
 	if err == nil {
-		in.Where, err = whereOf(sel.Where)
+		err = checkWhere(sel.Where)
 	}
 	if err == nil {
 		err = s.checkFields(ctx, sel.Where)
@@ -472,11 +453,13 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err != nil {
 		return n, err
 	}
-	only, parts := m.split(&sel), map[int]*changeAsk{}
-	for shard := range only {
-		parts[shard] = &in
+	of, parts := split(&sel, m.Shards), map[int]*changeAsk{}
+	for _, shard := range of.shards() {
+		part := in
+		part.Only = of.in(shard)
+		parts[shard] = &part
 	}
-	done, errs := s.inShards(ctx, op, parts, only)
+	done, errs := s.inShards(ctx, op, parts)
 	for _, part := range done {
 		n.Add(part.Affected)
 	}

@@ -88,7 +88,7 @@ func FuzzFailure(f *testing.F) {
 		text, _ := json.Marshal(failureOf(err))
 		f.Add(text)
 	}
-	f.Add([]byte(`{"message":"m","where":{"at":99,"text":"é"},"query":{"at":-1}}`))
+	f.Add([]byte(`{"message":"m","at":{"offset":99,"condition":"é"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := &failure{}
 		if json.Unmarshal(text, in) == nil {

@@ -22,9 +22,49 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 const testDim = 16
+
+// startNodes opens nodes over one folder, each with its own cache and server.
+func startNodes(t testing.TB, nodes, shards int, change func(*Config)) []*Cluster {
+	dir := t.TempDir()
+	var all []*Cluster
+	for i := range nodes {
+		objects, err := objects.OpenFolder(dir)
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(nil)
+		c := Config{
+			Store: objects, Place: dir, Dir: t.TempDir(), Name: fmt.Sprintf("n%d", i), Address: "http://" + server.Listener.Addr().String(),
+			Shards: shards, Replicas: 2, Beat: 100 * time.Millisecond, Deadline: 20 * time.Second,
+			Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		}
+		if change != nil {
+			change(&c)
+		}
+		node, err := Open(t.Context(), c)
+		require.NoError(t, err)
+		server.Config.Handler = node.Handler()
+		server.Start()
+		t.Cleanup(func() {
+			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			defer stop()
+			require.NoError(t, node.Close(ctx))
+			server.CloseClientConnections()
+			server.Close()
+		})
+		all = append(all, node)
+	}
+	for _, c := range all {
+		require.Eventually(t, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.nodes) == nodes
+		}, 20*time.Second, 10*time.Millisecond)
+	}
+	return all
+}
 
 // randomDocs have some words and numbers as metadata; some are passages.
 func randomDocs(n int, seed uint64) (docs []collection.Document) {
