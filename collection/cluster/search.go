@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -23,6 +24,11 @@ type searchAsk struct {
 	Options search.Options       `json:"options"` // without a filter, and the next two, which have no form in JSON
 	Effort  float64              `json:"effort,omitempty"`
 	Share   float64              `json:"share,omitempty"`
+}
+
+// kind tells searches that take different times apart: by their mode, and the magnitude of their number.
+func (in *searchAsk) kind() string {
+	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries))))
 }
 
 // askedQuery is a query without a filter.
