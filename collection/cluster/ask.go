@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // asked are shards of one generation, which a node is asked for.
@@ -97,6 +98,13 @@ func (h *held) lookFor(ctx context.Context, where *search.Filter) error {
 	unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.view.Snapshot()}, where.Where)
 	h.Unknown = append(h.Unknown, unknown...)
 	return err
+}
+
+// failed makes the answer for the shard an error. A file with damage is fetched again.
+func (h *held) failed(err error) {
+	if h.answered.failed(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
+		h.replica.Corrupt(err)
+	}
 }
 
 func (h *held) close() error {
@@ -211,7 +219,7 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 	ctx, stop := context.WithTimeout(ctx, deadline)
 	defer stop()
 	defer context.AfterFunc(s.c.ctx, stop)()
-	if m, err = s.current(ctx); err != nil {
+	if m, err = s.filled(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	parts = map[int]*T{}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // together searches the shards of a generation that a node has as one: centroid scores are computed once, and
@@ -120,7 +122,9 @@ func (c *Cluster) searchTogether(ctx context.Context, in *searchAsk) (*answers[s
 	err := c.guarded("a search", func() error { return c.searchParts(ctx, in, ready, parts, out) })
 	if err != nil {
 		for _, h := range ready {
-			h.failed(err)
+			if h.answered.failed(err); errors.Is(err, storage.ErrCorrupt) { // one of them has damage
+				c.aside(fmt.Sprint("verifying ", in.ID, h.shardAt.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
+			}
 		}
 	}
 	return out, nil
