@@ -180,6 +180,9 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
 				return nil, undecided(unknown && !final(err), err)
 			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
+				if try%2 == 1 { // it does not see what this process sees
+					next++
+				}
 			case errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
 				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
 			case notDone(err):
