@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // asked are shards of one generation, which a node is asked for.
@@ -100,6 +101,13 @@ func (h *held) open(ctx context.Context, c *Cluster, a *asked, wheres []*conditi
 		h.Unknown = append(h.Unknown, unknown...)
 	}
 	return nil
+}
+
+// failed makes the answer for the shard an error. A file with damage is fetched again.
+func (h *held) failed(err error) {
+	if h.answered.failed(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
+		h.replica.Corrupt(err)
+	}
 }
 
 func (h *held) close() error {
@@ -215,7 +223,7 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 	ctx, stop := context.WithTimeout(ctx, deadline)
 	defer stop()
 	defer context.AfterFunc(s.c.ctx, stop)()
-	if m, err = s.current(ctx); err != nil {
+	if m, err = s.filled(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	parts = map[int]*T{}

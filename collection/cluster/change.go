@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -125,7 +126,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 		size += 4*len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
 	}
 	patience := attempt + time.Duration(size>>20)*attemptPerMiB
-	in.Batch = replica.Batch{ID: randomID(), After: s.c.newest(s.id, shard)}
+	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newest(s.id, shard), s.end(ctx, shard, false))}
 	unknown := false // whether it was made
 	var last error
 	for try, next := 0, 0; ; try++ {
@@ -144,10 +145,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 				next = s.c.front.peers.healthy(holders)
 			}
 			n := holders[next%len(holders)]
-			within, stop := context.WithTimeout(ctx, patience)
-			out := &changed{}
-			err := s.c.call(within, n, op, &request[changeAsk]{a, in}, out)
-			stop()
+			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, patience, len(holders) > 1)
 			if err == nil {
 				s.c.mu.Lock()
 				k := shardKey{s.id, shard}
@@ -167,6 +165,11 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
 				return nil, undecided(unknown && !final(err), err)
 			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
+				if try%2 == 1 { // it does not see what this process sees
+					next++
+				}
+			case errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
+				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
 			case notDone(err):
 				next++
 			default:
@@ -185,10 +188,103 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
-		if try > 0 || errors.Is(last, errGeneration) {
+		if try > 0 || errors.Is(last, errGeneration) || errors.Is(last, collection.ErrUnknown) {
 			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
+}
+
+// endTime is how long the end of a log is asked for.
+const endTime = 2 * time.Second
+
+// end asks for the end of the log of a shard if this process has not seen any of it: an answer that is lost
+// would otherwise be looked for in all of it. 0: it is not known.
+func (s *shards) end(ctx context.Context, shard int, again bool) uint64 {
+	if n := s.c.newest(s.id, shard); n > 0 && !again {
+		return n
+	}
+	ctx, stop := context.WithTimeout(ctx, endTime)
+	defer stop()
+	_, _, _, _ = read[lookFound](ctx, s, opStats, only(shard), &lookAsk{})
+	return s.c.newest(s.id, shard)
+}
+
+// A node that has not answered a change after probeAfter is asked whether it lives, again and again: it has
+// probeTime to say so. What it says of the store is that it has heard nothing of it for so many beats.
+const (
+	probeAfter  = 500 * time.Millisecond
+	probeTime   = 500 * time.Millisecond
+	silentBeats = 5 // in halves
+)
+
+// changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
+// if there are others: the outcome is then unknown.
+func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], patience time.Duration,
+	others bool) (out *changed, err error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	answered := c.front.peers.works(n.Name)
+	defer func() { answered(err == nil) }()
+	type answer struct {
+		out *changed
+		err error
+	}
+	came := make(chan answer, 1)
+	go func() {
+		out := &changed{}
+		came <- answer{out, c.call(ctx, n, op, in, out)}
+	}()
+	for {
+		var probe <-chan time.Time
+		if others {
+			probe = time.After(probeAfter)
+		}
+		select {
+		case a := <-came:
+			return a.out, a.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
+		case <-probe:
+			err = c.works(ctx, n)
+			select {
+			case a := <-came:
+				return a.out, a.err
+			default:
+			}
+			if err != nil && ctx.Err() == nil {
+				return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
+			}
+		}
+	}
+}
+
+// aliveAsk asks a node whether it hears of the store.
+type aliveAsk struct{}
+
+type aliveAnswer struct {
+	Silent int64 `json:"silent_ms"` // since when it has not
+}
+
+func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &aliveAnswer{time.Since(c.answered).Milliseconds()}, nil
+}
+
+// works asks a node whether it lives, and reaches the store as well as this process does.
+func (c *Cluster) works(ctx context.Context, n *Node) error {
+	ctx, stop := context.WithTimeout(ctx, probeTime)
+	defer stop()
+	there := &aliveAnswer{}
+	if err := c.call(ctx, n, "alive", &aliveAsk{}, there); err != nil {
+		return err
+	}
+	here, err := c.doAlive(ctx, nil)
+	if most := c.c.Beat.Milliseconds() * silentBeats / 2; err == nil && there.Silent > most && (c.self(n) ||
+		here.Silent < there.Silent/2) {
+		err = fmt.Errorf("node %s has heard nothing of the store for %d ms", n.Name, there.Silent)
+	}
+	return err
 }
 
 // notDone reports whether an error says that a change was not made.
@@ -440,10 +536,7 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err := sel.CheckOne(); err != nil {
 		return n, err
 	}
-	m, err := s.current(ctx)
-	if err == nil && m.Current == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
-	}
+	m, err := s.filled(ctx)
 	if err == nil {
 		err = checkWhere(sel.Where)
 	}

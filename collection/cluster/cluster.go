@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -87,6 +88,7 @@ type Cluster struct {
 	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
 	placed   map[string]*placement          // by identity
 	missed   map[string]time.Time           // when names were asked for that are not there
+	unsealed map[string]time.Time           // since when logs are known that are to be sealed, by name
 	busy     map[string]bool                // what runs beside, of what there is one at a time
 	built    map[string]*building           // by identity: what is known of Next
 	tidied   map[string]time.Time           // when garbage was looked for, by identity
@@ -133,7 +135,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg.Store = reached{cfg.Store}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
-		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{}, resting: map[string]time.Time{},
+		unsealed: map[string]time.Time{},
+		maps:     map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{}, resting: map[string]time.Time{},
 		replicas: map[replicaKey]*replica.Replica{}, kept: map[replicaKey]*keeping{}, known: map[string]*shards{},
 		seen: map[shardKey]uint64{}, hints: map[string]map[shardKey]uint64{}, placed: map[string]*placement{},
 		busy: map[string]bool{}, built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat},
@@ -141,7 +144,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c.rc = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes, Logger: cfg.Logger,
-		Appended: c.appended,
+		Appended: c.appended, Living: c.living,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
@@ -195,7 +198,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	c.beside.Wait()
+	within(ctx, c.beside.Wait)
 	var err error
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
@@ -208,8 +211,35 @@ func (c *Cluster) Close(ctx context.Context) error {
 	open := slices.Collect(maps.Values(c.replicas))
 	c.replicas = map[replicaKey]*replica.Replica{}
 	c.mu.Unlock()
-	for _, r := range open {
-		err = errors.Join(err, r.Close(ctx))
+	errs := make([]error, len(open))
+	_ = parallel.Do(context.WithoutCancel(ctx), len(open), len(open), func(i int) error {
+		errs[i] = open[i].Close(ctx)
+		return nil
+	})
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// within waits until do returns, or ctx ends.
+func within(ctx context.Context, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// living looks into the store whether a collection is there.
+func (c *Cluster) living(ctx context.Context, id string) error {
+	m, err := newestMap(ctx, c.c.Store, nameOf(id))
+	switch {
+	case errors.Is(err, collection.ErrUnknown): // which says nothing
+		return fmt.Errorf("%w: the store has lost the map of %s", collection.ErrUnreachable, id)
+	case err == nil && (m.Removed || m.ID != id):
+		return fmt.Errorf("%w: %q", collection.ErrUnknown, id)
 	}
 	return err
 }

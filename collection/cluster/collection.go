@@ -39,6 +39,24 @@ func (s *shards) current(ctx context.Context) (*Map, error) {
 	return m, err
 }
 
+// filled is the newest map of the collection if that has documents, else [collection.ErrEmpty]. The store is asked
+// before that is said: another node may have stored some a moment ago.
+func (s *shards) filled(ctx context.Context) (*Map, error) {
+	m, err := s.current(ctx)
+	if err == nil && m.Current == nil {
+		if newer, rerr := s.c.refreshed(ctx, s.name); rerr == nil {
+			m = newer
+		}
+		switch {
+		case m.ID != s.id:
+			err = s.gone()
+		case m.Current == nil:
+			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+		}
+	}
+	return m, err
+}
+
 func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
 
 // refreshed is the newest map, read from the store unless that was done a moment ago: while a node does not
@@ -155,11 +173,10 @@ func (s *shards) checkFields(ctx context.Context, where *condition.Condition) er
 // Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
 func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
-	m, err := s.current(ctx)
-	if err != nil || m.Current == nil {
-		return st, err
-	}
 	m, looks, err := s.look(ctx)
+	if errors.Is(err, collection.ErrEmpty) {
+		return st, nil
+	}
 	if err != nil {
 		return st, err
 	}
@@ -189,10 +206,7 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 
 // View implements [collection.Collection].
 func (s *shards) View(ctx context.Context) (collection.View, error) {
-	m, err := s.current(ctx)
-	if err == nil && m.Current == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
-	}
+	m, err := s.filled(ctx)
 	if err != nil {
 		return nil, err
 	}

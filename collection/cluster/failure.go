@@ -45,6 +45,7 @@ var carried = []struct {
 	{"fork", journal.ErrFork, false},
 	{"log unknown", journal.ErrUnknown, false},
 	{"undecided", store.ErrUndecided, false},
+	{"sent long ago", store.ErrLate, false},
 	{"failed", replica.ErrFailed, false},
 	{"outcome unknown", storage.ErrOutcomeUnknown, false},
 	{"corrupt", storage.ErrCorrupt, false},

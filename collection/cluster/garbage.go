@@ -145,7 +145,9 @@ func (k *collector) mark(ctx context.Context, m *Map) (*Map, error) {
 			}
 		}
 		for i := range m.Gone {
-			since(&m.Gone[i].Since)
+			if m.Gone[i].Shards == 0 { // what is put before a seal is not garbage yet
+				since(&m.Gone[i].Since)
+			}
 		}
 		for i := range m.Retired {
 			since(&m.Retired[i].Since)

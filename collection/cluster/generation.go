@@ -66,6 +66,9 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		m.Last++
 		return nil
 	})
+	if err == nil {
+		c.tell(m)() // who asks another node finds documents there
+	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
 	}
@@ -111,6 +114,7 @@ func (c *Cluster) after() {
 		c.cleaned = now
 		c.aside("cache", func(context.Context) { c.sweepCache(now) })
 	}
+	c.sealDue(now)
 	c.aside("garbage", func(ctx context.Context) { c.tidy(ctx, now) })
 }
 

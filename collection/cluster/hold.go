@@ -128,12 +128,11 @@ func (c *Cluster) hold(now time.Time) {
 		})
 	}
 	for _, a := range end {
-		ctx := context.WithoutCancel(c.ctx)
 		do := a.r.Close
 		if a.remove {
 			do = a.r.Remove
 		}
-		if err := do(ctx); err != nil {
+		if err := do(c.ctx); err != nil {
 			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
 		}
 	}

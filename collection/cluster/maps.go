@@ -91,6 +91,8 @@ type Retired struct {
 type Gone struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since,omitzero"` // as of [Retired]
+	// Shards is how many logs are to be sealed yet, all; 0: none.
+	Shards int `json:"shards,omitempty"`
 }
 
 const (
@@ -437,8 +439,18 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 // updateMap makes the next version of the map of a collection that is there: change gets a copy of the newest
 // one, and may be asked again. Its error ends it; errSame means that the map stays.
 func updateMap(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
+	return updateAny(ctx, s, name, func(m *Map) error {
+		if m.Removed {
+			return fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+		}
+		return change(m)
+	})
+}
+
+// updateAny is updateMap of a collection that may have been removed.
+func updateAny(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
 	for {
-		m, err := livingMap(ctx, s, name)
+		m, err := newestMap(ctx, s, name)
 		if err != nil {
 			return nil, err
 		}

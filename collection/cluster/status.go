@@ -18,6 +18,8 @@ func controlOperationOf(name string) *operation {
 	switch name {
 	case "hint":
 		return does(smallBody, (*Cluster).doHint)
+	case "alive":
+		return does(smallBody, (*Cluster).doAlive)
 	case "news":
 		return does(smallBody, (*Cluster).doNews)
 	case "status":

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // together searches the shards of a generation that a node has as one: centroid scores are computed once, and
@@ -90,10 +93,13 @@ func (c *Cluster) doSearch(ctx context.Context, a *asked, in *searchAsk) (*answe
 		return out, nil
 	}
 	err := c.guarded("a search", func() error { return c.searchShards(ctx, a, in, ready, found) })
+	if err == nil {
+		return out, nil
+	}
 	for i, h := range ready {
-		if err != nil {
-			found[i].Results = nil
-			h.failed(err)
+		found[i].Results = nil
+		if h.answered.failed(err); errors.Is(err, storage.ErrCorrupt) { // one of them has damage
+			c.aside(fmt.Sprint("verifying ", a.ID, h.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
 		}
 	}
 	return out, nil

@@ -26,6 +26,7 @@ type worker struct {
 	behind   bool
 	appended uint64
 	recent   recentBatches
+	sealed   bool // the log takes no changes any more
 }
 
 // run does what is queued until the queue has ended.
