@@ -269,6 +269,9 @@ func TestSearchesGoOn(t *testing.T) {
 		for range 10 {
 			look()
 		}
+		st, err := ix.Stats(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 30, st.Documents)
 		c.Node(name).Resume()
 	}
 	var away atomic.Bool

@@ -106,7 +106,8 @@ func (c *Cluster) doSearch(ctx context.Context, a *asked, in *searchAsk) (*answe
 }
 
 // of makes the queries and options of a search of some shards.
-func (in *searchAsk) of(ctx context.Context, a *asked, group ...*held) (qs []search.Query, o search.Options, err error) {
+func (in *searchAsk) of(ctx context.Context, a *asked, group ...*held) (qs []search.Query, o search.Options,
+	err error) {
 	var shards []int
 	for _, h := range group {
 		shards = append(shards, h.Shard)
