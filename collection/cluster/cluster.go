@@ -95,7 +95,7 @@ type Cluster struct {
 	grew     time.Time                      // when growth was looked for
 	resting  map[string]time.Time           // until when no training is tried, by identity
 	swept    time.Time                      // when leftovers were
-	now      time.Time                      // by the clock of the store, at least
+	now      time.Time                      // by the clock of the store, at the last beat
 	answered time.Time                      // when the store has answered, by the clock of this process
 	trouble  error                          // of the last look; nil: there was none
 	news     chan struct{}                  // closed when a map, or who lives, has changed

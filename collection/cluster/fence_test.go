@@ -26,6 +26,7 @@ type bent struct {
 	blind atomic.Bool // it does not see maps that are newer than when that began
 	seen  atomic.Pointer[[]objects.Entry]
 	cut   atomic.Bool                            // it does not answer
+	ahead atomic.Int64                           // of its clock
 	fail  atomic.Pointer[func(name string) bool] // puts of which fail
 }
 
@@ -74,7 +75,8 @@ func (b *bent) Replace(ctx context.Context, name string, body []byte) (time.Time
 	if err := b.wait(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return b.Store.Replace(ctx, name, body)
+	made, err := b.Store.Replace(ctx, name, body)
+	return made.Add(time.Duration(b.ahead.Load())), err
 }
 
 func (b *bent) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
@@ -283,4 +285,14 @@ func TestCloseWithoutAStore(t *testing.T) {
 	}
 	err = <-waits
 	require.Error(t, err)
+}
+
+// A clock of the store that was ahead for a while, and was set right, does not make what is new look old.
+func TestClockOfTheStoreComesBack(t *testing.T) {
+	b := &bent{Store: testStore(t)}
+	c := testNode(t, b, "a", nil)
+	b.ahead.Store(int64(2 * time.Hour))
+	await(t, "the clock is ahead", func() bool { return time.Until(c.storeTime()) > time.Hour })
+	b.ahead.Store(0)
+	await(t, "the clock is right", func() bool { return time.Until(c.storeTime()) < time.Hour })
 }

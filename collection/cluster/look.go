@@ -62,20 +62,16 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, e := range slices.Concat(beats, listed) {
-		c.noteTime(e.Made)
-	}
 	c.sawNodes(ctx, beats)
 	return c.sawMaps(ctx, listed)
 }
 
-// noteTime notes a time of the store's clock that is over.
+// noteTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
+// be of an hour in which the clock was ahead, and what is not needed would go too early ever after.
 func (c *Cluster) noteTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.After(c.now) {
-		c.now = t
-	}
+	c.now = t
 }
 
 func (c *Cluster) storeTime() time.Time {

@@ -126,7 +126,7 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, nil // it stands, whatever becomes of the index
+	return done, w.passed // else it stands, whatever becomes of the index
 }
 
 // removed is the error of changes after a [Seal].
@@ -148,11 +148,13 @@ func (w *worker) applied(o *opened) (at storage.Applied, err error) {
 func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, ch *change) (applied, error) {
 	e := o.ix.Entry(at.Sequence).Marked(at.Mark)
 	done, err := w.apply(ctx, o, e, ch)
+	w.passed = nil
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
 		err = nil
 	case refused(err):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
+		w.passed = err
 		err = e.Skip(ctx)
 	}
 	if err != nil {
