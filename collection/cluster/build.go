@@ -114,7 +114,7 @@ func (b *bulk) fill(ctx context.Context, path string, write func() error) (m *Ma
 }
 
 func (b *bulk) update(ctx context.Context, change func(*Map) error) (*Map, error) {
-	return updateMap(ctx, b.store, nameOf(b.id), only(b.id, func(m *Map) error {
+	return updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
 		if b.empty && m.Current != nil {
 			return fmt.Errorf("%w: %q has documents", collection.ErrExists, m.Name)
 		}
@@ -156,7 +156,7 @@ func (b *bulk) begin(ctx context.Context) error {
 func (b *bulk) release(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	_, err := updateMap(ctx, b.store, nameOf(b.id), only(b.id, func(m *Map) error {
+	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
 		if m.Building == nil || m.Building.Generation != b.generation {
 			return errSame
 		}

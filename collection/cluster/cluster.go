@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -78,16 +79,18 @@ type Cluster struct {
 	lost     map[string]bool                // names of which the store has no map any more
 	nodes    []*Node                        // that live, by name, this one among them
 	replicas map[replicaKey]*kept           // of this node
+	ending   map[replicaKey]bool            // replicas that are being closed
 	seen     map[shardKey]uint64            // the newest entry of a shard that this process knows of
 	secret   string                         // of the inner routes
 	front    front                          // answers requests
 	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
 	placed   map[placement][][]*Node        // while the same nodes live
 	missed   map[string]time.Time           // when names were asked for that are not there
+	unsealed map[string]time.Time           // since when logs are known that are to be sealed, by name
 	busy     map[string]bool                // work that runs aside, and of which there is one at a time
 	built    map[string]*building           // by identity: the state of Next
 	times    map[string]time.Time           // when something was done last, see due
-	now      time.Time                      // by the clock of the store, at least
+	now      time.Time                      // by the clock of the store, at the last beat
 	answered time.Time                      // when the store has answered, by the clock of this process
 	trouble  error                          // of the last look; nil: there was none
 	news     chan struct{}                  // closed when a map, or who lives, has changed
@@ -127,14 +130,14 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, seen: map[shardKey]uint64{},
+		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
 		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
 		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
 		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
-		Logger: cfg.Logger, Appended: c.appended,
+		Logger: cfg.Logger, Appended: c.appended, Living: c.living,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
@@ -188,7 +191,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	c.beside.Wait()
+	within(ctx, c.beside.Wait)
 	var err error
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
@@ -201,8 +204,35 @@ func (c *Cluster) Close(ctx context.Context) error {
 	open := slices.Collect(maps.Values(c.replicas))
 	c.replicas = map[replicaKey]*kept{}
 	c.mu.Unlock()
-	for _, r := range open {
-		err = errors.Join(err, r.Close(ctx))
+	errs := make([]error, len(open))
+	_ = parallel.Do(context.WithoutCancel(ctx), len(open), len(open), func(i int) error {
+		errs[i] = open[i].Close(ctx)
+		return nil
+	})
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// within waits until do returns, or ctx ends.
+func within(ctx context.Context, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// living looks into the store whether a collection is there.
+func (c *Cluster) living(ctx context.Context, id string) error {
+	m, err := newestMap(ctx, c.c.Store, nameOf(id))
+	switch {
+	case errors.Is(err, collection.ErrUnknown): // which says nothing
+		return fmt.Errorf("%w: the store has lost the map of %s", collection.ErrUnreachable, id)
+	case err == nil && (m.Removed || m.ID != id):
+		return fmt.Errorf("%w: %q", collection.ErrUnknown, id)
 	}
 	return err
 }

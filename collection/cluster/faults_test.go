@@ -241,6 +241,9 @@ func TestSearchesGoOn(t *testing.T) {
 		for range 10 {
 			look()
 		}
+		st, err := ix.Stats(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 30, st.Documents)
 		c.Node(name).Resume()
 	}
 	var away atomic.Bool
@@ -315,4 +318,23 @@ func TestForkIsAnError(t *testing.T) {
 	}
 	require.Error(t, failed)
 	require.False(t, errors.Is(failed, collection.ErrEmpty), "%v", failed)
+}
+
+// A change whose holder hangs goes to another one long before it is given up, whichever node it is.
+func TestChangesGoOn(t *testing.T) {
+	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, func(c *cluster.Config) { c.Beat = time.Second })})
+	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	want := fill(t, ix, "a", 3)
+	for _, name := range []string{"n1", "n2", "n0"} {
+		front := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
+		c.Node(name).Hang()
+		ctx, stop := context.WithTimeout(t.Context(), 8*time.Second) // less than a node has to answer
+		_, err := front.Update(ctx, []collection.Document{document("to-"+name, "text", "")}, collection.UpdateOptions{Replace: true})
+		stop()
+		c.Node(name).Resume()
+		require.NoError(t, err, name)
+		want = append(want, "to-"+name)
+	}
+	slices.Sort(want)
+	c.Await(func() bool { return slices.Equal(ids(t, ix), want) })
 }

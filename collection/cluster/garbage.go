@@ -138,7 +138,9 @@ func (k *collector) mark(m *Map) (changed bool) {
 		}
 	}
 	for i := range m.Retired {
-		since(&m.Retired[i].Since)
+		if m.Retired[i].Shards == 0 { // what is put before a seal is not garbage yet
+			since(&m.Retired[i].Since)
+		}
 	}
 	return changed
 }

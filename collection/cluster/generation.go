@@ -65,6 +65,9 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		m.Last++
 		return nil
 	})
+	if err == nil {
+		c.tell(m)() // who asks another node finds documents there
+	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
 	}
@@ -102,6 +105,7 @@ func (c *Cluster) act() {
 	if c.due("cache", time.Hour) {
 		c.aside("cache", func(context.Context) { c.sweepCache(now) })
 	}
+	c.sealDue(now)
 	c.aside("garbage", c.tidy)
 }
 
@@ -406,11 +410,9 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 		n := min(int64(float64(most)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
 		err := c.call(ctx, stats.node, "sample", &sampleAsk{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
-		sample := []float32{}
-		if err == nil {
-			if sample, err = floatsOf(answer.Vectors); err == nil && len(sample)%now.Dim != 0 {
-				err = errMessage
-			}
+		sample := answer.Vectors
+		if err == nil && len(sample)%now.Dim != 0 {
+			err = errMessage
 		}
 		if err != nil {
 			return nil, fmt.Errorf("a sample of shard %d: %w", s, err)

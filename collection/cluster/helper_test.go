@@ -209,12 +209,18 @@ func testNode(t testing.TB, s objects.Store, name string, change func(*Config)) 
 	return c
 }
 
-// startNodes starts nodes n0, n1 … that know each other, over a folder, for collections of some shards.
-func startNodes(t testing.TB, nodes, shards int, change func(*Config)) []*Cluster {
+// testStore is a store in a folder.
+func testStore(t testing.TB) objects.Store {
 	t.Helper()
 	s, err := objects.OpenFolder(filepath.Join(t.TempDir(), "store"))
 	require.NoError(t, err)
-	return nodesOver(t, s, nodes, func(c *Config) {
+	return s
+}
+
+// startNodes starts nodes n0, n1 … that know each other, over a folder, for collections of some shards.
+func startNodes(t testing.TB, nodes, shards int, change func(*Config)) []*Cluster {
+	t.Helper()
+	return nodesOver(t, testStore(t), nodes, func(c *Config) {
 		if c.Shards = shards; change != nil {
 			change(c)
 		}

@@ -95,10 +95,14 @@ func (c *Cluster) hold(now time.Time) {
 			if over {
 				end = r.Remove
 			}
+			c.ending[k] = true // its folder is not for another one yet
 			then = append(then, func() {
-				if err := end(context.WithoutCancel(c.ctx)); err != nil {
+				if err := end(c.ctx); err != nil {
 					c.log.Warn("a replica that is not needed any more was not closed", "error", err)
 				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				delete(c.ending, k)
 			})
 			continue
 		}
@@ -170,13 +174,16 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) 
 	c.opening.Lock()
 	defer c.opening.Unlock()
 	c.mu.Lock()
-	r, closed := c.replicas[k], c.closed
+	r, closed, ending := c.replicas[k], c.closed, c.ending[k]
 	c.mu.Unlock()
 	if closed {
 		return nil, collection.ErrClosed
 	}
 	if r != nil {
 		return r, nil
+	}
+	if ending {
+		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
 	}
 	opened, err := replica.Open(&c.rc, m.shard(shard, g))
 	if err != nil {

@@ -62,20 +62,16 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, e := range slices.Concat(beats, listed) {
-		c.noteTime(e.Made)
-	}
 	c.sawNodes(ctx, beats)
 	return c.sawMaps(ctx, listed)
 }
 
-// noteTime notes a time that the clock of the store has passed.
+// noteTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
+// be of an hour in which the clock was ahead, and what is not needed would go too early ever after.
 func (c *Cluster) noteTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.After(c.now) {
-		c.now = t
-	}
+	c.now = t
 }
 
 func (c *Cluster) storeTime() time.Time {
@@ -317,7 +313,7 @@ func (c *Cluster) update(ctx context.Context, name string, change func(*Map) err
 
 // updateID is update of the collection of an identity.
 func (c *Cluster) updateID(ctx context.Context, id string, change func(*Map) error) (*Map, error) {
-	return c.update(ctx, nameOf(id), only(id, change))
+	return c.update(ctx, nameOf(id), onlyOf(id, change))
 }
 
 // tell takes over a map that this process has put, and tells the other nodes of it. wait waits until they know,

@@ -75,6 +75,8 @@ type Retired struct {
 	Generation uint64 `json:"generation,omitempty"` // 0: all
 	// Since is when the collector noticed it, by the clock of the store; zero: it has not.
 	Since time.Time `json:"since,omitzero"`
+	// Shards is how many logs of a removed collection are to be sealed yet, all; 0: none.
+	Shards int `json:"shards,omitempty"`
 }
 
 const (
@@ -249,9 +251,13 @@ func (m *Map) retire(number uint64) {
 // remove lets the whole collection go.
 func (m *Map) remove() {
 	retired := slices.DeleteFunc(m.Retired, func(r Retired) bool { return r.Generation > 0 })
+	gone := Retired{ID: m.ID}
+	if m.Current != nil { // else no node has had a place for changes
+		gone.Shards = m.Shards
+	}
 	*m = Map{
 		Name: m.Name, ID: m.ID, Version: m.Version, Removed: true, Config: m.Config, Shards: m.Shards,
-		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, Retired{ID: m.ID}),
+		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, gone),
 	}
 }
 
@@ -439,8 +445,18 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 // updateMap makes the next version of the map of a collection that is there: change gets a copy of the newest
 // one, and may get another. Its error ends the update; errSame means that the map stays.
 func updateMap(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
+	return updateAny(ctx, s, name, func(m *Map) error {
+		if m.Removed {
+			return fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+		}
+		return change(m)
+	})
+}
+
+// updateAny is updateMap of a collection that may have been removed.
+func updateAny(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
 	for {
-		m, err := livingMap(ctx, s, name)
+		m, err := newestMap(ctx, s, name)
 		if err != nil {
 			return nil, err
 		}
@@ -457,8 +473,8 @@ func updateMap(ctx context.Context, s objects.Store, name string, change func(*M
 	}
 }
 
-// only makes a change that is for the collection of an identity: another one of the name is [collection.ErrUnknown].
-func only(id string, change func(*Map) error) func(*Map) error {
+// onlyOf makes a change that is for the collection of an identity: another one of the name is [collection.ErrUnknown].
+func onlyOf(id string, change func(*Map) error) func(*Map) error {
 	return func(m *Map) error {
 		if m.ID != id {
 			return unknown(id)

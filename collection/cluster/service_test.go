@@ -335,23 +335,3 @@ func TestGrowth(t *testing.T) {
 		require.NoError(t, v.Close())
 	}
 }
-
-// Metadata that is large comes from all shards as it was sent.
-func TestLargePayloads(t *testing.T) {
-	c := three(t, 2, 2)
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	for i := range 12 {
-		update(t, ix, document(fmt.Sprint("d", i), "a b", fmt.Sprintf(`{"n":%d,"long":%q}`, i, strings.Repeat("é\\x01", 100<<10))))
-	}
-	for _, name := range []string{"n0", "n1", "n2"} {
-		f := serve(t, c.Node(name), nil, nil)
-		var got struct {
-			Results []struct{ Metadata []object }
-		}
-		f.do(200, "POST", "/indices/wiki/search", object{"queries": list{object{"embeddings": rows("a")}}, "params": object{"mode": "exhaustive", "top_k": 12}}, &got)
-		require.Len(t, got.Results[0].Metadata, 12)
-		for _, m := range got.Results[0].Metadata {
-			require.Len(t, m["long"], len(strings.Repeat("é\\x01", 100<<10)))
-		}
-	}
-}

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 var (
@@ -110,25 +112,98 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.tell(m)
+		c.tell(m)() // who asks another node finds it there
 		return c.Get(name)
 	}
 }
 
-// Drop implements [collection.Set]. The objects are deleted when the grace is over.
+// Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
+// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard. The objects are
+// deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
 	m, err := c.update(ctx, name, func(m *Map) error { m.remove(); return nil })
-	if err != nil {
-		if errors.Is(err, collection.ErrUnknown) {
-			err = nil
-		}
-		return false, err
+	if existed = err == nil; existed {
+		c.tell(m)()
+	} else if errors.Is(err, collection.ErrUnknown) { // perhaps one that was interrupted
+		m, err = newestMap(ctx, c.c.Store, name)
 	}
-	c.tell(m)()
-	return true, nil
+	if errors.Is(err, collection.ErrUnknown) {
+		return false, nil
+	}
+	if err != nil {
+		return existed, err
+	}
+	for try := range putTries { // the store may have refused one request of many
+		if err = c.seal(ctx, m); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond << try)
+	}
+	if err != nil {
+		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w", name, err)
+	}
+	return existed, nil
+}
+
+// sealing is how many logs are sealed at a time.
+const sealing = 64
+
+// seal ends the logs of collections that a map says were removed.
+func (c *Cluster) seal(ctx context.Context, m *Map) error {
+	sealed := map[string]bool{}
+	for _, g := range m.Retired {
+		if g.Shards == 0 {
+			continue
+		}
+		err := parallel.Do(ctx, g.Shards, sealing, func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) })
+		if err != nil {
+			return err
+		}
+		sealed[g.ID] = true
+	}
+	if len(sealed) == 0 {
+		return nil
+	}
+	m, err := updateAny(ctx, c.c.Store, m.Name, func(m *Map) error {
+		err := errSame
+		for i := range m.Retired {
+			if g := &m.Retired[i]; g.Shards > 0 && sealed[g.ID] {
+				g.Shards, err = 0, nil
+			}
+		}
+		return err
+	})
+	if err == nil {
+		err = c.learn(m.Name, m, nil)
+	}
+	return err
+}
+
+// sealDue seals what a process has left that was interrupted, some time after it was seen first.
+func (c *Cluster) sealDue(now time.Time) {
+	c.mu.Lock()
+	var due []*Map
+	for _, m := range c.maps {
+		open := slices.ContainsFunc(m.Retired, func(g Retired) bool { return g.Shards > 0 })
+		if first, seen := c.unsealed[m.Name]; !open || m.fault != nil {
+			delete(c.unsealed, m.Name)
+		} else if !seen {
+			c.unsealed[m.Name] = now
+		} else if now.Sub(first) > beatsToDie*c.c.Beat && coordinator(c.nodes, m.ID) == c.node {
+			due = append(due, m)
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range due {
+		c.aside("sealing "+m.ID, func(ctx context.Context) {
+			if err := c.seal(ctx, m); err != nil && ctx.Err() == nil {
+				c.log.Warn("the logs of a collection that was removed are not sealed yet", "collection", m.Name, "error", err)
+			}
+		})
+	}
 }
 
 // SetReplicas changes how many nodes have each shard of a collection.

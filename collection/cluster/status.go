@@ -17,6 +17,8 @@ func controlOperationOf(name string) *operation {
 	switch name {
 	case "hint":
 		return does(smallBody, (*Cluster).doHint)
+	case "alive":
+		return does(smallBody, (*Cluster).doAlive)
 	case "news":
 		return does(smallBody, (*Cluster).doNews)
 	case "status":
@@ -101,7 +103,7 @@ type sampleAsk struct {
 }
 
 type sampleAnswer struct {
-	Vectors []byte `json:"vectors"` // float32, little-endian
+	Vectors floats `json:"vectors"`
 }
 
 func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, error) {
@@ -117,7 +119,7 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, e
 	if len(sample) > maxSample/4*5/4 {
 		return nil, fmt.Errorf("%w: a sample of %d values", errTooLarge, len(sample))
 	}
-	return &sampleAnswer{bytesOf(sample)}, nil
+	return &sampleAnswer{sample}, nil
 }
 
 // Status is the state of a cluster, as one of its processes sees it.
