@@ -68,6 +68,17 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 			if c.Fault != "" {
 				state = "not touched"
 			}
+			late := 0
+			for _, shard := range c.Shards {
+				for _, r := range shard.Replicas {
+					if c.Generation > 0 && (r.State != "ready" || r.Behind > 0) {
+						late++
+					}
+				}
+			}
+			if late > 0 {
+				state += fmt.Sprintf("; %s not ready or behind", out.Plural(late, "replica"))
+			}
 			t.Line(c.Name, state, out.Count(c.Documents), out.Count(len(c.Shards)), out.Count(c.Replicas), out.Bytes(c.Bytes))
 		}
 		t.Print(b)

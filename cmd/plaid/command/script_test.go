@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 //	interrupt plaid ARG…       stops a command line that waits for a lock
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
-//	eventually PATTERN …       asks as http does, until the answer matches
+//	eventually PATTERN …       asks as http does, or runs plaid, until the answer matches
 //	free NAME…                 sets variables to addresses at which a service may listen
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txt")

@@ -78,15 +78,24 @@ func freeAddress(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// eventually is the command of scripts that asks, as http does, until the answer matches a pattern.
+// eventually is the command of scripts that asks, as http does, or runs plaid until the answer matches a pattern.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 4 {
-		ts.Fatalf("usage: eventually PATTERN SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]")
+		ts.Fatalf("usage: eventually PATTERN {SOCKET|ADDRESS METHOD PATH [BODY [HEADER]] | plaid ARG…}")
 	}
 	wanted, err := regexp.Compile(args[0])
 	ts.Check(err)
 	for end := time.Now().Add(time.Minute); ; {
-		said := answerOf(ts, args[1:])
+		said, program := "", args[1] == "plaid"
+		if program {
+			_ = ts.Exec(args[1], args[2:]...) // whose exit code says less
+			said = ts.ReadFile("stdout")
+		} else {
+			said = answerOf(ts, args[1:])
+		}
+		if wanted.MatchString(said) && program {
+			return
+		}
 		if wanted.MatchString(said) {
 			_, err := io.WriteString(ts.Stdout(), said)
 			ts.Check(err)
