@@ -16,22 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/storage/objects"
-	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
 // far is a store that answers late, and so many bytes a second: of all answers together, or of each.
 type far struct {
 	objects.Store
-	delay  time.Duration
-	rate   float64 // 0: no limit
-	each   bool
-	mu     sync.Mutex
-	free   time.Time // when the line is
-	gets   atomic.Int64
-	bytes  atomic.Int64
-	openAt atomic.Int64
+	delay time.Duration
+	rate  float64 // 0: no limit
+	each  bool
+	mu    sync.Mutex
+	free  time.Time // when the line is
+	gets  atomic.Int64
+	bytes atomic.Int64
 }
 
 func (f *far) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {

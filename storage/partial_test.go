@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/partly"
 	"github.com/plaid-ir/plaid/internal/testing/searchtest"
 	"github.com/plaid-ir/plaid/storage"
@@ -216,7 +218,7 @@ func TestPartialOfBadSource(t *testing.T) {
 	require.NoError(t, err)
 	defer whole.Close()
 	docs := whole.State().Docs
-	for seed := range uint64(4) {
+	for seed := range uint64(effort.Cases(1, 6)) {
 		s := partly.New(t, path, seed)
 		s.Fail(0.02, time.Millisecond)
 		var part *storage.File
@@ -236,7 +238,7 @@ func TestPartialOfBadSource(t *testing.T) {
 		var failed, passed [4]int
 		for g := range 4 {
 			readers.Go(func() {
-				for i := range uint32(60) {
+				for i := range uint32(effort.Cases(8, 60)) {
 					n := (i*uint32(7919) + uint32(g)*131) % docs
 					for name, read := range reads {
 						want, err := read(whole, n)
@@ -301,7 +303,7 @@ func TestPartialOfDamagedFile(t *testing.T) {
 	require.NoError(t, err)
 	damaged := filepath.Join(t.TempDir(), "damaged.plaid")
 	opened := 0
-	for at := 0; at < len(good); at += 1 + len(good)/400 {
+	for at := 0; at < len(good); at += 1 + len(good)/effort.Cases(40, 400) {
 		bad := bytes.Clone(good)
 		for i := range min(40, len(bad)-at) {
 			bad[at+i] ^= 0x5a
@@ -327,6 +329,6 @@ func TestPartialOfDamagedFile(t *testing.T) {
 	require.Positive(t, opened)
 }
 
-func equal(a, b any) bool { return fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b) }
+func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func isSource(err error) bool { return errors.Is(err, partly.ErrSource) }

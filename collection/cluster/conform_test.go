@@ -16,9 +16,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/clustertest"
 	"github.com/plaid-ir/plaid/internal/testing/collectiontest"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
-	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
 // inTurn is the collections of a cluster: each change goes through the next node, and what is

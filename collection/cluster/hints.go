@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
@@ -63,6 +64,21 @@ func (c *Cluster) appended(s replica.Shard, entry uint64) {
 	for _, n := range holders {
 		c.tellHints(n)
 	}
+}
+
+// greet tells a node that was not known before of all entries that are known here: it may have read logs before
+// they were put, and was not told of them.
+func (c *Cluster) greet(n *Node) {
+	c.mu.Lock()
+	if len(c.seen) > 0 {
+		known := maps.Clone(c.seen)
+		for k, entry := range c.hints[n.Started] {
+			known[k] = max(known[k], entry)
+		}
+		c.hints[n.Started] = known
+	}
+	c.mu.Unlock()
+	c.tellHints(n)
 }
 
 func (c *Cluster) tellHints(n *Node) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -172,4 +173,29 @@ func TestLife(t *testing.T) {
 	_, err = of.Stats(t.Context())
 	require.ErrorIs(t, err, collection.ErrUnknown, "it is another collection")
 	require.True(t, strings.HasPrefix(a.Place(), "a test"))
+}
+
+// A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
+// entry when that node gets to know it.
+func TestHintsOfNodesThatJoin(t *testing.T) {
+	s := testStore(t)
+	a := testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second })
+	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	docs := testDocs(0, 2, 4)
+	_, err = of.Update(t.Context(), docs[:1], collection.UpdateOptions{})
+	require.NoError(t, err)
+	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
+	entry := func() uint64 {
+		is, err := b.doStatus(t.Context(), &statusAsk{})
+		require.NoError(t, err)
+		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
+			return 0
+		}
+		return is.Replicas[0].State.Entry
+	}
+	await(t, "b has read the log", func() bool { b.poke(); return entry() == 1 })
+	_, err = of.Update(t.Context(), docs[1:], collection.UpdateOptions{})
+	require.NoError(t, err)
+	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
 }

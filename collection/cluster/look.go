@@ -121,10 +121,22 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var joined []*Node
 	if !slices.Equal(c.nodes, living) {
+		for _, n := range living {
+			if !c.self(n) && !slices.ContainsFunc(c.nodes, func(o *Node) bool { return o.Started == n.Started }) {
+				joined = append(joined, n)
+			}
+		}
 		c.nodes = living
 		c.changed()
+	}
+	c.mu.Unlock()
+	if c.node == nil {
+		return
+	}
+	for _, n := range joined {
+		c.greet(n)
 	}
 }
 

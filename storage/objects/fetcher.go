@@ -35,7 +35,8 @@ type Fetcher struct {
 type blockState uint8
 
 const (
-	absent blockState = iota
+	absent  blockState = iota
+	filling            // Fill has asked for it, and may take its time: who needs it asks again
 	coming
 	present
 )
@@ -126,7 +127,7 @@ func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				for b := reached; b < to; b++ {
-					if f.state[b] == coming {
+					if f.state[b] == asks(fill) {
 						f.state[b] = absent
 					}
 				}
@@ -157,19 +158,28 @@ func (f *Fetcher) wake() {
 	f.turn.Broadcast()
 }
 
+// asks is the state of a block that is asked for.
+func asks(fill bool) blockState {
+	if fill {
+		return filling
+	}
+	return coming
+}
+
 // claim takes the first blocks of [lo, hi) that are absent, as many as one request asks for; to fill, with few
 // that are there between them.
 func (f *Fetcher) claim(lo, hi int, fill bool) (from, to int) {
-	for lo < hi && f.state[lo] != absent {
+	mine := asks(fill)
+	for lo < hi && f.state[lo] >= mine {
 		lo++
 	}
 	to = lo
 	for b := lo; b < hi && b-lo < fetchRange/FetchBlock; b++ {
 		switch {
-		case f.state[b] == absent:
-			f.state[b] = coming
+		case f.state[b] < mine:
+			f.state[b] = mine
 			to = b + 1
-		case f.state[b] == coming || !fill || b-to >= fetchGap:
+		case f.state[b] != present || !fill || b-to >= fetchGap:
 			return lo, to
 		}
 	}
@@ -218,7 +228,7 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill boo
 		}
 		f.mu.Lock()
 		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
-			if f.state[from] == coming {
+			if f.state[from] != present {
 				f.state[from] = present
 			}
 		}
