@@ -95,8 +95,14 @@ func (s *S3) explain(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+	switch code := minio.ToErrorResponse(err).Code; code {
+	case minio.NoSuchKey:
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
+	case minio.NoSuchBucket:
+		return fmt.Errorf("object %s: %w (make the bucket %s first)", name, err, s.bucket)
+	case minio.AccessDenied, "InvalidAccessKeyId", "SignatureDoesNotMatch":
+		return fmt.Errorf("object %s: %w (%s: keys are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+			"of the AWS file, or of the machine's role)", name, err, code)
 	}
 	return fmt.Errorf("object %s: %w", name, err)
 }
