@@ -189,9 +189,10 @@ const opStats = "stats"
 
 // fan asks for shards, each of one of its holders, and others in the place of those that take too long.
 type fan[T any] struct {
-	s  *shards
-	m  *Map
-	op string
+	s    *shards
+	m    *Map
+	op   string
+	kind string // of requests that take about as long as each other
 	// in makes the request for some shards; of finds in the answer for a shard what all have.
 	in func(a *asked) any
 	of func(*T) *answered
@@ -219,8 +220,11 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 		if m.Current == nil {
 			return nil, nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 		}
-		f := &fan[T]{s: s, m: m, op: op, of: of, missing: map[int]error{}}
+		f := &fan[T]{s: s, m: m, op: op, kind: op, of: of, missing: map[int]error{}}
 		f.in = func(a *asked) any { return in(m, a) }
+		if k, ok := f.in(&asked{}).(interface{ kind() string }); ok {
+			f.kind += k.kind()
+		}
 		wanted := slices.DeleteFunc(which(m), func(shard int) bool { return parts[shard] != nil })
 		within, stop := context.WithCancel(ctx)
 		f.stop = stop
@@ -374,11 +378,12 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 		running++
 		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
 	}
-	patience := time.NewTimer(f.s.c.front.peers.patience(n.Name, f.op))
+	usual := f.s.c.front.peers.patience(n.Name, f.kind)
+	patience := time.NewTimer(usual)
 	defer patience.Stop()
-	// What takes a third of all the time that there is is asked elsewhere whatever the budget.
+	// What takes much longer than usual is asked elsewhere whatever the budget.
 	deadline, _ := ctx.Deadline()
-	late := time.NewTimer(time.Until(deadline) / 3)
+	late := time.NewTimer(min(time.Until(deadline)/3, time.Second+10*usual))
 	defer late.Stop()
 	for running > 0 {
 		select {
@@ -453,7 +458,7 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 		failed = failed || !errors.Is(why, errGeneration)
 		f.refused(n, []int{of.Shard}, why)
 	}
-	peers.done(n.Name, f.op, time.Since(began), !failed)
+	peers.done(n.Name, f.kind, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
 		peers.fail(n.Name)
 	}

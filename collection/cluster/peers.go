@@ -144,7 +144,8 @@ func (p *peers) again() bool {
 }
 
 // choose picks one of the holders of a shard: the better of two at random (Mitzenmacher, 2001), in the own
-// zone if there are any. One that is asked anyway is taken unless it is much worse.
+// zone if there are any. A node that the request asks anyway computes centroid scores once for all of its shards:
+// it is taken unless the other one is idle, and answers sooner, or it is much worse itself.
 func (p *peers) choose(all []*Node, zone string, chosen map[string][]int) *Node {
 	if near := slices.DeleteFunc(slices.Clone(all),
 		func(n *Node) bool { return n.Zone != zone }); zone != "" && len(near) > 0 {
@@ -167,6 +168,9 @@ func (p *peers) choose(all []*Node, zone string, chosen map[string][]int) *Node 
 	}
 	much := 1.0
 	if len(chosen[a.Name]) > 0 && len(chosen[b.Name]) == 0 {
+		if other := p.of(b.Name); other.running == 0 && !other.ill() {
+			return b
+		}
 		much = 2
 	}
 	if p.of(a.Name).cost() <= much*p.of(b.Name).cost() {

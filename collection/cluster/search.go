@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -26,6 +27,11 @@ type searchAsk struct {
 	Where   *search.Filter `json:"where,omitempty"`
 	// Candidates of shards.
 	Candidates map[int][]string `json:"candidates,omitzero"`
+}
+
+// kind tells searches that take different times apart: by their mode, and the magnitude of their number.
+func (in *searchAsk) kind() string {
+	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries))))
 }
 
 // askedQuery is a query on its way.
