@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -54,6 +55,32 @@ func TestNodesWithinReach(t *testing.T) {
 		defer alone.mu.Unlock()
 		return slices.Equal(near[:1], addresses(alone.nodes))
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// What is asked of a node is not answered by another one that is at its address, because of a wrong
+// setting or since the address has gone over to it: that one has other shards.
+func TestAnotherNodeAnswers(t *testing.T) {
+	s, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(nil)
+	open := func(name, address string) *Cluster {
+		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close(t.Context()) })
+		return c
+	}
+	one := open("one", "http://"+server.Listener.Addr().String())
+	server.Config.Handler = one.Handler()
+	server.Start()
+	t.Cleanup(server.Close)
+	open("two", one.node.Address)
+	client := open("", "")
+	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
+	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{}, &statusAnswer{})
+	require.ErrorIs(t, err, errNotHere)
+	faults := client.Status(t.Context()).Faults
+	require.Len(t, faults, 1)
+	require.Regexp(t, `^node two does not answer at http://127.*: node "two" is meant, and one answers$`, faults[0])
 }
 
 // A node that ends in order is not there any more: neither it nor a process of its name that was

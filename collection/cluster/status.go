@@ -91,26 +91,35 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, e
 
 // ask asks all nodes that live for what they have open. Those that do not answer soon are missing.
 func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswer {
+	answers, _ := c.askAll(ctx, in)
+	return answers
+}
+
+// askAll is ask with the reasons why nodes are silent.
+func (c *Cluster) askAll(ctx context.Context, in *statusAsk) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
 	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
 	defer stop()
 	c.mu.Lock()
 	nodes := c.nodes
 	c.mu.Unlock()
-	answers := map[*Node]*statusAnswer{}
+	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, n := range nodes {
 		wg.Go(func() {
 			var answer statusAnswer
-			if err := c.call(ctx, n, "status", in, &answer); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
+			err := c.call(ctx, n, "status", in, &answer)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent[n] = err
+			} else {
 				answers[n] = &answer
 			}
 		})
 	}
 	wg.Wait()
-	return answers
+	return answers, silent
 }
 
 type sampleAsk struct {
@@ -193,7 +202,7 @@ type ReplicaStatus struct {
 
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
-	answers := c.ask(ctx, &statusAsk{})
+	answers, silent := c.askAll(ctx, &statusAsk{})
 	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}}
 	fault := func(format string, a ...any) { s.Faults = append(s.Faults, fmt.Sprintf(format, a...)) }
 	if err := c.Ready(); err != nil {
@@ -213,7 +222,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	for _, n := range nodes {
 		of := NodeStatus{Node: *n}
 		if answer := answers[n]; answer == nil {
-			fault("node %s does not answer at %s", n.Name, n.Address)
+			fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
 		} else {
 			of.Answers, of.Replicas = true, len(answer.Replicas)
 			for _, r := range answer.Replicas {
