@@ -244,6 +244,24 @@ func TestNoConditionFails(t *testing.T) {
 	}
 }
 
+// A list whose answer was cut is asked for again.
+func TestListThatIsCut(t *testing.T) {
+	s, b := open(t, "s3")
+	if err := putText(s, "n/1", "x"); err != nil {
+		t.Fatal(err)
+	}
+	cut := 0
+	b.After = func(*http.Request) objectstest.Fault {
+		if cut++; cut <= 2 {
+			return objectstest.Cut
+		}
+		return objectstest.None
+	}
+	if of, err := s.List(context.Background(), "n/", "", 0); err != nil || len(of) != 1 || cut != 3 {
+		t.Errorf("%v after %d answers: %v", of, cut, err)
+	}
+}
+
 // The time of a put is by the clock of the service, after the object appeared: also where the answer is lost. In a
 // folder it is not that of the file, which may have waited for its name.
 func TestMade(t *testing.T) {
