@@ -340,7 +340,7 @@ func ofCollection(err error) *Problem {
 	case errors.Is(err, collection.ErrClosed):
 		return problem(CodeBusy, "the service is ending").after(time.Second)
 	case errors.Is(err, storage.ErrOutcomeUnknown):
-		return internal(CodeOutcomeUnknown, "the disk failed at the last step: the change was made or was not; look before you repeat it")
+		return internal(CodeOutcomeUnknown, "the disk, or the object store, failed at the last step: the change was made or was not; look before you repeat it")
 	case errors.Is(err, collection.ErrDamaged), errors.Is(err, storage.ErrCorrupt):
 		return internal(CodeCorrupt, "the index is damaged")
 	}

@@ -61,6 +61,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	r.Header.Set("Authorization", "Bearer "+c.secret)
 	c.mu.Unlock()
 	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(headerNode, n.Name)
 	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
 		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
 	}

@@ -157,6 +157,11 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 // Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and the
 // replicas that are open here.
 func (s *shards) Verify(ctx context.Context) error {
+	if m, err := s.c.mapByID(s.id); err != nil {
+		return err
+	} else if m.Current == nil {
+		return collection.ErrEmpty
+	}
 	dir, remove, err := s.c.scratch()
 	if err != nil {
 		return err

@@ -126,7 +126,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	cfg.Store = reached{cfg.Store}
+	place := cfg.Store
+	cfg.Store = reached{place}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
@@ -151,8 +152,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 	}
 	var err error
-	if c.secret, err = secretOf(ctx, cfg.Store); err != nil {
-		return nil, fmt.Errorf("the secret of %s: %w", cfg.Place, err)
+	if c.secret, err = secretOf(ctx, place); err != nil { // with what is wrong with the store, as it says it
+		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
 	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.lookOnce(ctx); err != nil {
@@ -195,8 +196,16 @@ func (c *Cluster) Close(ctx context.Context) error {
 	var err error
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
-		if derr := c.c.Store.Delete(ctx, c.node.object()); derr != nil {
-			c.log.Warn("others will notice later that this node has ended", "error", derr)
+		ended := []string{c.node.object()}
+		for object, l := range c.lives.beats { // a process of this name that was killed before this one began
+			if l.node != nil && l.node.Name == c.node.Name && l.node.Since.Before(c.node.Since) {
+				ended = append(ended, object)
+			}
+		}
+		for _, object := range ended {
+			if derr := c.c.Store.Delete(ctx, object); derr != nil {
+				c.log.Warn("others will notice later that this node has ended", "error", derr)
+			}
 		}
 		stop()
 	}

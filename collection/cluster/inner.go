@@ -27,6 +27,8 @@ const (
 	// headerLeft is how many milliseconds the one who asks will wait. Clocks of machines differ, so it
 	// is no moment.
 	headerLeft = "Plaid-Milliseconds-Left"
+	// headerNode is the name of the node that is asked: another one may answer at its address.
+	headerNode = "Plaid-Node"
 
 	smallBody = 64 << 20 // bytes of a question, such as a batch of queries or a long list of ids
 	largeBody = 1 << 30  // of documents; the queue of a shard has less
@@ -169,6 +171,9 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	if closed {
 		return nil, errNotHere
+	}
+	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name { // of a wrong advertise, or of a node that was there before
+		return nil, fmt.Errorf("%w: node %.200q is meant, and %s answers", errNotHere, meant, c.node.Name)
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	left := longest

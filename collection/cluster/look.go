@@ -116,9 +116,14 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 			}
 		}
 	}
+	living = withinReach(living)
 	c.mu.Lock()
 	var joined []*Node
 	if !slices.Equal(c.nodes, living) {
+		if c.node != nil && !slices.Contains(living, c.node) && (c.nodes == nil || slices.Contains(c.nodes, c.node)) {
+			c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: listen elsewhere, or set advertise",
+				"address", c.node.Address)
+		}
 		for _, n := range living {
 			if !c.self(n) && !slices.ContainsFunc(c.nodes, func(o *Node) bool { return o.Started == n.Started }) {
 				joined = append(joined, n)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +72,23 @@ func readNode(ctx context.Context, s objects.Store, object string) (*Node, error
 		return nil, fmt.Errorf("%s: %w", object, err)
 	}
 	return n, nil
+}
+
+// withinReach leaves out nodes that no other machine reaches, unless all are such: they ask the others, as a
+// client does.
+func withinReach(nodes []*Node) []*Node {
+	far := slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool {
+		u, err := url.Parse(n.Address)
+		if err != nil {
+			return false
+		}
+		ip, err := netip.ParseAddr(u.Hostname())
+		return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+	})
+	if len(far) == 0 {
+		return nodes
+	}
+	return far
 }
 
 // lives is what one observer knows of the life of nodes, by its own monotonic clock. It decides about

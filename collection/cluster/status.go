@@ -81,17 +81,26 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, e
 
 // ask asks all living nodes for the replicas that they have open. Those that do not answer soon are missing.
 func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswer {
-	answers := map[*Node]*statusAnswer{}
+	answers, _ := c.askAll(ctx, in)
+	return answers
+}
+
+// askAll is ask with the reasons why nodes are silent.
+func (c *Cluster) askAll(ctx context.Context, in *statusAsk) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
+	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {
 		var answer statusAnswer
-		if err := c.call(ctx, n, "status", in, &answer); err == nil {
-			mu.Lock()
-			defer mu.Unlock()
+		err := c.call(ctx, n, "status", in, &answer)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			silent[n] = err
+		} else {
 			answers[n] = &answer
 		}
 	})
-	return answers
+	return answers, silent
 }
 
 type sampleAsk struct {
@@ -172,11 +181,11 @@ type ReplicaStatus struct {
 
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
+	answers, silent := c.askAll(ctx, &statusAsk{})
 	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}}
 	if err := c.Ready(); err != nil {
 		s.fault("%v", err)
 	}
-	answers := c.ask(ctx, &statusAsk{})
 	c.mu.Lock()
 	nodes := c.nodes
 	for _, name := range slices.Sorted(maps.Keys(c.lost)) {
@@ -190,7 +199,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	for _, n := range nodes {
 		of := NodeStatus{Node: *n}
 		if answer := answers[n]; answer == nil {
-			s.fault("node %s does not answer at %s", n.Name, n.Address)
+			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
 		} else {
 			of.Answers, of.Replicas, states[n.Name] = true, len(answer.Replicas), map[replicaKey]replica.State{}
 			for _, r := range answer.Replicas {

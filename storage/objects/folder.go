@@ -30,7 +30,7 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the folder of the store: %w", err)
 	}
 	return &Folder{dir, os.Link}, nil
 }

@@ -217,6 +217,51 @@ func TestRequests(t *testing.T) {
 	count("delete", 1, errors.Join(s.Delete(ctx, "n/0000"), nil))
 }
 
+// A condition that was not made cannot have failed: what is answered so is asked again.
+func TestNoConditionFails(t *testing.T) {
+	s, b := open(t, "s3")
+	ctx := context.Background()
+	if err := putText(s, "n/1", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for what, do := range map[string]func() error{
+		"get":     func() error { _, _, err := Read(ctx, s, "n/1", 10); return err },
+		"list":    func() error { _, err := s.List(ctx, "n/", "", 0); return err },
+		"replace": func() error { _, err := s.Replace(ctx, "n/2", []byte("y")); return err },
+		"delete":  func() error { return s.Delete(ctx, "n/3") },
+	} {
+		refused := false
+		b.Before = func(*http.Request) objectstest.Fault {
+			if refused {
+				return objectstest.None
+			}
+			refused = true
+			return objectstest.Refused
+		}
+		if err := do(); err != nil || !refused {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A list whose answer was cut is asked for again.
+func TestListThatIsCut(t *testing.T) {
+	s, b := open(t, "s3")
+	if err := putText(s, "n/1", "x"); err != nil {
+		t.Fatal(err)
+	}
+	cut := 0
+	b.After = func(*http.Request) objectstest.Fault {
+		if cut++; cut <= 2 {
+			return objectstest.Cut
+		}
+		return objectstest.None
+	}
+	if of, err := s.List(context.Background(), "n/", "", 0); err != nil || len(of) != 1 || cut != 3 {
+		t.Errorf("%v after %d answers: %v", of, cut, err)
+	}
+}
+
 // The time of a put is by the clock of the service, after the object appeared: also where the answer is lost. In a
 // folder it is not that of the file, which may have waited for its name.
 func TestMade(t *testing.T) {

@@ -95,8 +95,14 @@ func (s *S3) explain(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+	switch code := minio.ToErrorResponse(err).Code; code {
+	case minio.NoSuchKey:
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
+	case minio.NoSuchBucket:
+		return fmt.Errorf("object %s: %w (make the bucket %s first)", name, err, s.bucket)
+	case minio.AccessDenied, "InvalidAccessKeyId", "SignatureDoesNotMatch":
+		return fmt.Errorf("object %s: %w (%s: keys are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+			"of the AWS file, or of the machine's role)", name, err, code)
 	}
 	return fmt.Errorf("object %s: %w", name, err)
 }
@@ -254,8 +260,22 @@ func (s *S3) nothing(ctx context.Context, name string) (io.ReadCloser, Entry, er
 	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.explain(name, err)
 }
 
-// List implements [Store]: a request for each 1,000 objects.
-func (s *S3) List(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
+// List implements [Store]: a request for each 1,000 objects. The client does not ask again where the
+// body of an answer was cut.
+func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
+	for try := range readTries {
+		if try > 0 {
+			pause(ctx, try)
+		}
+		entries, err = s.list(ctx, prefix, after, limit)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+	}
+	return entries, err
+}
+
+func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
 	owner := false
 	o := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true, FetchOwner: &owner, MaxKeys: min(limit, 1000)}

@@ -77,6 +77,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	wait.Stop()
+	if answer.StatusCode == http.StatusPreconditionFailed && r.Header.Get("If-None-Match") == "" {
+		answer.StatusCode = http.StatusServiceUnavailable // there is no condition that could have failed: the client tries again
+	}
 	answer.Body = &body{answer.Body, ctx, wait, t.patience, end}
 	return answer, nil
 }

@@ -39,7 +39,13 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 		Example: `  plaid serve --store /mnt/plaid --listen :8080
   plaid cluster status --store /mnt/plaid
   plaid cluster create wiki --shards 16 --store /mnt/plaid`,
-		RunE: func(*cobra.Command, []string) error { return errors.New("no command is given") },
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // those of a command that is misspelt
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return errors.New("no command is given")
+		},
 	}
 	cmd.AddCommand(a.clusterStatusCommand(), a.clusterCreateCommand(), a.clusterBuildCommand(),
 		a.clusterRebalanceCommand(), a.clusterVerifyCommand(), a.clusterRemoveCommand())

@@ -68,8 +68,9 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 			if c.Fault != "" {
 				state = "not touched"
 			}
-			late := 0
+			late, unknown := 0, c.Fault != ""
 			for _, shard := range c.Shards {
+				unknown = unknown || c.Generation > 0 && !slices.ContainsFunc(shard.Replicas, func(r cluster.ReplicaStatus) bool { return r.State == "ready" })
 				for _, r := range shard.Replicas {
 					if c.Generation > 0 && (r.State != "ready" || r.Behind > 0) {
 						late++
@@ -79,7 +80,11 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 			if late > 0 {
 				state += fmt.Sprintf("; %s not ready or behind", out.Plural(late, "replica"))
 			}
-			t.Line(c.Name, state, out.Count(c.Documents), out.Count(len(c.Shards)), out.Count(c.Replicas), out.Bytes(c.Bytes))
+			documents, size := out.Count(c.Documents), out.Bytes(c.Bytes)
+			if unknown {
+				documents, size = "?", "?"
+			}
+			t.Line(c.Name, state, documents, out.Count(len(c.Shards)), out.Count(c.Replicas), size)
 		}
 		t.Print(b)
 		more(len(largest), "more index", "more indexes")

@@ -62,7 +62,11 @@ var countsElsewhere = map[string]string{
 // "" if nothing is like it.
 func hint(cmd *cobra.Command, msg string) string {
 	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {
-		return commandHint(cmd.Root(), typed)
+		of := cmd
+		for !of.HasSubCommands() && of.HasParent() {
+			of = of.Parent()
+		}
+		return commandHint(of, typed)
 	}
 	if typed, ok := strings.CutPrefix(msg, "unknown flag: --"); ok {
 		return flagHint(cmd, typed)

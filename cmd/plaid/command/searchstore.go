@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -27,10 +25,7 @@ func registerStore(f *pflag.FlagSet, address *string) {
 // withStore opens the collections of a store, and hands them to use. Services that share the store
 // are asked for what is in them.
 func (op *opener) withStore(ctx context.Context, address string, c cluster.Config, use func(*cluster.Cluster, objects.Store) error) (err error) {
-	if _, err := os.Stat(strings.TrimPrefix(address, "file://")); errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(address, "s3://") {
-		return err // it would be made
-	}
-	if c.Store, err = objects.Open(address); err != nil {
+	if c.Store, err = daemon.OpenStore(address); err != nil {
 		return err
 	}
 	if c.Dir, err = os.MkdirTemp("", "plaid-"); err != nil {

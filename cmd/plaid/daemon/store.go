@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -90,7 +91,11 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		closing.add(unlock)
 	}
 	cc.Dir = filepath.Join(data, ".cluster") // no index of a folder has such a name
-	if cc.Store, err = objects.Open(c.Store); err != nil {
+	open := objects.Open
+	if l == nil {
+		open = OpenStore
+	}
+	if cc.Store, err = open(c.Store); err != nil {
 		return nil, "", err
 	}
 	nodes, err = cluster.Open(ctx, cc)
@@ -98,6 +103,14 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		log.Info("joined", "node", cc.Name, "address", cc.Address, "cache", data)
 	}
 	return nodes, data, err
+}
+
+// OpenStore opens a store for a client, which makes none: a folder has to be there.
+func OpenStore(address string) (objects.Store, error) {
+	if _, err := os.Stat(strings.TrimPrefix(address, "file://")); errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(address, "s3://") {
+		return nil, err
+	}
+	return objects.Open(address)
 }
 
 // node is the name of this service: that of its machine and its port, unless it is given.

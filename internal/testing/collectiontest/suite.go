@@ -90,6 +90,9 @@ func (s *suite) declare() {
 	require.Contains(s, s.set.Names(), Name)
 	_, err = s.c.View(s.Context())
 	require.ErrorIs(s, err, collection.ErrEmpty)
+	if checks, ok := s.c.(collection.Verifier); ok {
+		require.ErrorIs(s, checks.Verify(s.Context()), collection.ErrEmpty)
+	}
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
 	require.Zero(s, st.Documents)

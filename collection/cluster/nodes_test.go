@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// A node that listens where no other machine reaches it has shards only if all nodes do: otherwise
+// searches and changes would be sent to what is another process there, or none.
+func TestNodesWithinReach(t *testing.T) {
+	addresses := func(nodes []*Node) (all []string) {
+		for _, n := range nodes {
+			all = append(all, n.Address)
+		}
+		return all
+	}
+	near := []string{"http://127.0.0.1:8080", "https://localhost:1", "http://[::1]:8080"}
+	far := []string{"http://10.0.0.7:8080", "https://plaid-1.example:8080", "http://[2001:db8::1]:8080"}
+	of := func(addresses ...string) (nodes []*Node) {
+		for _, a := range addresses {
+			nodes = append(nodes, &Node{Address: a})
+		}
+		return nodes
+	}
+	require.Equal(t, near, addresses(withinReach(of(near...))))
+	require.Equal(t, far, addresses(withinReach(of(slices.Concat(near, far)...))))
+
+	s, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	open := func(name, address string) *Cluster {
+		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address, Beat: 100 * time.Millisecond})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close(t.Context()) })
+		return c
+	}
+	alone := open("near", near[0])
+	require.Equal(t, near[:1], addresses(alone.nodes))
+	other := open("far", far[0])
+	for _, c := range []*Cluster{alone, other} {
+		require.Eventually(t, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return slices.Equal(far[:1], addresses(c.nodes))
+		}, time.Minute, 5*time.Millisecond)
+	}
+	require.NoError(t, other.Close(t.Context()))
+	require.Eventually(t, func() bool {
+		alone.mu.Lock()
+		defer alone.mu.Unlock()
+		return slices.Equal(near[:1], addresses(alone.nodes))
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// What is asked of a node is not answered by another one that is at its address, because of a wrong
+// setting or since the address has gone over to it: that one has other shards.
+func TestAnotherNodeAnswers(t *testing.T) {
+	s, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(nil)
+	open := func(name, address string) *Cluster {
+		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close(t.Context()) })
+		return c
+	}
+	one := open("one", "http://"+server.Listener.Addr().String())
+	server.Config.Handler = one.Handler()
+	server.Start()
+	t.Cleanup(server.Close)
+	open("two", one.node.Address)
+	client := open("", "")
+	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
+	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{}, &statusAnswer{})
+	require.ErrorIs(t, err, errNotHere)
+	faults := client.Status(t.Context()).Faults
+	require.Len(t, faults, 1)
+	require.Regexp(t, `^node two does not answer at http://127.*: node "two" is meant, and one answers$`, faults[0])
+}
+
+// A node that ends in order is not there any more: neither it nor a process of its name that was
+// killed before it began.
+func TestEndedNodesLeaveNothing(t *testing.T) {
+	s, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	killed := &Node{Name: "one", Started: "before", Address: "http://127.0.0.1:1", Since: time.Now().Add(-time.Hour)}
+	other := &Node{Name: "two", Started: "before", Address: "http://127.0.0.1:2", Since: time.Now().Add(-time.Hour)}
+	for _, n := range []*Node{killed, other} {
+		_, err = beat(t.Context(), s, n, 1)
+		require.NoError(t, err)
+	}
+	c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	require.NoError(t, c.Close(t.Context()))
+	left, err := s.List(t.Context(), nodesPrefix, "", 0)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, other.object(), left[0].Name)
+}
