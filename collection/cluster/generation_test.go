@@ -281,7 +281,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 	}
 	m.remove()
 	require.NoError(t, m.check())
-	require.Equal(t, []Retired{{ID: m.ID}}, m.Retired)
+	require.Equal(t, []Retired{{ID: m.ID, Shards: m.Shards}}, m.Retired, "its logs are to be sealed")
 }
 
 // Damage in the store is found, and what no map speaks of is named.
