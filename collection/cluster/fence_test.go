@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -240,7 +239,7 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 			node.Handler().ServeHTTP(httptest.NewRecorder(), r)
 			node.mu.Lock()
 			open := node.replicas
-			node.replicas, node.kept = map[replicaKey]*replica.Replica{}, map[replicaKey]*keeping{}
+			node.replicas = map[replicaKey]*kept{}
 			node.mu.Unlock()
 			for _, r := range open { // one that is opened again remembers no batch
 				_ = r.Close(context.Background())
