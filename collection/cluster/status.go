@@ -138,6 +138,8 @@ type Status struct {
 	Collections []CollectionStatus `json:"collections"`
 	// Faults say in words what is wrong; there are none when all is well.
 	Faults []string `json:"faults"`
+	// Notes say in words what is not as wanted and does no harm, such as fewer nodes than replicas.
+	Notes []string `json:"notes"`
 }
 
 // NodeStatus is what is known of a node that lives.
@@ -182,7 +184,7 @@ type ReplicaStatus struct {
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askAll(ctx, &statusAsk{})
-	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}}
+	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}, Notes: []string{}}
 	if err := c.Ready(); err != nil {
 		s.fault("%v", err)
 	}
@@ -229,7 +231,29 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 		}
 		s.Collections = append(s.Collections, of)
 	}
+	s.noteFewNodes()
 	return s
+}
+
+// noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
+func (s *Status) noteFewNodes() {
+	n := len(s.Nodes)
+	at := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
+	if n == 1 {
+		at = "one node: every shard%s has one replica of %d wanted"
+	}
+	differs := func(of CollectionStatus) bool { return of.Replicas <= n || of.Replicas != s.Collections[0].Replicas }
+	same := !slices.ContainsFunc(s.Collections, differs)
+	for _, of := range s.Collections {
+		switch {
+		case n == 0 || of.Replicas <= n:
+		case same:
+			s.Notes = append(s.Notes, fmt.Sprintf(at, "", of.Replicas))
+			return
+		default:
+			s.Notes = append(s.Notes, fmt.Sprintf(at, " of "+of.Name, of.Replicas))
+		}
+	}
 }
 
 func (s *Status) fault(format string, a ...any) {

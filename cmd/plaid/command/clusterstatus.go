@@ -24,7 +24,7 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `
 Show whether all is well, and if not, what is wrong; then the indexes of the store, the largest
 first, and its nodes. --json has all of them, and each shard. The exit code is 0 if all is well,
-and 1 if not.`,
+and 1 if not. Fewer nodes than an index is to have replicas are no fault: a note says so.`,
 		Example: `  plaid cluster status --store s3://bucket/plaid`,
 		Args:    takes(),
 	}
@@ -57,6 +57,10 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 		fmt.Fprintf(b, "  %s\n", fault)
 	}
 	more(len(s.Faults), "more fault")
+	for _, note := range s.Notes[:min(len(s.Notes), mostLines)] {
+		fmt.Fprintf(b, "  %s\n", note)
+	}
+	more(len(s.Notes), "more note")
 
 	if len(s.Collections) > 0 {
 		b.WriteByte('\n')
