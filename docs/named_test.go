@@ -100,3 +100,28 @@ func TestNamedTestsAreThere(t *testing.T) {
 	}
 	assert.Greater(t, checked, 40)
 }
+
+// The comments of a cluster name each invariant of its protocol, and none that the page does not have.
+func TestInvariantsAreNamed(t *testing.T) {
+	page, err := os.ReadFile("lab/cluster.md")
+	require.NoError(t, err)
+	var defined, named []string
+	for _, m := range regexp.MustCompile(`(?m)^- \*\*(I\d+):`).FindAllStringSubmatch(string(page), -1) {
+		defined = append(defined, m[1])
+	}
+	require.NotEmpty(t, defined)
+	err = filepath.WalkDir("../collection/cluster", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^\s*//.*?\((I\d+)\)`).FindAllStringSubmatch(string(text), -1) {
+			named = append(named, m[1])
+		}
+		return err
+	})
+	require.NoError(t, err)
+	slices.Sort(defined)
+	slices.Sort(named)
+	require.Equal(t, defined, slices.Compact(named))
+}

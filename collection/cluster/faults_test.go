@@ -94,7 +94,7 @@ func TestEvictionByTwoFronts(t *testing.T) {
 }
 
 // A map that cannot be read, or is gone, deletes nothing: neither in the store nor in what nodes
-// show once it is back (F1).
+// show once it is back.
 func TestLostMapDeletesNothing(t *testing.T) {
 	for _, what := range []string{"gone", "damaged"} {
 		t.Run(what, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 	}
 }
 
-// Logs are cut behind checkpoints whoever is away, and who comes back has what the others have (F10).
+// Logs are cut behind checkpoints whoever is away, and who comes back has what the others have.
 func TestLogIsCutWhileANodeIsAway(t *testing.T) {
 	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
 	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})

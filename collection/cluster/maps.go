@@ -23,7 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version.
+// Map describes a collection. It is an object of the store, maps/NAME/VERSION; a change is the next version (I7).
 type Map struct {
 	Format  int    `json:"format"` // 1
 	Name    string `json:"name"`

@@ -92,7 +92,7 @@ func withinReach(nodes []*Node) []*Node {
 }
 
 // lives is what one observer knows of the life of nodes, by its own monotonic clock. It decides about
-// placement alone.
+// placement alone (I9).
 type lives struct {
 	ttl   time.Duration
 	beats map[string]*life // by the name of the object

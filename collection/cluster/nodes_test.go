@@ -3,11 +3,14 @@ package cluster
 import (
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -101,4 +104,28 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	require.Equal(t, other.object(), left[0].Name)
+}
+
+// A node that starts while the store is away ends with an error that names the store.
+func TestStartWithoutAStore(t *testing.T) {
+	for _, at := range []string{secretName, nodesPrefix, mapsPrefix} {
+		s := newMemory()
+		_, err := secretOf(t.Context(), s)
+		require.NoError(t, err)
+		s.fault = func(_, name string) (before, after bool) { return strings.HasPrefix(name, at), false }
+		_, err = Open(t.Context(), Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+		require.ErrorIs(t, err, errLost, at)
+		require.ErrorContains(t, err, "the store: ", at)
+	}
+}
+
+// A search names the shards that do not answer.
+func TestMissingShardsAreNamed(t *testing.T) {
+	e := &MissingError{Name: "wiki", Coverage: search.Coverage{Parts: 5}}
+	for shard := range 4 {
+		e.Coverage.Missing = append(e.Coverage.Missing, missingPart(shard, 1, nil))
+	}
+	require.ErrorIs(t, e, collection.ErrUnreachable)
+	require.ErrorContains(t, e, `4 of 5 shards of "wiki" do not answer; shard 0: no answer in time; shard 1`)
+	require.NotContains(t, e.Error(), "shard 3")
 }

@@ -275,7 +275,7 @@ func TestBackupWhileWritten(t *testing.T) {
 }
 
 // A collection grows from one document through all stages while it is written to and a node is
-// away (F16), is trained again when somebody wants that, and keeps its documents, their numbers and
+// away, is trained again when somebody wants that, and keeps its documents, their numbers and
 // their metadata.
 func TestGrowth(t *testing.T) {
 	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, small)})

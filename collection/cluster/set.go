@@ -118,7 +118,7 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 }
 
 // Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
-// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard. The objects are
+// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard (I10). The objects are
 // deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {

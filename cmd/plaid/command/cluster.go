@@ -292,7 +292,7 @@ func (a *app) clusterRemoveCommand() *cobra.Command {
 		Short: "Remove an index of a store, with all its documents",
 		Long: `
 Remove an index with all its documents. On a terminal you are asked before; elsewhere --yes is
-needed. Its objects are deleted an hour later. The name may be used again at once: nothing of
+needed. Nodes delete its objects within two hours. The name may be used again at once: nothing of
 the old index is in the new one.`,
 		Example: `  plaid cluster remove wiki --yes --store s3://bucket/plaid`,
 		Args:    takes("INDEX"),

@@ -26,7 +26,7 @@ var (
 	// ErrBehind: the log has been cut after the position, and a checkpoint after it is there. Begin
 	// again with the newest checkpoint.
 	ErrBehind = errors.New("the log begins after this position")
-	// ErrFork: an entry does not follow the one before it, and no checkpoint has both.
+	// ErrFork: an entry does not follow the one before it, and no checkpoint has both (I2).
 	ErrFork = errors.New("the log is forked or damaged")
 	// ErrUnknown: the store gave no answer; the entry may be in the log, now or later.
 	ErrUnknown = errors.New("it is not known whether the log has the entry")

@@ -1,5 +1,5 @@
 // Package replica keeps a copy of a shard on this machine: a cache that is a function of the newest
-// checkpoint of the shard and the entries of its log after that.
+// checkpoint of the shard and the entries of its log after that (I3).
 //
 //	fetching ──► catching up ──► ready
 //	   ▲              │            │
@@ -291,7 +291,7 @@ func (r *Replica) View(ctx context.Context, after uint64) (v *store.View, entry 
 
 // Batch is what tells a change that is sent again from another one. Sent says that it was sent
 // before, with an unknown outcome, when the log ended with the entry After: the change is then
-// looked for in the log first.
+// looked for in the log first (I11).
 type Batch struct {
 	ID    string `json:"id"`
 	Sent  bool   `json:"sent,omitempty"`
