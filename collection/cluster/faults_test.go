@@ -338,3 +338,46 @@ func TestChangesGoOn(t *testing.T) {
 	slices.Sort(want)
 	c.Await(func() bool { return slices.Equal(ids(t, ix), want) })
 }
+
+// Shards that do not answer are left out of a search where that is allowed, and its coverage names them;
+// otherwise they are an error.
+func TestPartialAnswers(t *testing.T) {
+	for _, partial := range []bool{true, false} {
+		t.Run(fmt.Sprint(partial), func(t *testing.T) {
+			c := clustertest.New(t, clustertest.Options{Nodes: 2, Change: shards(6, 1, func(c *cluster.Config) {
+				c.Partial, c.Beat, c.Deadline = partial, 2*time.Second, time.Second // n1 is not given up meanwhile
+			})})
+			ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
+			awaitIDs(t, c, c.Node("n0"), "wiki", fill(t, ix, "d", 60))
+			v, err := ix.View(t.Context())
+			require.NoError(t, err)
+			defer v.Close()
+			look := func() (*search.Result, error) {
+				r, err := v.Search(t.Context(), []search.Query{{Vectors: flat("a1 b2"), Dim: dim}}, search.Options{K: 100, Mode: search.Exhaustive})
+				if err != nil {
+					return nil, err
+				}
+				return &r[0], nil
+			}
+			whole, err := look()
+			require.NoError(t, err)
+			require.Len(t, whole.Hits, 60)
+			require.True(t, whole.Coverage.Complete())
+			c.Node("n1").Hang()
+			defer c.Node("n1").Resume()
+			r, err := look()
+			if !partial {
+				require.ErrorIs(t, err, collection.ErrUnreachable)
+				require.ErrorContains(t, err, "shard ")
+				return
+			}
+			require.NoError(t, err)
+			require.NotEmpty(t, r.Hits)
+			require.Less(t, len(r.Hits), 60)
+			require.False(t, r.Coverage.Complete())
+			require.NotEmpty(t, r.Coverage.Missing)
+			require.EqualValues(t, len(r.Hits), r.Coverage.Docs)
+			require.EqualValues(t, 60, r.Coverage.Of)
+		})
+	}
+}
