@@ -40,6 +40,8 @@ var (
 	ErrUnreachable = errors.New("a part of the collection cannot be reached")
 	// ErrSelection: documents are meant in more ways than are possible, or in none.
 	ErrSelection = errors.New("bad selection")
+	// ErrTooLarge: a change or an answer is larger than is possible at a time; nothing was changed.
+	ErrTooLarge = errors.New("too large")
 	// ErrUnsupported: what these collections do not do.
 	ErrUnsupported = errors.New("this service cannot do that")
 )

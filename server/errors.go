@@ -305,6 +305,7 @@ func ofCollection(err error) *Problem {
 		{collection.ErrConfig, CodeBadRequest},
 		{collection.ErrExists, CodeIndexExists},
 		{collection.ErrSelection, CodeBadRequest},
+		{collection.ErrTooLarge, CodeTooLarge},
 		{collection.ErrMetadata, CodeBadRequest},
 		{index.ErrDimension, CodeDimension},
 		{index.ErrNotFound, CodeDocumentNotFound},

@@ -21,6 +21,7 @@ func TestErrorsOfShards(t *testing.T) {
 	require.Contains(t, p.Message, "shard 2")
 	p = known(context.Background(), fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, away))
 	require.Equal(t, CodeOutcomeUnknown, p.Code, "it may have been made")
+	require.Equal(t, CodeTooLarge, known(context.Background(), fmt.Errorf("shard 2: %w", collection.ErrTooLarge)).Code)
 	refused := &collection.DocumentError{Document: 4, Token: -1, Err: index.ErrDuplicateID}
 	p = known(context.Background(), &collection.PartlyError{Documents: []int{1, 3}, Done: index.Affected{Documents: 2}, Err: refused})
 	require.Equal(t, CodeOutcomeUnknown, p.Code, "a bad request would say that nothing was stored")

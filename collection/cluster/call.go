@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/plaid-ir/plaid/collection"
 )
 
 // innerClient keeps connections to nodes. It follows no redirects and uses no proxies.
@@ -46,7 +48,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 		return fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if limit := operationOf(op).limit; int64(len(body)) > limit {
-		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", errTooLarge,
+		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
 			len(body), limit)
 	}
 	address, err := url.JoinPath(n.Address, innerPath, op)
@@ -80,7 +82,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	case err != nil:
 		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
 	case len(text) > mostAnswer:
-		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", errTooLarge, n.Name,
+		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge, n.Name,
 			mostAnswer)
 	case answer.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(text, out); err != nil {

@@ -314,7 +314,7 @@ func (s *shards) block(ctx context.Context, sel collection.Selection, o collecti
 func (s *shards) passages(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	give func(collection.Stored) bool) (goOn bool, err error) {
 	if sel.Numbers != nil || !o.Metadata && !o.Vectors {
-		return false, fmt.Errorf("%w: document %q", errTooLarge, sel.IDs)
+		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
 	numbers := []uint64{}
 	_, err = s.block(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {

@@ -23,7 +23,6 @@ var (
 	errNotHere = errors.New("the shard is not here")
 	// errGeneration: the node knows another generation of the collection.
 	errGeneration = errors.New("another generation is searched")
-	errTooLarge   = errors.New("too large for a cluster")
 )
 
 // carried are the errors that keep their meaning from node to node. Those that are final are the fault
@@ -39,7 +38,7 @@ var carried = []struct {
 	{"message", errMessage, false},
 	{"secret", errSecret, false},
 	{"no route", errNoRoute, false},
-	{"too large", errTooLarge, true},
+	{"too large", collection.ErrTooLarge, true},
 	{"taken", journal.ErrTaken, false},
 	{"behind", journal.ErrBehind, false},
 	{"fork", journal.ErrFork, false},

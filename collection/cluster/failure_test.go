@@ -52,6 +52,7 @@ func TestErrorsCross(t *testing.T) {
 	require.Equal(t, 70, d.Document)
 	require.Equal(t, "document 70 (id \"d\"), token 7: "+document.Err.Error(), fmt.Sprint(moved), "as the request has it")
 
+	require.True(t, final(across(t, fmt.Errorf("a shard: %w", collection.ErrTooLarge))), "no other node would take it")
 	busy := &collection.BusyError{Documents: 9, Bytes: 8, RetryAfter: 7 * time.Second}
 	var b *collection.BusyError
 	require.ErrorAs(t, across(t, busy), &b)

@@ -126,7 +126,7 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, e
 		return nil, err
 	}
 	if len(sample) > maxSample/4*5/4 {
-		return nil, fmt.Errorf("%w: a sample of %d values", errTooLarge, len(sample))
+		return nil, fmt.Errorf("%w: a sample of %d values", collection.ErrTooLarge, len(sample))
 	}
 	return &sampleAnswer{sample}, nil
 }

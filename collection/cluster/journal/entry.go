@@ -59,7 +59,7 @@ var (
 // encode makes the object of an entry.
 func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
-		return nil, hash, fmt.Errorf("an entry of %d bytes and %d batches, where %d and %d are the most", len(body), len(batches), MaxBody, maxBatches)
+		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most", ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
 	}
 	size := fixedSize + sumSize
 	for _, b := range batches {

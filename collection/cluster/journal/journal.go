@@ -28,6 +28,8 @@ var (
 	ErrBehind = errors.New("the log begins after this position")
 	// ErrFork: an entry does not follow the one before it, and no checkpoint has both (I2).
 	ErrFork = errors.New("the log is forked or damaged")
+	// ErrTooLarge: the body has more than [MaxBody]. Nothing was asked of the store.
+	ErrTooLarge = errors.New("an entry is too large")
 	// ErrUnknown: the store gave no answer; the entry may be in the log, now or later.
 	ErrUnknown = errors.New("it is not known whether the log has the entry")
 )

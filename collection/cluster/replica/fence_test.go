@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 func put1(t testing.TB, r *Replica, b Batch, id string) (uint64, error) {
@@ -178,4 +180,18 @@ func TestCorrupt(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	_, docs := content(t, r, 1)
 	require.Len(t, docs, 1)
+}
+
+// A change that has no room in an entry is refused, and is not tried again: nothing of it is in the log.
+func TestTooLargeForAnEntry(t *testing.T) {
+	s, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	r := &Replica{ctx: t.Context(), journal: journal.New(s, "wiki.1", 0, journal.Options{})}
+	_, err = (&opened{r: r}).Append(t.Context(), storage.Applied{}, []string{"b"}, make([]byte, journal.MaxBody+1))
+	require.ErrorIs(t, err, collection.ErrTooLarge)
+	require.ErrorContains(t, err, "send fewer documents at a time")
+	require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)
+	listed, err := s.List(t.Context(), "", "", 0)
+	require.NoError(t, err)
+	require.Empty(t, listed)
 }

@@ -207,6 +207,8 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 		return next, fmt.Errorf("%w: %w", store.ErrTaken, err)
 	case errors.Is(err, journal.ErrUnknown):
 		return next, fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
+	case errors.Is(err, journal.ErrTooLarge):
+		return next, fmt.Errorf("%w: send fewer documents at a time: %w", collection.ErrTooLarge, err)
 	case err != nil:
 		return next, at.fault(err)
 	}
