@@ -18,6 +18,7 @@
 package collection
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -142,6 +143,30 @@ type Selection struct {
 	Numbers []uint64 // document ids
 	IDs     []string // names; that of a longer document means all its passages ([vectors.Passage])
 	Where   *condition.Condition
+}
+
+// selectionJSON is the JSON form of a selection.
+type selectionJSON struct {
+	Numbers []uint64      `json:"numbers,omitzero"`
+	Among   search.Filter `json:"among"`
+}
+
+// MarshalJSON writes the numbers, and ids and condition as a [search.Filter] has them.
+func (s Selection) MarshalJSON() ([]byte, error) {
+	return json.Marshal(selectionJSON{s.Numbers, search.Filter{IDs: s.IDs, Where: s.Where}})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. A field that is not known is an error, for one day it may be a
+// restriction.
+func (s *Selection) UnmarshalJSON(text []byte) error {
+	var in selectionJSON
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return fmt.Errorf("%w: %w", ErrSelection, err)
+	}
+	*s = Selection{in.Numbers, in.Among.IDs, in.Among.Where}
+	return nil
 }
 
 // ways is how many of the fields are given.

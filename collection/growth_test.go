@@ -1,11 +1,13 @@
 package collection
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -50,6 +52,32 @@ func TestAdvice(t *testing.T) {
 			require.Contains(t, got, x.want, name)
 		}
 	}
+}
+
+// A selection is the same after its way through JSON: a list without entries is not taken for none.
+func FuzzSelection(f *testing.F) {
+	where := conditiontest.Bind(f, "n > ? AND s = ?", 2, "<b>")
+	for _, s := range []Selection{
+		{}, {IDs: []string{}}, {Numbers: []uint64{}}, {Numbers: []uint64{1, 1 << 40}, IDs: []string{"a&b"}}, {Where: where},
+	} {
+		text, err := json.Marshal(s)
+		require.NoError(f, err)
+		var got Selection
+		require.NoError(f, json.Unmarshal(text, &got))
+		require.Equal(f, s, got)
+		f.Add(text)
+	}
+	require.Error(f, json.Unmarshal([]byte(`{"nombers":[1]}`), &Selection{}))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var s, again Selection
+		if json.Unmarshal(text, &s) != nil {
+			return
+		}
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &again))
+		require.Equal(t, s.ways(), again.ways())
+	})
 }
 
 func TestSelectionWays(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // asked are shards of one generation, which a node is asked for.
@@ -23,6 +24,7 @@ type asked struct {
 	Name       string    `json:"collection"`
 	ID         string    `json:"id"`
 	Generation uint64    `json:"generation"`
+	Of         int       `json:"of"` // shards of the collection
 	Shards     []shardAt `json:"shards"`
 }
 
@@ -30,20 +32,12 @@ type asked struct {
 type shardAt struct {
 	Shard int    `json:"shard"`
 	After uint64 `json:"after,omitempty"`
-	// Only are the documents that are meant; nil: all.
-	Only *chosen `json:"only,omitempty"`
-	// From is the ordinal from which on documents are read, unless there is a list.
-	From uint64 `json:"from,omitempty"`
 }
 
-// restrict gives shards the documents that are meant in them.
-func (a *asked) restrict(only map[int]*chosen) {
-	for i := range a.Shards {
-		s := &a.Shards[i]
-		if s.Only = only[s.Shard]; s.Only == nil {
-			s.Only = &chosen{IDs: []string{}}
-		}
-	}
+// request asks for shards, the same of each.
+type request[In any] struct {
+	asked
+	In In `json:"in"`
 }
 
 // answered is what every answer for a shard says.
@@ -56,6 +50,14 @@ type answered struct {
 	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
+func (a *answered) common() *answered { return a }
+
+// answer is a pointer to what a shard answers, which has [answered] in it.
+type answer[T any] interface {
+	*T
+	common() *answered
+}
+
 // answers are those of a node, of each shard.
 type answers[T any] struct {
 	Shards []T `json:"shards"`
@@ -64,39 +66,48 @@ type answers[T any] struct {
 // held is a shard as a node has it.
 type held struct {
 	*answered
-	shardAt
+	after   uint64
 	replica *replica.Replica
 	view    *store.View
 }
 
-// open takes a shard in one state; the view is nil if it has no documents.
-func (h *held) open(ctx context.Context, c *Cluster, a *asked, where *search.Filter) (err error) {
-	h.answered.Shard = h.shardAt.Shard
-	if h.replica, err = c.here(ctx, a, h.shardAt.Shard); err != nil {
+func newHeld(to *answered, s shardAt) *held {
+	to.Shard = s.Shard
+	return &held{answered: to, after: s.After}
+}
+
+// open takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
+// that it does not know.
+func (h *held) open(ctx context.Context, c *Cluster, a *asked, wheres []*condition.Condition) (err error) {
+	if h.replica, err = c.here(ctx, a, h.Shard); err != nil {
 		return err
 	}
-	h.view, h.Entry, err = h.replica.View(ctx, h.After)
+	h.view, h.Entry, err = h.replica.View(ctx, h.after)
 	if errors.Is(err, collection.ErrEmpty) {
-		if where != nil && where.Where != nil {
-			h.Unknown = where.Where.Fields()
-		}
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	h.Docs = uint64(h.view.Snapshot().Len())
-	return h.lookFor(ctx, where)
+	for _, where := range wheres {
+		if where == nil {
+			continue
+		}
+		unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.view.Snapshot()}, where)
+		if err != nil {
+			return err
+		}
+		h.Unknown = append(h.Unknown, unknown...)
+	}
+	return nil
 }
 
-// lookFor notes the fields of a condition that the shard does not know.
-func (h *held) lookFor(ctx context.Context, where *search.Filter) error {
-	if where == nil || where.Where == nil {
-		return nil
+// failed makes the answer for the shard an error. A file with damage is fetched again.
+func (h *held) failed(err error) {
+	if h.answered.failed(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
+		h.replica.Corrupt(err)
 	}
-	unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.view.Snapshot()}, where.Where)
-	h.Unknown = append(h.Unknown, unknown...)
-	return err
 }
 
 func (h *held) close() error {
@@ -113,17 +124,17 @@ func (a *answered) failed(err error) {
 
 // eachShard answers for shards, each in one state, all at a time. A shard without documents gives the
 // zero answer.
-func eachShard[T any](ctx context.Context, c *Cluster, a *asked, of func(*T) *answered, where *search.Filter,
-	do func(i int, h *held, out *T) error) (*answers[T], error) {
+func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *asked, do func(h *held, out *T) error,
+	wheres ...*condition.Condition) (*answers[T], error) {
 	out := &answers[T]{make([]T, len(a.Shards))}
 	var wg sync.WaitGroup
 	for i, s := range a.Shards {
 		wg.Go(func() {
-			h := &held{answered: of(&out.Shards[i]), shardAt: s}
+			h := newHeld(P(&out.Shards[i]).common(), s)
 			err := c.guarded("a shard", func() (err error) {
 				defer func() { err = errors.Join(err, h.close()) }()
-				if err = h.open(ctx, c, a, where); err == nil && h.view != nil {
-					err = do(i, h, &out.Shards[i])
+				if err = h.open(ctx, c, a, wheres); err == nil && h.view != nil {
+					err = do(h, &out.Shards[i])
 				}
 				return err
 			})
@@ -159,7 +170,11 @@ func (c *Cluster) here(ctx context.Context, a *asked, shard int) (*replica.Repli
 	if !open && !slices.ContainsFunc(c.holders(m, shard), c.self) {
 		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, a.Name)
 	}
-	return c.replica(ctx, a.ID, shard, a.Generation)
+	r, err := c.replica(ctx, a.ID, shard, a.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return r.Replica, nil
 }
 
 // MissingError is a search of which shards do not answer. It wraps [collection.ErrUnreachable].
@@ -194,7 +209,7 @@ type fan[T any] struct {
 	op   string
 	kind string // of requests that take about as long as each other
 	// in makes the request for some shards; of finds in the answer for a shard what all have.
-	in func(a *asked) any
+	in func(a asked) any
 	of func(*T) *answered
 
 	mu      sync.Mutex
@@ -206,13 +221,13 @@ type fan[T any] struct {
 
 // read asks for shards of the newest generation, until one generation has answered for them. missing are
 // those that have not.
-func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []int, in func(*Map, *asked) any,
-	of func(*T) *answered) (m *Map, parts map[int]*T, missing map[int]error, err error) {
+func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, which func(*Map) []int, in *In) (
+	m *Map, parts map[int]*T, missing map[int]error, err error) {
 	began, deadline := time.Now(), s.c.deadline()
 	ctx, stop := context.WithTimeout(ctx, deadline)
 	defer stop()
 	defer context.AfterFunc(s.c.ctx, stop)()
-	if m, err = s.current(ctx); err != nil {
+	if m, err = s.filled(ctx); err != nil {
 		return nil, nil, nil, err
 	}
 	parts = map[int]*T{}
@@ -220,9 +235,10 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 		if m.Current == nil {
 			return nil, nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 		}
-		f := &fan[T]{s: s, m: m, op: op, kind: op, of: of, missing: map[int]error{}}
-		f.in = func(a *asked) any { return in(m, a) }
-		if k, ok := f.in(&asked{}).(interface{ kind() string }); ok {
+		f := &fan[T]{s: s, m: m, op: op, kind: op, missing: map[int]error{}}
+		f.in = func(a asked) any { return &request[In]{a, *in} }
+		f.of = func(p *T) *answered { return P(p).common() }
+		if k, ok := any(in).(interface{ kind() string }); ok {
 			f.kind += k.kind()
 		}
 		wanted := slices.DeleteFunc(which(m), func(shard int) bool { return parts[shard] != nil })
@@ -238,7 +254,7 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 			return nil, nil, nil, refusal
 		}
 		wanted = slices.DeleteFunc(wanted, func(shard int) bool { return parts[shard] != nil })
-		saw(s, parts, of)
+		saw(s, parts, f.of)
 		// A shard whose nodes have died gets others in a moment.
 		patient := stale || try == 0 || !s.c.c.Partial && time.Since(began) < deadline/3
 		if len(wanted) == 0 || !patient || ctx.Err() != nil {
@@ -262,9 +278,9 @@ func read[T any](ctx context.Context, s *shards, op string, which func(*Map) []i
 }
 
 // all is read of which every shard has to answer.
-func all[T any](ctx context.Context, s *shards, op string, which func(*Map) []int, in func(*Map, *asked) any,
-	of func(*T) *answered) (*Map, map[int]*T, error) {
-	m, parts, missing, err := read(ctx, s, op, which, in, of)
+func all[T, In any, P answer[T]](ctx context.Context, s *shards, op string, which func(*Map) []int, in *In) (*Map,
+	map[int]*T, error) {
+	m, parts, missing, err := read[T, In, P](ctx, s, op, which, in)
 	if err == nil && len(parts) < len(which(m)) {
 		err = s.unanswered(ctx, m, which(m), func(shard int) bool { return parts[shard] != nil }, missing)
 	}
@@ -432,7 +448,7 @@ func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
 
 // send asks a node and waits for what it answers for; why it has no answer for others is noted.
 func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
-	a := &asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number}
+	a := asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number, Of: f.m.Shards}
 	for _, s := range shards {
 		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
 	}

@@ -59,44 +59,31 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
-	b := &bulk{store: s, id: m.ID, name: name, growth: growth, progress: o.Progress, log: o.Logger}
-	defer func() {
-		if err != nil {
-			b.release(context.WithoutCancel(ctx))
-		}
-	}()
-	if err := b.begin(ctx); err != nil {
-		return nil, err
-	}
+	b := &bulk{store: s, id: m.ID, growth: growth, progress: o.Progress, log: o.Logger}
 	path := filepath.Join(o.Dir, "whole.plaid")
-	if r, err = index.Build(ctx, path, all, &o.Train); err != nil {
-		return nil, err
-	}
-	ix, err := openWhole(ctx, path, o.Logger)
-	if err != nil {
-		return nil, err
-	}
-	_, err = b.finish(ctx, ix, o.Dir)
-	return r, errors.Join(err, ix.Close(), os.Remove(path))
+	_, err = b.fill(ctx, path, func() error {
+		if r, err = index.Build(ctx, path, all, &o.Train); err != nil {
+			return err
+		}
+		return verifyFile(ctx, path, o.Logger)
+	})
+	return r, err
 }
 
-// openWhole opens an index file, and reads every byte of it.
-func openWhole(ctx context.Context, path string, log *slog.Logger) (*index.Index, error) {
+// verifyFile reads every byte of an index file.
+func verifyFile(ctx context.Context, path string, log *slog.Logger) error {
 	ix, err := index.Open(ctx, path, &index.Options{Logger: log})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := ix.Verify(ctx); err != nil {
-		return nil, errors.Join(err, ix.Close())
-	}
-	return ix, nil
+	return errors.Join(ix.Verify(ctx), ix.Close())
 }
 
 // bulk puts a whole collection into the store at once.
 type bulk struct {
 	store    objects.Store
-	id, name string
-	free     func(*Map) error // refuses what may not be replaced; nil: everything may
+	id       string
+	empty    bool // the collection must have no documents
 	growth   collection.Growth
 	progress func(done, total int)
 	log      *slog.Logger
@@ -105,18 +92,34 @@ type bulk struct {
 	ends       []journal.Position // of the logs when the build began
 }
 
-func (b *bulk) update(ctx context.Context, change func(*Map) error) (*Map, error) {
-	return updateMap(ctx, b.store, b.name, func(m *Map) error {
-		if m.ID != b.id {
-			return fmt.Errorf("%w: %q", collection.ErrUnknown, b.name)
+// fill puts the documents of an index file, which write makes, into the store, and has them searched.
+func (b *bulk) fill(ctx context.Context, path string, write func() error) (m *Map, err error) {
+	defer func() {
+		if err != nil {
+			b.release(context.WithoutCancel(ctx))
 		}
-		if b.free != nil {
-			if err := b.free(m); err != nil {
-				return err
-			}
+	}()
+	if err := b.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := write(); err != nil {
+		return nil, err
+	}
+	ix, err := index.Open(ctx, path, &index.Options{Logger: b.log})
+	if err != nil {
+		return nil, err
+	}
+	m, err = b.finish(ctx, ix, filepath.Dir(path))
+	return m, errors.Join(err, ix.Close(), os.Remove(path))
+}
+
+func (b *bulk) update(ctx context.Context, change func(*Map) error) (*Map, error) {
+	return updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
+		if b.empty && m.Current != nil {
+			return fmt.Errorf("%w: %q has documents", collection.ErrExists, m.Name)
 		}
 		return change(m)
-	})
+	}))
 }
 
 // begin reserves the generation, so that no log is cut, and finds where the logs end.
@@ -153,16 +156,15 @@ func (b *bulk) begin(ctx context.Context) error {
 func (b *bulk) release(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	_, err := updateMap(ctx, b.store, b.name, func(m *Map) error {
-		if m.ID != b.id || m.Building == nil || m.Building.Generation != b.generation {
+	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
+		if m.Building == nil || m.Building.Generation != b.generation {
 			return errSame
 		}
-		m.retire(b.generation)
-		m.Building = nil
+		m.release(&m.Building)
 		return nil
-	})
-	if err != nil && b.log != nil {
-		b.log.Warn("what a build has left stays for a week", "collection", b.name, "error", err)
+	}))
+	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
+		b.log.Warn("the remains of a build stay for a week", "collection", nameOf(b.id), "error", err)
 	}
 }
 
@@ -213,7 +215,7 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	return b.update(ctx, func(m *Map) error {
 		if m.Building == nil || m.Building.Generation != g.Number {
 			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
-				ErrConflict, b.name, buildGrace)
+				ErrConflict, m.Name, buildGrace)
 		}
 		m.Building = nil
 		m.promote(g)

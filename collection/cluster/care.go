@@ -33,8 +33,8 @@ func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.
 	return m.Config, nil
 }
 
-// Retrain implements [collection.Retrainer]: it asks for a training in the map, which the coordinator does, and
-// waits.
+// Retrain implements [collection.Retrainer]: it asks for a training in the map, and waits for the coordinator to
+// do it.
 func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	token, began := newToken(), time.Now()
 	var before *Map
@@ -60,22 +60,23 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 			return nil, err
 		}
 	}
-	of := func(m *Map) (docs, passages, tokens uint64, r index.CodecReport) {
+	r := &index.RetrainReport{}
+	of := func(m *Map) index.CodecReport {
 		all, _ := statsOf(m, s.c.ask(ctx, &statusAsk{IDs: []string{s.id}, Stats: true}))
 		stats := make([]collection.Stats, len(all))
-		for i := range all {
-			stats[i] = all[i].Stats
-			docs, passages, tokens = docs+stats[i].Documents, passages+stats[i].Passages, tokens+stats[i].Tokens
+		r.Docs, r.Passages, r.Tokens = 0, 0, 0
+		for i, of := range all {
+			stats[i] = of.Stats
+			r.Docs, r.Passages, r.Tokens = r.Docs+int(of.Documents), r.Passages+int(of.Passages), r.Tokens+int64(of.Tokens)
 		}
 		d := s.c.growthOf(m, stats).Drift
-		return docs, passages, tokens, index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
+		return index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
 	}
-	r := &index.RetrainReport{}
-	_, _, _, r.Before = of(before)
+	r.Before = of(before)
 	m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:
-			return false, errors.New(m.Failed.Reason)
+			return false, m.Failed.Cause.err()
 		case m.Current != nil && m.Current.Number != before.Current.Number:
 			return true, nil
 		case m.Wanted != token && m.For != token:
@@ -86,7 +87,7 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	if err != nil {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer stop()
-		_, _ = s.c.updateID(ctx, s.id, func(m *Map) error { // whoever asked has gone
+		_, _ = s.c.updateID(ctx, s.id, func(m *Map) error { // the caller has gone
 			if m.Wanted != token {
 				return errSame
 			}
@@ -95,8 +96,7 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 		})
 		return nil, err
 	}
-	docs, passages, tokens, after := of(m)
-	r.Docs, r.Passages, r.Tokens, r.After = int(docs), int(passages), int64(tokens), after
+	r.After = of(m)
 	r.Seconds.Train = time.Since(began).Seconds()
 	return r, nil
 }
@@ -112,18 +112,12 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 		return nil, collection.ErrEmpty
 	}
 	var from []index.CopyFrom
-	var closers []func() error
-	defer func() {
-		for _, done := range closers {
-			err = errors.Join(err, done())
-		}
-	}()
 	for shard := range m.Shards {
 		replica, done, err := s.c.borrow(ctx, s.id, shard, m.Current.Number)
 		if err != nil {
 			return nil, err
 		}
-		closers = append(closers, func() error { done(); return nil })
+		defer done()
 		if err := replica.Poll(ctx); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
@@ -134,7 +128,7 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 		if err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
-		closers = append([]func() error{v.Close}, closers...)
+		defer func() { err = errors.Join(err, v.Close()) }()
 		from = append(from, index.CopyFrom{Snapshot: v.Snapshot()})
 	}
 	if len(from) == 0 {
@@ -160,8 +154,8 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 	return r, errors.Join(err, ix.Close())
 }
 
-// Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and of the
-// replicas that are here.
+// Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and the
+// replicas that are open here.
 func (s *shards) Verify(ctx context.Context) error {
 	if m, err := s.c.mapByID(s.id); err != nil {
 		return err
@@ -181,17 +175,9 @@ func (s *shards) Verify(ctx context.Context) error {
 	for _, fault := range r.Faults {
 		errs = append(errs, fmt.Errorf("%w: %s", storage.ErrCorrupt, fault))
 	}
-	s.c.mu.Lock()
-	open := make(map[replicaKey]func(context.Context) error)
-	for k, r := range s.c.replicas {
-		if k.id == s.id {
-			open[k] = r.Verify
-		}
-	}
-	s.c.mu.Unlock()
-	for k, verify := range open {
-		if err := verify(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("the replica of shard %d: %w", k.shard, err))
+	for _, r := range s.c.opened(func(k replicaKey) bool { return k.id == s.id }) {
+		if err := r.Verify(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("the replica of shard %d: %w", r.shard, err))
 		}
 	}
 	return errors.Join(errs...)

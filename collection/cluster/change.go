@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -16,29 +17,26 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // changeAsk is a change of one shard.
 type changeAsk struct {
-	asked
 	Batch     replica.Batch     `json:"batch"`
 	Documents []askedDocument   `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
-	Where     *search.Filter    `json:"where,omitempty"`
 	Set       map[string][]byte `json:"set,omitzero"`
+	// Only is what is meant in the shard.
+	Only collection.Selection `json:"only"`
 }
 
-// askedDocument is a document on its way.
+// askedDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type askedDocument struct {
-	ID           string `json:"id,omitempty"`
-	Dim          int    `json:"dim,omitempty"`
-	Vectors      []byte `json:"vectors,omitzero"`
-	Metadata     []byte `json:"metadata,omitzero"`
-	KeepMetadata bool   `json:"keep_metadata,omitempty"`
+	collection.Document
+	Metadata []byte `json:",omitzero"`
+	Vectors  floats `json:",omitzero"`
 }
 
 // changed is what became of a change.
@@ -48,17 +46,14 @@ type changed struct {
 	Affected index.Affected     `json:"affected,omitzero"`
 }
 
-func (in *changeAsk) documents() ([]collection.Document, error) {
+func (in *changeAsk) documents() []collection.Document {
 	docs := make([]collection.Document, len(in.Documents))
 	for i := range docs {
 		d := &in.Documents[i]
-		v, err := floatsOf(d.Vectors)
-		if err != nil {
-			return nil, err
-		}
-		docs[i] = collection.Document{ID: d.ID, Dim: d.Dim, Vectors: v, Metadata: d.Metadata, KeepMetadata: d.KeepMetadata}
+		docs[i] = d.Document
+		docs[i].Metadata, docs[i].Vectors = d.Metadata, d.Vectors
 	}
-	return docs, nil
+	return docs
 }
 
 func (in *changeAsk) options() collection.UpdateOptions {
@@ -66,56 +61,47 @@ func (in *changeAsk) options() collection.UpdateOptions {
 }
 
 // doCheck finds out whether the documents of a shard would be refused.
-func (c *Cluster) doCheck(ctx context.Context, in *changeAsk) (*answers[answered], error) {
-	docs, err := in.documents()
-	if err != nil {
-		return nil, err
-	}
-	return eachShard(ctx, c, &in.asked, func(a *answered) *answered { return a }, nil, func(_ int, h *held,
-		_ *answered) error {
-		return h.view.Admits(ctx, docs, in.options())
+func (c *Cluster) doCheck(ctx context.Context, a *asked, in *changeAsk) (*answers[answered], error) {
+	return eachShard(ctx, c, a, func(h *held, _ *answered) error {
+		return h.view.Admits(ctx, in.documents(), in.options())
 	})
 }
 
 // doChange makes a change of one shard.
-func (c *Cluster) doChange(ctx context.Context, in *changeAsk, do func(r *replica.Replica, s *shardAt,
-	out *changed) error) (*changed, error) {
-	if len(in.Shards) != 1 {
-		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(in.Shards))
+func (c *Cluster) doChange(ctx context.Context, a *asked, do func(r *replica.Replica, out *changed) error) (*changed,
+	error) {
+	if len(a.Shards) != 1 {
+		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
 	}
-	s := &in.Shards[0]
-	r, err := c.here(ctx, &in.asked, s.Shard)
+	r, err := c.here(ctx, a, a.Shards[0].Shard)
 	if err != nil {
 		return nil, err
 	}
 	out := &changed{}
-	return out, do(r, s, out)
+	return out, do(r, out)
 }
 
-func (c *Cluster) doUpdate(ctx context.Context, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, in, func(r *replica.Replica, _ *shardAt, out *changed) error {
-		docs, err := in.documents()
-		if err == nil {
-			out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, docs, in.options())
-		}
+func (c *Cluster) doUpdate(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, in.documents(), in.options())
 		return err
 	})
 }
 
-func (c *Cluster) doDelete(ctx context.Context, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, s.selection(lenient(in.Where)))
+func (c *Cluster) doDelete(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, lenient(in.Only))
 		return err
 	})
 }
 
-func (c *Cluster) doMetadata(ctx context.Context, in *changeAsk) (*changed, error) {
+func (c *Cluster) doMetadata(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
 	set := make(map[string]json.RawMessage, len(in.Set))
 	for key, value := range in.Set {
 		set[key] = value
 	}
-	return c.doChange(ctx, in, func(r *replica.Replica, s *shardAt, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, s.selection(lenient(in.Where)), set)
+	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, lenient(in.Only), set)
 		return err
 	})
 }
@@ -130,17 +116,17 @@ const (
 
 // change makes a change of one shard: it is sent to the first holder, and again, to the others too, until
 // there is an answer.
-func (s *shards) change(ctx context.Context, op string, shard int, only *chosen, in changeAsk) (*changed, error) {
+func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk) (*changed, error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
 	size := 0
 	for i := range in.Documents {
-		size += len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
+		size += 4*len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
 	}
 	patience := attempt + time.Duration(size>>20)*attemptPerMiB
-	in.Batch = replica.Batch{ID: randomID(), After: s.c.newest(s.id, shard)}
+	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newest(s.id, shard), s.end(ctx, shard, false))}
 	unknown := false // whether it was made
 	var last error
 	for try, next := 0, 0; ; try++ {
@@ -154,15 +140,12 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		if holders := s.c.holders(m, shard); len(holders) == 0 {
 			last = errors.New("no node is there that has it")
 		} else {
-			in.asked = asked{s.name, s.id, m.Current.Number, []shardAt{{Shard: shard, Only: only}}}
+			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
 			if try == 0 { // a node that hangs gathers no changes
 				next = s.c.front.peers.healthy(holders)
 			}
 			n := holders[next%len(holders)]
-			within, stop := context.WithTimeout(ctx, patience)
-			out := &changed{}
-			err := s.c.call(within, n, op, &in, out)
-			stop()
+			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, patience, len(holders) > 1)
 			if err == nil {
 				s.c.mu.Lock()
 				k := shardKey{s.id, shard}
@@ -182,6 +165,11 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
 				return nil, undecided(unknown && !final(err), err)
 			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
+				if try%2 == 1 { // it does not see what this process sees
+					next++
+				}
+			case errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
+				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
 			case notDone(err):
 				next++
 			default:
@@ -200,10 +188,103 @@ func (s *shards) change(ctx context.Context, op string, shard int, only *chosen,
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
-		if try > 0 || errors.Is(last, errGeneration) {
+		if try > 0 || errors.Is(last, errGeneration) || errors.Is(last, collection.ErrUnknown) {
 			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
+}
+
+// endTime is how long the end of a log is asked for.
+const endTime = 2 * time.Second
+
+// end asks for the end of the log of a shard if this process has not seen any of it: an answer that is lost
+// would otherwise be looked for in all of it. 0: it is not known.
+func (s *shards) end(ctx context.Context, shard int, again bool) uint64 {
+	if n := s.c.newest(s.id, shard); n > 0 && !again {
+		return n
+	}
+	ctx, stop := context.WithTimeout(ctx, endTime)
+	defer stop()
+	_, _, _, _ = read[lookFound](ctx, s, opStats, only(shard), &lookAsk{})
+	return s.c.newest(s.id, shard)
+}
+
+// A node that has not answered a change after probeAfter is asked whether it lives, again and again: it has
+// probeTime to say so. What it says of the store is that it has heard nothing of it for so many beats.
+const (
+	probeAfter  = 500 * time.Millisecond
+	probeTime   = 500 * time.Millisecond
+	silentBeats = 5 // in halves
+)
+
+// changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
+// if there are others: the outcome is then unknown.
+func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], patience time.Duration,
+	others bool) (out *changed, err error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	answered := c.front.peers.works(n.Name)
+	defer func() { answered(err == nil) }()
+	type answer struct {
+		out *changed
+		err error
+	}
+	came := make(chan answer, 1)
+	go func() {
+		out := &changed{}
+		came <- answer{out, c.call(ctx, n, op, in, out)}
+	}()
+	for {
+		var probe <-chan time.Time
+		if others {
+			probe = time.After(probeAfter)
+		}
+		select {
+		case a := <-came:
+			return a.out, a.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
+		case <-probe:
+			err = c.works(ctx, n)
+			select {
+			case a := <-came:
+				return a.out, a.err
+			default:
+			}
+			if err != nil && ctx.Err() == nil {
+				return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
+			}
+		}
+	}
+}
+
+// aliveAsk asks a node whether it hears of the store.
+type aliveAsk struct{}
+
+type aliveAnswer struct {
+	Silent int64 `json:"silent_ms"` // since when it has not
+}
+
+func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &aliveAnswer{time.Since(c.answered).Milliseconds()}, nil
+}
+
+// works asks a node whether it lives, and reaches the store as well as this process does.
+func (c *Cluster) works(ctx context.Context, n *Node) error {
+	ctx, stop := context.WithTimeout(ctx, probeTime)
+	defer stop()
+	there := &aliveAnswer{}
+	if err := c.call(ctx, n, "alive", &aliveAsk{}, there); err != nil {
+		return err
+	}
+	here, err := c.doAlive(ctx, nil)
+	if most := c.c.Beat.Milliseconds() * silentBeats / 2; err == nil && there.Silent > most && (c.self(n) ||
+		here.Silent < there.Silent/2) {
+		err = fmt.Errorf("node %s has heard nothing of the store for %d ms", n.Name, there.Silent)
+	}
+	return err
 }
 
 // notDone reports whether an error says that a change was not made.
@@ -234,8 +315,8 @@ func randomID() string {
 
 // inShards makes the changes of several shards at a time, and again, as long as there is time, those of
 // shards that had too much to do while others were done.
-func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk,
-	only map[int]*chosen) (map[int]*changed, map[int]error) {
+func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk) (map[int]*changed,
+	map[int]error) {
 	done, errs := map[int]*changed{}, map[int]error{}
 	rest := sorted(parts)
 	for {
@@ -243,7 +324,7 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 		var wg sync.WaitGroup
 		for _, shard := range rest {
 			wg.Go(func() {
-				out, err := s.change(ctx, op, shard, only[shard], *parts[shard])
+				out, err := s.change(ctx, op, shard, *parts[shard])
 				mu.Lock()
 				defer mu.Unlock()
 				if delete(errs, shard); err != nil {
@@ -308,7 +389,7 @@ func (s *shards) Update(ctx context.Context, given []collection.Document,
 			return collection.Receipt{}, err
 		}
 	}
-	done, errs := s.inShards(ctx, "update", parts, nil)
+	done, errs := s.inShards(ctx, "update", parts)
 	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)),
 		Generation: m.Current.Number}
 	var stored []int
@@ -399,7 +480,7 @@ func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOp
 			p = &changeAsk{Replace: o.Replace, Model: o.Model}
 			parts[shard] = p
 		}
-		p.Documents = append(p.Documents, askedDocument{d.ID, d.Dim, bytesOf(d.Vectors), d.Metadata, d.KeepMetadata})
+		p.Documents = append(p.Documents, askedDocument{*d, d.Metadata, d.Vectors})
 		places[shard] = append(places[shard], i)
 	}
 	return parts, places, nil
@@ -436,11 +517,7 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 	var wg sync.WaitGroup
 	for shard, l := range light {
 		wg.Go(func() {
-			_, _, err := all(ctx, s, "check", func(*Map) []int { return []int{shard} }, func(_ *Map, a *asked) any {
-				in := *l
-				in.asked = *a
-				return &in
-			}, func(a *answered) *answered { return a })
+			_, _, err := all[answered](ctx, s, "check", only(shard), l)
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -459,12 +536,9 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err := sel.CheckOne(); err != nil {
 		return n, err
 	}
-	m, err := s.current(ctx)
-	if err == nil && m.Current == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
-	}
+	m, err := s.filled(ctx)
 	if err == nil {
-		in.Where, err = whereOf(sel.Where)
+		err = checkWhere(sel.Where)
 	}
 	if err == nil {
 		err = s.checkFields(ctx, sel.Where)
@@ -472,11 +546,13 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err != nil {
 		return n, err
 	}
-	only, parts := m.split(&sel), map[int]*changeAsk{}
-	for shard := range only {
-		parts[shard] = &in
+	of, parts := split(&sel, m.Shards), map[int]*changeAsk{}
+	for _, shard := range of.shards() {
+		part := in
+		part.Only = of.in(shard)
+		parts[shard] = &part
 	}
-	done, errs := s.inShards(ctx, op, parts, only)
+	done, errs := s.inShards(ctx, op, parts)
 	for _, part := range done {
 		n.Add(part.Affected)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -70,30 +71,26 @@ type Cluster struct {
 	node *Node // this one; nil: a client
 	rc   replica.Config
 	// Of the loop:
-	beat    uint64    // how many there were
-	lives   lives     // of the nodes
-	cleaned time.Time // when the cache was
+	beat  uint64 // how many there were
+	lives lives
 
 	mu       sync.Mutex
-	maps     map[string]*Map                 // by the name of the collection, the newest that is known
-	lost     map[string]bool                 // names of which the store has no map any more
-	nodes    []*Node                         // that live, by name, this one among them
-	replicas map[replicaKey]*replica.Replica // of this node
-	kept     map[replicaKey]*keeping         // what is known of them
-	known    map[string]*shards              // collections that were asked for, by identity
-	seen     map[shardKey]uint64             // the newest entry of a shard that this process knows of
-	secret   string                          // of the inner routes
-	front    front
+	maps     map[string]*Map                // by the name of the collection, the newest that is known
+	lost     map[string]bool                // names of which the store has no map any more
+	nodes    []*Node                        // that live, by name, this one among them
+	replicas map[replicaKey]*kept           // of this node
+	ending   map[replicaKey]bool            // replicas that are being closed
+	seen     map[shardKey]uint64            // the newest entry of a shard that this process knows of
+	secret   string                         // of the inner routes
+	front    front                          // answers requests
 	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
-	placed   map[string]*placement          // by identity
+	placed   map[placement][][]*Node        // while the same nodes live
 	missed   map[string]time.Time           // when names were asked for that are not there
-	busy     map[string]bool                // what runs beside, of what there is one at a time
-	built    map[string]*building           // by identity: what is known of Next
-	tidied   map[string]time.Time           // when garbage was looked for, by identity
-	grew     time.Time                      // when growth was looked for
-	resting  map[string]time.Time           // until when no training is tried, by identity
-	swept    time.Time                      // when leftovers were
-	now      time.Time                      // by the clock of the store, at least
+	unsealed map[string]time.Time           // since when logs are known that are to be sealed, by name
+	busy     map[string]bool                // work that runs aside, and of which there is one at a time
+	built    map[string]*building           // by identity: the state of Next
+	times    map[string]time.Time           // when something was done last, see due
+	now      time.Time                      // by the clock of the store, at the last beat
 	answered time.Time                      // when the store has answered, by the clock of this process
 	trouble  error                          // of the last look; nil: there was none
 	news     chan struct{}                  // closed when a map, or who lives, has changed
@@ -102,8 +99,8 @@ type Cluster struct {
 	requests atomic.Int64    // to the store, of the loop; for tests
 	ctx      context.Context // ends with the cluster
 	end      context.CancelFunc
-	look     chan struct{} // asks the loop for a look now
-	heavy    chan struct{} // a turn to train, or to encode a shard anew
+	look     chan struct{} // asks the loop to act
+	heavy    chan struct{} // a turn to train a codec, or to encode a shard
 	polls    chan struct{} // turns to look at logs
 	opening  sync.Mutex
 	beside   sync.WaitGroup
@@ -120,9 +117,8 @@ type replicaKey struct {
 }
 
 type placement struct {
-	nodes            []*Node
+	id               string
 	shards, replicas int
-	holders          [][]*Node
 }
 
 // Open joins the nodes of a store, and opens its collections.
@@ -134,15 +130,15 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg.Store = reached{place}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
-		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, tidied: map[string]time.Time{}, resting: map[string]time.Time{},
-		replicas: map[replicaKey]*replica.Replica{}, kept: map[replicaKey]*keeping{}, known: map[string]*shards{},
-		seen: map[shardKey]uint64{}, hints: map[string]map[shardKey]uint64{}, placed: map[string]*placement{},
-		busy: map[string]bool{}, built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat},
-		news: make(chan struct{}), look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
+		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
+		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
+		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
+		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
+		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
-		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes, Logger: cfg.Logger,
-		Appended: c.appended,
+		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
+		Logger: cfg.Logger, Appended: c.appended, Living: c.living,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
@@ -196,7 +192,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	c.beside.Wait()
+	within(ctx, c.beside.Wait)
 	var err error
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
@@ -215,15 +211,42 @@ func (c *Cluster) Close(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	open := slices.Collect(maps.Values(c.replicas))
-	c.replicas = map[replicaKey]*replica.Replica{}
+	c.replicas = map[replicaKey]*kept{}
 	c.mu.Unlock()
-	for _, r := range open {
-		err = errors.Join(err, r.Close(ctx))
+	errs := make([]error, len(open))
+	_ = parallel.Do(context.WithoutCancel(ctx), len(open), len(open), func(i int) error {
+		errs[i] = open[i].Close(ctx)
+		return nil
+	})
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// within waits until do returns, or ctx ends.
+func within(ctx context.Context, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// living looks into the store whether a collection is there.
+func (c *Cluster) living(ctx context.Context, id string) error {
+	m, err := newestMap(ctx, c.c.Store, nameOf(id))
+	switch {
+	case errors.Is(err, collection.ErrUnknown): // which says nothing
+		return fmt.Errorf("%w: the store has lost the map of %s", collection.ErrUnreachable, id)
+	case err == nil && (m.Removed || m.ID != id):
+		return fmt.Errorf("%w: %q", collection.ErrUnknown, id)
 	}
 	return err
 }
 
-// aside does something beside, unless the same is being done.
+// aside begins work that goes on beside, unless the same is being done.
 func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,12 +274,11 @@ func (c *Cluster) holders(m *Map, shard int) []*Node {
 
 // placeOf are the holders of all shards; c.mu is held.
 func (c *Cluster) placeOf(m *Map) [][]*Node {
-	p := c.placed[m.ID]
-	if p == nil || p.shards != m.Shards || p.replicas != m.Replicas || !slices.Equal(p.nodes, c.nodes) {
-		p = &placement{c.nodes, m.Shards, m.Replicas, placeShards(c.nodes, m.ID, m.Shards, m.Replicas)}
-		c.placed[m.ID] = p
+	at := placement{m.ID, m.Shards, m.Replicas}
+	if c.placed[at] == nil {
+		c.placed[at] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
 	}
-	return p.holders
+	return c.placed[at]
 }
 
 // coordinates reports whether this node looks after a collection.

@@ -3,10 +3,12 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -33,6 +35,24 @@ func (s *shards) current(ctx context.Context) (*Map, error) {
 	m, err := s.c.mapOf(ctx, s.name)
 	if err == nil && m.ID != s.id {
 		err = s.gone()
+	}
+	return m, err
+}
+
+// filled is the newest map of the collection if that has documents, else [collection.ErrEmpty]. The store is asked
+// before that is said: another node may have stored some a moment ago.
+func (s *shards) filled(ctx context.Context) (*Map, error) {
+	m, err := s.current(ctx)
+	if err == nil && m.Current == nil {
+		if newer, rerr := s.c.refreshed(ctx, s.name); rerr == nil {
+			m = newer
+		}
+		switch {
+		case m.ID != s.id:
+			err = s.gone()
+		case m.Current == nil:
+			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+		}
 	}
 	return m, err
 }
@@ -94,8 +114,7 @@ func (s *shards) docs(shard int) int64 {
 
 // lookAsk asks what shards are.
 type lookAsk struct {
-	asked
-	Where *search.Filter `json:"where,omitempty"` // whose fields are looked for
+	Only collection.Selection `json:"only"` // whose fields are looked for
 	// Strict makes a field that the shard does not know an error, which names those that it knows.
 	Strict bool `json:"strict,omitempty"`
 	Stats  bool `json:"stats,omitempty"`
@@ -107,13 +126,11 @@ type lookFound struct {
 	Description *search.Description `json:"description,omitempty"`
 }
 
-func (f *lookFound) common() *answered { return &f.answered }
-
 // doLook describes shards.
-func (c *Cluster) doLook(ctx context.Context, in *lookAsk) (*answers[lookFound], error) {
-	return eachShard(ctx, c, &in.asked, (*lookFound).common, in.Where, func(_ int, h *held, out *lookFound) error {
-		if in.Strict && in.Where != nil {
-			_, err := h.view.Snapshot().Select(ctx, in.Where.Where)
+func (c *Cluster) doLook(ctx context.Context, a *asked, in *lookAsk) (*answers[lookFound], error) {
+	return eachShard(ctx, c, a, func(h *held, out *lookFound) error {
+		if in.Strict {
+			_, err := h.view.Snapshot().Select(ctx, in.Only.Where)
 			return err
 		}
 		if !in.Stats {
@@ -126,23 +143,40 @@ func (c *Cluster) doLook(ctx context.Context, in *lookAsk) (*answers[lookFound],
 		st, err := h.replica.Stats(ctx)
 		out.Stats, out.Description = &st, &d
 		return err
-	})
+	}, in.Only.Where)
 }
 
-// look describes all shards.
+// look describes all shards, as the nodes see them that gather their changes.
 func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
-	return all(ctx, s, opStats, every, func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Stats: true} },
-		(*lookFound).common)
+	return all[lookFound](ctx, s, opStats, every, &lookAsk{Stats: true})
+}
+
+// checkFields makes sure that some document has each field of a condition.
+func (s *shards) checkFields(ctx context.Context, where *condition.Condition) error {
+	if err := checkWhere(where); where == nil || err != nil || where.IsLenient() {
+		return err
+	}
+	in := lookAsk{Only: collection.Selection{Where: where}}
+	_, looks, err := all[lookFound](ctx, s, "look", every, &in)
+	if err != nil {
+		return err
+	}
+	if err = known(where, looks); err != nil {
+		in.Strict = true
+		if _, _, better := all[lookFound](ctx, s, "look", every, &in); errors.Is(better, condition.ErrUnknownField) {
+			return better // it names the fields that there are
+		}
+	}
+	return err
 }
 
 // Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
 func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
-	m, err := s.current(ctx)
-	if err != nil || m.Current == nil {
-		return st, err
-	}
 	m, looks, err := s.look(ctx)
+	if errors.Is(err, collection.ErrEmpty) {
+		return st, nil
+	}
 	if err != nil {
 		return st, err
 	}
@@ -172,10 +206,7 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 
 // View implements [collection.Collection].
 func (s *shards) View(ctx context.Context) (collection.View, error) {
-	m, err := s.current(ctx)
-	if err == nil && m.Current == nil {
-		err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
-	}
+	m, err := s.filled(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -9,111 +10,111 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
-// chosen is a selection in one shard, without its condition. What is nil restricts nothing.
-type chosen struct {
-	Ordinals []uint64 `json:"ordinals,omitzero"`
-	IDs      []string `json:"ids,omitzero"`
+// parts are a selection, taken apart by shard.
+type parts struct {
+	whole *collection.Selection
+	of    int                           // shards
+	lists map[int]*collection.Selection // what each shard has of a list, with ordinals for numbers
+	// places are those in the list of the entries of a shard.
+	places map[int][]int
 }
 
-// selection is what is meant in a shard, with a condition or none.
-func (s *shardAt) selection(where *condition.Condition) collection.Selection {
-	if s.Only == nil {
-		return collection.Selection{Where: where}
+// split takes a selection apart. No shard has numbers of shards that there are not.
+func split(s *collection.Selection, of int) *parts {
+	p := &parts{s, of, map[int]*collection.Selection{}, map[int][]int{}}
+	list := func(shard, place int) *collection.Selection {
+		if p.lists[shard] == nil {
+			p.lists[shard] = &collection.Selection{}
+		}
+		p.places[shard] = append(p.places[shard], place)
+		return p.lists[shard]
 	}
-	return collection.Selection{Numbers: s.Only.Ordinals, IDs: s.Only.IDs, Where: where}
+	for i, n := range s.Numbers {
+		if shard := n >> 32; shard < uint64(of) {
+			l := list(int(shard), i)
+			l.Numbers = append(l.Numbers, n&math.MaxUint32)
+		}
+	}
+	for i, id := range s.IDs {
+		l := list(index.Place(whole(id), of), i)
+		l.IDs = append(l.IDs, id)
+	}
+	return p
 }
 
-// split takes a selection apart: a shard gets the ids and the numbers that belong to it. Shards that are
-// not in the map have nothing of a list.
-func (m *Map) split(s *collection.Selection) map[int]*chosen {
-	parts := map[int]*chosen{}
-	of := func(shard int) *chosen {
-		p := parts[shard]
-		if p == nil {
-			p = &chosen{}
-			if s.Numbers != nil {
-				p.Ordinals = []uint64{}
-			}
-			if s.IDs != nil {
-				p.IDs = []string{}
-			}
-			parts[shard] = p
-		}
-		return p
+// shards are those that may have documents of the selection: all, unless it is a list.
+func (p *parts) shards() []int {
+	if p.whole.Numbers != nil || p.whole.IDs != nil {
+		return sorted(p.lists)
 	}
-	for _, n := range s.Numbers {
-		if shard := n >> 32; shard < uint64(m.Shards) {
-			p := of(int(shard))
-			p.Ordinals = append(p.Ordinals, n&math.MaxUint32)
-		}
-	}
-	for _, id := range s.IDs {
-		p := of(m.shardOf(id))
-		p.IDs = append(p.IDs, id)
-	}
-	if s.Numbers != nil && s.IDs != nil { // both have to let a document through
-		for shard, p := range parts {
-			if len(p.Ordinals) == 0 || len(p.IDs) == 0 {
-				delete(parts, shard)
-			}
-		}
-	}
-	if s.Numbers == nil && s.IDs == nil {
-		for shard := range m.Shards {
-			of(shard)
-		}
-	}
-	return parts
-}
-
-// every is all shards of a map.
-func every(m *Map) []int {
-	all := make([]int, m.Shards)
+	all := make([]int, p.of)
 	for s := range all {
 		all[s] = s
 	}
 	return all
 }
 
-// whereOf is a condition in the form in which it travels; nil: none.
-func whereOf(c *condition.Condition) (*search.Filter, error) {
-	if c == nil {
-		return nil, nil
+// lenient is a selection as a shard takes it: a field that it does not know may be known in another.
+func lenient(s collection.Selection) collection.Selection {
+	if s.Where != nil {
+		s.Where = s.Where.Lenient()
 	}
-	if slices.Contains(c.Fields(), condition.FieldOrdinal) {
-		return nil, fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption,
-			condition.FieldOrdinal)
-	}
-	return &search.Filter{Where: c}, nil
+	return s
 }
 
-// lenient is a condition as a shard looks at it: that it does not know a field is for others to judge.
-func lenient(f *search.Filter) *condition.Condition {
-	if f == nil || f.Where == nil {
-		return nil
+// in is the part of the selection in some shards.
+func (p *parts) in(shards ...int) (s collection.Selection) {
+	if p.whole.Numbers != nil {
+		s.Numbers = []uint64{}
 	}
-	return f.Where.Lenient()
+	if p.whole.IDs != nil {
+		s.IDs = []string{}
+	}
+	s.Where = p.whole.Where
+	for _, shard := range shards {
+		if l := p.lists[shard]; l != nil {
+			s.Numbers, s.IDs = append(s.Numbers, l.Numbers...), append(s.IDs, l.IDs...)
+		}
+	}
+	return lenient(s)
+}
+
+// every gives all shards of a map, and only gives one.
+func every(m *Map) []int { return split(&collection.Selection{}, m.Shards).shards() }
+
+func only(shard int) func(*Map) []int { return func(*Map) []int { return []int{shard} } }
+
+// having gives the shards that may have documents of a selection.
+func having(s collection.Selection) func(*Map) []int {
+	return func(m *Map) []int { return split(&s, m.Shards).shards() }
+}
+
+// checkWhere refuses conditions that mean nothing in several shards.
+func checkWhere(c *condition.Condition) error {
+	if c != nil && slices.Contains(c.Fields(), condition.FieldOrdinal) {
+		return fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption,
+			condition.FieldOrdinal)
+	}
+	return nil
 }
 
 // known checks that each field of a condition is known in one of the shards at least.
-func known[T any](c *condition.Condition, parts map[int]*T, of func(*T) *answered) error {
-	if c == nil || len(parts) == 0 {
-		return nil
-	}
+func known[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
 	docs := uint64(0)
-	for _, p := range parts {
-		docs += of(p).Docs
+	for _, p := range found {
+		docs += P(p).common().Docs
 	}
-	if docs == 0 {
+	if c == nil || docs == 0 {
 		return nil
 	}
 	return c.Check(func(f condition.Field) bool {
-		for _, p := range parts {
-			if a := of(p); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
+		for _, p := range found {
+			if a := P(p).common(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
 				return true
 			}
 		}
@@ -121,21 +122,43 @@ func known[T any](c *condition.Condition, parts map[int]*T, of func(*T) *answere
 	})
 }
 
+// floats travel as base64 of little-endian numbers.
+type floats []float32
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v floats) MarshalText() ([]byte, error) {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (v *floats) UnmarshalText(text []byte) error {
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil || len(b)%4 != 0 {
+		return fmt.Errorf("%d bytes are no base64 of numbers", len(text))
+	}
+	*v = make(floats, len(b)/4)
+	for i := range *v {
+		(*v)[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return nil
+}
+
 const (
 	// mostRead is about how many bytes of documents an answer has, and mostListed how many documents.
 	mostRead, mostListed = 4 << 20, 1 << 15
-	// listBlock is how many entries of a list are read at a time, and bareBlock of documents without metadata
-	// and vectors.
+	// listBlock is how many entries of a list are read at a time, and bareBlock how many if neither metadata nor
+	// vectors are wanted.
 	listBlock, bareBlock = 256, 1 << 15
 )
 
 // documentsAsk asks for documents of shards.
 type documentsAsk struct {
-	asked
-	Where    *search.Filter `json:"where,omitempty"`
-	Limit    int            `json:"limit,omitempty"`
-	Metadata bool           `json:"metadata,omitempty"`
-	Vectors  bool           `json:"vectors,omitempty"`
+	Only collection.Selection   `json:"only"`
+	Read collection.ReadOptions `json:"read"`
 }
 
 // documentsFound are some of them; More says that there are others.
@@ -145,100 +168,72 @@ type documentsFound struct {
 	More      bool            `json:"more,omitempty"`
 }
 
-func (f *documentsFound) common() *answered { return &f.answered }
-
-// foundDocument is a document of a shard.
+// foundDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type foundDocument struct {
-	At       int    `json:"at,omitempty"` // place in the list
-	Ordinal  uint64 `json:"ordinal"`
-	ID       string `json:"id"`
-	Of       string `json:"of,omitempty"`
-	Passage  int    `json:"passage,omitempty"`
-	Metadata []byte `json:"metadata,omitzero"`
-	Vectors  []byte `json:"vectors,omitzero"`
+	collection.Stored
+	Metadata []byte `json:",omitzero"`
+	Vectors  floats `json:",omitzero"`
+	At       int    // place in the list of the shard
 }
 
-// doDocuments reads documents of a shard.
-func (c *Cluster) doDocuments(ctx context.Context, in *documentsAsk) (*answers[documentsFound], error) {
-	return eachShard(ctx, c, &in.asked, (*documentsFound).common, in.Where, func(_ int, h *held,
-		out *documentsFound) error {
-		room, limit := max(mostRead/len(in.Shards), 1<<16), mostListed
-		if in.Limit > 0 {
-			limit = min(limit, in.Limit)
+func (d *foundDocument) stored() collection.Stored {
+	d.Stored.Metadata, d.Stored.Vectors = d.Metadata, d.Vectors
+	return d.Stored
+}
+
+// doDocuments reads documents of shards.
+func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (*answers[documentsFound], error) {
+	of := split(&in.Only, a.Of)
+	return eachShard(ctx, c, a, func(h *held, out *documentsFound) error {
+		room, limit := max(mostRead/len(a.Shards), 1<<16), mostListed
+		if in.Read.Limit > 0 {
+			limit = min(limit, in.Read.Limit)
 		}
-		// read takes the documents of a selection; full says that there is no room for another.
-		read := func(at int, s collection.Selection) (full bool, err error) {
-			o := collection.ReadOptions{Metadata: in.Metadata, Vectors: in.Vectors, From: h.From}
+		o := in.Read
+		o.Limit, o.From = 0, 0
+		if in.Read.From>>32 == uint64(h.Shard) {
+			o.From = in.Read.From & math.MaxUint32
+		}
+		read := func(at int, s collection.Selection) error {
 			for d, err := range h.view.Documents(ctx, s, o) {
 				if err != nil {
-					return false, err
+					return err
 				}
 				size := len(d.ID) + len(d.Metadata) + 4*len(d.Vectors) + 64
 				if len(out.Documents) >= limit || len(out.Documents) > 0 && size > room {
 					out.More = true
-					return true, nil
+					break
 				}
 				room -= size
-				out.Documents = append(out.Documents, foundDocument{
-					at, d.Number, d.ID, d.Of, d.Passage, d.Metadata, bytesOf(d.Vectors),
-				})
+				d.Number = numberIn(h.Shard, d.Number)
+				out.Documents = append(out.Documents, foundDocument{d, d.Metadata, d.Vectors, at})
 			}
-			return false, ctx.Err()
+			return ctx.Err()
 		}
-		if h.Only == nil {
-			_, err := read(0, collection.Selection{Where: lenient(in.Where)})
-			return err
+		s := of.in(h.Shard)
+		if s.Numbers == nil && s.IDs == nil {
+			return read(0, s)
 		}
-		for i := range max(len(h.Only.Ordinals), len(h.Only.IDs)) {
-			s := collection.Selection{}
-			if h.Only.Ordinals != nil {
-				s.Numbers = h.Only.Ordinals[i : i+1]
-			} else {
-				s.IDs = h.Only.IDs[i : i+1]
-			}
-			if full, err := read(i, s); full || err != nil {
+		for i := 0; i < listed(&s) && !out.More; i++ {
+			if err := read(i, some(&s, i, i+1)); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-}
-
-// bytesOf are numbers in the form in which they travel.
-func bytesOf(v []float32) []byte {
-	if v == nil {
-		return nil
-	}
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	return b
-}
-
-// floatsOf is the inverse.
-func floatsOf(b []byte) ([]float32, error) {
-	if len(b)%4 != 0 {
-		return nil, fmt.Errorf("%w: vectors of %d bytes", errMessage, len(b))
-	}
-	if b == nil {
-		return nil, nil
-	}
-	v := make([]float32, len(b)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return v, nil
+	}, in.Only.Where)
 }
 
 // numberIn is the number of a document of a shard.
 func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
-func (d *foundDocument) stored(shard int) (out collection.Stored, err error) {
-	out = collection.Stored{Number: numberIn(shard, d.Ordinal), ID: d.ID, Of: d.Of, Passage: d.Passage,
-		Metadata: d.Metadata}
-	out.Vectors, err = floatsOf(d.Vectors)
-	return out, err
+// listed is how long the list of a selection is, and some are its entries from i to j.
+func listed(s *collection.Selection) int { return max(len(s.Numbers), len(s.IDs)) }
+
+func some(s *collection.Selection, i, j int) collection.Selection {
+	if s.Numbers != nil {
+		return collection.Selection{Numbers: s.Numbers[i:j]}
+	}
+	return collection.Selection{IDs: s.IDs[i:j]}
 }
 
 // documents gives documents until give returns false. Those of a list are in its order, others in the order
@@ -248,173 +243,121 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 	if err := sel.Check(); err != nil {
 		return err
 	}
-	n := 0
+	n, limit := 0, o.Limit
 	limited := func(d collection.Stored) bool {
 		n++
-		return give(d) && n != o.Limit
+		return give(d) && n != limit
 	}
 	if sel.Numbers == nil && sel.IDs == nil {
-		return s.inOrder(ctx, sel.Where, o, limited)
+		return s.inOrder(ctx, sel, o, limited)
+	}
+	if listed(&sel) == 0 {
+		_, err := s.current(ctx)
+		return err
 	}
 	block := listBlock
 	if !o.Metadata && !o.Vectors {
 		block = bareBlock
 	}
-	if o.Limit > 0 {
-		block = min(block, max(o.Limit, 16))
+	if limit > 0 {
+		block = min(block, max(limit, 16))
 	}
-	if len(sel.Numbers)+len(sel.IDs) == 0 {
-		_, err := s.current(ctx)
-		return err
-	}
-	for i := 0; i < max(len(sel.Numbers), len(sel.IDs)); i += block {
-		some := collection.Selection{}
-		if sel.Numbers != nil {
-			some.Numbers = sel.Numbers[i:min(i+block, len(sel.Numbers))]
-		} else {
-			some.IDs = sel.IDs[i:min(i+block, len(sel.IDs))]
-		}
-		if goOn, err := s.listed(ctx, some, o, limited); err != nil || !goOn {
-			return err
-		}
-	}
-	return nil
+	o.Limit, o.From = 0, 0
+	_, err := s.inBlocks(ctx, sel, block, o, limited)
+	return err
 }
 
-// listed reads the documents of a list, which is halved if an answer has no room for it.
-func (s *shards) listed(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+// inBlocks reads the documents of a list, some entries at a time.
+func (s *shards) inBlocks(ctx context.Context, sel collection.Selection, block int, o collection.ReadOptions,
 	give func(collection.Stored) bool) (goOn bool, err error) {
-	m, err := s.current(ctx)
+	goOn = true
+	for i := 0; i < listed(&sel) && goOn && err == nil; i += block {
+		goOn, err = s.block(ctx, some(&sel, i, min(i+block, listed(&sel))), o, give)
+	}
+	return goOn, err
+}
+
+// block reads the documents of a list; if an answer has no room for them, those of its halves.
+func (s *shards) block(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+	give func(collection.Stored) bool) (goOn bool, err error) {
+	m, pages, err := all[documentsFound](ctx, s, "documents", having(sel), &documentsAsk{sel, o})
 	if err != nil {
 		return false, err
 	}
-	// places are those in the list of what a shard is asked for.
-	places := map[int][]int{}
-	for i, n := range sel.Numbers {
-		places[int(n>>32)] = append(places[int(n>>32)], i)
-	}
-	for i, id := range sel.IDs {
-		shard := m.shardOf(id)
-		places[shard] = append(places[shard], i)
-	}
-	only := m.split(&sel)
-	_, pages, err := all(ctx, s, "documents", func(*Map) []int { return sorted(only) }, func(_ *Map, a *asked) any {
-		a.restrict(only)
-		return &documentsAsk{asked: *a, Metadata: o.Metadata, Vectors: o.Vectors}
-	}, (*documentsFound).common)
-	if err != nil {
-		return false, err
-	}
-	n := max(len(sel.Numbers), len(sel.IDs))
+	n, places := listed(&sel), split(&sel, m.Shards).places
 	found := make([][]collection.Stored, n)
 	for shard, page := range pages {
+		if page.More && n > 1 {
+			return s.inBlocks(ctx, sel, (n+1)/2, o, give)
+		}
 		if page.More {
-			return s.halved(ctx, sel, n, o, give)
+			return s.passages(ctx, sel, o, give)
 		}
 		for i := range page.Documents {
 			d := &page.Documents[i]
 			if d.At < 0 || d.At >= len(places[shard]) {
 				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
-			out, err := d.stored(shard)
-			if err != nil {
-				return false, err
-			}
-			found[places[shard][d.At]] = append(found[places[shard][d.At]], out)
+			at := places[shard][d.At]
+			found[at] = append(found[at], d.stored())
 		}
 	}
-	for _, docs := range found {
-		for _, d := range docs {
-			if !give(d) {
-				return false, nil
-			}
+	for _, d := range slices.Concat(found...) {
+		if !give(d) {
+			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// halved reads a list of n entries in two parts. One entry is a document of many passages, which are then
-// listed themselves.
-func (s *shards) halved(ctx context.Context, sel collection.Selection, n int, o collection.ReadOptions,
+// passages reads a document of so many passages that they have no room in an answer: by their numbers.
+func (s *shards) passages(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	give func(collection.Stored) bool) (goOn bool, err error) {
-	if n == 1 {
-		if sel.Numbers != nil || !o.Metadata && !o.Vectors {
-			return false, fmt.Errorf("%w: document %q", errTooLarge, sel.IDs)
-		}
-		numbers := []uint64{}
-		_, err := s.listed(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {
-			numbers = append(numbers, d.Number)
-			return true
-		})
-		if err != nil {
-			return false, err
-		}
-		goOn = true
-		for some := range slices.Chunk(numbers, listBlock) {
-			if goOn, err = s.listed(ctx, collection.Selection{Numbers: some}, o, give); err != nil || !goOn {
-				return goOn, err
-			}
-		}
-		return true, nil
+	if sel.Numbers != nil || !o.Metadata && !o.Vectors {
+		return false, fmt.Errorf("%w: document %q", errTooLarge, sel.IDs)
 	}
-	first, rest := sel, sel
-	if sel.Numbers != nil {
-		first.Numbers, rest.Numbers = sel.Numbers[:n/2], sel.Numbers[n/2:]
-	} else {
-		first.IDs, rest.IDs = sel.IDs[:n/2], sel.IDs[n/2:]
+	numbers := []uint64{}
+	_, err = s.block(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {
+		numbers = append(numbers, d.Number)
+		return true
+	})
+	if err != nil {
+		return false, err
 	}
-	if goOn, err = s.listed(ctx, first, o, give); err != nil || !goOn {
-		return goOn, err
-	}
-	return s.listed(ctx, rest, o, give)
+	return s.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock, o, give)
 }
 
 // inOrder reads the documents that a condition is true of; nil: all.
-func (s *shards) inOrder(ctx context.Context, where *condition.Condition, o collection.ReadOptions,
+func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	give func(collection.Stored) bool) error {
-	filter, err := whereOf(where)
-	if err != nil {
+	if err := checkWhere(sel.Where); err != nil {
 		return err
 	}
-	began := int(o.From >> 32)
-	from := map[int]uint64{began: o.From & math.MaxUint32}
-	in := func(_ *Map, a *asked) any {
-		for i := range a.Shards {
-			a.Shards[i].From = from[a.Shards[i].Shard]
-		}
-		return &documentsAsk{asked: *a, Where: filter, Limit: o.Limit, Metadata: o.Metadata, Vectors: o.Vectors}
-	}
-	m, pages, err := all(ctx, s, "documents", every, in, (*documentsFound).common)
-	if err == nil {
-		if err = known(where, pages, (*documentsFound).common); err != nil {
-			err = s.checkFields(ctx, where)
-		}
+	m, pages, err := all[documentsFound](ctx, s, "documents", every, &documentsAsk{sel, o})
+	if err == nil && known(sel.Where, pages) != nil {
+		err = s.checkFields(ctx, sel.Where)
 	}
 	if err != nil {
 		return err
 	}
-	for shard := began; shard < m.Shards; shard++ {
+	for shard := int(o.From >> 32); shard < m.Shards; shard++ {
 		page := pages[shard]
 		pages[shard] = nil // what was read may be forgotten
 		for {
 			for i := range page.Documents {
-				d, err := page.Documents[i].stored(shard)
-				if err != nil {
-					return err
-				}
-				if !give(d) {
+				if !give(page.Documents[i].stored()) {
 					return nil
 				}
 			}
 			if !page.More || len(page.Documents) == 0 {
 				break
 			}
-			from = map[int]uint64{shard: page.Documents[len(page.Documents)-1].Ordinal + 1}
-			_, more, err := all(ctx, s, "documents", func(*Map) []int { return []int{shard} }, in, (*documentsFound).common)
+			o.From = page.Documents[len(page.Documents)-1].Number + 1
+			_, next, err := all[documentsFound](ctx, s, "documents", only(shard), &documentsAsk{sel, o})
 			if err != nil {
 				return err
 			}
-			page = more[shard]
+			page = next[shard]
 		}
 	}
 	return nil

@@ -11,55 +11,50 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
-	"github.com/plaid-ir/plaid/search"
 )
 
 // facetsAsk asks for the values of a field in documents of shards.
 type facetsAsk struct {
-	asked
-	Where  *search.Filter  `json:"where,omitempty"`
-	Field  condition.Field `json:"field"`
-	Memory int64           `json:"memory"`
+	Only   collection.Selection `json:"only"`
+	Field  condition.Field      `json:"field"`
+	Memory int64                `json:"memory"`
 }
 
 type facetsFound struct {
 	answered
-	Documents uint64       `json:"documents"`
-	Missing   uint64       `json:"missing,omitempty"`
-	Null      uint64       `json:"null,omitempty"`
-	Values    []facetValue `json:"values,omitzero"`
+	Facet  index.Facet  `json:"facet"` // without its values
+	Values []facetValue `json:"values,omitzero"`
 }
 
-func (f *facetsFound) common() *answered { return &f.answered }
-
-// facetValue is a [condition.Literal], and how many documents have it.
+// facetValue is a [metadata.ValueCount] in full: in JSON, a literal would change its form.
 type facetValue struct {
-	Kind condition.Kind `json:"kind"`
-	Form condition.Form `json:"form,omitempty"`
-	Int  int64          `json:"int,omitempty"`
-	Real float64        `json:"real,omitempty"`
-	Text string         `json:"text,omitempty"`
-	Docs uint64         `json:"docs"`
+	plainValue
+	Form  condition.Form
+	Count uint64
 }
+
+// plainValue is a value without its form in JSON.
+type plainValue condition.Value
 
 // doFacets counts the values of a field.
-func (c *Cluster) doFacets(ctx context.Context, in *facetsAsk) (*answers[facetsFound], error) {
-	return eachShard(ctx, c, &in.asked, (*facetsFound).common, in.Where, func(_ int, h *held, out *facetsFound) error {
+func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answers[facetsFound], error) {
+	of := split(&in.Only, a.Of)
+	return eachShard(ctx, c, a, func(h *held, out *facetsFound) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, h.selection(lenient(in.Where)), o)
+		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, of.in(h.Shard), o)
 		if err != nil {
 			return err
 		}
-		f := facets[0]
-		out.Documents, out.Missing, out.Null, out.Values = f.Docs, f.Missing, f.Null, make([]facetValue, len(f.Values))
-		for i, v := range f.Values {
-			out.Values[i] = facetValue{v.Value.Kind, v.Value.Form, v.Value.Int, v.Value.Real, v.Value.Text, v.Docs}
+		for _, v := range facets[0].Values {
+			out.Values = append(out.Values, facetValue{plainValue(v.Value.Value), v.Value.Form, v.Docs})
 		}
+		out.Facet = *facets[0]
+		out.Facet.Values = nil
 		return nil
-	})
+	}, in.Only.Where)
 }
 
-// Facets implements [collection.Faceter]. What a facet may hold it may hold in each node too.
+// Facets implements [collection.Faceter]. Each node may use the memory for a facet too.
 func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
 	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
@@ -80,8 +75,7 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if field == condition.FieldID || field == condition.FieldOrdinal {
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", index.ErrOption, field)
 	}
-	where, err := whereOf(s.Where)
-	if err != nil {
+	if err := checkWhere(s.Where); err != nil {
 		return nil, err
 	}
 	if !o.Lenient {
@@ -96,29 +90,18 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if err := v.s.checkFields(ctx, s.Where); err != nil {
 		return nil, err
 	}
-	which := every
-	if s.IDs != nil || s.Numbers != nil {
-		which = func(m *Map) []int { return sorted(m.split(&s)) }
-	}
-	_, found, err := all(ctx, v.s, "facets", which, func(m *Map, a *asked) any {
-		if s.IDs != nil || s.Numbers != nil {
-			a.restrict(m.split(&s))
-		}
-		return &facetsAsk{*a, where, field, o.Memory}
-	}, (*facetsFound).common)
+	_, found, err := all[facetsFound](ctx, v.s, "facets", having(s), &facetsAsk{s, field, o.Memory})
 	if err != nil {
 		return nil, err
 	}
 	counter := metadata.NewCounter(field, &o)
 	for _, shard := range sorted(found) {
-		f := found[shard]
-		page := &index.Facet{Docs: f.Documents, Missing: f.Missing, Null: f.Null, Values: make([]metadata.ValueCount,
-			len(f.Values))}
-		for i, v := range f.Values {
-			value := condition.Value{Kind: v.Kind, Int: v.Int, Real: v.Real, Text: v.Text}
-			page.Values[i] = metadata.ValueCount{Value: condition.Literal{Value: value, Form: v.Form}, Docs: v.Docs}
+		f := found[shard].Facet
+		for _, v := range found[shard].Values {
+			value := condition.Literal{Value: condition.Value(v.plainValue), Form: v.Form}
+			f.Values = append(f.Values, metadata.ValueCount{Value: value, Docs: v.Count})
 		}
-		if err := counter.Merge(page); err != nil {
+		if err := counter.Merge(&f); err != nil {
 			return nil, err
 		}
 	}
@@ -136,30 +119,4 @@ func (s *shards) checkField(ctx context.Context, field condition.Field) error {
 		return err
 	}
 	return s.checkFields(ctx, null)
-}
-
-// checkFields makes sure that some document has each field of a condition.
-func (s *shards) checkFields(ctx context.Context, where *condition.Condition) error {
-	if where == nil || where.IsLenient() {
-		return nil
-	}
-	filter, err := whereOf(where)
-	if err != nil {
-		return err
-	}
-	look := func(strict bool) (map[int]*lookFound, error) {
-		in := func(_ *Map, a *asked) any { return &lookAsk{asked: *a, Where: filter, Strict: strict} }
-		_, looks, err := all(ctx, s, "look", every, in, (*lookFound).common)
-		return looks, err
-	}
-	looks, err := look(false)
-	if err != nil {
-		return err
-	}
-	if err = known(where, looks, (*lookFound).common); err != nil {
-		if _, better := look(true); errors.Is(better, condition.ErrUnknownField) {
-			return better // it names the fields that there are
-		}
-	}
-	return err
 }

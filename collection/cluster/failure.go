@@ -45,6 +45,7 @@ var carried = []struct {
 	{"fork", journal.ErrFork, false},
 	{"log unknown", journal.ErrUnknown, false},
 	{"undecided", store.ErrUndecided, false},
+	{"sent long ago", store.ErrLate, false},
 	{"failed", replica.ErrFailed, false},
 	{"outcome unknown", storage.ErrOutcomeUnknown, false},
 	{"corrupt", storage.ErrCorrupt, false},
@@ -108,22 +109,22 @@ func final(err error) bool {
 type failure struct {
 	Message string   `json:"message"`
 	Codes   []string `json:"codes,omitempty"` // what it is, by [carried]
-	// One of these at most, where the error has a type that says more.
-	Query    *spot                        `json:"query,omitempty"`
-	Document *spot                        `json:"document,omitempty"`
-	Field    *condition.UnknownFieldError `json:"field,omitempty"`
-	Busy     *collection.BusyError        `json:"busy,omitempty"`
-	Words    *keywords.SyntaxError        `json:"words,omitempty"`
-	Where    *spot                        `json:"where,omitempty"`
+	// One of these at most, if the error has a type that says more.
+	At    *spot                        `json:"at,omitempty"`
+	Field *condition.UnknownFieldError `json:"field,omitempty"`
+	Busy  *collection.BusyError        `json:"busy,omitempty"`
+	Words *keywords.SyntaxError        `json:"words,omitempty"`
 }
 
-// spot is where in a request an error is.
+// spot is where in a request an error is: in a query, a document or a condition.
 type spot struct {
-	At    int      `json:"at"` // of the query, the document, or the byte of the condition
-	ID    string   `json:"id,omitempty"`
-	Token int      `json:"token,omitempty"`
-	Text  string   `json:"text,omitempty"` // of the condition
-	Err   *failure `json:"err"`
+	Query     *int     `json:"query,omitempty"`
+	Document  *int     `json:"document,omitempty"`
+	ID        string   `json:"id,omitempty"` // of the document
+	Token     int      `json:"token,omitempty"`
+	Condition *string  `json:"condition,omitempty"`
+	Offset    int      `json:"offset,omitempty"` // in the condition
+	Err       *failure `json:"err"`
 }
 
 func failureOf(err error) *failure {
@@ -134,11 +135,11 @@ func failureOf(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
-		f.Query = &spot{At: e.Index, Err: failureOf(e.Err)}
+		f.At = &spot{Query: &e.Index, Err: failureOf(e.Err)}
 	} else if e, ok := errors.AsType[*collection.DocumentError](err); ok {
-		f.Document = &spot{At: e.Document, ID: e.ID, Token: e.Token, Err: failureOf(e.Err)}
+		f.At = &spot{Document: &e.Document, ID: e.ID, Token: e.Token, Err: failureOf(e.Err)}
 	} else if e, ok := errors.AsType[*condition.Error](err); ok {
-		f.Where = &spot{At: e.Offset, Text: e.Condition, Err: failureOf(e.Err)}
+		f.At = &spot{Condition: &e.Condition, Offset: e.Offset, Err: failureOf(e.Err)}
 	}
 	f.Field, _ = errors.AsType[*condition.UnknownFieldError](err)
 	f.Busy, _ = errors.AsType[*collection.BusyError](err)
@@ -149,21 +150,20 @@ func failureOf(err error) *failure {
 // err is the error that a failure was made of: its words, and what errors.Is and errors.As find in it.
 func (f *failure) err() error {
 	e := &remoteError{text: f.Message}
-	cause := func(p *spot) error {
-		if p.Err == nil {
-			return errMessage
+	if at := f.At; at != nil {
+		cause := errMessage
+		if at.Err != nil {
+			cause = at.Err.err()
 		}
-		return p.Err.err()
-	}
-	switch {
-	case f.Query != nil:
-		e.is = append(e.is, &search.QueryError{Index: f.Query.At, Err: cause(f.Query)})
-	case f.Document != nil:
-		d := f.Document
-		e.is = append(e.is, &collection.DocumentError{Document: d.At, ID: d.ID, Token: d.Token, Err: cause(d)})
-	case f.Where != nil:
-		e.is = append(e.is, &condition.Error{Condition: f.Where.Text, Offset: min(max(f.Where.At, 0),
-			len(f.Where.Text)), Err: cause(f.Where)})
+		switch {
+		case at.Query != nil:
+			e.is = append(e.is, &search.QueryError{Index: *at.Query, Err: cause})
+		case at.Document != nil:
+			e.is = append(e.is, &collection.DocumentError{Document: *at.Document, ID: at.ID, Token: at.Token, Err: cause})
+		case at.Condition != nil:
+			offset := min(max(at.Offset, 0), len(*at.Condition))
+			e.is = append(e.is, &condition.Error{Condition: *at.Condition, Offset: offset, Err: cause})
+		}
 	}
 	if f.Field != nil {
 		e.is = append(e.is, f.Field)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func FuzzFailure(f *testing.F) {
 		text, _ := json.Marshal(failureOf(err))
 		f.Add(text)
 	}
-	f.Add([]byte(`{"message":"m","where":{"at":99,"text":"é"},"query":{"at":-1}}`))
+	f.Add([]byte(`{"message":"m","at":{"offset":99,"condition":"é"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := &failure{}
 		if json.Unmarshal(text, in) == nil {
@@ -109,4 +110,25 @@ func TestPartly(t *testing.T) {
 		e.Documents = append(e.Documents, 4+i)
 	}
 	require.Contains(t, e.Error(), " and 13 more of the request")
+}
+
+// Numbers are the same after their way, bit by bit, and a list without any is not taken for none.
+func FuzzFloats(f *testing.F) {
+	f.Add("AACAPwAAgL8=")
+	f.Add("")
+	f.Add("AAA=")
+	f.Fuzz(func(t *testing.T, text string) {
+		var v, again floats
+		if v.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		written, err := v.MarshalText()
+		require.NoError(t, err)
+		require.NoError(t, again.UnmarshalText(written))
+		require.NotNil(t, again)
+		require.Len(t, again, len(v))
+		for i := range v {
+			require.Equal(t, math.Float32bits(v[i]), math.Float32bits(again[i]))
+		}
+	})
 }

@@ -118,7 +118,9 @@ func TestSearchAsOneIndex(t *testing.T) {
 		"few":        {o: search.Options{K: 1, Mode: search.Exhaustive, Matches: true}},
 		"groups":     {o: search.Options{K: 15, Mode: search.Exhaustive, Group: search.GroupSum, Passages: 3}},
 		"pages":      {o: search.Options{K: 10, Offset: 20, MinScore: &least, Mode: search.Exhaustive}},
-		"candidates": {o: search.Options{K: 9, Mode: search.Candidates, Candidates: []string{"d1", "long2", "nobody"}, AllowMissing: true}},
+		"candidates": {o: search.Options{
+			K: 9, Mode: search.Candidates, Candidates: []string{"d1", "long2", "nobody"}, AllowMissing: true,
+		}},
 		"a condition": {search.Options{K: 20}, func(collection.View) collection.Selection {
 			return collection.Selection{Where: where}
 		}},
@@ -126,9 +128,12 @@ func TestSearchAsOneIndex(t *testing.T) {
 			return collection.Selection{Where: where, IDs: []string{"d1", "d2", "d4", "d5", "long1", "long3", "d200"}}
 		}},
 		"numbers": {search.Options{K: 20}, func(v collection.View) collection.Selection {
-			return collection.Selection{Numbers: numbers(v, "d1", "d4", "d77", "long4"), IDs: []string{"d4", "d77", "long4", "d8"}}
+			ids := []string{"d4", "d77", "long4", "d8"}
+			return collection.Selection{Numbers: numbers(v, "d1", "d4", "d77", "long4"), IDs: ids}
 		}},
-		"feedback": {o: search.Options{K: 20, Mode: search.Exhaustive, Feedback: &search.Feedback{Docs: 2, Like: []string{"d10", "long5"}, Unlike: []string{"d11"}}}},
+		"feedback": {o: search.Options{K: 20, Mode: search.Exhaustive, Feedback: &search.Feedback{
+			Docs: 2, Like: []string{"d10", "long5"}, Unlike: []string{"d11"},
+		}}},
 	} {
 		for i := range queries {
 			var results [2][]string
@@ -139,7 +144,8 @@ func TestSearchAsOneIndex(t *testing.T) {
 					o.Filter, err = v.Filter(t.Context(), c.chosen(v))
 					require.NoError(t, err, name)
 				}
-				r, err := v.Search(t.Context(), []search.Query{{Vectors: queries[i].Vectors, Dim: testDim}, {Vectors: queries[0].Vectors}}, o)
+				qs := []search.Query{{Vectors: queries[i].Vectors, Dim: testDim}, {Vectors: queries[0].Vectors}}
+				r, err := v.Search(t.Context(), qs, o)
 				require.NoError(t, err, name)
 				require.Len(t, r, 2)
 				require.True(t, r[0].Coverage.Complete(), name)
@@ -150,8 +156,8 @@ func TestSearchAsOneIndex(t *testing.T) {
 		}
 	}
 	for _, q := range []collection.KeywordQuery{
-		{Text: "ant bee", K: 30, Payload: true}, {Text: "cat", K: 5, Offset: 5, Payload: true}, {Text: "dog", K: 10, Passages: 2, Payload: true},
-		{Text: "eel", K: 300},
+		{Text: "ant bee", K: 30, Payload: true}, {Text: "cat", K: 5, Offset: 5, Payload: true},
+		{Text: "dog", K: 10, Passages: 2, Payload: true}, {Text: "eel", K: 300},
 	} {
 		var scores [2][]string
 		for side, v := range []collection.View{a, b} {
@@ -169,7 +175,8 @@ func TestSearchAsOneIndex(t *testing.T) {
 	for _, s := range []collection.Selection{{}, {Where: where}, {IDs: []string{"long1", "d1", "d2"}}} {
 		var facets [2][]*index.Facet
 		for side, v := range []collection.View{a, b} {
-			facets[side], err = v.(collection.Faceter).Facets(t.Context(), []condition.Field{text}, s, index.FacetOptions{Values: 7})
+			of := v.(collection.Faceter)
+			facets[side], err = of.Facets(t.Context(), []condition.Field{text}, s, index.FacetOptions{Values: 7})
 			require.NoError(t, err)
 		}
 		require.Equal(t, facets[0], facets[1])
@@ -265,6 +272,7 @@ func TestInnerRoutes(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader(body))
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set(headerNode, "n0")
 		answer, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
@@ -278,52 +286,13 @@ func TestInnerRoutes(t *testing.T) {
 	require.Equal(t, http.StatusOK, post(innerPath+"look", c.secret, `{"shards":[]}`))
 }
 
-// A node that hangs is given up for another one, by searches and by changes.
-func TestNodeThatHangs(t *testing.T) {
-	var hung atomic.Pointer[string]
-	release := make(chan struct{})
-	all := startNodes(t, 3, 3, func(c *Config) { c.Deadline = 6 * time.Second })
-	t.Cleanup(func() { close(release) })
-	front := all[0]
-	before := innerClient.Transport
-	innerClient.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-		if name := hung.Load(); name != nil && strings.HasPrefix(*name, "http") && strings.HasPrefix(r.URL.String(), *name) {
-			select {
-			case <-release:
-			case <-r.Context().Done():
-			}
-			return nil, errors.New("hung")
-		}
-		return before.RoundTrip(r)
-	})
-	t.Cleanup(func() { innerClient.Transport = before })
-	c, err := front.Declare(t.Context(), "notes", collection.Config{})
-	require.NoError(t, err)
-	docs := randomDocs(60, 3)
-	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
-	require.NoError(t, err)
-	address := all[1].node.Address
-	hung.Store(&address)
-	v, err := c.View(t.Context())
-	require.NoError(t, err)
-	for range 30 {
-		r, err := v.Search(t.Context(), []search.Query{{Vectors: docs[0].Vectors}}, search.Options{K: 3})
-		require.NoError(t, err)
-		require.True(t, r[0].Coverage.Complete())
-		require.Equal(t, docs[0].ID, r[0].Hits[0].ID)
-	}
-	st, err := c.Stats(t.Context())
-	require.NoError(t, err)
-	require.NotZero(t, st.Documents)
-}
-
 type roundTripper func(r *http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Lists, passages and payloads that have no room in one answer are read in several.
 func TestMuchMetadata(t *testing.T) {
-	c, err := startNodes(t, 1, 1, nil)[0].Declare(t.Context(), "notes", collection.Config{})
+	c, err := startNodes(t, 2, 2, nil)[1].Declare(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
 	docs := make([]collection.Document, 60)
 	var ids []string

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -13,61 +12,64 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Garbage is what a readable map says is over, first marked there with the time of the store, and deleted when
-// the grace is over since; and what newer checkpoints have. The coordinator of a collection, or of what was one,
-// deletes it. Nothing is deleted because something could not be read or was not there.
+// Garbage is what a readable map retires, first marked there with the time of the store, and deleted when the
+// grace is over since; and what newer checkpoints have. The coordinator of a collection, or of one that was removed,
+// deletes it. Nothing is deleted because something could not be read or was not there (I8).
 
-// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
-const buildGrace = 7 * 24 * time.Hour
-
-// leftoversEvery is how often what interrupted puts have left is looked for, and putGrace how long a put may take.
 const (
+	// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
+	buildGrace = 7 * 24 * time.Hour
+	// leftoversEvery is how often the first node removes the remains of interrupted puts and of nodes, and putGrace
+	// how long a put may take.
 	leftoversEvery = 6 * time.Hour
 	putGrace       = 24 * time.Hour
 )
 
-// tidy removes what is not needed of collections of which this node is the coordinator.
-func (c *Cluster) tidy(ctx context.Context, now time.Time) {
-	c.mu.Lock()
-	var due []*Map
-	for _, m := range c.maps {
-		if m.fault == nil && now.Sub(c.tidied[m.ID]) >= c.c.Grace/2 && coordinator(c.nodes, m.ID) == c.node {
-			due = append(due, m)
-			c.tidied[m.ID] = now
-		}
-	}
-	first := len(c.nodes) > 0 && c.nodes[0] == c.node && now.Sub(c.swept) >= min(leftoversEvery, 6*c.c.Grace)
-	if first {
-		c.swept = now
-	}
-	c.mu.Unlock()
-	for _, m := range due {
-		err := (&collector{c.c.Store, c.c.Grace, c.storeTime()}).collect(ctx, m.Name)
+// tidy removes the garbage of collections of which this node is the coordinator.
+func (c *Cluster) tidy(ctx context.Context) {
+	warn := func(err error, what string, with ...any) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("what is not needed of a collection stays for now", "collection", m.Name, "error", err)
+			c.log.Warn(what, append(with, "error", err)...)
 		}
 	}
-	if first {
+	var all []*Map
+	c.mu.Lock()
+	for _, m := range c.maps {
+		if m.fault == nil && coordinator(c.nodes, m.ID) == c.node {
+			all = append(all, m)
+		}
+	}
+	first := c.nodes[0] == c.node
+	c.mu.Unlock()
+	for _, m := range all {
+		if c.due("tidying "+m.ID, c.c.Grace/2) {
+			err := (&collector{c.c.Store, c.c.Grace, c.storeTime()}).collect(ctx, m.Name)
+			warn(err, "the garbage of a collection stays for now", "collection", m.Name)
+		}
+	}
+	if first && c.due("leftovers", min(leftoversEvery, 6*c.c.Grace)) {
 		now := c.storeTime()
 		_, err := c.c.Store.RemoveLeftovers(ctx, now.Add(-max(c.c.Grace, putGrace)))
-		err = errors.Join(err, removeBeats(ctx, c.c.Store, now.Add(-c.c.Grace)))
-		if err != nil && ctx.Err() == nil {
-			c.log.Warn("what interrupted puts have left stays for now", "error", err)
-		}
+		warn(errors.Join(err, removeBeats(ctx, c.c.Store, now.Add(-c.c.Grace))), "leftovers in the store stay for now")
 	}
 }
 
-// removeBeats removes those of nodes that ended long ago: one that lives makes its again.
+// removeBeats removes those of nodes that ended long ago: a node that lives makes its own again.
 func removeBeats(ctx context.Context, s objects.Store, before time.Time) error {
-	return eachObject(ctx, s, nodesPrefix, func(e objects.Entry) error {
-		if !e.Made.Before(before) {
+	return deleteEach(ctx, s, nodesPrefix, func(e objects.Entry) bool { return e.Made.Before(before) })
+}
+
+// deleteEach deletes the chosen objects below a prefix.
+func deleteEach(ctx context.Context, s objects.Store, prefix string, chosen func(objects.Entry) bool) error {
+	return eachObject(ctx, s, prefix, func(e objects.Entry) error {
+		if !chosen(e) {
 			return nil
 		}
 		return s.Delete(ctx, e.Name)
 	})
 }
 
-// collector removes what is not needed. now is not after the time of the store.
+// collector removes garbage. now is not after the time of the store.
 type collector struct {
 	store objects.Store
 	grace time.Duration
@@ -76,7 +78,7 @@ type collector struct {
 
 func (k *collector) over(since time.Time) bool { return !since.IsZero() && k.now.Sub(since) > k.grace }
 
-// collect removes what is not needed of a collection.
+// collect removes the garbage of a collection, or of one that was removed.
 func (k *collector) collect(ctx context.Context, name string) error {
 	m, err := newestMap(ctx, k.store, name)
 	if errors.Is(err, collection.ErrUnknown) || unreadable(err) {
@@ -85,34 +87,21 @@ func (k *collector) collect(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if m, err = k.mark(ctx, m); err != nil {
-		return err
-	}
-	var gone []string
-	for _, g := range m.Gone {
-		if k.over(g.Since) {
-			if err := k.deleteAll(ctx, dataOf(g.ID), func(string) bool { return true }); err != nil {
-				return err
-			}
-			gone = append(gone, g.ID)
-		}
-	}
-	var retired []uint64
-	for _, r := range m.Retired {
-		if k.over(r.Since) {
-			retired = append(retired, r.Generation)
-		}
-	}
-	if len(retired) > 0 {
-		if err := k.deleteGenerations(ctx, m, retired); err != nil {
+	if !k.now.IsZero() && k.mark(m.clone()) {
+		if m, err = k.update(ctx, m, func(m *Map) { k.mark(m) }); err != nil {
 			return err
 		}
 	}
-	if len(gone)+len(retired) > 0 {
-		_, err := k.update(ctx, m, func(m *Map) {
-			m.Gone = slices.DeleteFunc(m.Gone, func(g Gone) bool { return slices.Contains(gone, g.ID) })
-			m.Retired = slices.DeleteFunc(m.Retired, func(r Retired) bool { return slices.Contains(retired, r.Generation) })
-		})
+	gone := func(r Retired) bool { return k.over(r.Since) }
+	for _, r := range m.Retired {
+		if gone(r) {
+			if err := k.delete(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.ContainsFunc(m.Retired, gone) {
+		m, err = k.update(ctx, m, func(m *Map) { m.Retired = slices.DeleteFunc(m.Retired, gone) })
 		if err != nil {
 			return err
 		}
@@ -123,67 +112,48 @@ func (k *collector) collect(ctx context.Context, name string) error {
 	return k.oldVersions(ctx, name)
 }
 
-// update is updateMap of a map that may say that the collection was removed. It is not tried again.
+// update puts the next version of a map, which may say that the collection was removed. It does not try again.
 func (k *collector) update(ctx context.Context, m *Map, change func(*Map)) (*Map, error) {
 	next := m.clone()
 	change(next)
 	next.Version++
-	if err := putMap(ctx, k.store, next); errors.Is(err, errTaken) {
-		return nil, fmt.Errorf("%s: %w", m.Name, ErrConflict)
-	} else if err != nil {
-		return nil, err
+	err := putMap(ctx, k.store, next)
+	if errors.Is(err, errTaken) {
+		err = fmt.Errorf("%s: %w", m.Name, ErrConflict)
 	}
-	return next, nil
+	return next, err
 }
 
-// mark notes since when what is over has been so, and gives up a bulk build that has not ended.
-func (k *collector) mark(ctx context.Context, m *Map) (*Map, error) {
-	change := func(m *Map) (changed bool) {
-		since := func(t *time.Time) {
-			if t.IsZero() {
-				*t, changed = k.now.UTC(), true
-			}
+// mark notes the time in what is newly retired, and gives up a bulk build that has not ended. It reports whether
+// the map has changed.
+func (k *collector) mark(m *Map) (changed bool) {
+	since := func(t *time.Time) {
+		if t.IsZero() {
+			*t, changed = k.now.UTC(), true
 		}
-		for i := range m.Gone {
-			since(&m.Gone[i].Since)
+	}
+	if m.Building != nil {
+		if since(&m.Building.Since); k.now.Sub(m.Building.Since) > buildGrace {
+			m.release(&m.Building)
 		}
-		for i := range m.Retired {
+	}
+	for i := range m.Retired {
+		if m.Retired[i].Shards == 0 { // what is put before a seal is not garbage yet
 			since(&m.Retired[i].Since)
 		}
-		if m.Building != nil {
-			if since(&m.Building.Since); k.now.Sub(m.Building.Since) > buildGrace {
-				m.retire(m.Building.Generation)
-				since(&m.Retired[len(m.Retired)-1].Since)
-				m.Building = nil
-			}
-		}
-		return changed
 	}
-	if k.now.IsZero() || !change(m.clone()) {
-		return m, nil
-	}
-	return k.update(ctx, m, func(m *Map) { change(m) })
+	return changed
 }
 
-// deleteAll deletes the objects below a prefix that are chosen by their name.
-func (k *collector) deleteAll(ctx context.Context, prefix string, chosen func(name string) bool) error {
-	return eachObject(ctx, k.store, prefix, func(e objects.Entry) error {
-		if !chosen(e.Name) {
-			return nil
-		}
-		return k.store.Delete(ctx, e.Name)
-	})
-}
-
-func (k *collector) deleteGenerations(ctx context.Context, m *Map, numbers []uint64) error {
-	err := k.deleteAll(ctx, dataOf(m.ID)+"files/", func(name string) bool {
-		p, ok := journal.ParseCheckpoint(objects.Entry{Name: name})
-		return ok && slices.Contains(numbers, p.Generation)
-	})
-	for _, n := range numbers {
-		err = errors.Join(err, k.store.Delete(ctx, codecName(m.ID, n)))
+func (k *collector) delete(ctx context.Context, r Retired) error {
+	if r.Generation == 0 {
+		return deleteEach(ctx, k.store, dataOf(r.ID), func(objects.Entry) bool { return true })
 	}
-	return err
+	err := deleteEach(ctx, k.store, dataOf(r.ID)+"files/", func(e objects.Entry) bool {
+		p, ok := journal.ParseCheckpoint(e)
+		return ok && p.Generation == r.Generation
+	})
+	return errors.Join(err, k.store.Delete(ctx, codecName(r.ID, r.Generation)))
 }
 
 // cut removes entries and checkpoints that newer checkpoints have, by the rule of package journal.
@@ -191,19 +161,11 @@ func (k *collector) cut(ctx context.Context, m *Map) error {
 	if m.Removed || m.Current == nil {
 		return nil
 	}
-	generations := []uint64{m.Current.Number}
-	if m.Next != nil {
-		generations = append(generations, m.Next.Number)
+	var generations []uint64
+	for _, g := range m.generations() {
+		generations = append(generations, g.Number)
 	}
-	shards := map[int][]journal.Checkpoint{}
-	err := eachObject(ctx, k.store, dataOf(m.ID)+"files/", func(e objects.Entry) error {
-		if s, ok := shardOfFile(m, e.Name); ok {
-			if p, ok := journal.ParseCheckpoint(e); ok {
-				shards[s] = append(shards[s], p)
-			}
-		}
-		return nil
-	})
+	shards, err := checkpointsOf(ctx, k.store, m)
 	if err != nil {
 		return err
 	}
@@ -224,7 +186,7 @@ func (k *collector) cut(ctx context.Context, m *Map) error {
 }
 
 // oldVersions removes versions of a map that were superseded more than a grace ago, the oldest first and never the
-// newest: whoever puts a version relies on that.
+// newest: putMap relies on that.
 func (k *collector) oldVersions(ctx context.Context, name string) error {
 	listed, err := k.store.List(ctx, mapsOf(name), "", 0)
 	if err != nil {
@@ -234,7 +196,6 @@ func (k *collector) oldVersions(ctx context.Context, name string) error {
 		of, _, ok := mapVersion(e.Name)
 		return !ok || of != name
 	})
-	slices.SortFunc(listed, func(a, b objects.Entry) int { return strings.Compare(a.Name, b.Name) })
 	for i := 0; i+1 < len(listed) && k.over(listed[i+1].Made); i++ {
 		if err := k.store.Delete(ctx, listed[i].Name); err != nil {
 			return err

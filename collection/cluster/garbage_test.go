@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,8 +24,7 @@ func TestGarbage(t *testing.T) {
 		m.Current = &replica.Generation{Number: 3, Dim: 8, Stage: collection.StageFlat}
 		m.Next = &replica.Generation{Number: 4, Dim: 8}
 		m.Building = &Reserved{Generation: 5}
-		m.Retired = []Retired{{Generation: 1}}
-		m.Gone = []Gone{{ID: "wiki.0000000000000001"}}
+		m.Retired = []Retired{{ID: m.ID, Generation: 1}, {ID: "wiki.0000000000000001"}}
 	})
 	id := "wiki.0123456789abcdef"
 	logs := map[int][]journal.Position{}
@@ -46,34 +46,21 @@ func TestGarbage(t *testing.T) {
 		s.put(name, []byte("x"))
 	}
 	all := s.names("data/")
-	collect := func() {
-		t.Helper()
-		require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
-	}
-	gone := func(now []string) (names []string) {
-		for _, name := range all {
-			if !slices.Contains(now, name) {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
 	s.pass(1000 * time.Hour) // however old objects are
-	collect()
+	s.collect(t)
 	require.Equal(t, all, s.names("data/"), "it is only marked")
 	s.pass(time.Hour)
-	collect()
+	s.collect(t)
 	require.Equal(t, all, s.names("data/"))
 	s.pass(time.Minute)
-	collect()
-	got := gone(s.names("data/"))
+	s.collect(t)
+	left := s.names("data/")
+	got := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(left, name) })
 	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
 	require.Contains(t, got, codecName(id, 1))
 	require.Len(t, got, 4, "%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
-	m, err := livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
+	m := inStore(t, s)
 	require.Empty(t, m.Retired)
-	require.Empty(t, m.Gone)
 
 	// A build that does not end is given up, and then logs are cut: behind both generations.
 	s.pass(buildGrace)
@@ -81,56 +68,24 @@ func TestGarbage(t *testing.T) {
 		log := journal.New(s, id, shard, journal.Options{})
 		s.put(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint")) // the newest one, and too young to cut behind
 	}
-	collect()
-	m, err = livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
+	s.collect(t)
+	m = inStore(t, s)
 	require.Nil(t, m.Building)
 	require.Len(t, m.Retired, 1)
 	s.pass(2 * time.Hour)
-	collect()
+	s.collect(t)
 	for shard := range 2 {
 		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
 		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q", left)
 	}
-	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error { m.giveUp("a test"); return nil })
-	require.NoError(t, err)
-	collect()
+	changeMap(t, s, func(m *Map) { m.giveUp(errors.New("a test")) })
+	s.collect(t)
 	for shard := range 2 {
 		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
 		require.True(t, strings.HasSuffix(left[len(left)-1], fmt.Sprintf("%016x", 10)), "the newest entry stays")
 		require.Less(t, len(left), 10)
 		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4), "what is after the older checkpoint stays")
 	}
-}
-
-// A collection that was removed goes as a whole, and its name stays taken by the last version of its map.
-func TestGarbageOfRemoved(t *testing.T) {
-	s := newMemory()
-	c := testNode(t, s, "a", func(c *Config) { c.Grace = time.Hour })
-	_, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	of, err := c.Get("wiki")
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 3, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = c.Drop(t.Context(), "wiki")
-	require.NoError(t, err)
-	again, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	docs := testDocs(10, 3, 8)
-	_, err = again.Update(t.Context(), docs, collection.UpdateOptions{})
-	require.NoError(t, err)
-	m, err := livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
-	old := m.Gone[0].ID
-	require.NotEmpty(t, s.names(dataOf(old)))
-	for range 3 {
-		require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
-		s.pass(time.Hour)
-	}
-	require.Empty(t, s.names(dataOf(old)))
-	require.NotEmpty(t, s.names(dataOf(m.ID)))
-	require.Equal(t, "d11", found(t, c, "wiki", docs[1]))
 }
 
 // A beat that came long ago goes, and one of a node that lives does not.
@@ -209,10 +164,10 @@ func TestIdleRequests(t *testing.T) {
 		m.Current = &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
 	})
 	id := "wiki.0123456789abcdef"
-	c := &Cluster{kept: map[replicaKey]*keeping{}, replicas: map[replicaKey]*replica.Replica{}}
+	c := &Cluster{replicas: map[replicaKey]*kept{}}
 	start := time.Unix(0, 0)
 	for shard := range shards * replicas / nodes {
-		c.kept[replicaKey{shardKey{id, shard}, 1}] = &keeping{poll: start}
+		c.replicas[replicaKey{shardKey{id, shard}, 1}] = &kept{poll: start}
 	}
 	c.duePolls(start)
 	const hours = 4
@@ -233,7 +188,7 @@ func TestIdleRequests(t *testing.T) {
 		s.put(log.CheckpointName(1, at), []byte("x"))
 	}
 	before = s.count()
-	require.NoError(t, (&collector{s, time.Hour, s.now}).collect(t.Context(), "wiki"))
+	s.collect(t)
 	garbage := float64(s.count() - before)
 	rate := nodes*looks/3 + nodes*float64(polls)/(hours*3600) + garbage/1800
 	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3, nodes*float64(polls)/(hours*3600), garbage/1800)

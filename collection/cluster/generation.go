@@ -1,10 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,20 +28,18 @@ import (
 // each shard puts a checkpoint of that, and when the store lists all of them the coordinator has it searched.
 
 const (
-	encodeTries = 3         // of a node, for a shard of the next generation
-	waitHolders = 20        // beats that a generation waits for its replicas to be open
+	encodeTries = 3         // of a node, for the next generation
+	waitBeats   = 20        // that a generation waits for its replicas to be open, and a failed training for another
 	maxSample   = 256 << 20 // bytes of a shard
-	// passingWeight is how many errors count as one that have to do with others, who may be back soon.
-	passingWeight = 10
-	sampleRows    = 64 // tokens of what stands for a document in a training
+	sampleRows  = 64        // tokens of what stands for a document in a training
 )
 
 // building is what a node knows of the next generation of a collection.
 type building struct {
 	generation uint64
 	has        map[int]bool // shards with a checkpoint
-	tries      map[int]int  // that failed here
 	complete   time.Time    // when all had one
+	tries      int          // to encode that failed here
 }
 
 // begin decides how the first documents of a collection are encoded: it puts the first generation,
@@ -61,224 +60,201 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 			if m.Current.Model != nil {
 				g.Model = m.Current.Model
 			}
-			m.Next, m.For, m.Failed, m.Trouble = g, "", nil, nil
+			m.Next, m.For, m.Failed = g, "", nil
 		}
 		m.Last++
 		return nil
 	})
+	if err == nil {
+		c.tell(m)() // who asks another node finds documents there
+	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
 	}
 	return c.await(ctx, m.ID, func(m *Map) (bool, error) {
 		if m.Failed != nil && m.Next == nil {
-			return false, errors.New(m.Failed.Reason)
+			return false, m.Failed.Cause.err()
 		}
 		return m.Current != nil && m.Current.Dim != 0, nil
 	})
 }
 
-// after acts on what a look has found.
-func (c *Cluster) after() {
+// act does what the maps that are known ask for.
+func (c *Cluster) act() {
 	now := time.Now()
 	c.hold(now)
 	if c.node == nil {
 		return
 	}
-	growing := map[string]bool{}
+	var growing []*Map
+	wanted := false
 	for _, m := range c.readable() {
-		if m.Next != nil {
+		switch {
+		case m.Next != nil:
 			c.aside("the next generation of "+m.ID, func(ctx context.Context) { c.advance(ctx, m) })
-		}
-		if !c.coordinates(m) || m.Current == nil || m.Next != nil {
-			continue
-		}
-		if m.Training != nil && !c.runs(m.Training.By) {
+		case m.Current == nil || !c.coordinates(m):
+		case m.Training != nil && !c.runs(m.Training.By):
 			c.aside("training "+m.ID, func(ctx context.Context) { c.release(ctx, m) })
-		} else if m.Wanted != "" {
-			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, nil) })
-		} else if m.Current.Stage != collection.StageFinal {
-			growing[m.ID] = true
+		case m.Wanted != "" || m.Current.Stage != collection.StageFinal:
+			growing, wanted = append(growing, m), wanted || m.Wanted != ""
 		}
 	}
-	if c.mu.Lock(); len(growing) > 0 && now.Sub(c.grew) > 3*c.c.Beat {
-		c.grew = now
-		c.mu.Unlock()
+	if len(growing) > 0 && (c.due("growth", 3*c.c.Beat) || wanted) {
 		c.aside("growth", func(ctx context.Context) { c.grow(ctx, growing) })
-	} else {
-		c.mu.Unlock()
 	}
-	if now.Sub(c.cleaned) > time.Hour {
-		c.cleaned = now
+	if c.due("cache", time.Hour) {
 		c.aside("cache", func(context.Context) { c.sweepCache(now) })
 	}
-	c.aside("garbage", func(ctx context.Context) { c.tidy(ctx, now) })
+	c.sealDue(now)
+	c.aside("garbage", c.tidy)
 }
 
-// advance looks how far the next generation of a collection is, encodes what is this node's part of it, and
-// has it searched when it is complete and this node is the coordinator.
+// due reports whether something was done so long ago, or never, and notes that it is done now.
+func (c *Cluster) due(what string, every time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.times[what]) < every {
+		return false
+	}
+	c.times[what] = time.Now()
+	return true
+}
+
+// rest puts off what has to do with the generations of a collection, and failed because others did not answer.
+func (c *Cluster) rest(id string) { c.due("rest "+id, 0) }
+
+func (c *Cluster) rests(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.times["rest "+id]) < waitBeats*c.c.Beat
+}
+
+// advance looks how far the next generation of a collection is, encodes this node's part of it, and has it
+// searched when it is complete and this node is the coordinator.
 func (c *Cluster) advance(ctx context.Context, m *Map) {
-	number := m.Next.Number
-	has := map[int]bool{}
-	err := eachObject(ctx, c.c.Store, dataOf(m.ID)+"files/", func(e objects.Entry) error {
-		if s, ok := shardOfFile(m, e.Name); ok {
-			if p, ok := journal.ParseCheckpoint(e); ok && p.Generation == number {
-				has[s] = true
-			}
-		}
-		return nil
-	})
+	all, err := checkpointsOf(ctx, c.c.Store, m)
 	if err != nil {
 		return // the next look comes
 	}
+	has := map[int]bool{}
+	for s, files := range all {
+		has[s] = slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number })
+	}
+	mine := slices.DeleteFunc(c.firstOf(m), func(s int) bool { return has[s] })
+	maps.DeleteFunc(has, func(_ int, is bool) bool { return !is })
 	c.mu.Lock()
 	b := c.built[m.ID]
-	if b == nil || b.generation != number {
-		b = &building{generation: number, tries: map[int]int{}}
+	if b == nil || b.generation != m.Next.Number {
+		b = &building{generation: m.Next.Number}
 		c.built[m.ID] = b
 	}
-	more := len(has) > len(b.has)
+	if len(has) > len(b.has) {
+		c.poke() // to open their replicas
+	}
 	b.has = has
 	if len(has) == m.Shards && b.complete.IsZero() {
 		b.complete = time.Now()
 	}
 	waited := time.Since(b.complete)
 	c.mu.Unlock()
-	if more {
-		c.poke() // to open their replicas
+	if len(mine) > 0 && !c.rests(m.ID) {
+		c.aside("encoding "+m.ID, func(ctx context.Context) { c.encode(ctx, m, b, mine) })
 	}
-	for s := range m.Shards {
-		if !has[s] && c.encoder(m, s) == c.node {
-			c.aside("encoding "+m.ID, func(ctx context.Context) { c.encode(ctx, m, has) })
-			break
-		}
-	}
-	if !c.coordinates(m) {
+	if len(has) < m.Shards || !c.coordinates(m) || waited < waitBeats*c.c.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
-	if len(has) < m.Shards {
-		c.giveUp(ctx, m, has)
-		return
-	}
-	if waited < waitHolders*c.c.Beat && !c.nextIsOpen(ctx, m) {
-		return
-	}
-	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
-		if m.Next == nil || m.Next.Number != number {
+	_, err = c.updateID(ctx, m.ID, func(now *Map) error {
+		if !now.builds(m.Next.Number) {
 			return errSame
 		}
-		m.promote(m.Next)
+		now.promote(now.Next)
 		return nil
 	})
-	c.told(ctx, err, "the next generation of a collection is complete, and is not searched", m)
+	c.failed(ctx, err, "the next generation of a collection is complete, and is not searched", m)
 }
 
-// encoder is the node that encodes a shard for the next generation: the first holder that did not fail; nil:
-// there is none.
-func (c *Cluster) encoder(m *Map, shard int) *Node {
-	for _, n := range c.holders(m, shard) {
-		if !slices.ContainsFunc(m.Trouble, func(t Trouble) bool { return t.Shard == shard && t.Node == n.Name }) {
-			return n
+// firstOf are the shards whose changes this node gathers.
+func (c *Cluster) firstOf(m *Map) (shards []int) {
+	for s := range m.Shards {
+		if has := c.holders(m, s); len(has) > 0 && has[0] == c.node {
+			shards = append(shards, s)
 		}
 	}
-	return nil
+	return shards
 }
 
-// encode puts checkpoints of the next generation of the shards whose first holder this node is.
-func (c *Cluster) encode(ctx context.Context, m *Map, has map[int]bool) {
+// encode puts checkpoints of shards for the next generation, and gives that up if one cannot be encoded.
+func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { // another generation, or none, is to be built
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) {
-			return now.Next == nil || now.Next.Number != m.Next.Number, nil
-		})
+		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !now.builds(m.Next.Number), nil })
 	}()
-	for s := range m.Shards {
-		if has[s] || c.encoder(m, s) != c.node {
+	for _, s := range shards {
+		err := c.encodeShard(ctx, m, s)
+		if err == nil {
+			c.tell(m) // the holders of the shard, and the coordinator, look
 			continue
 		}
-		select {
-		case c.heavy <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		err := func() error {
-			defer func() { <-c.heavy }()
-			r, done, err := c.borrow(ctx, m.ID, s, m.Current.Number)
-			if err != nil {
-				return err
-			}
-			defer done()
-			// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
-			// before this generation, which are all older than that, cuts nothing that it needs.
-			if err := r.Poll(ctx); err != nil {
-				return err
-			}
-			return r.BuildNext(ctx, *m.Next)
-		}()
-		switch {
-		case err == nil:
-			c.tell(m) // who holds the shard, and who coordinates, look
-			continue
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
 		}
 		c.log.Error("a shard was not encoded for the next generation",
 			"collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
-		c.mu.Lock()
-		b := c.built[m.ID]
-		if b.tries[s]++; !passing(err) {
-			b.tries[s] += passingWeight - 1
+		if passing(err) {
+			c.rest(m.ID)
+			return
 		}
-		tries := b.tries[s]
-		c.mu.Unlock()
-		if tries < encodeTries*passingWeight {
-			continue
+		if b.tries++; b.tries < encodeTries {
+			return // the next look comes
 		}
 		_, err = c.updateID(ctx, m.ID, func(now *Map) error {
-			if now.Next == nil || now.Next.Number != m.Next.Number {
+			if !now.builds(m.Next.Number) {
 				return errSame
 			}
-			now.Trouble = append(now.Trouble, Trouble{s, c.node.Name, err.Error()})
+			now.giveUp(fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err))
 			return nil
 		})
-		c.told(ctx, err, "that a shard was not encoded could not be noted", m)
-	}
-}
-
-// giveUp gives the next generation up if there is a shard that no node that has it could encode.
-func (c *Cluster) giveUp(ctx context.Context, m *Map, has map[int]bool) {
-	for s := range m.Shards {
-		if has[s] || c.encoder(m, s) != nil || len(c.holders(m, s)) == 0 {
-			continue
-		}
-		at := slices.IndexFunc(m.Trouble, func(t Trouble) bool { return t.Shard == s })
-		reason := fmt.Sprintf("shard %d, on node %s: %s", s, m.Trouble[at].Node, m.Trouble[at].Reason)
-		_, err := c.updateID(ctx, m.ID, func(now *Map) error {
-			if now.Next == nil || now.Next.Number != m.Next.Number {
-				return errSame
-			}
-			now.giveUp(reason)
-			return nil
-		})
-		c.told(ctx, err, "a generation that cannot be built was not given up", m)
+		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
 		return
 	}
 }
 
+func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
+	select {
+	case c.heavy <- struct{}{}:
+		defer func() { <-c.heavy }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
+	if err != nil {
+		return err
+	}
+	defer done()
+	// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
+	// before this generation, which are all older than that, cuts nothing that it needs.
+	if err := r.Poll(ctx); err != nil {
+		return err
+	}
+	return r.BuildNext(ctx, *m.Next)
+}
+
 // nextIsOpen reports whether the holders of all shards have replicas of the next generation that are ready.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
-	ready := map[string]bool{}
+	type place struct{ node, shard any }
+	ready := map[place]bool{}
 	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
 			if r.Generation == m.Next.Number && r.State.Phase == replica.Ready {
-				ready[fmt.Sprint(n.Name, r.Shard)] = true
+				ready[place{n, r.Shard}] = true
 			}
 		}
 	}
 	for s := range m.Shards {
 		for _, n := range c.holders(m, s) {
-			if !ready[fmt.Sprint(n.Name, s)] {
+			if !ready[place{n, s}] {
 				return false
 			}
 		}
@@ -286,13 +262,14 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	return true
 }
 
-func (c *Cluster) told(ctx context.Context, err error, what string, m *Map) {
+// failed logs the error of something that is done for a collection, unless the collection or the process ends.
+func (c *Cluster) failed(ctx context.Context, err error, what string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
 		c.log.Error(what, "collection", m.Name, "error", err)
 	}
 }
 
-// shardStats are the statistics of a shard, as a node has it that has applied most.
+// shardStats are the statistics of a shard, of the node that has applied most of its log.
 type shardStats struct {
 	node *Node
 	at   uint64
@@ -315,47 +292,33 @@ func statsOf(m *Map, from map[*Node]*statusAnswer) (all []shardStats, ok bool) {
 	return all, !slices.ContainsFunc(all, func(s shardStats) bool { return s.node == nil })
 }
 
-func (m *Map) coded() collection.Coded {
-	return collection.Coded{Stage: m.Current.Stage, Nbits: m.Current.Nbits, Trained: int64(m.Current.Trained)}
-}
-
-// grow has collections trained that have grown.
-func (c *Cluster) grow(ctx context.Context, ids map[string]bool) {
+// grow has collections trained that have grown, or whose training is wanted, when all their shards answer.
+func (c *Cluster) grow(ctx context.Context, growing []*Map) {
 	ask := &statusAsk{Stats: true}
-	for id := range ids {
-		ask.IDs = append(ask.IDs, id)
+	for _, m := range growing {
+		ask.IDs = append(ask.IDs, m.ID)
 	}
 	answers := c.ask(ctx, ask)
-	for _, m := range c.readable() {
-		if !ids[m.ID] || m.Current == nil || m.Next != nil || m.Current.Dim == 0 {
-			continue
-		}
-		c.mu.Lock()
-		rests := time.Now().Before(c.resting[m.ID])
-		c.mu.Unlock()
-		if all, ok := statsOf(m, answers); ok && !rests {
+	for _, m := range growing {
+		all, ok := statsOf(m, answers)
+		if ok && (m.Wanted != "" || m.Current.Dim > 0 && !c.rests(m.ID)) {
 			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, all) })
 		}
 	}
 }
 
 // train makes the next codec of a collection if that is due, or wanted, whatever it has grown by.
-func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
-	if all == nil {
-		var ok bool
-		if all, ok = statsOf(m, c.ask(ctx, &statusAsk{IDs: []string{m.ID}, Stats: true})); !ok {
-			return // when all shards answer
-		}
-	}
+func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 	tokens := int64(0)
 	for _, s := range all {
 		tokens += int64(s.Tokens)
 	}
+	coded := collection.Coded{Stage: is.Current.Stage, Nbits: is.Current.Nbits, Trained: int64(is.Current.Trained)}
 	growth := &c.c.Index.Growth
-	t, due := growth.Due(m.coded(), tokens, m.Config)
-	if m.Wanted != "" {
-		t, due = growth.Again(m.coded(), tokens, m.Config), true
-	} else if m.Failed != nil && collection.FailedAgain(int64(m.Failed.Tokens), tokens) {
+	t, due := growth.Due(coded, tokens, is.Config)
+	if is.Wanted != "" {
+		t, due = growth.Again(coded, tokens, is.Config), true
+	} else if is.Failed != nil && collection.FailedAgain(int64(is.Failed.Tokens), tokens) {
 		return
 	}
 	if !due {
@@ -367,8 +330,7 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 	case <-ctx.Done():
 		return
 	}
-	is := m
-	m, err := c.updateID(ctx, m.ID, func(m *Map) error {
+	m, err := c.updateID(ctx, is.ID, func(m *Map) error {
 		if m.Next != nil || m.Current == nil || m.Current.Number != is.Current.Number || m.Wanted != is.Wanted ||
 			m.Training != nil && m.Training.By != c.node.Started && c.runs(m.Training.By) {
 			return ErrConflict
@@ -378,7 +340,7 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 	})
 	if err != nil {
 		if !errors.Is(err, ErrConflict) {
-			c.told(ctx, err, "a collection that has grown was not trained", is)
+			c.failed(ctx, err, "a collection that has grown was not trained", is)
 		}
 		return
 	}
@@ -387,31 +349,28 @@ func (c *Cluster) train(ctx context.Context, m *Map, all []shardStats) {
 		return // another node goes on
 	}
 	number := m.Training.Generation
-	if failed != nil && passing(failed) { // it is tried again, however much the collection has grown
+	if passing(failed) { // it is tried again, however much the collection has grown
 		tokens = 0
-		c.mu.Lock()
-		c.resting[m.ID] = time.Now().Add(waitHolders * c.c.Beat)
-		c.mu.Unlock()
+		c.rest(m.ID)
 	}
 	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
 		if m.Training == nil || m.Training.Generation != number {
 			return ErrConflict
 		}
-		m.Training, m.Trouble = nil, nil
-		m.Next, m.For, m.Wanted, m.Failed = g, m.Wanted, "", nil
+		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
 		if failed != nil {
 			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
-			m.giveUp(failed.Error())
+			m.giveUp(failed)
 		}
 		return nil
 	})
-	c.told(ctx, errors.Join(failed, err), "a collection was not trained", m)
+	c.failed(ctx, errors.Join(failed, err), "a collection was not trained", m)
 }
 
-// passing reports whether an error is one of the store or of other nodes.
+// passing reports whether an error says that the store or other nodes do not answer now.
 func passing(err error) bool {
-	return slices.ContainsFunc([]error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy},
-		func(is error) bool { return errors.Is(err, is) })
+	all := []error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy}
+	return slices.ContainsFunc(all, func(is error) bool { return errors.Is(err, is) })
 }
 
 // release lets the generation go of a coordinator that has ended.
@@ -420,11 +379,10 @@ func (c *Cluster) release(ctx context.Context, m *Map) {
 		if now.Training == nil || now.Training.Generation != m.Training.Generation {
 			return errSame
 		}
-		now.retire(now.Training.Generation)
-		now.Training = nil
+		now.release(&now.Training)
 		return nil
 	})
-	c.told(ctx, err, "a training that was interrupted was not given up", m)
+	c.failed(ctx, err, "a training that was interrupted was not given up", m)
 }
 
 // makeCodec trains the codec of the generation that is reserved, and puts it into the store.
@@ -432,7 +390,8 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	*replica.Generation, error) {
 	now := m.Current
 	g := &replica.Generation{
-		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model, Trained: uint64(tokens),
+		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
+		Trained: uint64(tokens),
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil
@@ -440,30 +399,23 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	if now.Dim == 0 || tokens == 0 {
 		return nil, index.ErrNoTokens
 	}
-	k := t.Centroids
-	if k == 0 {
-		k = codec.DefaultK(tokens)
-	}
 	o := &c.c.Index
-	memory := o.Memory
-	if memory == 0 {
-		memory = index.DefaultMemory
-	}
-	most := min(int64(k)*256, memory*2/5/int64(4*now.Dim+16), tokens)
+	k := cmp.Or(int64(t.Centroids), int64(codec.DefaultK(tokens)))
+	most := min(k*256, cmp.Or(o.Memory, index.DefaultMemory)*2/5/int64(4*now.Dim+16), tokens)
 	var docs []vectors.Document
 	for s, stats := range all {
-		n := min(int64(float64(most)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
 		if stats.Tokens == 0 {
 			continue
 		}
+		n := min(int64(float64(most)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
 		err := c.call(ctx, stats.node, "sample", &sampleAsk{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
+		sample := answer.Vectors
+		if err == nil && len(sample)%now.Dim != 0 {
+			err = errMessage
+		}
 		if err != nil {
 			return nil, fmt.Errorf("a sample of shard %d: %w", s, err)
-		}
-		sample := make([]float32, len(answer.Vectors)/4)
-		if _, err := binary.Decode(answer.Vectors, binary.LittleEndian, sample); err != nil || len(sample)%now.Dim != 0 {
-			return nil, fmt.Errorf("a sample of shard %d: %w", s, errMessage)
 		}
 		for piece := range slices.Chunk(sample, sampleRows*now.Dim) {
 			docs = append(docs, vectors.Document{Tokens: piece})
@@ -480,7 +432,7 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	defer remove()
 	path := filepath.Join(dir, "codec.plaid")
 	_, err = index.Train(ctx, path, src, &index.BuildOptions{
-		Nbits: t.Nbits, Centroids: min(k, int(most)), SampleDocs: max(len(docs), 1), Seed: t.Seed, Model: now.Model,
+		Nbits: t.Nbits, Centroids: int(min(k, most)), SampleDocs: max(len(docs), 1), Seed: t.Seed, Model: now.Model,
 		Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
 	})
 	if err != nil {
@@ -511,12 +463,26 @@ func codecName(id string, generation uint64) string {
 	return fmt.Sprintf("%scodec/%08d", dataOf(id), generation)
 }
 
-// shardOfFile is the shard of a checkpoint, by its name.
-func shardOfFile(m *Map, object string) (shard int, ok bool) {
-	rest, ok := strings.CutPrefix(object, dataOf(m.ID)+"files/")
+// checkpointsOf lists the checkpoints of a collection, by shard.
+func checkpointsOf(ctx context.Context, s objects.Store, m *Map) (map[int][]journal.Checkpoint, error) {
+	all := map[int][]journal.Checkpoint{}
+	err := eachObject(ctx, s, dataOf(m.ID)+"files/", func(e objects.Entry) error {
+		if shard, p, ok := checkpointOf(m, e); ok {
+			all[shard] = append(all[shard], p)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// checkpointOf parses the name of an object; ok is false if the object is no checkpoint of the collection.
+func checkpointOf(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
+	rest, is := strings.CutPrefix(e.Name, dataOf(m.ID)+"files/")
 	dir, _, _ := strings.Cut(rest, "/")
 	shard, err := strconv.Atoi(dir)
-	return shard, ok && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
+	is = is && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
+	p, ok = journal.ParseCheckpoint(e)
+	return shard, p, ok && is
 }
 
 // eachObject lists objects, some at a time.
@@ -539,7 +505,7 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, use func(ob
 	}
 }
 
-// growthOf is what statistics say of the growth of a collection, given those of its shards.
+// growthOf sums up the growth of a collection, given the statistics of its shards.
 func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStats {
 	g := collection.GrowthStats{Stage: collection.StageEmpty}
 	if m.Current == nil {
@@ -547,7 +513,7 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	}
 	g.Stage, g.Training = m.Current.Stage, m.Next != nil || m.Training != nil || m.Wanted != ""
 	if m.Failed != nil {
-		g.Failed = m.Failed.Reason
+		g.Failed = m.Failed.Cause.Message
 	}
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.

@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,36 +32,24 @@ func sourceOf(t *testing.T, docs []collection.Document) vectors.Source {
 	return src
 }
 
-func numbersOf(t *testing.T, of collection.Collection) collection.Stats {
-	t.Helper()
-	st, err := of.Stats(t.Context())
-	require.NoError(t, err)
-	return st
-}
-
 // A bulk build takes the place of what there was, and changes made meanwhile are made to what it has built.
 func TestBuild(t *testing.T) {
-	s := testStore(t)
-	shards := func(c *Config) { c.Shards = 3 }
-	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
-	await(t, "the nodes know each other", living(a, b))
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
+	nodes := startNodes(t, 2, 3, nil)
+	a, b, s := nodes[0], nodes[1], nodes[0].c.Store
+	of := declared(t, a)
 	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
-	_, err = of.Update(t.Context(), before, collection.UpdateOptions{})
-	require.NoError(t, err)
+	add(t, of, before)
 	m, err := a.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
 
 	dir := t.TempDir()
-	bulk := &bulk{store: s, id: m.ID, name: "wiki", growth: a.c.Index.Growth, log: a.log}
+	bulk := &bulk{store: s, id: m.ID, growth: a.c.Index.Growth, log: a.log}
 	require.NoError(t, bulk.begin(t.Context()))
-	_, err = of.Update(t.Context(), during, collection.UpdateOptions{})
-	require.NoError(t, err)
+	add(t, of, during)
 	path := filepath.Join(dir, "whole.plaid")
 	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
 	require.NoError(t, err)
-	ix, err := openWhole(t.Context(), path, nil)
+	ix, err := index.Open(t.Context(), path, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ix.Close()) }()
 	_, err = bulk.finish(t.Context(), ix, dir)
@@ -93,31 +81,27 @@ func TestBuild(t *testing.T) {
 
 	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 3}}, sourceOf(t, docs[:100]))
 	require.ErrorIs(t, err, index.ErrOption)
-	m, err = livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
+	m = inStore(t, s)
 	require.Nil(t, m.Building, "logs are cut again")
 }
 
 // A backup is one file with all documents, and a restored one is the collection that it was.
 func TestBackupAndRestore(t *testing.T) {
-	s := testStore(t)
-	spread := func(c *Config) { c.Shards, c.Replicas = 4, 1 } // so that a node has not all of them
-	a, b := testNode(t, s, "a", spread), testNode(t, s, "b", spread)
-	await(t, "the nodes know each other", living(a, b))
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
+	nodes := startNodes(t, 2, 4, func(c *Config) { c.Replicas = 1 }) // so that a node has not all shards
+	a, b := nodes[0], nodes[1]
+	of := declared(t, a)
 	require.ErrorIs(t, errOf(of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})), collection.ErrEmpty)
 	docs := testDocs(0, 60, 16)
 	for i := range 3 { // passages, and a document that looks like one
 		p := &vectors.Passage{Of: "long#1", Number: i, Start: i, End: i + 1}
 		docs[20+i].ID = p.ID()
-		docs[20+i].Metadata, err = p.Payload(docs[20+i].Metadata)
+		payload, err := p.Payload(docs[20+i].Metadata)
 		require.NoError(t, err)
+		docs[20+i].Metadata = payload
 	}
 	docs[30].ID = "short#1"
-	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
+	add(t, of, docs)
+	_, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
 	require.NoError(t, err)
 	var file bytes.Buffer
 	r, err := of.(collection.Backuper).Backup(t.Context(), &file)
@@ -148,18 +132,14 @@ func errOf[T any](_ T, err error) error { return err }
 
 // Documents without vectors come first, and the first vectors decide the dimension.
 func TestDimensionComesLater(t *testing.T) {
-	s := testStore(t)
-	shards := func(c *Config) { c.Shards = 3 }
-	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
-	await(t, "the nodes know each other", living(a, b))
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
+	nodes := startNodes(t, 2, 3, nil)
+	a, b := nodes[0], nodes[1]
+	of := declared(t, a)
 	var without []collection.Document
 	for i := range 10 {
 		without = append(without, collection.Document{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
 	}
-	_, err = of.Update(t.Context(), without, collection.UpdateOptions{})
-	require.NoError(t, err)
+	add(t, of, without)
 	require.Zero(t, numbersOf(t, of).Dim)
 	docs := testDocs(0, 10, 16)
 	there, err := b.Get("wiki")
@@ -176,10 +156,8 @@ func TestDimensionComesLater(t *testing.T) {
 
 // The share of each shard follows max_documents, and less than one document a shard is refused.
 func TestMaxDocuments(t *testing.T) {
-	s := testStore(t)
-	shards := func(c *Config) { c.Shards = 3 }
-	a, b := testNode(t, s, "a", shards), testNode(t, s, "b", shards)
-	await(t, "the nodes know each other", living(a, b))
+	nodes := startNodes(t, 2, 3, nil)
+	a, b := nodes[0], nodes[1]
 	n := func(n uint64) *uint64 { return &n }
 	_, err := a.Declare(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
 	require.ErrorIs(t, err, collection.ErrConfig)
@@ -202,215 +180,118 @@ func TestMaxDocuments(t *testing.T) {
 	require.EqualValues(t, 10, numbersOf(t, there).Documents, "the next change everywhere knows the limit")
 }
 
-// A training that fails is not repeated before the collection has grown by a tenth, and the statistics say why.
+// A training that fails is not repeated before the collection has grown by a tenth, and the statistics say why:
+// whether no codec can be put, or no checkpoint of a shard, which all nodes say.
 func TestTrainingThatFails(t *testing.T) {
-	s := newMemory()
-	s.fault = func(op, name string) (before, after bool) {
-		return op == "put" && strings.Contains(name, "/codec/"), false
+	for part, says := range map[string]string{"/codec/": "refused", "/files/0001/": "shard 1"} {
+		t.Run(says, func(t *testing.T) {
+			s := newMemory()
+			s.fail(part, fmt.Errorf("refused: %w", objects.ErrName))
+			nodes := nodesOver(t, s, 2, func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
+			docs := testDocs(0, 60, 16)
+			of := declared(t, nodes[0], docs...)
+			await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+			require.Contains(t, numbersOf(t, of).Growth.Failed, says)
+			require.Equal(t, collection.StageFlat, numbersOf(t, of).Growth.Stage)
+			require.Equal(t, "d7", found(t, nodes[1], "wiki", docs[7]))
+			_, err := of.(collection.Retrainer).Retrain(t.Context())
+			require.ErrorContains(t, err, says)
+			require.Nil(t, inStore(t, s).Next)
+			last := inStore(t, s).Last
+			s.fail("", nil)
+			add(t, of, testDocs(100, 2, 16))
+			looks(t, nodes[0], 10)
+			require.Equal(t, last, inStore(t, s).Last, "it is not tried again")
+			add(t, of, testDocs(200, 10, 16))
+			trained(t, of)
+		})
 	}
-	s.with = fmt.Errorf("refused: %w", objects.ErrName)
-	c := testNode(t, s, "a", func(c *Config) { c.Index.Growth = collection.Growth{Flat: 100, Until: 10_000} })
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 60, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
-	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-	require.Contains(t, numbersOf(t, of).Growth.Failed, "refused")
-	_, err = of.(collection.Retrainer).Retrain(t.Context())
-	require.ErrorContains(t, err, "refused")
-	m, err := c.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	last := m.Last
-	s.mu.Lock()
-	s.fault = nil
-	s.mu.Unlock()
-	_, err = of.Update(t.Context(), testDocs(100, 2, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
-	at := c.requests.Load()
-	await(t, "some looks", func() bool { return c.requests.Load() > at+30 })
-	m, err = c.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	require.Equal(t, last, m.Last, "it is not tried again")
-	_, err = of.Update(t.Context(), testDocs(200, 10, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
-	await(t, "it is trained", func() bool {
-		st := numbersOf(t, of).Growth
-		return st.Stage == collection.StagePrecise && st.Failed == ""
-	})
 }
 
 // A store that is away for a while during a training puts that off, and no longer.
 func TestTrainingWhileStoreIsAway(t *testing.T) {
 	s := newMemory()
-	s.fault = func(op, name string) (before, after bool) {
-		return op == "put" && (strings.Contains(name, "/codec/") || strings.Contains(name, "/files/")), false
-	}
+	s.fail("/codec/", errLost)
 	c := testNode(t, s, "a", func(c *Config) {
 		c.Beat, c.Index.Growth = 20*time.Millisecond, collection.Growth{Flat: 100, Until: 10_000}
 	})
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 60, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
+	of := declared(t, c, testDocs(0, 60, 16)...)
 	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-	s.mu.Lock()
-	s.fault = func(op, name string) (before, after bool) {
-		return op == "put" && strings.Contains(name, "/files/"), false
-	}
-	s.mu.Unlock()
-	next := func() bool {
-		m, err := c.mapOf(t.Context(), "wiki")
-		return err == nil && m.Next != nil
-	}
-	await(t, "it is tried again", next)
-	at := c.requests.Load()
-	await(t, "some looks", func() bool { return c.requests.Load() > at+30 })
-	require.True(t, next(), "it is not given up yet")
-	s.mu.Lock()
-	s.fault = nil
-	s.mu.Unlock()
+	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
+	s.fail("/files/", errLost)
+	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
+	looks(t, c, 3*waitBeats)
+	require.NotNil(t, inStore(t, s).Next, "it is not given up")
+	s.fail("", nil)
+	trained(t, of)
+}
+
+func trained(t *testing.T, of collection.Collection) {
+	t.Helper()
 	await(t, "it is trained", func() bool {
 		st := numbersOf(t, of).Growth
 		return st.Stage == collection.StagePrecise && st.Failed == ""
 	})
 }
 
-// A generation that no node can encode is given up, and the statistics say why.
-func TestGenerationThatCannotBeBuilt(t *testing.T) {
-	s := newMemory()
-	s.fault = func(op, name string) (before, after bool) {
-		return op == "put" && strings.Contains(name, "/files/0001/"), false
-	}
-	s.with = fmt.Errorf("refused: %w", objects.ErrName)
-	grow := func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} }
-	a, b := testNode(t, s, "a", grow), testNode(t, s, "b", grow)
-	await(t, "the nodes know each other", living(a, b))
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	docs := testDocs(0, 60, 16)
-	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
-	require.NoError(t, err)
-	await(t, "it is given up", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-	st := numbersOf(t, of)
-	require.Contains(t, st.Growth.Failed, "shard 1")
-	require.Equal(t, collection.StageFlat, st.Growth.Stage)
-	require.Equal(t, "d7", found(t, b, "wiki", docs[7]))
-	m, err := a.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	require.Nil(t, m.Next)
-	require.NotEmpty(t, m.Retired)
-	_, err = of.(collection.Retrainer).Retrain(t.Context())
-	require.ErrorContains(t, err, "shard 1")
+// looks waits until a node has looked at the store several times.
+func looks(t *testing.T, c *Cluster, n int64) {
+	t.Helper()
+	at := c.requests.Load()
+	await(t, "some looks", func() bool { return c.requests.Load() > at+3*n })
 }
 
-// A node whose store does not answer says so, goes on with searches, and refuses changes.
-func TestStoreOutOfReach(t *testing.T) {
-	s := newMemory()
-	c := testNode(t, s, "a", nil)
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	docs := testDocs(0, 10, 8)
-	_, err = of.Update(t.Context(), docs, collection.UpdateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, c.Ready())
-	gone := func(is bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.fault = func(string, string) (bool, bool) { return is, false }
-	}
-	gone(true)
-	await(t, "it is not ready", func() bool { return c.Ready() != nil })
-	require.ErrorIs(t, c.Ready(), errLost)
-	require.Equal(t, "d7", found(t, c, "wiki", docs[7]))
-	_, err = c.Declare(t.Context(), "other", collection.Config{})
-	require.ErrorIs(t, err, errLost)
-	require.NotEmpty(t, c.Status(t.Context()).Faults)
-	gone(false)
-	await(t, "it is ready", func() bool { return c.Ready() == nil })
-	_, err = of.Update(t.Context(), testDocs(100, 1, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
-}
-
-// Two nodes that both take themselves for the coordinator end up with one generation, and each number is of one.
-func TestTwoCoordinators(t *testing.T) {
-	s := newMemory()
-	id := testMap(t, s, "wiki", func(m *Map) {
-		m.Last, m.Current = 1, &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
-	}).ID
-	rng := rand.New(rand.NewPCG(1, 1))
-	s.fault = func(string, string) (before, after bool) { x := rng.IntN(20); return x == 0, x == 1 }
-	for round := range 30 {
-		step := make(chan error, 2)
-		for _, by := range []string{"x", "y"} {
-			go func() {
-				m, err := updateMap(t.Context(), s, "wiki", func(m *Map) error {
-					if m.Next != nil || m.Training != nil && m.Training.By == by {
-						return ErrConflict
-					}
-					m.reserve(&m.Training, by)
-					return nil
-				})
-				if err == nil {
-					number := m.Training.Generation
-					_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error {
-						if m.Training == nil || m.Training.Generation != number {
-							return ErrConflict
-						}
-						m.Training, m.Next = nil, &replica.Generation{Number: number, Dim: 8}
-						return nil
-					})
-				}
-				step <- err
-			}()
-		}
-		<-step
-		<-step
-		_, _ = updateMap(t.Context(), s, "wiki", func(m *Map) error {
-			if m.Next == nil {
-				return errSame
+// Whatever becomes of generations, in whatever order, each number is of one thing, and none is forgotten.
+func TestNumbersOfGenerations(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	m := &Map{Name: "wiki", ID: "wiki.0123456789abcdef", Version: 1, Shards: 1, Replicas: 1}
+	for range 1000 {
+		switch r.IntN(6) {
+		case 0:
+			m.reserve(&m.Training, "x")
+		case 1:
+			m.reserve(&m.Building, "x")
+		case 2:
+			m.release(&m.Building)
+		case 3:
+			if m.Training != nil && m.Next == nil {
+				m.Next, m.Training = &replica.Generation{Number: m.Training.Generation}, nil
 			}
-			m.promote(m.Next)
-			return nil
-		})
-		m, err := s.quietly(func() (*Map, error) { return livingMap(t.Context(), s, "wiki") })
-		require.NoError(t, err)
-		require.NoError(t, m.check(), "round %d", round)
-		require.Equal(t, id, m.ID)
-		seen := uint64(len(m.Retired))
-		for _, g := range []bool{m.Current != nil, m.Next != nil, m.Training != nil} {
-			if g {
-				seen++
+		case 4:
+			if m.Next != nil && r.IntN(2) == 0 {
+				m.giveUp(errors.New("a test"))
+			} else if m.Next != nil {
+				m.promote(m.Next)
+			}
+		case 5:
+			if m.Building != nil {
+				g := &replica.Generation{Number: m.Building.Generation}
+				m.Building = nil
+				m.promote(g)
 			}
 		}
-		require.Equal(t, m.Last, seen, "round %d: every number is of something: %+v", round, m)
+		require.NoError(t, m.check())
+		used := len(m.Retired) + len(m.generations())
+		for _, r := range []*Reserved{m.Training, m.Building} {
+			if r != nil {
+				used++
+			}
+		}
+		require.EqualValues(t, m.Last, used)
 	}
-}
-
-func (s *memory) quietly(do func() (*Map, error)) (*Map, error) {
-	s.mu.Lock()
-	fault := s.fault
-	s.fault = nil
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.fault = fault
-	}()
-	return do()
+	m.remove()
+	require.NoError(t, m.check())
+	require.Equal(t, []Retired{{ID: m.ID, Shards: m.Shards}}, m.Retired, "its logs are to be sealed")
 }
 
 // Damage in the store is found, and what no map speaks of is named.
 func TestVerifyFindsDamage(t *testing.T) {
 	s := newMemory()
 	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 40, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
+	of := declared(t, c, testDocs(0, 40, 8)...)
 	await(t, "it is trained", func() bool { return numbersOf(t, of).Growth.Stage == collection.StageFinal })
 	for i := range 4 {
-		_, err = of.Update(t.Context(), testDocs(100*(i+1), 10, 8), collection.UpdateOptions{})
-		require.NoError(t, err)
+		add(t, of, testDocs(100*(i+1), 10, 8))
 	}
 	require.NoError(t, of.(collection.Verifier).Verify(t.Context()))
 	m, err := c.mapOf(t.Context(), "wiki")
@@ -437,19 +318,14 @@ func TestVerifyFindsDamage(t *testing.T) {
 		require.Contains(t, err.Error(), "wiki")
 		s.put(name, whole.body)
 	}
-	s.mu.Lock()
-	delete(s.objects, logs[len(logs)-2])
-	s.mu.Unlock()
+	require.NoError(t, s.Delete(t.Context(), logs[len(logs)-2]))
 	require.Error(t, of.(collection.Verifier).Verify(t.Context()), "a gap")
 }
 
 // Files of replicas that are not needed go after a day, those of collections that are gone at once.
 func TestCacheIsSwept(t *testing.T) {
 	c := testNode(t, newMemory(), "a", nil)
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
+	of := declared(t, c, testDocs(0, 10, 8)...)
 	id := of.(*shards).id
 	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001", id + "/0007-00000001", ".scratch-1/x"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
@@ -469,19 +345,12 @@ func TestCacheIsSwept(t *testing.T) {
 // A training whose coordinator has died is given up, and somebody who asks for one gets another.
 func TestTrainingThatWasInterrupted(t *testing.T) {
 	s := newMemory()
-	a, b := testNode(t, s, "a", nil), testNode(t, s, "b", nil)
-	await(t, "the nodes know each other", living(a, b))
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error { m.reserve(&m.Training, "somebody who died"); return nil })
-	require.NoError(t, err)
+	of := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
+	changeMap(t, s, func(m *Map) { m.reserve(&m.Training, "somebody who died") })
 	r, err := of.(collection.Retrainer).Retrain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 10, r.Docs)
-	m, err := livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
+	m := inStore(t, s)
 	require.Nil(t, m.Training)
 	require.EqualValues(t, 3, m.Current.Number)
 	require.Len(t, m.Retired, 2)
@@ -492,12 +361,8 @@ func TestTrainingThatWasInterrupted(t *testing.T) {
 func TestNextHasAllOfTheLog(t *testing.T) {
 	s := newMemory()
 	c := testNode(t, s, "a", nil)
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
-	require.NoError(t, err)
-	_, err = of.Update(t.Context(), testDocs(0, 10, 8), collection.UpdateOptions{})
-	require.NoError(t, err)
-	m, err := livingMap(t.Context(), s, "wiki")
-	require.NoError(t, err)
+	of := declared(t, c, testDocs(0, 10, 8)...)
+	m := inStore(t, s)
 	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
 	other, err := replica.Open(&silent, m.shard(0, m.Current))
 	require.NoError(t, err)
@@ -505,14 +370,12 @@ func TestNextHasAllOfTheLog(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, entry)
 	require.NoError(t, other.Close(t.Context()))
-	_, err = updateMap(t.Context(), s, "wiki", func(m *Map) error {
+	changeMap(t, s, func(m *Map) {
 		m.Last++
 		next := *m.Current
 		next.Number, next.Begun = m.Last, false
 		m.Next = &next
-		return nil
 	})
-	require.NoError(t, err)
 	await(t, "the next generation is searched", func() bool { return numbersOf(t, of).Generation == 2 })
 	all, err := journal.New(s, m.ID, 0, journal.Options{}).Checkpoints(t.Context(), 2)
 	require.NoError(t, err)

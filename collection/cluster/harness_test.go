@@ -73,21 +73,31 @@ func folder(t *testing.T) *front {
 	return serve(t, st.Set(), nil, nil)
 }
 
-// ask sends a request, and returns the status and the answer.
-func (f *front) ask(method, path, kind string, body []byte) (int, []byte) {
-	f.t.Helper()
-	r, err := http.NewRequest(method, f.url+path, bytes.NewReader(body))
-	require.NoError(f.t, err)
+// try sends a request, and returns the status and the answer.
+func (f *front) try(ctx context.Context, method, path, kind string, body []byte) (status int, text []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, f.url+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
 	if kind != "" {
 		r.Header.Set("Content-Type", kind)
 	}
 	r.Header.Set("Prefer", "return=representation")
 	a, err := http.DefaultClient.Do(r)
-	require.NoError(f.t, err)
+	if err != nil {
+		return 0, nil, err
+	}
 	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
+	text, err = io.ReadAll(a.Body)
+	return a.StatusCode, text, err
+}
+
+// ask is try of a request that is answered.
+func (f *front) ask(method, path, kind string, body []byte) (int, []byte) {
+	f.t.Helper()
+	status, text, err := f.try(context.Background(), method, path, kind, body)
 	require.NoError(f.t, err)
-	return a.StatusCode, text
+	return status, text
 }
 
 // do sends a request that must be answered with a status, and reads the answer into v,

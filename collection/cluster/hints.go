@@ -25,18 +25,10 @@ type hintAnswer struct{}
 func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*hintAnswer, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
-		var open []*replica.Replica
-		c.mu.Lock()
-		for of, r := range c.replicas {
-			if of.shardKey == k {
-				open = append(open, r)
-			}
-		}
-		if len(open) > 0 {
+		for _, r := range c.opened(func(of replicaKey) bool { return of.shardKey == k }) {
+			c.mu.Lock()
 			c.seen[k] = max(c.seen[k], h.Entry)
-		}
-		c.mu.Unlock()
-		for _, r := range open {
+			c.mu.Unlock()
 			r.Hint(h.Entry)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -17,20 +16,23 @@ import (
 )
 
 const (
-	// pollEvery is how often a replica looks for entries that no hint was given of.
+	// pollEvery is how often a replica looks for entries of which no hint came.
 	pollEvery = 6 * time.Minute
 	pollTime  = time.Minute
-	// linger is how long a replica that the node is not to have stays open since it was asked for last.
+	// linger is how long a replica stays open that the node is not to have, since the last request for it.
 	linger = time.Minute
+	// cacheAge is how long the file of such a replica stays.
+	cacheAge = 24 * time.Hour
 )
 
-// keeping is what the node knows of a replica that it has open.
-type keeping struct {
+// kept is a replica that is open.
+type kept struct {
+	*replica.Replica
+	replicaKey
 	first string    // the node that gathers the changes of the shard
 	poll  time.Time // when the log is looked at next
 	asked time.Time // when the replica was needed last
-	most  *uint64
-	users int // that need it for long
+	users int       // that need it for long
 }
 
 // wanted is a replica that the node is to have.
@@ -40,42 +42,40 @@ type wanted struct {
 	first string
 }
 
-// wants are the replicas that this node is to have: of what is searched, and of what will be and is built.
-// Those of collections that cannot be read stay as they are: of these it is not told.
+// wants are the replicas that this node is to have: those that are searched, and those of the next generation
+// that are built.
 func (c *Cluster) wants() map[replicaKey]wanted {
 	all := map[replicaKey]wanted{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.maps {
-		if c.node == nil || m.fault != nil || m.Removed || m.Current == nil && m.Next == nil {
+		if c.node == nil || m.fault != nil || m.Removed {
 			continue
 		}
-		for s, has := range c.placeOf(m) {
-			if !slices.Contains(has, c.node) {
-				continue
-			}
-			if m.Current != nil {
-				all[replicaKey{shardKey{m.ID, s}, m.Current.Number}] = wanted{m, m.Current, has[0].Name}
-			}
-			if b := c.built[m.ID]; m.Next != nil && b != nil && b.generation == m.Next.Number && b.has[s] {
-				all[replicaKey{shardKey{m.ID, s}, m.Next.Number}] = wanted{m, m.Next, has[0].Name}
+		for _, g := range m.generations() {
+			b := c.built[m.ID]
+			for s, has := range c.placeOf(m) {
+				ready := g == m.Current || b != nil && b.generation == g.Number && b.has[s]
+				if ready && slices.Contains(has, c.node) {
+					all[replicaKey{shardKey{m.ID, s}, g.Number}] = wanted{m, g, has[0].Name}
+				}
 			}
 		}
 	}
 	return all
 }
 
-// over reports whether a map says that a replica is of no use any more; c.mu is held.
-func (c *Cluster) over(k replicaKey) (over, untouched bool) {
+// over reports whether a map says that a replica is of no use any more; ok is false if there is no map to say so.
+// c.mu is held.
+func (c *Cluster) over(k replicaKey) (over, ok bool) {
 	m := c.maps[nameOf(k.id)]
 	if m == nil || m.fault != nil {
-		return false, true
+		return false, false
 	}
-	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, false
+	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, true
 }
 
-// hold opens the replicas that this node is to have, tells them what has changed, and closes those that it is
-// not to have.
+// hold opens the replicas that this node is to have, tells them what has changed, and closes the others.
 func (c *Cluster) hold(now time.Time) {
 	all := c.wants()
 	for k, w := range all {
@@ -83,71 +83,58 @@ func (c *Cluster) hold(now time.Time) {
 			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
 		}
 	}
-	type act struct {
-		r      *replica.Replica
-		remove bool
-	}
-	var tell []func()
-	var end []act
+	var then []func()
 	c.mu.Lock()
 	for k, r := range c.replicas {
-		have := c.kept[k]
 		w, is := all[k]
-		if !is {
-			w.first = ""
-			if over, untouched := c.over(k); !untouched && have.users == 0 && now.Sub(have.asked) > min(linger, 20*c.c.Beat) {
-				delete(c.replicas, k)
-				delete(c.kept, k)
-				end = append(end, act{r, over})
-				continue
+		if is {
+			r.asked = now
+		} else if over, ok := c.over(k); ok && r.users == 0 && now.Sub(r.asked) > min(linger, 20*c.c.Beat) {
+			delete(c.replicas, k)
+			end := r.Close
+			if over {
+				end = r.Remove
 			}
-		} else {
-			have.asked = now
+			c.ending[k] = true // its folder is not for another one yet
+			then = append(then, func() {
+				if err := end(c.ctx); err != nil {
+					c.log.Warn("a replica that is not needed any more was not closed", "error", err)
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				delete(c.ending, k)
+			})
+			continue
 		}
-		if have.first != w.first {
-			have.first = w.first
-			have.poll = now
-			writes := c.node != nil && w.first == c.node.Name
-			tell = append(tell, func() { r.SetWriter(writes) })
+		if r.first != w.first {
+			r.first, r.poll = w.first, now
+			then = append(then, func() { r.SetWriter(c.node != nil && w.first == c.node.Name) })
 		}
 	}
 	due := c.duePolls(now)
 	c.mu.Unlock()
-	for _, do := range tell {
+	for _, do := range then {
 		do()
 	}
-	for k, r := range due {
-		c.aside(fmt.Sprint("polling ", k), func(ctx context.Context) {
+	for _, r := range due {
+		c.aside(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
 			c.polls <- struct{}{}
 			defer func() { <-c.polls }()
 			ctx, stop := context.WithTimeout(ctx, pollTime) // one that is not ready has no need of it
 			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
-				c.log.Debug("a log was not looked at", "shard", fmt.Sprint(k), "error", err)
+				c.log.Debug("a log was not looked at", "shard", fmt.Sprint(r.replicaKey), "error", err)
 			}
 		})
 	}
-	for _, a := range end {
-		ctx := context.WithoutCancel(c.ctx)
-		do := a.r.Close
-		if a.remove {
-			do = a.r.Remove
-		}
-		if err := do(ctx); err != nil {
-			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
-		}
-	}
 }
 
-func same(a, b *uint64) bool { return a == b || a != nil && b != nil && *a == *b }
-
 // duePolls are the replicas whose logs are to be looked at now; c.mu is held.
-func (c *Cluster) duePolls(now time.Time) map[replicaKey]*replica.Replica {
-	due := map[replicaKey]*replica.Replica{}
-	for k, have := range c.kept {
-		if !now.Before(have.poll) {
-			have.poll = now.Add(pollEvery*9/10 + rand.N(pollEvery/5)) // a node that starts polls them all at once
-			due[k] = c.replicas[k]
+func (c *Cluster) duePolls(now time.Time) (due []*kept) {
+	for _, r := range c.replicas {
+		if !now.Before(r.poll) {
+			r.poll = now.Add(pollEvery*9/10 + rand.N(pollEvery/5)) // a node that starts polls them all at once
+			due = append(due, r)
 		}
 	}
 	c.requests.Add(int64(len(due)))
@@ -155,12 +142,11 @@ func (c *Cluster) duePolls(now time.Time) map[replicaKey]*replica.Replica {
 }
 
 // replica opens the replica of a shard on this node, whether or not this node is a holder.
-func (c *Cluster) replica(ctx context.Context, id string, shard int, generation uint64) (*replica.Replica, error) {
-	k := replicaKey{shardKey{id, shard}, generation}
+func (c *Cluster) replica(ctx context.Context, id string, shard int, generation uint64) (*kept, error) {
 	c.mu.Lock()
-	r := c.replicas[k]
+	r := c.replicas[replicaKey{shardKey{id, shard}, generation}]
 	if r != nil {
-		c.kept[k].asked = time.Now()
+		r.asked = time.Now()
 	}
 	c.mu.Unlock()
 	if r != nil {
@@ -168,7 +154,7 @@ func (c *Cluster) replica(ctx context.Context, id string, shard int, generation 
 	}
 	m, err := c.mapByID(id)
 	if err != nil || m.generation(generation) == nil && m.Last < generation {
-		if m, err = c.renew(ctx, nameOf(id)); err == nil {
+		if _, err = c.renew(ctx, nameOf(id)); err == nil {
 			m, err = c.mapByID(id)
 		}
 	}
@@ -183,68 +169,61 @@ func (c *Cluster) replica(ctx context.Context, id string, shard int, generation 
 }
 
 // open opens a replica, or finds the one that is open.
-func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*replica.Replica, error) {
+func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) {
 	k := replicaKey{shardKey{m.ID, shard}, g.Number}
-	there := func() (*replica.Replica, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.closed {
-			return nil, collection.ErrClosed
-		}
-		return c.replicas[k], nil
-	}
-	if r, err := there(); r != nil || err != nil {
-		return r, err
-	}
 	c.opening.Lock()
 	defer c.opening.Unlock()
-	if r, err := there(); r != nil || err != nil {
-		return r, err
+	c.mu.Lock()
+	r, closed, ending := c.replicas[k], c.closed, c.ending[k]
+	c.mu.Unlock()
+	if closed {
+		return nil, collection.ErrClosed
 	}
-	r, err := replica.Open(&c.rc, m.shard(shard, g))
+	if r != nil {
+		return r, nil
+	}
+	if ending {
+		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
+	}
+	opened, err := replica.Open(&c.rc, m.shard(shard, g))
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	have := &keeping{asked: now, poll: now.Add(rand.N(pollEvery)), most: m.most(shard)}
+	r = &kept{Replica: opened, replicaKey: k, asked: now, poll: now.Add(rand.N(pollEvery))}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, errors.Join(collection.ErrClosed, r.Close(context.WithoutCancel(c.ctx)))
 	}
 	if c.node != nil {
-		have.first = c.placeOf(m)[shard][0].Name
+		r.first = c.placeOf(m)[shard][0].Name
 	}
-	c.replicas[k], c.kept[k] = r, have
+	c.replicas[k] = r
 	c.mu.Unlock()
-	r.SetWriter(c.node != nil && have.first == c.node.Name)
+	r.SetWriter(c.node != nil && r.first == c.node.Name)
 	return r, nil
 }
 
 // borrow is replica for long use: it stays open until done is called.
 func (c *Cluster) borrow(ctx context.Context, id string, shard int, generation uint64) (
-	r *replica.Replica, done func(), err error) {
+	r *kept, done func(), err error) {
 	if r, err = c.replica(ctx, id, shard, generation); err != nil {
 		return nil, nil, err
 	}
-	k := replicaKey{shardKey{id, shard}, generation}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	have := c.kept[k]
-	if have == nil {
+	if c.replicas[r.replicaKey] != r {
 		return nil, nil, fmt.Errorf("%w: shard %d of %s was closed", errNotHere, shard, id)
 	}
-	have.users++
+	r.users++
 	return r, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		have.users--
-		have.asked = time.Now()
+		r.users--
+		r.asked = time.Now()
 	}, nil
 }
-
-// cacheAge is how long the file of a replica stays that the node is not to have.
-const cacheAge = 24 * time.Hour
 
 // sweepCache removes files of replicas that are not open, and that a map says are of no use, or that have not been
 // used for a day.
@@ -259,27 +238,32 @@ func (c *Cluster) sweepCache(now time.Time) {
 		if err != nil {
 			continue
 		}
-		func() {
-			c.opening.Lock() // it is not opened meanwhile
-			defer c.opening.Unlock()
-			c.mu.Lock()
-			over, _ := c.over(k)
-			open := c.replicas[k] != nil
-			c.mu.Unlock()
-			if open || !over && now.Sub(info.ModTime()) < cacheAge {
-				return
-			}
-			err := os.RemoveAll(dir)
-			_ = os.Remove(filepath.Dir(dir)) // if it was the last
-			if err != nil {
+		c.opening.Lock() // it is not opened meanwhile
+		c.mu.Lock()
+		over, _ := c.over(k)
+		open := c.replicas[k] != nil
+		c.mu.Unlock()
+		if !open && (over || now.Sub(info.ModTime()) >= cacheAge) {
+			if err := os.RemoveAll(dir); err != nil {
 				c.log.Warn("the file of a replica stays that is not needed any more", "path", dir, "error", err)
 			}
-		}()
+			_ = os.Remove(filepath.Dir(dir)) // if it was the last
+		}
+		c.opening.Unlock()
 	}
 }
 
-// nameOf is the name of the collection of an identity.
-func nameOf(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
+// opened are the chosen replicas, of those that are open here.
+func (c *Cluster) opened(chosen func(replicaKey) bool) (all []*kept) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, r := range c.replicas {
+		if chosen(k) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
 
 // readable are the newest maps of collections that are there and can be read, by name.
 func (c *Cluster) readable() []*Map {

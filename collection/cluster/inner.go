@@ -80,31 +80,38 @@ func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in 
 	}
 }
 
+// asks is does for what a node does with shards.
+func asks[In, Out any](limit int64, do func(*Cluster, context.Context, *asked, *In) (*Out, error)) *operation {
+	return does(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
+		return do(c, ctx, &in.asked, &in.In)
+	})
+}
+
 // operationOf is the operation of a name; nil: there is none.
 func operationOf(name string) *operation {
 	switch name {
 	case "search":
-		return does(smallBody, (*Cluster).doSearch)
+		return asks(smallBody, (*Cluster).doSearch)
 	case "documents":
-		return does(smallBody, (*Cluster).doDocuments)
+		return asks(smallBody, (*Cluster).doDocuments)
 	case "facets":
-		return does(smallBody, (*Cluster).doFacets)
+		return asks(smallBody, (*Cluster).doFacets)
 	case "words":
-		return does(smallBody, (*Cluster).doWords)
+		return asks(smallBody, (*Cluster).doWords)
 	case "explain":
-		return does(smallBody, (*Cluster).doExplain)
+		return asks(smallBody, (*Cluster).doExplain)
 	case "evidence":
-		return does(smallBody, (*Cluster).doEvidence)
+		return asks(smallBody, (*Cluster).doEvidence)
 	case "look", opStats:
-		return does(smallBody, (*Cluster).doLook)
+		return asks(smallBody, (*Cluster).doLook)
 	case "check":
-		return does(largeBody, (*Cluster).doCheck)
+		return asks(largeBody, (*Cluster).doCheck)
 	case "update":
-		return does(largeBody, (*Cluster).doUpdate)
+		return asks(largeBody, (*Cluster).doUpdate)
 	case "delete":
-		return does(smallBody, (*Cluster).doDelete)
+		return asks(smallBody, (*Cluster).doDelete)
 	case "metadata":
-		return does(smallBody, (*Cluster).doMetadata)
+		return asks(smallBody, (*Cluster).doMetadata)
 	}
 	return controlOperationOf(name)
 }

@@ -4,33 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// loop looks at the store at every beat, or when it is asked to.
+// loop looks at the store at every beat, and acts on the maps that are known when it is asked to.
 func (c *Cluster) loop() {
 	ticker := time.NewTicker(c.c.Beat)
 	defer ticker.Stop()
 	for {
-		c.after()
+		c.act()
 		select {
 		case <-c.ctx.Done():
 			return
 		case <-ticker.C:
-			_ = c.lookOnce(c.ctx) // it is noted
-		case <-c.look: // a map has changed here, or elsewhere
+			_ = c.lookOnce(c.ctx) // it keeps the error
+		case <-c.look:
 		}
 	}
 }
 
-// lookOnce says that this node lives, and looks which others do, and for new maps.
+// lookOnce says that this node lives, and looks for living nodes and new maps.
 func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, max(beatsToDie*c.c.Beat, time.Second))
 	defer stop()
@@ -62,20 +62,16 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, e := range slices.Concat(beats, listed) {
-		c.noteTime(e.Made)
-	}
 	c.sawNodes(ctx, beats)
 	return c.sawMaps(ctx, listed)
 }
 
-// noteTime notes a time of the store's clock that is over.
+// noteTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
+// be of an hour in which the clock was ahead, and what is not needed would go too early ever after.
 func (c *Cluster) noteTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.After(c.now) {
-		c.now = t
-	}
+	c.now = t
 }
 
 func (c *Cluster) storeTime() time.Time {
@@ -84,13 +80,13 @@ func (c *Cluster) storeTime() time.Time {
 	return c.now
 }
 
-// changed wakes whoever waits for news; c.mu is held.
+// changed wakes callers of await; c.mu is held.
 func (c *Cluster) changed() {
 	close(c.news)
 	c.news = make(chan struct{})
 }
 
-// poke asks the loop to act on what is known now.
+// poke asks the loop to act on the maps that are known now.
 func (c *Cluster) poke() {
 	select {
 	case c.look <- struct{}{}:
@@ -108,7 +104,7 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 		c.log.Warn("a node that is in the store cannot be read", "error", err)
 	}
 	living := c.lives.living(now)
-	if c.node != nil { // it does, whatever others have noticed of it
+	if c.node != nil { // it lives, whatever the list shows
 		living = slices.DeleteFunc(living, func(n *Node) bool { return n.Name == c.node.Name })
 		living = append(living, c.node)
 		slices.SortFunc(living, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
@@ -134,6 +130,7 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 			}
 		}
 		c.nodes = living
+		clear(c.placed)
 		c.changed()
 	}
 	c.mu.Unlock()
@@ -145,8 +142,8 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 	}
 }
 
-// sawMaps reads the maps that are newer than those that are known. A map that is known and not listed any
-// more says nothing: it stays.
+// sawMaps reads the maps that are newer than the known ones. A known map that is not listed stays: that it is
+// missing says nothing.
 func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 	newest := map[string]uint64{}
 	for _, e := range listed {
@@ -156,21 +153,19 @@ func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 	}
 	var errs []error
 	for name, version := range newest {
-		c.mu.Lock()
-		m := c.maps[name]
-		c.mu.Unlock()
-		if m != nil && m.Version >= version {
+		if m := c.lastMap(name); m != nil && m.Version >= version {
 			continue
 		}
 		c.requests.Add(1)
-		if err := c.readVersion(ctx, name, version); err != nil {
+		m, err := readMap(ctx, c.c.Store, name, version)
+		if err = c.learn(name, m, err); !errors.Is(err, objects.ErrNotFound) { // else there is a newer one
 			errs = append(errs, err)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, m := range c.maps {
-		if lost := newest[name] == 0 && !m.Removed; !lost {
+		if newest[name] > 0 || m.Removed {
 			delete(c.lost, name)
 		} else if !c.lost[name] {
 			c.lost[name] = true
@@ -180,89 +175,54 @@ func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 	return errors.Join(errs...)
 }
 
-// readVersion takes over a version of a map.
-func (c *Cluster) readVersion(ctx context.Context, name string, version uint64) error {
-	m, err := readMap(ctx, c.c.Store, name, version)
+// learn takes over a map that was read, or that one is there that cannot be read: then nothing of the collection
+// is touched until there is a newer one that can be. It returns other errors of the read.
+func (c *Cluster) learn(name string, m *Map, err error) error {
+	news := false
+	defer func() { // without the mutex
+		if !news {
+			return
+		}
+		for _, r := range c.opened(func(k replicaKey) bool { return k.id == m.ID }) {
+			r.SetMost(m.most(r.shard))
+		}
+	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.maps[name]
 	switch {
-	case err == nil:
-		c.learn(m)
 	case unreadable(err):
-		c.note(name, err)
-	case !errors.Is(err, objects.ErrNotFound): // else it was superseded long ago
+		if m = (&Map{Name: name, fault: err}); before != nil {
+			if m.Version = before.Version; before.fault != nil {
+				return nil
+			}
+		}
+		c.log.Error("the map of a collection cannot be read: nothing of it is touched", "collection", name, "error", err)
+	case err != nil:
 		return err
+	case before != nil && before.Version >= m.Version:
+		return nil
+	case before != nil && (m.Removed || m.ID != before.ID):
+		c.forget(before.ID)
 	}
+	c.maps[name], news = m, true
+	delete(c.missed, name)
+	c.changed()
+	c.poke()
 	return nil
 }
 
-// unreadable reports whether a map is there that this program cannot read, or must not.
-func unreadable(err error) bool {
-	return errors.Is(err, ErrNewer) || errors.Is(err, storage.ErrCorrupt)
-}
-
-// note takes over that the map of a collection cannot be read: nothing of the collection is touched until
-// a newer one can be.
-func (c *Cluster) note(name string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	version := uint64(0)
-	if before := c.maps[name]; before != nil {
-		if version = before.Version; before.fault != nil {
-			return
-		}
-	}
-	c.log.Error("the map of a collection cannot be read: nothing of it is touched", "collection", name, "error", err)
-	c.maps[name] = &Map{Name: name, Version: version, fault: fmt.Errorf("%w: %w", collection.ErrDamaged, err)}
-	c.changed()
-}
-
-// learn takes over a map, unless a newer one is known.
-func (c *Cluster) learn(m *Map) {
-	c.mu.Lock()
-	before := c.maps[m.Name]
-	if before != nil && before.Version >= m.Version {
-		c.mu.Unlock()
-		return
-	}
-	if before != nil && (m.Removed || m.ID != before.ID) {
-		c.forget(before.ID)
-	}
-	c.maps[m.Name] = m
-	delete(c.missed, m.Name)
-	var tell []func()
-	for k, r := range c.replicas {
-		if most := m.most(k.shard); k.id == m.ID && !same(c.kept[k].most, most) {
-			c.kept[k].most = most
-			tell = append(tell, func() { r.SetMost(most) })
-		}
-	}
-	c.changed()
-	c.poke()
-	c.mu.Unlock()
-	for _, do := range tell {
-		do()
-	}
-}
-
-// forget drops what is known of a collection that was removed; c.mu is held.
+// forget drops the state of a collection that was removed; c.mu is held.
 func (c *Cluster) forget(id string) {
-	delete(c.known, id)
-	delete(c.placed, id)
 	delete(c.built, id)
-	delete(c.tidied, id)
-	delete(c.resting, id)
-	for k := range c.seen {
-		if k.id == id {
-			delete(c.seen, k)
-		}
-	}
-	for k := range c.front.documents {
-		if k.id == id {
-			delete(c.front.documents, k)
-		}
-	}
+	maps.DeleteFunc(c.placed, func(p placement, _ [][]*Node) bool { return p.id == id })
+	is := func(k shardKey) bool { return k.id == id }
+	maps.DeleteFunc(c.seen, func(k shardKey, _ uint64) bool { return is(k) })
+	maps.DeleteFunc(c.front.documents, func(k shardKey, _ uint64) bool { return is(k) })
+	maps.DeleteFunc(c.times, func(what string, _ time.Time) bool { return strings.HasSuffix(what, " "+id) })
 }
 
-// await waits until a map, the newest one that is known here, is as it should be.
+// await waits until the newest map that is known here is as it should be.
 func (c *Cluster) await(ctx context.Context, id string, is func(*Map) (bool, error)) (*Map, error) {
 	for {
 		c.mu.Lock()
@@ -285,27 +245,28 @@ func (c *Cluster) await(ctx context.Context, id string, is func(*Map) (bool, err
 	}
 }
 
-// lastMap is the newest map that is known here, whatever it says; nil: none.
+// lastMap is the newest map that is known here, also of a collection that is gone; nil: none.
 func (c *Cluster) lastMap(name string) *Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.maps[name]
 }
 
-// mapByID is the newest map that is known of a collection. The error is [collection.ErrUnknown].
+// mapByID is the newest map that is known of a collection. The error is [collection.ErrUnknown], or
+// [collection.ErrDamaged].
 func (c *Cluster) mapByID(id string) (*Map, error) {
 	m := c.lastMap(nameOf(id))
-	switch {
-	case m == nil || m.fault == nil && (m.Removed || m.ID != id):
-		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, id)
-	case m.fault != nil:
+	if m != nil && m.fault != nil {
 		return nil, m.fault
+	}
+	if m == nil || m.Removed || m.ID != id {
+		return nil, unknown(id)
 	}
 	return m, nil
 }
 
 // mapOf is the newest map of a collection, read from the store if none is known here. The error is
-// [collection.ErrUnknown], or [collection.ErrDamaged] of a collection that this program does not understand.
+// [collection.ErrUnknown], or [collection.ErrDamaged] if this program does not understand the map.
 func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 	c.mu.Lock()
 	m, closed := c.maps[name], c.closed
@@ -319,7 +280,7 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 	case m != nil && !m.Removed:
 		return m, nil
 	case missed || collection.CheckName(name) != nil:
-		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+		return nil, unknown(name)
 	}
 	return c.renew(ctx, name)
 }
@@ -327,77 +288,69 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 // renew is mapOf with a look into the store, whatever is known here.
 func (c *Cluster) renew(ctx context.Context, name string) (*Map, error) {
 	m, err := newestMap(ctx, c.c.Store, name)
-	switch {
-	case unreadable(err):
-		c.note(name, err)
-		return nil, fmt.Errorf("%w: %w", collection.ErrDamaged, err)
-	case err == nil:
-		c.learn(m)
-		if !m.Removed {
-			return m, nil
-		}
-	case !errors.Is(err, collection.ErrUnknown):
+	if err := c.learn(name, m, err); err != nil && !errors.Is(err, collection.ErrUnknown) {
 		return nil, err
 	}
+	lost := err != nil // which says nothing
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.maps[name]; m == nil && known != nil && !known.Removed { // lost, which says nothing
+	if known := c.maps[name]; lost && known != nil && !known.Removed {
 		return known, known.fault
+	}
+	if m != nil && !m.Removed {
+		return m, nil
 	}
 	if len(c.missed) > 4096 {
 		clear(c.missed)
 	}
 	c.missed[name] = time.Now()
-	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+	return nil, unknown(name)
 }
 
 // update changes the map of a collection, and tells the other nodes.
 func (c *Cluster) update(ctx context.Context, name string, change func(*Map) error) (*Map, error) {
 	m, err := updateMap(ctx, c.c.Store, name, change)
-	if unreadable(err) {
-		err = fmt.Errorf("%w: %w", collection.ErrDamaged, err)
+	if err == nil {
+		c.tell(m)
 	}
-	if err != nil {
-		return nil, err
-	}
-	c.tell(m)
-	return m, nil
+	return m, err
 }
 
-// updateID is update of the collection of an identity; another one of the name is [collection.ErrUnknown].
+// updateID is update of the collection of an identity.
 func (c *Cluster) updateID(ctx context.Context, id string, change func(*Map) error) (*Map, error) {
-	name := nameOf(id)
-	return c.update(ctx, name, func(m *Map) error {
-		if m.ID != id {
-			return fmt.Errorf("%w: %q", collection.ErrUnknown, id)
-		}
-		return change(m)
-	})
+	return c.update(ctx, nameOf(id), onlyOf(id, change))
 }
 
-// tell takes over a map that this process has put, and tells the other nodes of it; wait waits until they know,
+// tell takes over a map that this process has put, and tells the other nodes of it. wait waits until they know,
 // a beat at most.
 func (c *Cluster) tell(m *Map) (wait func()) {
-	c.learn(m)
+	_ = c.learn(m.Name, m, nil)
+	c.poke()
+	told := make(chan struct{})
+	began := c.aside("telling "+newToken(), func(ctx context.Context) {
+		defer close(told)
+		c.eachNode(ctx, c.c.Beat, func(ctx context.Context, n *Node) {
+			if !c.self(n) {
+				_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &newsAnswer{}) // else it looks by itself
+			}
+		})
+	})
+	if !began {
+		close(told)
+	}
+	return func() { <-told }
+}
+
+// eachNode asks all living nodes at once, and waits.
+func (c *Cluster) eachNode(ctx context.Context, patience time.Duration, ask func(ctx context.Context, n *Node)) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	c.mu.Lock()
 	nodes := c.nodes
 	c.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, n := range nodes {
-		if c.self(n) {
-			c.poke()
-			continue
-		}
-		wg.Add(1)
-		began := c.aside(fmt.Sprint("telling ", n.Name, " ", m.ID, m.Version, newToken()), func(ctx context.Context) {
-			defer wg.Done()
-			ctx, stop := context.WithTimeout(ctx, c.c.Beat)
-			defer stop()
-			_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &newsAnswer{}) // else it looks by itself
-		})
-		if !began {
-			wg.Done()
-		}
+		wg.Go(func() { ask(ctx, n) })
 	}
-	return wg.Wait
+	wg.Wait()
 }

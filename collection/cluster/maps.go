@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,40 +27,35 @@ import (
 type Map struct {
 	Format  int    `json:"format"` // 1
 	Name    string `json:"name"`
-	ID      string `json:"id"` // its identity: another collection of the name has another
+	ID      string `json:"id"` // another collection of the same name has another
 	Version uint64 `json:"version"`
 	Token   string `json:"token"` // tells who has put this version
 	Removed bool   `json:"removed,omitempty"`
 	// Config is as the collection was declared; MaxDocuments may change.
-	Config collection.Config `json:"config"`
-	Shards int               `json:"shards"`
-	// Replicas is how many nodes have each shard.
-	Replicas int `json:"replicas"`
-	// Current is what is searched; nil: nothing yet. Next is built to take its place, for whoever has
-	// the token For if that is not "".
+	Config   collection.Config `json:"config"`
+	Shards   int               `json:"shards"`
+	Replicas int               `json:"replicas"` // nodes that have each shard
+	// Current is searched; nil: the collection has no documents yet. Next is built to take its place, for
+	// the caller with the token For if that is not "".
 	Current *replica.Generation `json:"current,omitempty"`
 	Next    *replica.Generation `json:"next,omitempty"`
 	For     string              `json:"next_for,omitempty"`
 	Last    uint64              `json:"last_generation"`
-	// Training and Building are numbers of generations that have objects already, and are not Next yet:
-	// of the coordinator, and of a bulk build. Whoever has lost the reservation has lost the generation.
+	// Training and Building are generations that have objects already, and are not Next yet: of the
+	// coordinator, and of a bulk build. A maker whose reservation was replaced has lost the generation.
 	Training *Reserved `json:"training,omitempty"`
 	Building *Reserved `json:"building,omitempty"`
-	// Wanted is the token of somebody who has asked for a training, whatever has grown.
+	// Wanted is the token of a caller who has asked for a training, whatever has grown.
 	Wanted string `json:"wanted,omitempty"`
 	// Failed is why the last training was given up.
 	Failed *Failed `json:"failed,omitempty"`
-	// Trouble is why nodes could not encode shards for Next.
-	Trouble []Trouble `json:"trouble,omitempty"`
-	// Retired are generations, and Gone former collections of the name, whose objects are removed when
-	// the grace is over.
+	// Retired is what is not used any more: its objects are deleted when the grace is over.
 	Retired []Retired `json:"retired,omitempty"`
-	Gone    []Gone    `json:"gone,omitempty"`
 
-	fault error // the object cannot be read by this program, and nothing of the collection is touched
+	fault error // this program cannot read the object, and touches nothing of the collection
 }
 
-// Reserved is the number of a generation, and who makes that.
+// Reserved is the number of a generation, and the process that makes it.
 type Reserved struct {
 	Generation uint64    `json:"generation"`
 	By         string    `json:"by"`
@@ -68,29 +64,19 @@ type Reserved struct {
 
 // Failed is a training that was given up.
 type Failed struct {
-	Tokens uint64 `json:"tokens"` // of the collection at that time
-	For    string `json:"for,omitempty"`
-	Reason string `json:"reason"`
+	Tokens uint64   `json:"tokens"` // of the collection at that time
+	For    string   `json:"for,omitempty"`
+	Cause  *failure `json:"cause"`
 }
 
-// Trouble is why a node could not encode a shard.
-type Trouble struct {
-	Shard  int    `json:"shard"`
-	Node   string `json:"node"`
-	Reason string `json:"reason"`
-}
-
-// Retired is a generation that is not searched any more.
+// Retired is a generation of the collection, or all of a collection that had the name before.
 type Retired struct {
-	Generation uint64 `json:"generation"`
-	// Since is when that was noticed, by the clock of the store; zero: it is not noticed yet.
+	ID         string `json:"id"`
+	Generation uint64 `json:"generation,omitempty"` // 0: all
+	// Since is when the collector noticed it, by the clock of the store; zero: it has not.
 	Since time.Time `json:"since,omitzero"`
-}
-
-// Gone is a collection that was removed.
-type Gone struct {
-	ID    string    `json:"id"`
-	Since time.Time `json:"since,omitzero"` // as of [Retired]
+	// Shards is how many logs of a removed collection are to be sealed yet, all; 0: none.
+	Shards int `json:"shards,omitempty"`
 }
 
 const (
@@ -106,24 +92,28 @@ const (
 var (
 	// ErrNewer: a newer program has written something that this one does not know.
 	ErrNewer = errors.New("it was written by a newer version of plaid")
-	// ErrConflict: another process has changed the collection meanwhile, so that it is not possible any more.
+	// ErrConflict: another process has changed the collection meanwhile, so that the change is not possible.
 	ErrConflict = errors.New("the collection was changed by another process meanwhile")
 
-	errSame = errors.New("nothing is to be changed")
-	// errTaken: another process has put the version.
-	errTaken = errors.New("this version of the map is another's")
+	errSame  = errors.New("nothing is to be changed")
+	errTaken = errors.New("another process has put this version of the map")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
 func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
 
+func unknown(what string) error { return fmt.Errorf("%w: %q", collection.ErrUnknown, what) }
+
+// unreadable reports whether a map is there that this program cannot read, or must not.
+func unreadable(err error) bool { return errors.Is(err, collection.ErrDamaged) }
+
 func mapsOf(name string) string { return mapsPrefix + name + "/" }
 func mapName(name string, version uint64) string {
 	return fmt.Sprintf("%s%016x", mapsOf(name), version)
 }
 
-// mapVersion is the name of a collection and the version of its map, of an object; ok is false for others.
+// mapVersion parses the name of an object; ok is false if the object is no version of a map.
 func mapVersion(object string) (name string, version uint64, ok bool) {
 	dir, last := path.Split(strings.TrimPrefix(object, mapsPrefix))
 	name = strings.TrimSuffix(dir, "/")
@@ -137,17 +127,18 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// encode gives a line of JSON and a line with its checksum: with one bit changed a name is not known any
-// more, or a number is another one, and either would take effect in silence.
+// encode gives a line of JSON and a line with its checksum: one flipped bit of a name or a number would
+// otherwise take effect in silence.
 func (m *Map) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
 	return fmt.Appendf(text, "\n%08x\n", checksum(text)), err
 }
 
-// decodeMap reads an object that is to be a version of a map. The error is [storage.ErrCorrupt] or [ErrNewer].
+// decodeMap reads a version of a map. The error is [collection.ErrDamaged], with [storage.ErrCorrupt] or [ErrNewer].
 func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	fault := func(err error, format string, a ...any) (*Map, error) {
-		return nil, fmt.Errorf("%s: %w: %s", mapName(name, version), err, fmt.Sprintf(format, a...))
+		says := fmt.Sprintf(format, a...)
+		return nil, fmt.Errorf("%w: %s: %w: %s", collection.ErrDamaged, mapName(name, version), err, says)
 	}
 	text, sum, found := bytes.Cut(object, []byte("\n"))
 	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
@@ -175,20 +166,10 @@ func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	return m, nil
 }
 
-// check finds what no map may say.
+// check refuses a map that no program may act on.
 func (m *Map) check() error {
 	if err := collection.CheckName(m.Name); err != nil {
 		return err
-	}
-	ids := []string{m.ID}
-	for _, g := range m.Gone {
-		ids = append(ids, g.ID)
-	}
-	for _, id := range ids { // objects below data/ID/ are deleted
-		suffix, own := strings.CutPrefix(id, m.Name+".")
-		if b, err := hex.DecodeString(suffix); !own || err != nil || len(b) != 8 {
-			return fmt.Errorf("%q is no identity of %q", id, m.Name)
-		}
 	}
 	if m.Version == 0 || m.Shards < 1 || m.Shards > MaxShards || m.Replicas < 1 || m.Replicas > MaxReplicas {
 		return fmt.Errorf("version %d, %d shards, %d replicas", m.Version, m.Shards, m.Replicas)
@@ -196,35 +177,39 @@ func (m *Map) check() error {
 	if _, err := m.Config.Completed(); err != nil {
 		return err
 	}
-	used := map[uint64]bool{}
-	use := func(number uint64) error {
-		if number == 0 || number > m.Last || used[number] {
-			return fmt.Errorf("generation %d is 0, above the last one, %d, or is there twice", number, m.Last)
-		}
-		used[number] = true
-		return nil
+	if m.Failed != nil && m.Failed.Cause == nil {
+		return errors.New("a training has failed without a cause")
 	}
-	for _, g := range []*replica.Generation{m.Current, m.Next} {
-		if g == nil {
-			continue
-		}
-		if err := use(g.Number); err != nil {
-			return err
-		}
+	ids, numbers := []string{m.ID}, []uint64{}
+	for _, g := range m.generations() {
+		numbers = append(numbers, g.Number)
 		if g.Dim < 0 || g.Codec.Name != "" && g.Codec.Check() != nil {
 			return fmt.Errorf("generation %d has the dimension %d and the codec %q", g.Number, g.Dim, g.Codec.Name)
 		}
 	}
 	for _, r := range []*Reserved{m.Training, m.Building} {
 		if r != nil {
-			if err := use(r.Generation); err != nil {
-				return err
-			}
+			numbers = append(numbers, r.Generation)
 		}
 	}
 	for _, r := range m.Retired {
-		if err := use(r.Generation); err != nil {
-			return err
+		if ids = append(ids, r.ID); r.Generation == 0 {
+			continue
+		}
+		if numbers = append(numbers, r.Generation); r.ID != m.ID {
+			return fmt.Errorf("generation %d of %q is retired", r.Generation, r.ID)
+		}
+	}
+	for _, id := range ids { // objects below data/ID/ are deleted
+		suffix, own := strings.CutPrefix(id, m.Name+".")
+		if b, err := hex.DecodeString(suffix); !own || err != nil || len(b) != 8 {
+			return fmt.Errorf("%q is no identity of %q", id, m.Name)
+		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		if n == 0 || n > m.Last || i > 0 && n == numbers[i-1] {
+			return fmt.Errorf("generation %d is 0, above the last one, %d, or is there twice", n, m.Last)
 		}
 	}
 	return nil
@@ -240,51 +225,77 @@ func (m *Map) clone() *Map {
 	return c
 }
 
-// generation is the one of a number, Current or Next; nil: neither.
+// generations are Current and Next, as far as there are any.
+func (m *Map) generations() []*replica.Generation {
+	all := []*replica.Generation{m.Current, m.Next}
+	return slices.DeleteFunc(all, func(g *replica.Generation) bool { return g == nil })
+}
+
+// generation is Current or Next, by its number; nil: neither.
 func (m *Map) generation(number uint64) *replica.Generation {
-	for _, g := range []*replica.Generation{m.Current, m.Next} {
-		if g != nil && g.Number == number {
+	for _, g := range m.generations() {
+		if g.Number == number {
 			return g
 		}
 	}
 	return nil
 }
 
-// retire lets a generation go: its objects are deleted when the grace is over.
-func (m *Map) retire(number uint64) { m.Retired = append(m.Retired, Retired{Generation: number}) }
+// builds reports whether a generation is Next.
+func (m *Map) builds(number uint64) bool { return m.Next != nil && m.Next.Number == number }
+
+func (m *Map) retire(number uint64) {
+	m.Retired = append(m.Retired, Retired{ID: m.ID, Generation: number})
+}
+
+// remove lets the whole collection go.
+func (m *Map) remove() {
+	retired := slices.DeleteFunc(m.Retired, func(r Retired) bool { return r.Generation > 0 })
+	gone := Retired{ID: m.ID}
+	if m.Current != nil { // else no node has had a place for changes
+		gone.Shards = m.Shards
+	}
+	*m = Map{
+		Name: m.Name, ID: m.ID, Version: m.Version, Removed: true, Config: m.Config, Shards: m.Shards,
+		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, gone),
+	}
+}
+
+// release lets a reservation go.
+func (m *Map) release(r **Reserved) {
+	if *r != nil {
+		m.retire((*r).Generation)
+		*r = nil
+	}
+}
 
 // reserve gives out the next number of a generation, in the place of a reservation before.
 func (m *Map) reserve(r **Reserved, by string) {
-	if *r != nil {
-		m.retire((*r).Generation)
-	}
+	m.release(r)
 	m.Last++
 	*r = &Reserved{Generation: m.Last, By: by}
 }
 
-// promote makes a generation that is built the one that is searched. Another that is being built for it
-// is of no use any more.
+// promote makes a generation that is built the one that is searched. No other that is being built for the
+// collection is of use then.
 func (m *Map) promote(g *replica.Generation) {
-	if m.Current != nil {
-		m.retire(m.Current.Number)
+	for _, other := range m.generations() {
+		if other.Number != g.Number {
+			m.retire(other.Number)
+		}
 	}
-	if m.Next != nil && m.Next.Number != g.Number {
-		m.retire(m.Next.Number)
-	}
-	if m.Training != nil {
-		m.retire(m.Training.Generation)
-	}
-	m.Current, m.Next, m.For, m.Training, m.Trouble, m.Failed = g, nil, "", nil, nil, nil
+	m.release(&m.Training)
+	m.Current, m.Next, m.For, m.Failed = g, nil, "", nil
 }
 
 // giveUp lets Next go.
-func (m *Map) giveUp(reason string) {
+func (m *Map) giveUp(why error) {
 	m.retire(m.Next.Number)
-	m.Failed = &Failed{m.Next.Trained, m.For, reason}
-	m.Next, m.For, m.Trouble = nil, "", nil
+	m.Failed = &Failed{m.Next.Trained, m.For, failureOf(why)}
+	m.Next, m.For = nil, ""
 }
 
-// shardOf is the shard of a document by its id; passages are in that of their document.
+// shardOf is the shard of a document; passages are in that of their document.
 func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
 
 // whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
@@ -321,7 +332,7 @@ func (m *Map) shard(number int, g *replica.Generation) replica.Shard {
 func readMap(ctx context.Context, s objects.Store, name string, version uint64) (*Map, error) {
 	object, _, err := objects.Read(ctx, s, mapName(name, version), maxMap)
 	if errors.Is(err, objects.ErrDamaged) {
-		err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+		err = fmt.Errorf("%w: %w: %w", collection.ErrDamaged, storage.ErrCorrupt, err)
 	}
 	if err != nil {
 		return nil, err
@@ -347,7 +358,7 @@ func newestMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 			}
 		}
 		if newest == 0 {
-			return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+			return nil, unknown(name)
 		}
 		m, err := readMap(ctx, s, name, newest)
 		if !errors.Is(err, objects.ErrNotFound) { // else it was superseded, and deleted, since
@@ -360,7 +371,7 @@ func newestMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) {
 	m, err := newestMap(ctx, s, name)
 	if err == nil && m.Removed {
-		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+		return nil, unknown(name)
 	}
 	return m, err
 }
@@ -407,7 +418,7 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		switch {
 		case rerr == nil && there.Token == m.Token: // the answer was lost
 			return nil
-		case rerr == nil, errors.Is(rerr, ErrNewer), errors.Is(rerr, storage.ErrCorrupt):
+		case rerr == nil, unreadable(rerr):
 			return errTaken
 		}
 		return err
@@ -418,11 +429,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	// The version may have been there long ago: a process that slept meanwhile does not know of the
 	// versions after it. Old ones are deleted in their order, so that the one before would be gone too.
 	return again(func() error {
-		first, after := max(m.Version, 2)-1, ""
-		if first > 1 {
-			after = mapName(m.Name, first-1)
-		}
-		listed, err := s.List(ctx, mapsOf(m.Name), after, 0)
+		first := max(m.Version, 2) - 1
+		listed, err := s.List(ctx, mapsOf(m.Name), mapName(m.Name, first-1), 0)
 		if err != nil {
 			return err
 		}
@@ -435,10 +443,20 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 }
 
 // updateMap makes the next version of the map of a collection that is there: change gets a copy of the newest
-// one, and may be asked again. Its error ends it; errSame means that the map stays.
+// one, and may get another. Its error ends the update; errSame means that the map stays.
 func updateMap(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
+	return updateAny(ctx, s, name, func(m *Map) error {
+		if m.Removed {
+			return fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+		}
+		return change(m)
+	})
+}
+
+// updateAny is updateMap of a collection that may have been removed.
+func updateAny(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
 	for {
-		m, err := livingMap(ctx, s, name)
+		m, err := newestMap(ctx, s, name)
 		if err != nil {
 			return nil, err
 		}
@@ -454,3 +472,16 @@ func updateMap(ctx context.Context, s objects.Store, name string, change func(*M
 		}
 	}
 }
+
+// onlyOf makes a change that is for the collection of an identity: another one of the name is [collection.ErrUnknown].
+func onlyOf(id string, change func(*Map) error) func(*Map) error {
+	return func(m *Map) error {
+		if m.ID != id {
+			return unknown(id)
+		}
+		return change(m)
+	}
+}
+
+// nameOf is the name of the collection of an identity.
+func nameOf(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }

@@ -84,6 +84,20 @@ func (p *peers) fail(node string) {
 	n.failures, n.failed = min(n.failures+1, maxFailures), time.Now()
 }
 
+// works counts a request that is no search, until done is called: what it takes says nothing of searches.
+func (p *peers) works(node string) (done func(answered bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of(node).running++
+	return func(answered bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.of(node).running--; answered {
+			p.of(node).failures = 0
+		}
+	}
+}
+
 // begin counts a request.
 func (p *peers) begin(node string) {
 	p.mu.Lock()

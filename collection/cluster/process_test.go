@@ -4,12 +4,9 @@ package cluster_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -104,27 +101,12 @@ func (p *process) put(ctx context.Context, id string, version int) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, "POST", p.url+"/indices/wiki/update?wait=true", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	a, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err == nil && a.StatusCode != 200 {
-		if a.StatusCode < 500 {
-			return fmt.Errorf("%d: %s", a.StatusCode, text)
-		}
-		err = errAway
+	status, text, err := (&front{url: p.url}).try(ctx, "POST", "/indices/wiki/update?wait=true", "application/json", body)
+	if err == nil && status != 200 {
+		err = fmt.Errorf("%d: %s", status, text)
 	}
 	return err
 }
-
-var errAway = errors.New("the service is away")
 
 // Processes are killed at any moment, or stopped and continued, and go on with their caches or
 // without: whatever one of them has acknowledged stays.
@@ -151,7 +133,7 @@ func TestKilledProcesses(t *testing.T) {
 		may[w] = map[string]map[int]bool{}
 		r := rand.New(rand.NewPCG(*seed, uint64(w)))
 		working.Go(func() {
-			late := map[string]map[int]bool{} // of unknown outcome
+			late := map[string][]int{} // versions of unknown outcome
 			for version := 1; ctx.Err() == nil; version++ {
 				id := fmt.Sprintf("w%d-%d", w, r.IntN(each))
 				mu.RLock()
@@ -160,20 +142,17 @@ func TestKilledProcesses(t *testing.T) {
 				within, end := context.WithTimeout(ctx, opTime)
 				err := p.put(within, id, version)
 				end()
-				if late[id] == nil {
-					late[id] = map[int]bool{}
+				if err != nil {
+					late[id] = append(late[id], version)
+				} else {
+					may[w][id] = map[int]bool{version: true}
 				}
 				if may[w][id] == nil {
 					may[w][id] = map[int]bool{0: true}
 				}
-				if err == nil {
-					may[w][id] = map[int]bool{version: true}
-					for v := range late[id] {
-						may[w][id][v] = true
-					}
-					continue
+				for _, v := range late[id] {
+					may[w][id][v] = true
 				}
-				late[id][version], may[w][id][version] = true, true
 			}
 		})
 	}

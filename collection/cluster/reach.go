@@ -15,8 +15,10 @@ import (
 type reached struct{ objects.Store }
 
 func unreached(err error) error {
-	if err == nil || errors.Is(err, objects.ErrNotFound) || errors.Is(err, objects.ErrExists) || errors.Is(err, objects.ErrName) {
-		return err
+	for _, answer := range []error{objects.ErrNotFound, objects.ErrExists, objects.ErrName} {
+		if err == nil || errors.Is(err, answer) {
+			return err
+		}
 	}
 	return fmt.Errorf("%w: the object store: %w", collection.ErrUnreachable, err)
 }

@@ -12,21 +12,18 @@ import (
 	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // searchAsk asks shards for the best documents of some queries.
 type searchAsk struct {
-	asked
-	Queries []askedQuery   `json:"queries"`
-	Options search.Options `json:"options"` // without a filter, and the next two, which have no form in JSON
-	Effort  float64        `json:"effort,omitempty"`
-	Share   float64        `json:"share,omitempty"`
-	Where   *search.Filter `json:"where,omitempty"`
-	// Candidates of shards.
-	Candidates map[int][]string `json:"candidates,omitzero"`
+	Queries []askedQuery         `json:"queries"`
+	Only    collection.Selection `json:"only"`
+	Options search.Options       `json:"options"` // without a filter, and the next two, which have no form in JSON
+	Effort  float64              `json:"effort,omitempty"`
+	Share   float64              `json:"share,omitempty"`
 }
 
 // kind tells searches that take different times apart: by their mode, and the magnitude of their number.
@@ -34,15 +31,24 @@ func (in *searchAsk) kind() string {
 	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries))))
 }
 
-// askedQuery is a query on its way.
+// askedQuery is a query without a filter.
 type askedQuery struct {
-	Vectors []byte          `json:"vectors"`
-	Dim     int             `json:"dim,omitempty"`
-	Mask    []bool          `json:"mask,omitzero"`
-	Weights []byte          `json:"weights,omitzero"`
-	Model   *storage.Model  `json:"model,omitempty"`
-	Where   *search.Filter  `json:"where,omitempty"`
-	Only    map[int]*chosen `json:"only,omitzero"` // in shards
+	plainQuery
+	Vectors floats `json:",omitzero"`
+	Weights floats `json:",omitzero"`
+	Only    collection.Selection
+}
+
+// plainQuery is a query without its form in JSON, which is long.
+type plainQuery search.Query
+
+// wheres are the conditions of a search.
+func (in *searchAsk) wheres() []*condition.Condition {
+	all := []*condition.Condition{in.Only.Where}
+	for i := range in.Queries {
+		all = append(all, in.Queries[i].Only.Where)
+	}
+	return all
 }
 
 // searchFound is what a shard has found, for each query.
@@ -50,8 +56,6 @@ type searchFound struct {
 	answered
 	Results []foundResult `json:"results,omitzero"`
 }
-
-func (f *searchFound) common() *answered { return &f.answered }
 
 type foundResult struct {
 	Hits  []foundHit   `json:"hits,omitzero"`
@@ -68,108 +72,28 @@ type foundHit struct {
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
-// query is the query as a shard takes it.
-func (q *askedQuery) query(ctx context.Context, h *held) (out search.Query, err error) {
-	out = search.Query{Dim: q.Dim, Mask: q.Mask, Model: q.Model}
-	if out.Vectors, err = floatsOf(q.Vectors); err != nil {
-		return out, err
-	}
-	if out.Weights, err = floatsOf(q.Weights); err != nil {
-		return out, err
-	}
-	if err := h.lookFor(ctx, q.Where); err != nil {
-		return out, err
-	}
-	only := q.Only[h.shardAt.Shard]
-	if q.Only != nil && only == nil {
-		only = &chosen{IDs: []string{}}
-	}
-	out.Filter, err = h.filter(ctx, only, q.Where)
-	return out, err
-}
+// bare reports whether payloads are missing.
+func (h *foundHit) bare() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
 
-// filter lets documents of a shard through; nil: all.
-func (h *held) filter(ctx context.Context, only *chosen, where *search.Filter) (*search.Filter, error) {
-	s := shardAt{Only: only}
-	switch {
-	case only != nil && only.Ordinals != nil:
-		return h.view.Filter(ctx, s.selection(lenient(where)))
-	case only != nil && only.IDs != nil:
-		return &search.Filter{IDs: only.IDs, Where: lenient(where), AllowMissing: true}, nil
-	case where != nil:
-		return search.Where(lenient(where)), nil
+// found adds payloads to a hit, if they are wanted and there is room.
+func (h *held) found(hit *search.Hit, payload bool, room *int) (foundHit, error) {
+	out := foundHit{Hit: *hit}
+	if !payload {
+		return out, nil
 	}
-	return nil, nil
-}
-
-// options are those of the search of a shard.
-func (in *searchAsk) options(ctx context.Context, h *held) (o search.Options, err error) {
-	o = in.Options
-	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, in.Share, true, false
-	if o.Mode == search.Candidates {
-		if o.Candidates = in.Candidates[h.shardAt.Shard]; o.Candidates == nil {
-			o.Candidates = []string{}
-		}
-	}
-	o.Filter, err = h.filter(ctx, h.Only, in.Where)
-	return o, err
-}
-
-// doSearch searches shards.
-func (c *Cluster) doSearch(ctx context.Context, in *searchAsk) (*answers[searchFound], error) {
-	if len(in.Shards) > 1 && c.c.Index.Device == nil && !in.byOrdinal() {
-		return c.searchTogether(ctx, in)
-	}
-	return eachShard(ctx, c, &in.asked, (*searchFound).common, in.Where, func(_ int, h *held, out *searchFound) error {
-		o, err := in.options(ctx, h)
-		if err != nil {
-			return err
-		}
-		qs := make([]search.Query, len(in.Queries))
-		for i := range qs {
-			if qs[i], err = in.Queries[i].query(ctx, h); err != nil {
-				return err
-			}
-		}
-		results, err := h.view.Search(ctx, qs, o)
-		if err != nil {
-			return err
-		}
-		room := mostRead / len(in.Shards)
-		out.Results = make([]foundResult, len(results))
-		for i := range results {
-			r, to := &results[i], &out.Results[i]
-			floor, more := r.Floor()
-			to.Stats, to.More, to.Floor, to.Hits = r.Stats, in.Share > 0 && more, floor, make([]foundHit, len(r.Hits))
-			for j := range r.Hits {
-				to.Hits[j].Hit = r.Hits[j]
-				if !in.Options.Payload {
-					continue
-				}
-				if err := h.attach(&to.Hits[j], &room); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// attach adds payloads to a hit, if there is room.
-func (h *held) attach(hit *foundHit, room *int) error {
 	var payloads [][]byte
-	for p := range passagesOf(&hit.Hit) {
+	for p := range passagesOf(hit) {
 		payload, err := h.view.MetadataOf(p)
 		if err != nil {
-			return err
+			return out, err
 		}
 		*room -= len(payload)
 		payloads = append(payloads, payload)
 	}
 	if *room >= 0 {
-		hit.Payloads = payloads
+		out.Payloads = payloads
 	}
-	return nil
+	return out, nil
 }
 
 // passagesOf are the passages of a hit, or the hit itself.
@@ -233,8 +157,11 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
+			if err = ofQuery(err); final(err) { // that shards do not answer is no fault of a query
+				err = &search.QueryError{Index: i, Err: err}
+			}
 			if err != nil {
-				return nil, queryError(i, err)
+				return nil, err
 			}
 			results[i] = *r
 		}
@@ -246,115 +173,89 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 	return v.whole(ctx, qs, o)
 }
 
-// queryError is the error of a query of a batch; that shards do not answer is no fault of a query.
-func queryError(i int, err error) error {
+// ofQuery is an error of the only query of a batch, without its place.
+func ofQuery(err error) error {
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
-		err = e.Err
-	} else if !final(err) {
-		return err
+		return e.Err
 	}
-	return &search.QueryError{Index: i, Err: err}
-}
-
-// limits are the filters of a search, taken apart.
-type limits struct {
-	common  collection.Selection
-	own     []collection.Selection // of queries
-	where   *search.Filter
-	wheres  []*search.Filter
-	missing bool // ids that name nothing are no error
-}
-
-func (v *view) limits(qs []search.Query, o *search.Options) (l limits, err error) {
-	l.missing = o.AllowMissing || o.Mode != search.Candidates
-	take := func(f *search.Filter) (collection.Selection, *search.Filter, error) {
-		s, err := v.selectionOf(f)
-		if err != nil || f == nil {
-			return s, nil, err
-		}
-		l.missing = l.missing && (f.AllowMissing || s.IDs == nil)
-		where, err := whereOf(s.Where)
-		return s, where, err
-	}
-	if l.common, l.where, err = take(o.Filter); err != nil {
-		return l, err
-	}
-	l.own, l.wheres = make([]collection.Selection, len(qs)), make([]*search.Filter, len(qs))
-	for i := range qs {
-		if l.own[i], l.wheres[i], err = take(qs[i].Filter); err != nil {
-			return l, &search.QueryError{Index: i, Err: err}
-		}
-	}
-	return l, nil
-}
-
-// shards that may have documents that all filters let through; all, where a condition is to be looked at.
-func (l *limits) shards(m *Map, o *search.Options) []int {
-	sel := l.common
-	if o.Mode == search.Candidates && sel.IDs == nil {
-		sel.IDs = o.Candidates
-	}
-	if sel.IDs == nil && sel.Numbers == nil || sel.Where != nil || slices.ContainsFunc(l.wheres,
-		func(f *search.Filter) bool { return f != nil }) {
-		return every(m)
-	}
-	if parts := sorted(m.split(&sel)); len(parts) > 0 {
-		return parts
-	}
-	return []int{0} // which says what is wrong with the query
+	return err
 }
 
 // ranking is a search from the best hit on, of some queries.
 type ranking struct {
-	v  *view
-	qs []search.Query
-	o  search.Options
-	l  limits
-	in searchAsk // what is the same for all shards
+	v       *view
+	in      searchAsk
+	missing bool // ids that name nothing are no error
 }
 
 // ranking checks queries as far as that can be done here.
-func (v *view) ranking(qs []search.Query, o search.Options) (r *ranking, err error) {
-	r = &ranking{v: v, qs: qs, o: o}
-	if r.l, err = v.limits(qs, &o); err != nil {
+func (v *view) ranking(qs []search.Query, o search.Options) (*ranking, error) {
+	r := &ranking{v: v, in: searchAsk{Options: o, Effort: o.Effort, Queries: make([]askedQuery, len(qs))}}
+	r.in.Options.Filter = nil
+	r.missing = o.AllowMissing || o.Mode != search.Candidates
+	take := func(f *search.Filter) (collection.Selection, error) {
+		s, err := v.selectionOf(f)
+		if err == nil {
+			err = checkWhere(s.Where)
+		}
+		r.missing = r.missing && (f == nil || f.AllowMissing || s.IDs == nil)
+		return s, err
+	}
+	var err error
+	if r.in.Only, err = take(o.Filter); err != nil {
 		return nil, err
 	}
 	for i := range qs {
-		if err := v.Check(&qs[i]); err != nil {
+		own, err := take(qs[i].Filter)
+		if err == nil {
+			err = v.Check(&qs[i])
+		}
+		if err != nil {
 			return nil, &search.QueryError{Index: i, Err: err}
 		}
+		r.in.Queries[i] = askedQuery{plainQuery(qs[i]), qs[i].Vectors, qs[i].Weights, own}
+		r.in.Queries[i].Filter = nil
 	}
-	r.in = searchAsk{Options: o, Effort: o.Effort, Where: r.l.where}
-	r.in.Options.Filter, r.in.Options.Candidates = nil, nil
 	return r, nil
 }
 
-// ask makes the request for some of the queries.
-func (r *ranking) ask(share float64, queries []int) func(*Map, *asked) any {
-	return func(m *Map, a *asked) any {
-		in := r.in
-		in.asked, in.Share, in.Queries = *a, share, make([]askedQuery, len(queries))
-		if r.l.common.IDs != nil || r.l.common.Numbers != nil {
-			in.restrict(m.split(&r.l.common))
-		}
-		if r.o.Mode == search.Candidates {
-			in.Candidates = map[int][]string{}
-			for shard, part := range m.split(&collection.Selection{IDs: r.o.Candidates}) {
-				in.Candidates[shard] = part.IDs
-			}
-		}
-		for i, of := range queries {
-			q := &r.qs[of]
-			in.Queries[i] = askedQuery{
-				Vectors: bytesOf(q.Vectors), Dim: q.Dim, Mask: q.Mask, Weights: bytesOf(q.Weights), Model: q.Model,
-				Where: r.l.wheres[of],
-			}
-			if own := &r.l.own[of]; own.IDs != nil || own.Numbers != nil {
-				in.Queries[i].Only = m.split(own)
-			}
-		}
-		return &in
+// candidates are those of a search by candidates, as a selection.
+func candidates(o *search.Options) collection.Selection {
+	return collection.Selection{IDs: append([]string{}, o.Candidates...)}
+}
+
+// shards are those that may have documents that all filters let through; all, if there is a condition, whose
+// fields any shard may know.
+func (r *ranking) shards(m *Map) []int {
+	if slices.ContainsFunc(r.in.wheres(), func(c *condition.Condition) bool { return c != nil }) {
+		return every(m)
 	}
+	s := r.in.Only
+	if r.in.Options.Mode == search.Candidates && s.IDs == nil {
+		s = candidates(&r.in.Options)
+	}
+	if shards := split(&s, m.Shards).shards(); len(shards) > 0 {
+		return shards
+	}
+	return []int{0} // which says what is wrong with the query
+}
+
+// ask asks shards for results of queries.
+func (r *ranking) ask(ctx context.Context, which func(*Map) []int, in *searchAsk) (m *Map, found map[int]*searchFound,
+	missing map[int]error, err error) {
+	if m, found, missing, err = read[searchFound](ctx, r.v.s, "search", which, in); err != nil {
+		return nil, nil, nil, err
+	}
+	for shard, f := range found {
+		if f.Docs == 0 && f.Results == nil {
+			f.Results = make([]foundResult, len(in.Queries))
+		}
+		if len(f.Results) != len(in.Queries) {
+			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage, len(f.Results),
+				len(in.Queries))
+		}
+	}
+	return m, found, missing, nil
 }
 
 // whole searches for queries from the best hit on.
@@ -363,72 +264,60 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 	if err != nil {
 		return nil, err
 	}
-	queries := make([]int, len(qs))
-	for i := range queries {
-		queries[i] = i
-	}
 	for range 4 {
-		which := func(m *Map) []int { return r.l.shards(m, &o) }
-		share := 0.0
-		first, err := v.s.current(ctx)
+		m, err := v.s.current(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if n := len(which(first)); n > 1 && o.Group == "" {
-			share = 1 / float64(n)
+		in := r.in
+		if n := len(r.shards(m)); n > 1 && o.Group == "" {
+			in.Share = 1 / float64(n)
 		}
-		m, parts, missing, err := read(ctx, v.s, "search", which, r.ask(share, queries), (*searchFound).common)
+		m, found, missing, err := r.ask(ctx, r.shards, &in)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range parts {
-			if p.Results == nil && p.Docs == 0 {
-				p.Results = make([]foundResult, len(qs))
-			}
-			if len(p.Results) != len(qs) {
-				return nil, fmt.Errorf("shard %d: %w: %d results of %d queries", p.Shard, errMessage, len(p.Results), len(qs))
-			}
-		}
-		flipped, err := r.deeper(ctx, m, parts, missing)
+		flipped, err := r.deeper(ctx, m, found, missing)
 		if err != nil {
 			return nil, err
 		}
 		if !flipped {
-			return r.merge(ctx, m, which(m), parts, missing)
+			return r.merge(ctx, m, found, missing)
 		}
 	}
-	return nil, fmt.Errorf("%w: %q is encoded anew again and again", collection.ErrUnreachable, v.s.name)
+	return nil, fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, v.s.name)
 }
 
 // deeper asks shards again that may hide better hits than the last of all: they were asked for as many as
 // they have by chance. flipped says that the generation has changed meanwhile.
-func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound,
-	missing map[int]error) (flipped bool, err error) {
+func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (flipped bool,
+	err error) {
+	in, k := r.in, r.in.Options.K
+	in.Queries = nil
 	var queries []int
 	hiding := map[int]bool{}
-	for i := range r.qs {
+	for i := range r.in.Queries {
 		var scores []float32
-		for _, p := range parts {
-			for j := range p.Results[i].Hits {
-				scores = append(scores, p.Results[i].Hits[j].Score)
+		for _, f := range found {
+			for j := range f.Results[i].Hits {
+				scores = append(scores, f.Results[i].Hits[j].Score)
 			}
 		}
 		slices.SortFunc(scores, func(x, y float32) int { return cmp.Compare(y, x) })
 		hides := false
-		for shard, p := range parts {
-			if f := &p.Results[i]; f.More && (len(scores) < r.o.K || f.Floor >= scores[r.o.K-1]) {
+		for shard, f := range found {
+			if of := &f.Results[i]; of.More && (len(scores) < k || of.Floor >= scores[k-1]) {
 				hides, hiding[shard] = true, true
 			}
 		}
 		if hides {
-			queries = append(queries, i)
+			queries, in.Queries = append(queries, i), append(in.Queries, r.in.Queries[i])
 		}
 	}
 	if len(queries) == 0 {
 		return false, nil
 	}
-	again := func(*Map) []int { return sorted(hiding) }
-	now, deeper, lost, err := read(ctx, r.v.s, "search", again, r.ask(0, queries), (*searchFound).common)
+	now, again, lost, err := r.ask(ctx, func(*Map) []int { return sorted(hiding) }, &in)
 	if err != nil {
 		return false, err
 	}
@@ -436,39 +325,34 @@ func (r *ranking) deeper(ctx context.Context, m *Map, parts map[int]*searchFound
 		return true, nil
 	}
 	for shard := range hiding {
-		p := deeper[shard]
-		if p == nil || len(p.Results) != len(queries) {
-			delete(parts, shard)
+		f := again[shard]
+		if f == nil {
+			delete(found, shard)
 			missing[shard] = lost[shard]
 			continue
 		}
 		for i, of := range queries {
-			stats := parts[shard].Results[of].Stats
-			stats.Add(p.Results[i].Stats)
-			last := &p.Results[i].Stats
+			last := &f.Results[i].Stats
+			stats := found[shard].Results[of].Stats
+			stats.Add(*last)
 			stats.Queries, stats.Allowed, stats.FilterMissing = last.Queries, last.Allowed, last.FilterMissing
-			p.Results[i].Stats = stats
-			parts[shard].Results[of] = p.Results[i]
+			found[shard].Results[of] = f.Results[i]
+			found[shard].Results[of].Stats = stats
 		}
 	}
 	return false, nil
 }
 
 // merge makes the results of those of shards.
-func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int]*searchFound,
-	missing map[int]error) ([]search.Result, error) {
-	s := r.v.s
-	there := func(shard int) bool { return parts[shard] != nil }
-	if len(parts) < len(wanted) && (!s.c.c.Partial || len(parts) == 0) {
-		return nil, s.unanswered(ctx, m, wanted, there, missing)
+func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (
+	[]search.Result, error) {
+	s, wanted := r.v.s, r.shards(m)
+	if len(found) < len(wanted) && (!s.c.c.Partial || len(found) == 0) {
+		return nil, s.unanswered(ctx, m, wanted, func(shard int) bool { return found[shard] != nil }, missing)
 	}
-	if len(parts) == len(wanted) { // a shard that does not answer may have the field
-		for i := -1; i < len(r.qs); i++ {
-			where := r.l.common.Where
-			if i >= 0 {
-				where = r.l.own[i].Where
-			}
-			if known(where, parts, (*searchFound).common) == nil {
+	if len(found) == len(wanted) { // a shard that does not answer may have the field
+		for _, where := range r.in.wheres() {
+			if known(where, found) == nil {
 				continue
 			}
 			if err := s.checkFields(ctx, where); err != nil {
@@ -479,66 +363,69 @@ func (r *ranking) merge(ctx context.Context, m *Map, wanted []int, parts map[int
 	c := search.Coverage{Parts: m.Shards}
 	for shard := range m.Shards {
 		docs := s.docs(shard)
-		if c.Of += docs; parts[shard] != nil || !slices.Contains(wanted, shard) { // that returns no document anyway
+		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) { // that returns no document anyway
 			c.Docs += docs
 			continue
 		}
 		c.Missing = append(c.Missing, missingPart(shard, docs, missing[shard]))
 	}
-	results := make([]search.Result, len(r.qs))
-	var bare []*search.Hit
+	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]foundHit, len(r.in.Queries))
 	for i := range results {
-		to := &results[i]
-		to.K, to.Coverage = r.o.K, c
-		if m.Shards > 1 {
-			to.Stats.Parts = make([]search.PartStats, m.Shards)
-		}
-		tokens, partStats := 0, to.Stats.Parts
-		hits := map[int][]foundHit{}
-		for _, shard := range sorted(parts) {
-			found := &parts[shard].Results[i]
-			st := found.Stats
-			of := search.PartStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
-			if len(st.Parts) > 0 { // it was searched with others
-				of = st.Parts[0]
-			}
-			st.Parts = nil
-			tokens = max(tokens, st.QueryTokens)
-			to.Stats.Add(st)
-			if partStats != nil {
-				of.Hits = 0
-				partStats[shard] = of
-			}
-			hits[shard] = found.Hits
-		}
-		for shard := range partStats {
-			partStats[shard].Part = shard
-		}
-		to.Stats.Queries, to.Stats.QueryTokens = 1, tokens
-		if n := to.Stats.FilterMissing; n > 0 && !r.l.missing && len(c.Missing) == 0 {
+		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, summedStats(m, found, i)
+		if n := results[i].Stats.FilterMissing; n > 0 && !r.missing && len(c.Missing) == 0 {
 			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given",
 				search.ErrUnknownID, n)}
 		}
-		var lacking []*search.Hit
-		to.Hits, lacking = merged(hits, r.o.K, r.o.Payload)
-		bare = append(bare, lacking...)
-		for j := range to.Hits {
-			if partStats != nil {
-				partStats[to.Hits[j].Part].Hits++
-			}
+		hits := map[int][]foundHit{}
+		for shard, f := range found {
+			hits[shard] = f.Results[i].Hits
 		}
+		rankings[i] = merged(hits, r.in.Options.K)
 	}
-	if err := s.payloads(ctx, bare); err != nil {
+	complete, err := s.withPayloads(ctx, r.in.Options.Payload, rankings...)
+	if err != nil {
 		return nil, err
 	}
-	for i := range results {
-		results[i].Hits = slices.DeleteFunc(results[i].Hits, func(h search.Hit) bool { return h.Part < 0 })
+	for i, hits := range complete {
+		results[i].Hits = hits
+		for j := range hits {
+			if parts := results[i].Stats.Parts; parts != nil {
+				parts[hits[j].Part].Hits++
+			}
+		}
 	}
 	return results, nil
 }
 
-// merged are the k best hits of shards, and those of them that lack the payload that is wanted.
-func merged(found map[int][]foundHit, k int, payload bool) (hits []search.Hit, bare []*search.Hit) {
+// summedStats adds up what the search for a query did in shards.
+func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
+	if m.Shards > 1 {
+		sum.Parts = make([]search.PartStats, m.Shards)
+		for shard := range sum.Parts {
+			sum.Parts[shard].Part = shard
+		}
+	}
+	tokens, parts := 0, sum.Parts
+	for _, shard := range sorted(found) {
+		of := found[shard].Results[query].Stats
+		part := search.PartStats{Allowed: of.Allowed, Candidates: of.Candidates, ExactDocs: of.ExactDocs}
+		if len(of.Parts) > 0 { // it was searched with others
+			part = of.Parts[0]
+		}
+		if parts != nil {
+			part.Part, part.Hits = shard, 0
+			parts[shard] = part
+		}
+		of.Parts = nil
+		tokens = max(tokens, of.QueryTokens)
+		sum.Add(of)
+	}
+	sum.Queries, sum.QueryTokens = 1, tokens
+	return sum
+}
+
+// merged are the k best hits of shards.
+func merged(found map[int][]foundHit, k int) []foundHit {
 	var all []foundHit
 	for shard, hits := range found {
 		for _, h := range hits {
@@ -552,50 +439,59 @@ func merged(found map[int][]foundHit, k int, payload bool) (hits []search.Hit, b
 	slices.SortFunc(all, func(x, y foundHit) int {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Part, y.Part), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
-	hits = make([]search.Hit, min(k, len(all)))
-	for i := range hits {
-		h := &hits[i]
-		switch *h = all[i].Hit; {
-		case !payload:
-		case len(all[i].Payloads) == max(len(h.Passages), 1):
-			setPayloads(h, all[i].Payloads)
-		default:
-			bare = append(bare, h)
-		}
-	}
-	return hits, bare
+	return all[:min(k, len(all))]
 }
 
-// payloads reads those of hits that did not fit into an answer. A hit of which a document was deleted
-// meanwhile gets a part below 0.
-func (s *shards) payloads(ctx context.Context, bare []*search.Hit) error {
-	if len(bare) == 0 {
-		return nil
-	}
-	numbers := map[uint64]bool{}
-	for _, h := range bare {
-		for p := range passagesOf(h) {
-			numbers[collection.NumberOf(p)] = true
+// withPayloads are the hits of rankings, with their payloads if these are wanted. Those that had no room in an
+// answer are read; a hit that was deleted meanwhile is left out.
+func (s *shards) withPayloads(ctx context.Context, wanted bool, rankings ...[]foundHit) ([][]search.Hit, error) {
+	lacking, read := map[uint64]bool{}, map[uint64]json.RawMessage{}
+	for _, hits := range rankings {
+		for i := range hits {
+			for p := range passagesOf(&hits[i].Hit) {
+				if wanted && hits[i].bare() {
+					lacking[collection.NumberOf(p)] = true
+				}
+			}
 		}
 	}
-	found := map[uint64]json.RawMessage{}
-	err := s.documents(ctx, collection.Selection{Numbers: sorted(numbers)}, collection.ReadOptions{Metadata: true},
-		func(d collection.Stored) bool {
-			found[d.Number] = d.Metadata
-			return true
-		})
-	for _, h := range bare {
-		var payloads [][]byte
-		gone := false
-		for p := range passagesOf(h) {
-			payload, there := found[collection.NumberOf(p)]
-			payloads, gone = append(payloads, payload), gone || !there
-		}
-		if setPayloads(h, payloads); gone {
-			h.Part = -1
+	if len(lacking) > 0 {
+		err := s.documents(ctx, collection.Selection{Numbers: sorted(lacking)}, collection.ReadOptions{Metadata: true},
+			func(d collection.Stored) bool {
+				read[d.Number] = d.Metadata
+				return true
+			})
+		if err != nil {
+			return nil, err
 		}
 	}
-	return err
+	out := make([][]search.Hit, len(rankings))
+	for i, hits := range rankings {
+		out[i] = make([]search.Hit, 0, len(hits))
+		for j := range hits {
+			if h := &hits[j]; !wanted || h.complete(read) {
+				out[i] = append(out[i], h.Hit)
+			}
+		}
+	}
+	return out, nil
+}
+
+// complete gives a hit its payloads, by the number of documents if they did not come with it. It reports whether
+// all of its documents are there.
+func (h *foundHit) complete(read map[uint64]json.RawMessage) bool {
+	if h.bare() {
+		h.Payloads = nil
+		for p := range passagesOf(&h.Hit) {
+			payload, there := read[collection.NumberOf(p)]
+			if !there {
+				return false
+			}
+			h.Payloads = append(h.Payloads, payload)
+		}
+	}
+	setPayloads(&h.Hit, h.Payloads)
+	return true
 }
 
 // sorted are the keys of a map in order.

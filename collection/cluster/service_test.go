@@ -320,6 +320,7 @@ func TestGrowth(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after.Generation, before.Generation)
 	require.Equal(t, collection.StageFinal, after.Growth.Stage)
+	c.Await(func() bool { return len(c.Node("n0").Status(t.Context()).Faults) == 0 })
 	for _, name := range []string{"n0", "n2"} {
 		ix := c.Get(c.Node(name), "grown")
 		require.NoError(t, ix.(collection.Verifier).Verify(t.Context()))
@@ -332,25 +333,5 @@ func TestGrowth(t *testing.T) {
 			require.JSONEq(t, fmt.Sprintf(`{"n":%s}`, d.ID[1:]), string(d.Metadata))
 		}
 		require.NoError(t, v.Close())
-	}
-}
-
-// Metadata that is large comes from all shards as it was sent.
-func TestLargePayloads(t *testing.T) {
-	c := three(t, 2, 2)
-	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	for i := range 12 {
-		update(t, ix, document(fmt.Sprint("d", i), "a b", fmt.Sprintf(`{"n":%d,"long":%q}`, i, strings.Repeat("é\\x01", 100<<10))))
-	}
-	for _, name := range []string{"n0", "n1", "n2"} {
-		f := serve(t, c.Node(name), nil, nil)
-		var got struct {
-			Results []struct{ Metadata []object }
-		}
-		f.do(200, "POST", "/indices/wiki/search", object{"queries": list{object{"embeddings": rows("a")}}, "params": object{"mode": "exhaustive", "top_k": 12}}, &got)
-		require.Len(t, got.Results[0].Metadata, 12)
-		for _, m := range got.Results[0].Metadata {
-			require.Len(t, m["long"], len(strings.Repeat("é\\x01", 100<<10)))
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
 var (
@@ -27,7 +30,7 @@ var (
 // Place implements [collection.Set].
 func (c *Cluster) Place() string { return c.c.Place }
 
-// Names implements [collection.Set]: those of collections that cannot be read are among them.
+// Names implements [collection.Set]. Collections that cannot be read are among them.
 func (c *Cluster) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,23 +44,16 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 	ctx, stop := context.WithTimeout(c.ctx, 10*time.Second)
 	defer stop()
 	m, err := c.mapOf(ctx, name)
-	if errors.Is(err, collection.ErrDamaged) {
-		return &shards{c: c, name: name}, nil // which says why
+	if unreadable(err) {
+		return &shards{c: c, name: name}, nil // its Err says why
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.known[m.ID]
-	if of == nil {
-		of = &shards{c: c, name: name, id: m.ID}
-		c.known[m.ID] = of
-	}
-	return of, nil
+	return &shards{c: c, name: name, id: m.ID}, nil
 }
 
-// CreateOptions of a collection. What is 0 is as [Config] says.
+// CreateOptions of a collection. The [Config] has those that are 0.
 type CreateOptions struct{ Shards, Replicas int }
 
 // Declare implements [collection.Set].
@@ -85,14 +81,10 @@ func checkMost(most *uint64, shards int) error {
 // Create is Declare with a number of shards, which does not change, and of replicas.
 func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
 	collection.Collection, error) {
-	if o.Shards == 0 {
-		o.Shards = c.c.Shards
-	}
-	if o.Replicas == 0 {
-		o.Replicas = c.c.Replicas
-	}
+	o.Shards, o.Replicas = cmp.Or(o.Shards, c.c.Shards), cmp.Or(o.Replicas, c.c.Replicas)
 	cfg, err := cfg.Completed()
-	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas), checkMost(cfg.MaxDocuments, o.Shards))
+	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas),
+		checkMost(cfg.MaxDocuments, o.Shards))
 	if err != nil {
 		return nil, err
 	}
@@ -100,54 +92,118 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	for {
 		m := &Map{Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas}
 		before, err := newestMap(ctx, c.c.Store, name)
-		switch {
-		case err == nil && !before.Removed:
-			c.learn(before)
-			return nil, exists
+		switch known := c.lastMap(name); {
 		case unreadable(err):
 			return nil, exists
-		case err == nil: // numbers go on, so that nobody takes one for another
-			m.Version, m.Last, m.Gone = before.Version+1, before.Last, before.Gone
-		case !errors.Is(err, collection.ErrUnknown):
-			return nil, err
-		default:
-			c.mu.Lock()
-			known := c.maps[name]
-			c.mu.Unlock()
+		case errors.Is(err, collection.ErrUnknown):
 			if known != nil && !known.Removed {
 				return nil, fmt.Errorf("%w, and the store has lost its map", exists)
 			}
+		case err != nil:
+			return nil, err
+		case !before.Removed:
+			_ = c.learn(name, before, nil)
+			return nil, exists
+		default: // numbers go on, so that nobody takes one for another
+			m.Version, m.Last, m.Retired = before.Version+1, before.Last, before.Retired
 		}
 		if err := putMap(ctx, c.c.Store, m); errors.Is(err, errTaken) {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.tell(m)
+		c.tell(m)() // who asks another node finds it there
 		return c.Get(name)
 	}
 }
 
-// Drop implements [collection.Set]. The objects are deleted when the grace is over.
+// Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
+// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard. The objects are
+// deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	m, err := c.update(ctx, name, func(m *Map) error {
-		*m = Map{
-			Name: m.Name, ID: m.ID, Removed: true, Config: m.Config, Shards: m.Shards, Replicas: m.Replicas, Last: m.Last,
-			Gone: append(m.Gone, Gone{ID: m.ID}),
-		}
-		return nil
-	})
+	m, err := c.update(ctx, name, func(m *Map) error { m.remove(); return nil })
+	if existed = err == nil; existed {
+		c.tell(m)()
+	} else if errors.Is(err, collection.ErrUnknown) { // perhaps one that was interrupted
+		m, err = newestMap(ctx, c.c.Store, name)
+	}
 	if errors.Is(err, collection.ErrUnknown) {
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return existed, err
 	}
-	c.tell(m)()
-	return true, nil
+	for try := range putTries { // the store may have refused one request of many
+		if err = c.seal(ctx, m); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond << try)
+	}
+	if err != nil {
+		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w", name, err)
+	}
+	return existed, nil
+}
+
+// sealing is how many logs are sealed at a time.
+const sealing = 64
+
+// seal ends the logs of collections that a map says were removed.
+func (c *Cluster) seal(ctx context.Context, m *Map) error {
+	sealed := map[string]bool{}
+	for _, g := range m.Retired {
+		if g.Shards == 0 {
+			continue
+		}
+		err := parallel.Do(ctx, g.Shards, sealing, func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) })
+		if err != nil {
+			return err
+		}
+		sealed[g.ID] = true
+	}
+	if len(sealed) == 0 {
+		return nil
+	}
+	m, err := updateAny(ctx, c.c.Store, m.Name, func(m *Map) error {
+		err := errSame
+		for i := range m.Retired {
+			if g := &m.Retired[i]; g.Shards > 0 && sealed[g.ID] {
+				g.Shards, err = 0, nil
+			}
+		}
+		return err
+	})
+	if err == nil {
+		err = c.learn(m.Name, m, nil)
+	}
+	return err
+}
+
+// sealDue seals what a process has left that was interrupted, some time after it was seen first.
+func (c *Cluster) sealDue(now time.Time) {
+	c.mu.Lock()
+	var due []*Map
+	for _, m := range c.maps {
+		open := slices.ContainsFunc(m.Retired, func(g Retired) bool { return g.Shards > 0 })
+		if first, seen := c.unsealed[m.Name]; !open || m.fault != nil {
+			delete(c.unsealed, m.Name)
+		} else if !seen {
+			c.unsealed[m.Name] = now
+		} else if now.Sub(first) > beatsToDie*c.c.Beat && coordinator(c.nodes, m.ID) == c.node {
+			due = append(due, m)
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range due {
+		c.aside("sealing "+m.ID, func(ctx context.Context) {
+			if err := c.seal(ctx, m); err != nil && ctx.Err() == nil {
+				c.log.Warn("the logs of a collection that was removed are not sealed yet", "collection", m.Name, "error", err)
+			}
+		})
+	}
 }
 
 // SetReplicas changes how many nodes have each shard of a collection.
@@ -165,8 +221,8 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	return err
 }
 
-// Ready implements [collection.Readier]: it is why nothing is heard of the store. Searches go on with what is
-// here.
+// Ready implements [collection.Readier]: the error says why the store does not answer. Searches go on meanwhile, with
+// the replicas that are here.
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,10 +232,12 @@ func (c *Cluster) Ready() error {
 		return collection.ErrClosed
 	case silent < beatsToDie*c.c.Beat || c.trouble == nil && silent < 3*beatsToDie*c.c.Beat:
 		return nil
-	case c.trouble == nil:
-		return fmt.Errorf("the store %s has not answered for %v", c.c.Place, silent.Round(time.Second))
 	}
-	return fmt.Errorf("the store %s has not answered for %v: %w", c.c.Place, silent.Round(time.Second), c.trouble)
+	err := fmt.Errorf("the store %s has not answered for %v", c.c.Place, silent.Round(time.Second))
+	if c.trouble != nil {
+		err = fmt.Errorf("%w: %w", err, c.trouble)
+	}
+	return err
 }
 
 // Panics implements [collection.Panicker].
@@ -208,19 +266,13 @@ func (c *Cluster) Import(ctx context.Context, name, dir string) (r *index.Import
 	return r, err
 }
 
-// fill gives a collection that has no documents those of an index file, which write makes. It is declared if
-// it is not there, and goes again if filling it failed, unless somebody has put something into it meanwhile.
-func (c *Cluster) fill(ctx context.Context, name string, write func(path string) error) (err error) {
-	free := func(m *Map) error {
-		if m.Current != nil {
-			return fmt.Errorf("%w: %q has documents", collection.ErrExists, name)
-		}
-		return nil
-	}
+// fill gives a collection that has no documents those of an index file, which write makes. The collection is
+// declared if it is not there, and removed again if filling it failed, unless it has other documents by then.
+func (c *Cluster) fill(ctx context.Context, name string, write func(path string) error) error {
 	m, err := c.mapOf(ctx, name)
 	declared := errors.Is(err, collection.ErrUnknown)
-	if err == nil {
-		err = free(m)
+	if err == nil && m.Current != nil {
+		err = fmt.Errorf("%w: %q has documents", collection.ErrExists, name)
 	}
 	if err != nil && !declared {
 		return err
@@ -234,40 +286,32 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 	if err := write(path); err != nil {
 		return err
 	}
-	ix, err := openWhole(ctx, path, c.log)
-	if err != nil {
+	if err := verifyFile(ctx, path, c.log); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ix.Close()) }()
 	if declared {
-		of, err := c.Declare(ctx, name, collection.Config{})
-		if err != nil {
+		if _, err := c.Declare(ctx, name, collection.Config{}); err != nil {
 			return err
 		}
-		if m, err = c.mapOf(ctx, of.Name()); err != nil {
+		if m, err = c.mapOf(ctx, name); err != nil {
 			return err
 		}
 	}
-	b := &bulk{store: c.c.Store, id: m.ID, name: name, free: free, growth: c.c.Index.Growth, log: c.log}
-	if err = b.begin(ctx); err == nil {
-		m, err = b.finish(ctx, ix, dir)
-	}
-	if err == nil {
-		c.tell(m)() // who asks another node finds it there
+	b := &bulk{store: c.c.Store, id: m.ID, empty: true, growth: c.c.Index.Growth, log: c.log}
+	if m, err = b.fill(ctx, path, func() error { return nil }); err == nil {
+		c.tell(m)() // so that all nodes find it
 		return nil
 	}
-	b.release(context.WithoutCancel(ctx))
 	if declared {
-		_, derr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
+		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
 			if m.Current != nil {
 				return errSame
 			}
-			m.Removed, m.Gone = true, append(m.Gone, Gone{ID: m.ID})
-			m.Building, m.Retired = nil, nil
+			m.remove()
 			return nil
 		})
-		if derr != nil {
-			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", derr)
+		if rerr != nil {
+			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", rerr)
 		}
 	}
 	return err

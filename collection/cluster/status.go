@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +17,8 @@ func controlOperationOf(name string) *operation {
 	switch name {
 	case "hint":
 		return does(smallBody, (*Cluster).doHint)
+	case "alive":
+		return does(smallBody, (*Cluster).doAlive)
 	case "news":
 		return does(smallBody, (*Cluster).doNews)
 	case "status":
@@ -37,10 +38,7 @@ type newsAsk struct {
 type newsAnswer struct{}
 
 func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*newsAnswer, error) {
-	c.mu.Lock()
-	m := c.maps[in.Name]
-	c.mu.Unlock()
-	if m == nil || m.Version < in.Version {
+	if m := c.lastMap(in.Name); m == nil || m.Version < in.Version {
 		if _, err := c.renew(ctx, in.Name); err != nil {
 			return &newsAnswer{}, nil // the next look says why
 		}
@@ -68,17 +66,9 @@ type replicaStatus struct {
 }
 
 func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, error) {
-	open := map[replicaKey]*replica.Replica{}
-	c.mu.Lock()
-	for k, r := range c.replicas {
-		if in.IDs == nil || slices.Contains(in.IDs, k.id) {
-			open[k] = r
-		}
-	}
-	c.mu.Unlock()
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
-	for k, r := range open {
-		s := replicaStatus{ID: k.id, Shard: k.shard, Generation: k.generation, State: r.State()}
+	for _, r := range c.opened(func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }) {
+		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
 			if stats, err := r.Stats(ctx); err == nil {
 				s.Stats = &stats
@@ -89,7 +79,7 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, e
 	return answer, nil
 }
 
-// ask asks all nodes that live for what they have open. Those that do not answer soon are missing.
+// ask asks all living nodes for the replicas that they have open. Those that do not answer soon are missing.
 func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswer {
 	answers, _ := c.askAll(ctx, in)
 	return answers
@@ -97,28 +87,19 @@ func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswe
 
 // askAll is ask with the reasons why nodes are silent.
 func (c *Cluster) askAll(ctx context.Context, in *statusAsk) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
-	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
-	defer stop()
-	c.mu.Lock()
-	nodes := c.nodes
-	c.mu.Unlock()
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, n := range nodes {
-		wg.Go(func() {
-			var answer statusAnswer
-			err := c.call(ctx, n, "status", in, &answer)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				silent[n] = err
-			} else {
-				answers[n] = &answer
-			}
-		})
-	}
-	wg.Wait()
+	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {
+		var answer statusAnswer
+		err := c.call(ctx, n, "status", in, &answer)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			silent[n] = err
+		} else {
+			answers[n] = &answer
+		}
+	})
 	return answers, silent
 }
 
@@ -131,7 +112,7 @@ type sampleAsk struct {
 }
 
 type sampleAnswer struct {
-	Vectors []byte `json:"vectors"` // float32, little-endian
+	Vectors floats `json:"vectors"`
 }
 
 func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, error) {
@@ -147,9 +128,7 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, e
 	if len(sample) > maxSample/4*5/4 {
 		return nil, fmt.Errorf("%w: a sample of %d values", errTooLarge, len(sample))
 	}
-	out := make([]byte, 0, 4*len(sample))
-	out, err = binary.Append(out, binary.LittleEndian, sample)
-	return &sampleAnswer{out}, err
+	return &sampleAnswer{sample}, nil
 }
 
 // Status is the state of a cluster, as one of its processes sees it.
@@ -204,88 +183,94 @@ type ReplicaStatus struct {
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askAll(ctx, &statusAsk{})
 	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}}
-	fault := func(format string, a ...any) { s.Faults = append(s.Faults, fmt.Sprintf(format, a...)) }
 	if err := c.Ready(); err != nil {
-		fault("%v", err)
+		s.fault("%v", err)
 	}
 	c.mu.Lock()
 	nodes := c.nodes
 	for _, name := range slices.Sorted(maps.Keys(c.lost)) {
-		fault("%s: the store has no map of it any more: nothing of it is changed or deleted", name)
+		s.fault("%s: the store has no map of it any more: nothing of it is changed or deleted", name)
 	}
 	c.mu.Unlock()
 	if len(nodes) == 0 {
-		fault("no node runs: start plaid serve --store on a machine")
+		s.fault("no node runs: start plaid serve --store on a machine")
 	}
-	states := map[string]replica.State{} // by node, identity, shard and generation
-	key := func(node string, k replicaKey) string { return fmt.Sprint(node, " ", k) }
+	states := map[string]map[replicaKey]replica.State{} // by node
 	for _, n := range nodes {
 		of := NodeStatus{Node: *n}
 		if answer := answers[n]; answer == nil {
-			fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
+			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
 		} else {
-			of.Answers, of.Replicas = true, len(answer.Replicas)
+			of.Answers, of.Replicas, states[n.Name] = true, len(answer.Replicas), map[replicaKey]replica.State{}
 			for _, r := range answer.Replicas {
-				states[key(n.Name, replicaKey{shardKey{r.ID, r.Shard}, r.Generation})] = r.State
+				states[n.Name][replicaKey{shardKey{r.ID, r.Shard}, r.Generation}] = r.State
 			}
 		}
 		s.Nodes = append(s.Nodes, of)
 	}
 	for _, name := range c.Names() {
+		of := CollectionStatus{Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}}
 		m, err := c.mapOf(ctx, name)
 		if err != nil {
-			s.Collections = append(s.Collections, CollectionStatus{Name: name, Fault: err.Error(), Shards: []ShardStatus{}})
-			fault("%s: %v", name, err)
+			of.Fault = err.Error()
+			s.fault("%s: %v", name, err)
+			s.Collections = append(s.Collections, of)
 			continue
 		}
-		of := CollectionStatus{
-			Name: name, Replicas: m.Replicas, Stage: collection.StageEmpty, Work: m.work(), Shards: []ShardStatus{},
-		}
 		if m.Failed != nil {
-			fault("%s: the last training failed: %s", name, m.Failed.Reason)
+			s.fault("%s: the last training failed: %s", name, m.Failed.Cause.Message)
 		}
-		if m.Current != nil {
+		if of.Replicas, of.Work = m.Replicas, m.work(); m.Current != nil {
 			of.Generation, of.Stage = m.Current.Number, m.Current.Stage
 		}
-
 		for shard := range m.Shards {
-			var sh ShardStatus
-			best, bytes := uint64(0), int64(0)
-			var has []replica.State
-			for _, n := range c.holders(m, shard) {
-				state, known := states[key(n.Name, replicaKey{shardKey{m.ID, shard}, of.Generation})]
-				r := ReplicaStatus{Node: n.Name, State: state.Phase, Error: state.Error}
-				switch {
-				case m.Current == nil:
-					r.State = "empty"
-				case !known && answers[n] != nil:
-					r.State = "closed"
-				case !known:
-					r.State = "silent"
-				}
-				if r.Error != "" {
-					fault("%s: shard %d on node %s: %s", name, shard, n.Name, r.Error)
-				}
-				sh.Entry, best, bytes = max(sh.Entry, state.Entry, state.Known), max(best, state.Documents), max(bytes, state.Bytes)
-				has, sh.Replicas = append(has, state), append(sh.Replicas, r)
-			}
-			can := m.Current == nil
-			for i := range sh.Replicas {
-				r := &sh.Replicas[i]
-				can = can || r.State == replica.Ready
-				if r.State == replica.Ready {
-					r.Behind = sh.Entry - has[i].Entry
-				}
-			}
-			if !can && len(nodes) > 0 {
-				fault("%s: no replica of shard %d is ready", name, shard)
-			}
-			sh.Documents = best
-			of.Documents, of.Bytes, of.Shards = of.Documents+best, of.Bytes+bytes, append(of.Shards, sh)
+			sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
+			of.Documents, of.Bytes, of.Shards = of.Documents+sh.Documents, of.Bytes+bytes, append(of.Shards, sh)
 		}
 		s.Collections = append(s.Collections, of)
 	}
 	return s
+}
+
+func (s *Status) fault(format string, a ...any) {
+	s.Faults = append(s.Faults, fmt.Sprintf(format, a...))
+}
+
+// shard takes down the state of a shard, and the size of its largest replica.
+func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map[replicaKey]replica.State) (
+	sh ShardStatus, bytes int64) {
+	k := replicaKey{shardKey: shardKey{m.ID, shard}}
+	if m.Current != nil {
+		k.generation = m.Current.Number
+	}
+	can := m.Current == nil || len(holders) == 0
+	for _, n := range holders {
+		state := states[n.Name][k]
+		sh.Entry, sh.Documents = max(sh.Entry, state.Entry, state.Known), max(sh.Documents, state.Documents)
+		bytes = max(bytes, state.Bytes)
+	}
+	for _, n := range holders {
+		state, known := states[n.Name][k]
+		r := ReplicaStatus{Node: n.Name, State: state.Phase, Error: state.Error}
+		switch {
+		case m.Current == nil:
+			r.State = "empty"
+		case states[n.Name] == nil:
+			r.State = "silent"
+		case !known:
+			r.State = "closed"
+		case state.Phase == replica.Ready:
+			can, r.Behind = true, sh.Entry-state.Entry
+		}
+		if r.Error != "" {
+			s.fault("%s: shard %d on node %s: %s", m.Name, shard, n.Name, r.Error)
+		}
+		sh.Replicas = append(sh.Replicas, r)
+	}
+	if !can {
+		s.fault("%s: no replica of shard %d is ready", m.Name, shard)
+	}
+	return sh, bytes
 }
 
 // work says what is being done to a collection.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // together searches the shards of a generation that a node has as one: centroid scores are computed once, and
@@ -53,134 +55,119 @@ func (c *Cluster) togetherOf(a *asked) *together {
 	return t
 }
 
-// byOrdinal reports whether a filter lets documents through by their ordinals, which are of one shard.
-func (in *searchAsk) byOrdinal() bool {
-	is := func(p *chosen) bool { return p != nil && p.Ordinals != nil }
-	for i := range in.Shards {
-		if is(in.Shards[i].Only) {
-			return true
-		}
-		for j := range in.Queries {
-			if is(in.Queries[j].Only[in.Shards[i].Shard]) {
-				return true
-			}
-		}
+// doSearch searches shards: as one, unless a device has them, or there are ordinals, which are of one shard.
+func (c *Cluster) doSearch(ctx context.Context, a *asked, in *searchAsk) (*answers[searchFound], error) {
+	byNumber := in.Only.Numbers != nil ||
+		slices.ContainsFunc(in.Queries, func(q askedQuery) bool { return q.Only.Numbers != nil })
+	if len(a.Shards) == 1 || c.c.Index.Device != nil || byNumber {
+		return eachShard(ctx, c, a, func(h *held, out *searchFound) error {
+			return c.searchShards(ctx, a, in, []*held{h}, []*searchFound{out})
+		}, in.wheres()...)
 	}
-	return false
-}
-
-// idsOf are the ids that may answer in some shards; nil: all.
-func idsOf(shards []*held, only func(h *held) *chosen) (ids []string) {
-	for _, h := range shards {
-		p := only(h)
-		if p == nil || p.IDs == nil {
-			return nil
-		}
-		ids = append(ids, p.IDs...)
-	}
-	return append([]string{}, ids...)
-}
-
-// searchTogether is doSearch of several shards at once.
-func (c *Cluster) searchTogether(ctx context.Context, in *searchAsk) (*answers[searchFound], error) {
-	out := &answers[searchFound]{make([]searchFound, len(in.Shards))}
-	all := make([]*held, len(in.Shards))
-	var wg sync.WaitGroup
-	for i, s := range in.Shards {
-		all[i] = &held{answered: &out.Shards[i].answered, shardAt: s}
-		wg.Go(func() {
-			err := c.guarded("a shard", func() error {
-				err := all[i].open(ctx, c, &in.asked, in.Where)
-				for j := 0; j < len(in.Queries) && err == nil && all[i].view != nil; j++ {
-					err = all[i].lookFor(ctx, in.Queries[j].Where)
-				}
-				return err
-			})
-			if err != nil {
-				all[i].failed(err)
-			}
-		})
-	}
-	wg.Wait()
+	out := &answers[searchFound]{make([]searchFound, len(a.Shards))}
+	all := make([]*held, len(a.Shards))
 	defer func() {
 		for _, h := range all {
 			_ = h.close()
 		}
 	}()
+	var wg sync.WaitGroup
+	for i, s := range a.Shards {
+		h := newHeld(&out.Shards[i].answered, s)
+		all[i] = h
+		wg.Go(func() {
+			if err := c.guarded("a shard", func() error { return h.open(ctx, c, a, in.wheres()) }); err != nil {
+				h.failed(err)
+			}
+		})
+	}
+	wg.Wait()
 	var ready []*held
-	var parts []*index.Snapshot
+	var found []*searchFound
 	for i, h := range all {
-		if out.Shards[i].Results = make([]foundResult, len(in.Queries)); h.Error == nil && h.view != nil {
-			ready, parts = append(ready, h), append(parts, h.view.Snapshot())
+		if h.Error == nil && h.view != nil {
+			ready, found = append(ready, h), append(found, &out.Shards[i])
 		}
 	}
 	if len(ready) == 0 {
 		return out, nil
 	}
-	err := c.guarded("a search", func() error { return c.searchParts(ctx, in, ready, parts, out) })
-	if err != nil {
-		for _, h := range ready {
-			h.failed(err)
+	err := c.guarded("a search", func() error { return c.searchShards(ctx, a, in, ready, found) })
+	if err == nil {
+		return out, nil
+	}
+	for i, h := range ready {
+		found[i].Results = nil
+		if h.answered.failed(err); errors.Is(err, storage.ErrCorrupt) { // one of them has damage
+			c.aside(fmt.Sprint("verifying ", a.ID, h.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
 		}
 	}
 	return out, nil
 }
 
-func (c *Cluster) searchParts(ctx context.Context, in *searchAsk, ready []*held, parts []*index.Snapshot,
-	out *answers[searchFound]) error {
-	multi, err := c.togetherOf(&in.asked).at(ctx, c, parts)
-	if err != nil {
-		return err
+// of makes the queries and options of a search of some shards.
+func (in *searchAsk) of(ctx context.Context, a *asked, group ...*held) (qs []search.Query, o search.Options,
+	err error) {
+	var shards []int
+	for _, h := range group {
+		shards = append(shards, h.Shard)
 	}
-	undecided := !slices.ContainsFunc(parts, func(s *index.Snapshot) bool { return !collection.Undecided(s) })
-	filter := func(ids []string, where *search.Filter) *search.Filter {
-		if ids == nil && where == nil {
-			return nil
+	filter := func(s *collection.Selection) (*search.Filter, error) {
+		part := split(s, a.Of).in(shards...)
+		switch {
+		case part.All():
+			return nil, nil
+		case part.Numbers != nil:
+			return group[0].view.Filter(ctx, part)
 		}
-		return (&search.Filter{IDs: ids, Where: lenient(where), AllowMissing: true}).Prepared()
+		return (&search.Filter{IDs: part.IDs, Where: part.Where, AllowMissing: true}).Prepared(), nil
 	}
-	o := in.Options
-	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(ready)), 1), true, false
+	o = in.Options
+	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(group)), 1), true, false
 	if o.Mode == search.Candidates {
-		o.Candidates = idsOf(ready, func(h *held) *chosen {
-			return &chosen{IDs: slices.Concat([]string{},
-				in.Candidates[h.shardAt.Shard])}
-		})
+		some := candidates(&o)
+		o.Candidates = split(&some, a.Of).in(shards...).IDs
 	}
-	o.Filter = filter(idsOf(ready, func(h *held) *chosen { return h.Only }), in.Where)
-	qs := make([]search.Query, len(in.Queries))
+	if o.Filter, err = filter(&in.Only); err != nil {
+		return nil, o, err
+	}
+	qs = make([]search.Query, len(in.Queries))
 	for i := range qs {
 		q := &in.Queries[i]
-		own := func(h *held) *chosen {
-			if p := q.Only[h.shardAt.Shard]; p != nil || q.Only == nil {
-				return p
-			}
-			return &chosen{IDs: []string{}}
-		}
-		qs[i] = search.Query{Dim: q.Dim, Mask: q.Mask, Model: q.Model, Filter: filter(idsOf(ready, own), q.Where)}
-		weights, werr := floatsOf(q.Weights)
-		vectors, verr := floatsOf(q.Vectors)
-		if err := errors.Join(werr, verr); err != nil {
-			return err
-		}
-		if qs[i].Vectors, qs[i].Weights = vectors, weights; undecided {
-			qs[i].Vectors, qs[i].Weights, qs[i].Mask, qs[i].Dim = []float32{1}, nil, nil, 1
+		qs[i] = search.Query(q.plainQuery)
+		qs[i].Vectors, qs[i].Weights = q.Vectors, q.Weights
+		if qs[i].Filter, err = filter(&q.Only); err != nil {
+			return nil, o, err
 		}
 	}
-	results, err := multi.SearchBatch(ctx, qs, o)
+	return qs, o, nil
+}
+
+// searchShards searches shards as one, and takes the results apart.
+func (c *Cluster) searchShards(ctx context.Context, a *asked, in *searchAsk, group []*held,
+	found []*searchFound) error {
+	qs, o, err := in.of(ctx, a, group...)
 	if err != nil {
 		return err
 	}
-	at := map[int]*searchFound{}
-	for i := range out.Shards {
-		at[out.Shards[i].Shard] = &out.Shards[i]
+	var results []search.Result
+	if len(group) == 1 {
+		results, err = group[0].view.Search(ctx, qs, o)
+	} else {
+		results, err = c.searchTogether(ctx, a, group, qs, o)
 	}
-	room := mostRead
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		f.Results = make([]foundResult, len(results))
+	}
+	room := mostRead * len(group) / len(a.Shards)
 	for i := range results {
 		r := &results[i]
 		floor, more := r.Floor()
-		for j, h := range ready {
-			to := &at[h.shardAt.Shard].Results[i]
+		for j, f := range found {
+			to := &f.Results[i]
 			to.More, to.Floor = in.Share > 0 && more, floor
 			if j == 0 { // the figures are of all of them
 				to.Stats = r.Stats
@@ -191,16 +178,34 @@ func (c *Cluster) searchParts(ctx context.Context, in *searchAsk, ready []*held,
 			}
 		}
 		for j := range r.Hits {
-			h := ready[r.Hits[j].Part]
-			hit := foundHit{Hit: r.Hits[j]}
-			if in.Options.Payload {
-				if err := h.attach(&hit, &room); err != nil {
-					return err
-				}
+			at := r.Hits[j].Part
+			hit, err := group[at].found(&r.Hits[j], in.Options.Payload, &room)
+			if err != nil {
+				return err
 			}
-			to := at[h.shardAt.Shard]
-			to.Results[i].Hits = append(to.Results[i].Hits, hit)
+			to := &found[at].Results[i]
+			to.Hits = append(to.Hits, hit)
 		}
 	}
 	return nil
+}
+
+func (c *Cluster) searchTogether(ctx context.Context, a *asked, group []*held, qs []search.Query, o search.Options) (
+	[]search.Result, error) {
+	var parts []*index.Snapshot
+	undecided := true
+	for _, h := range group {
+		parts = append(parts, h.view.Snapshot())
+		undecided = undecided && collection.Undecided(h.view.Snapshot())
+	}
+	multi, err := c.togetherOf(a).at(ctx, c, parts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range qs {
+		if undecided { // no document has vectors
+			qs[i].Vectors, qs[i].Weights, qs[i].Mask, qs[i].Dim = []float32{1}, nil, nil, 1
+		}
+	}
+	return multi.SearchBatch(ctx, qs, o)
 }

@@ -10,9 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
-	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -21,23 +19,20 @@ import (
 type VerifyOptions struct {
 	Name string // of a collection; "": all
 	Dir  string // for files; "": a temporary folder
-	// Progress, where set, is told of each object that was read.
-	Progress func(object string)
 }
 
-// VerifyReport says what is in a store.
+// VerifyReport describes the objects of a store.
 type VerifyReport struct {
 	Collections int   `json:"collections"` // that were looked at
 	Objects     int   `json:"objects"`     // that were read, or are waiting to be deleted
 	Bytes       int64 `json:"bytes"`       // of the objects
-	// Faults say in words what is damaged or missing.
+	// Faults say in words which objects are damaged or missing.
 	Faults []string `json:"faults"`
-	// Unclaimed are objects that no map speaks of, such as of a training that was interrupted. They are never
-	// deleted by a program.
+	// Unclaimed are objects of which no map speaks, such as those of an interrupted training. No program deletes them.
 	Unclaimed []string `json:"unclaimed"`
 }
 
-// Verify reads every byte of what a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
+// Verify reads every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
 // not run; if they do, objects that are deleted meanwhile are passed over.
 func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyReport, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "plaid-verify-")
@@ -45,37 +40,36 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	v := &verifier{store: s, o: o, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
-	versions := map[string]bool{}
+	v := &verifier{store: s, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
+	claimed := map[string]bool{} // by identity
+	names := map[string]bool{}   // true: of a map that can be read
 	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
-		name, _, ok := mapVersion(e.Name)
-		if !ok {
+		if name, _, ok := mapVersion(e.Name); !ok {
 			v.unclaimed(e)
 		} else if o.Name == "" || o.Name == name {
-			versions[name] = true
-			v.read(e)
+			names[name] = true
+			v.read(e.Size)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if o.Name != "" && !versions[o.Name] {
-		return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, o.Name)
+	if o.Name != "" && !names[o.Name] {
+		return nil, unknown(o.Name)
 	}
-	claimed, unknown := map[string]bool{}, map[string]bool{}
-	for name := range versions {
+	for name := range names {
 		m, err := newestMap(ctx, s, name)
 		if unreadable(err) {
 			v.fault("%v", err)
-			unknown[name] = true
+			names[name] = false
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		for _, g := range m.Gone {
-			claimed[g.ID] = true
+		for _, r := range m.Retired {
+			claimed[r.ID] = true
 		}
 		if m.Removed {
 			continue
@@ -89,7 +83,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	if o.Name == "" {
 		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
 			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
-			if !claimed[id] && !unknown[nameOf(id)] {
+			if readable, there := names[nameOf(id)]; !claimed[id] && (readable || !there) {
 				v.unclaimed(e)
 			}
 			return nil
@@ -101,7 +95,6 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 
 type verifier struct {
 	store  objects.Store
-	o      VerifyOptions
 	dir    string
 	report *VerifyReport
 }
@@ -110,26 +103,29 @@ func (v *verifier) fault(format string, a ...any) {
 	v.report.Faults = append(v.report.Faults, fmt.Sprintf(format, a...))
 }
 
+// judge takes down an error that says what is wrong with an object. It returns those that say nothing of it, as
+// where the store does not answer.
+func (v *verifier) judge(ctx context.Context, what string, err error) error {
+	faults := []error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}
+	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, func(is error) bool { return errors.Is(err, is) }) {
+		return errors.Join(err, ctx.Err())
+	}
+	v.fault("%s: %v", what, err)
+	return nil
+}
+
 func (v *verifier) unclaimed(e objects.Entry) {
 	v.report.Unclaimed = append(v.report.Unclaimed, e.Name)
 }
 
-func (v *verifier) read(e objects.Entry) {
+func (v *verifier) read(bytes int64) {
 	v.report.Objects++
-	v.report.Bytes += e.Size
-	if v.o.Progress != nil {
-		v.o.Progress(e.Name)
-	}
+	v.report.Bytes += bytes
 }
 
-// collection reads what there is of one.
+// collection reads the objects of a collection.
 func (v *verifier) collection(ctx context.Context, m *Map) error {
-	used, waiting := map[uint64]bool{}, map[uint64]bool{}
-	for _, g := range []*replica.Generation{m.Current, m.Next} {
-		if g != nil {
-			used[g.Number] = true
-		}
-	}
+	waiting := map[uint64]bool{} // generations that are not used yet, or not any more
 	for _, r := range m.Retired {
 		waiting[r.Generation] = true
 	}
@@ -139,31 +135,25 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 		}
 	}
 	files := make([][]journal.Checkpoint, m.Shards)
-	logs := make([]bool, m.Shards)
 	err := eachObject(ctx, v.store, dataOf(m.ID), func(e objects.Entry) error {
-		rest := strings.TrimPrefix(e.Name, dataOf(m.ID))
 		var generation uint64
-		if shard, ok := shardOfFile(m, e.Name); ok {
-			if p, ok := journal.ParseCheckpoint(e); ok {
-				if generation = p.Generation; used[generation] {
-					files[shard] = append(files[shard], p)
-					return nil
-				}
-			}
-		} else if n, _ := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && codecName(m.ID, generation) == e.Name {
-			if used[generation] {
-				return nil // read below
-			}
-		} else if shard := 0; strings.HasPrefix(rest, "log/") {
-			if n, err := fmt.Sscanf(rest, "log/%04d/", &shard); n == 1 && err == nil && shard < m.Shards {
-				logs[shard] = true
-				v.read(e)
-				return nil
-			}
+		shard, p, ok := checkpointOf(m, e)
+		rest := strings.TrimPrefix(e.Name, dataOf(m.ID))
+		if ok {
+			generation = p.Generation
+		} else if n, _ := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && codecName(m.ID, generation) != e.Name {
+			generation = 0
 		}
-		if waiting[generation] {
-			v.read(e)
-		} else {
+		log := 0
+		n, _ := fmt.Sscanf(rest, "log/%04d/", &log)
+		used := generation > 0 && m.generation(generation) != nil
+		switch {
+		case used && ok:
+			files[shard] = append(files[shard], p) // it is read below, as the codec
+		case used:
+		case n == 1 && log < m.Shards, generation > 0 && waiting[generation]:
+			v.read(e.Size)
+		default:
 			v.unclaimed(e)
 		}
 		return nil
@@ -172,7 +162,12 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 		return err
 	}
 	if m.Current != nil && m.Current.Codec.Name != "" {
-		if err := v.codec(ctx, m.Current.Codec); err != nil {
+		ref := m.Current.Codec
+		err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
+		if err == nil {
+			v.read(ref.Size)
+		}
+		if err := v.judge(ctx, ref.Name, err); err != nil {
 			return err
 		}
 	}
@@ -184,57 +179,29 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 	return nil
 }
 
-func (v *verifier) codec(ctx context.Context, ref objects.Ref) error {
-	err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
-	if err == nil || ctx.Err() != nil {
-		v.read(objects.Entry{Name: ref.Name, Size: ref.Size})
-		return ctx.Err()
-	}
-	if away(err) {
-		return err
-	}
-	v.fault("%v", err)
-	return nil
-}
-
-// away reports whether an error of a read says nothing of the object, as where the store does not answer.
-func away(err error) bool {
-	return !slices.ContainsFunc([]error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}, func(is error) bool { return errors.Is(err, is) })
-}
-
 // errFile: a file that came as a whole, and is damaged.
 var errFile = errors.New("the index file is damaged")
 
-// shard reads the checkpoints of a shard, and its log from the oldest of them on from which it goes on.
+// shard reads the checkpoints of a shard, and its log after the oldest of them from which it goes on.
 func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
-	current := false
-	for _, p := range files {
-		current = current || m.Current != nil && p.Generation == m.Current.Number
-		err := v.checkpoint(ctx, p)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, objects.ErrNotFound) {
-			continue // deleted since
-		}
-		if err != nil && away(err) {
-			return err
-		}
-		if err != nil {
-			v.fault("%s: %v", p.Name, err)
-		}
+	var starts []journal.Position
+	current := m.Current == nil || m.Current.Begun
+	if current {
+		starts = append(starts, journal.Position{})
 	}
-	if m.Current != nil && !m.Current.Begun && !current {
-		v.fault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
-	}
-	starts := []journal.Position{}
 	for _, p := range files {
 		starts = append(starts, p.Position)
+		current = current || p.Generation == m.Current.Number
+		if err := v.checkpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) { // else it was deleted since
+			if err := v.judge(ctx, p.Name, err); err != nil {
+				return err
+			}
+		}
+	}
+	if !current {
+		v.fault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
 	}
 	slices.SortFunc(starts, func(a, b journal.Position) int { return cmp.Compare(a.Number, b.Number) })
-	if m.Current == nil || m.Current.Begun {
-		starts = append([]journal.Position{{}}, starts...)
-	}
 	log := journal.New(v.store, m.ID, shard, journal.Options{})
 	var err error
 	for _, from := range starts {
@@ -242,19 +209,10 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 			break
 		}
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil && away(err) {
-		return err
-	}
-	if err != nil {
-		v.fault("the log of shard %d of %q: %v", shard, m.Name, err)
-	}
-	return nil
+	return v.judge(ctx, fmt.Sprintf("the log of shard %d of %q", shard, m.Name), err)
 }
 
-// checkpoint fetches one and reads every byte of it.
+// checkpoint fetches a checkpoint, and reads every byte of it.
 func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err error) {
 	path := filepath.Join(v.dir, "checkpoint.plaid")
 	if err := objects.Fetch(ctx, v.store, p.Name, p.Size, path); err != nil {
@@ -266,7 +224,7 @@ func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err er
 		}
 		err = errors.Join(err, os.Remove(path))
 	}()
-	v.read(objects.Entry{Name: p.Name, Size: p.Size})
+	v.read(p.Size)
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -51,9 +50,9 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	}
 	var d search.Description
 	for shard := range m.Shards {
-		of := looks[shard].Description
-		if of == nil {
-			d.Parts = append(d.Parts, search.PartDescription{Name: fmt.Sprintf("shard %d", shard)})
+		of, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
+		if of == nil { // it has no documents
+			d.Parts = append(d.Parts, search.PartDescription{Name: name})
 			continue
 		}
 		d.Docs += of.Docs
@@ -62,8 +61,7 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = of.Centroids, of.Nbits, of.Backend, of.Threads, of.Device
 		d.Pool = max(d.Pool, of.Pool)
 		d.Parts = append(d.Parts, search.PartDescription{
-			Name: fmt.Sprintf("shard %d",
-				shard), Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
+			Name: name, Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
 		})
 	}
 	if m.Shards == 1 {
@@ -143,11 +141,8 @@ type traced struct{ *view }
 // Search implements [search.Searcher].
 func (t traced) Search(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	r, err := t.view.Search(ctx, []search.Query{q}, o)
-	if e, ok := errors.AsType[*search.QueryError](err); ok {
-		err = e.Err
-	}
 	if err != nil {
-		return nil, err
+		return nil, ofQuery(err)
 	}
 	return &r[0], nil
 }
@@ -176,57 +171,42 @@ type explainAsk struct {
 type explainFound struct {
 	answered
 	Explanation *search.Explanation `json:"explanation,omitempty"`
-	Tokens      []byte              `json:"tokens,omitzero"`
+	Tokens      floats              `json:"tokens,omitzero"`
 }
 
-func (f *explainFound) common() *answered { return &f.answered }
-
 // doExplain explains a search.
-func (c *Cluster) doExplain(ctx context.Context, in *explainAsk) (*answers[explainFound], error) {
-	return eachShard(ctx, c, &in.asked, (*explainFound).common, in.Where, func(_ int, h *held, out *explainFound) error {
-		if len(in.Queries) != 1 {
-			return fmt.Errorf("%w: %d queries", errMessage, len(in.Queries))
-		}
-		q, err := in.Queries[0].query(ctx, h)
+func (c *Cluster) doExplain(ctx context.Context, a *asked, in *explainAsk) (*answers[explainFound], error) {
+	return eachShard(ctx, c, a, func(h *held, out *explainFound) error {
+		qs, o, err := in.of(ctx, a, h)
 		if err != nil {
 			return err
 		}
+		if len(qs) != 1 {
+			return fmt.Errorf("%w: %d queries", errMessage, len(qs))
+		}
 		if in.Document == "" {
-			tokens, err := h.view.QueryTokens(ctx, &q)
-			out.Tokens = bytesOf(tokens)
+			out.Tokens, err = h.view.QueryTokens(ctx, &qs[0])
 			return err
 		}
-		o, err := in.options(ctx, h)
-		if err == nil {
-			out.Explanation, err = h.view.Explain(ctx, q, in.Document, o)
-		}
+		out.Explanation, err = h.view.Explain(ctx, qs[0], in.Document, o)
 		return err
 	})
 }
 
-// explain asks a shard.
+// explain asks the shard of an id.
 func (v *view) explain(ctx context.Context, q *search.Query, id string, o search.Options) (*explainFound, error) {
 	r, err := v.ranking([]search.Query{*q}, o)
-	if e, ok := err.(*search.QueryError); ok {
-		err = e.Err
-	}
 	if err != nil {
-		return nil, err
+		return nil, ofQuery(err)
 	}
-	// Other shards are asked for the fields of conditions alone.
-	conditions := r.l.where != nil || r.l.wheres[0] != nil
 	which := func(m *Map) []int { return []int{m.shardOf(id)} }
-	_, found, err := all(ctx, v.s, "explain", which, func(m *Map, a *asked) any {
-		return &explainAsk{*r.ask(0, []int{0})(m, a).(*searchAsk), id}
-	}, (*explainFound).common)
+	_, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
 	if err != nil {
 		return nil, err
 	}
-	if conditions {
-		for _, s := range []collection.Selection{r.l.common, r.l.own[0]} {
-			if err := v.s.checkFields(ctx, s.Where); err != nil {
-				return nil, fmt.Errorf("filter: %w", err)
-			}
+	for _, where := range r.in.wheres() { // other shards may know the fields
+		if err := v.s.checkFields(ctx, where); err != nil {
+			return nil, fmt.Errorf("filter: %w", err)
 		}
 	}
 	for shard, x := range found {
@@ -288,5 +268,5 @@ func (v *view) QueryTokens(ctx context.Context, q *search.Query) ([]float32, err
 	if found.Tokens == nil { // the shard has no documents
 		return q.Vectors, nil
 	}
-	return floatsOf(found.Tokens)
+	return found.Tokens, nil
 }

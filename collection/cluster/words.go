@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/search"
@@ -12,22 +10,10 @@ import (
 )
 
 // wordsAsk asks shards for documents by the words of their metadata; without statistics, for those of the
-// query. Only of the shards is what all filters let through.
+// query.
 type wordsAsk struct {
-	asked
-	Text       string               `json:"text"`
-	Mode       keywords.Mode        `json:"mode,omitempty"`
-	K          int                  `json:"k,omitempty"`
-	Passages   int                  `json:"passages,omitempty"`
-	Payload    bool                 `json:"payload,omitempty"`
-	Filters    []wordsFilter        `json:"filters,omitzero"`
-	Statistics *keywords.Statistics `json:"statistics,omitempty"`
-}
-
-// wordsFilter is one of several filters, all of which let a document through.
-type wordsFilter struct {
-	Where *search.Filter  `json:"where,omitempty"`
-	Only  map[int]*chosen `json:"only,omitzero"` // in shards
+	Query collection.KeywordQuery `json:"query"` // without filters, which have no form in JSON
+	Only  []collection.Selection  `json:"only"`  // all of them let a document through
 }
 
 type wordsFound struct {
@@ -36,23 +22,17 @@ type wordsFound struct {
 	Hits       []foundHit           `json:"hits,omitzero"`
 }
 
-func (f *wordsFound) common() *answered { return &f.answered }
-
 // doWords searches shards by words.
-func (c *Cluster) doWords(ctx context.Context, in *wordsAsk) (*answers[wordsFound], error) {
-	return eachShard(ctx, c, &in.asked, (*wordsFound).common, nil, func(_ int, h *held, out *wordsFound) error {
-		q := collection.KeywordQuery{Text: in.Text, Mode: in.Mode, K: in.K, Passages: in.Passages, Statistics: in.Statistics}
-		if in.Statistics == nil {
-			st, err := h.view.KeywordStatistics(ctx, keywords.Query{Text: in.Text, Mode: in.Mode})
+func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers[wordsFound], error) {
+	return eachShard(ctx, c, a, func(h *held, out *wordsFound) error {
+		q := in.Query
+		if q.Statistics == nil {
+			st, err := h.view.KeywordStatistics(ctx, keywords.Query{Text: q.Text, Mode: q.Mode})
 			out.Statistics = &st
 			return err
 		}
-		for _, f := range in.Filters {
-			s := shardAt{Only: f.Only[h.shardAt.Shard]}
-			if f.Only != nil && s.Only == nil {
-				s.Only = &chosen{IDs: []string{}}
-			}
-			filter, err := h.view.Filter(ctx, s.selection(lenient(f.Where)))
+		for i := range in.Only {
+			filter, err := h.view.Filter(ctx, split(&in.Only[i], a.Of).in(h.Shard))
 			if err != nil {
 				return err
 			}
@@ -62,14 +42,13 @@ func (c *Cluster) doWords(ctx context.Context, in *wordsAsk) (*answers[wordsFoun
 		if err != nil {
 			return err
 		}
-		room := mostRead / len(in.Shards)
-		out.Hits = make([]foundHit, len(hits))
+		room := mostRead / len(a.Shards)
 		for i := range hits {
-			if out.Hits[i].Hit = hits[i]; in.Payload {
-				if err := h.attach(&out.Hits[i], &room); err != nil {
-					return err
-				}
+			hit, err := h.found(&hits[i], q.Payload, &room)
+			if err != nil {
+				return err
 			}
+			out.Hits = append(out.Hits, hit)
 		}
 		return nil
 	})
@@ -88,9 +67,9 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	if err := check.Check(*cfg.Keywords()); err != nil {
 		return nil, err
 	}
-	in := wordsAsk{Text: q.Text, Mode: q.Mode}
-	var selections []collection.Selection
-	var filters []wordsFilter
+	in := wordsAsk{Query: q}
+	in.Query.Filters, in.Query.Statistics = nil, nil
+	in.Query.K, in.Query.Offset, in.Query.MinScore = page.End(), 0, nil
 	for _, f := range q.Filters {
 		if f == nil {
 			continue
@@ -99,23 +78,12 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		if err == nil {
 			err = v.s.checkFields(ctx, s.Where)
 		}
-		where, werr := whereOf(s.Where)
-		if err = cmp.Or(err, werr); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("filter: %w", err)
 		}
-		selections, filters = append(selections, s), append(filters, wordsFilter{Where: where})
+		in.Only = append(in.Only, s)
 	}
-	request := func(m *Map, a *asked) any {
-		in := in
-		in.asked, in.Filters = *a, slices.Clone(filters)
-		for i := range selections {
-			if s := &selections[i]; s.IDs != nil || s.Numbers != nil {
-				in.Filters[i].Only = m.split(s)
-			}
-		}
-		return &in
-	}
-	_, counted, err := all(ctx, v.s, "words", every, request, (*wordsFound).common)
+	_, counted, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +97,8 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
 	}
-	in.Statistics, in.K, in.Passages, in.Payload = sum, page.End(), q.Passages, q.Payload
-	_, found, err := all(ctx, v.s, "words", every, request, (*wordsFound).common)
+	in.Query.Statistics = sum
+	_, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -138,10 +106,9 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	for shard, f := range found {
 		hits[shard] = f.Hits
 	}
-	best, bare := merged(hits, page.End(), q.Payload)
-	if err := v.s.payloads(ctx, bare); err != nil {
+	best, err := v.s.withPayloads(ctx, q.Payload, merged(hits, page.End()))
+	if err != nil {
 		return nil, err
 	}
-	best = slices.DeleteFunc(best, func(h search.Hit) bool { return h.Part < 0 })
-	return page.Hits(best), nil
+	return page.Hits(best[0]), nil
 }

@@ -54,7 +54,7 @@ func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collectio
 	if err := c.do(ctx, r); err != nil {
 		return collection.Receipt{}, err
 	}
-	b.Entry = r.entry
+	b.Entry = max(r.entry, r.decided)
 	return r.receipt, nil
 }
 
@@ -76,7 +76,7 @@ func (c *Collection) DeleteBatch(ctx context.Context, b *Batch, chosen collectio
 	if err := c.do(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
-	b.Entry = r.entry
+	b.Entry = max(r.entry, r.decided)
 	return r.affected, nil
 }
 
@@ -102,7 +102,7 @@ func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen c
 	if err := c.do(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
-	b.Entry = r.entry
+	b.Entry = max(r.entry, r.decided)
 	return r.affected, nil
 }
 
@@ -125,7 +125,7 @@ func errorOf(err error, docs []collection.Document) error {
 const viewsWait = 5 * time.Second
 
 // waitViews waits a while for views that are open.
-func waitViews(o *opened) {
+func waitViews(ctx context.Context, o *opened) {
 	gone := make(chan struct{})
 	go func() {
 		o.views.Wait()
@@ -133,6 +133,7 @@ func waitViews(o *opened) {
 	}()
 	select {
 	case <-gone:
+	case <-ctx.Done():
 	case <-time.After(viewsWait):
 	}
 }
@@ -159,7 +160,7 @@ func (w *worker) reopen(ctx context.Context) error {
 		c.mu.Unlock()
 		close(again)
 	}()
-	waitViews(o)
+	waitViews(ctx, o)
 	err := o.close()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		next, oerr := c.openIndex(ctx)

@@ -47,6 +47,8 @@ const (
 	addDocuments    changeKind = "add"
 	deleteDocuments changeKind = "delete"
 	setFields       changeKind = "set"
+	// sealLog: no change comes after the entry, since the collection was removed.
+	sealLog changeKind = "seal"
 )
 
 // outcome is what a change is for one of the requests that it is of: who sends the request again is
@@ -137,6 +139,18 @@ func (c *change) encode() ([]byte, error) {
 		}
 	}
 	return append(le.AppendUint32(b, uint32(len(ordinals))), ordinals...), nil
+}
+
+// Seal is the body of the entry that ends a log: whoever has read it takes no change.
+func Seal() ([]byte, error) { return (&change{changeHead: changeHead{Kind: sealLog}}).encode() }
+
+// Sealed reports whether the body of an entry is a [Seal].
+func Sealed(body []byte) bool {
+	if len(body) > 1024 {
+		return false
+	}
+	c, err := decodeChange(body)
+	return err == nil && c.Kind == sealLog
 }
 
 // entryReader takes an entry apart. What is missing makes it short.
@@ -231,6 +245,8 @@ func (c *change) complete() error {
 		ok = len(c.docs) > 0 && c.chosen == nil && c.Dim >= 0 && c.Dim <= kernels.MaxDim
 	case deleteDocuments:
 		ok = len(c.docs) == 0 && c.chosen != nil
+	case sealLog:
+		ok = len(c.docs) == 0 && c.chosen == nil
 	case setFields:
 		ok = c.chosen != nil && rows == 0
 		c.fields = condition.Fields{}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -21,7 +22,8 @@ import (
 type Journal interface {
 	// Append puts an entry after the last one that the index has, and returns the entry after which
 	// the index then is. batches are the ids of the requests in it. The error wraps [ErrTaken] if
-	// another entry is there, and [storage.ErrOutcomeUnknown] if it may or may not be.
+	// another entry is there, [storage.ErrOutcomeUnknown] if it may or may not be, and
+	// [collection.ErrUnknown] if the log is no more.
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
 	// Read calls use for each entry that follows, in order; an error of use ends it.
 	Read(ctx context.Context, after storage.Applied, use func(at storage.Applied, body []byte) error) error
@@ -36,6 +38,8 @@ type Journal interface {
 var (
 	// ErrTaken: the log has another entry at the place of one that was to be put.
 	ErrTaken = errors.New("the next entry of the log is another's")
+	// ErrLate: a change was sent so long ago that it is not known whether it was done since.
+	ErrLate = errors.New("the change was sent long ago: send it again, after a newer entry")
 	// ErrUndecided: the index has no dimension yet, and an entry of its log gives it none.
 	ErrUndecided = errors.New("vectors for an index without a dimension")
 )
@@ -44,11 +48,13 @@ var (
 // it.
 type Batch struct {
 	ID string // "": one at random
-	// Sent says that the change was sent before, with an unknown outcome, when the log ended with
-	// the entry After or later: it is looked for in the log first.
+	// After is an entry that the log had before the change was sent first. If the batches of later ones
+	// are not all known, it is looked for in the log, or refused ([ErrLate]). Sent says that it was sent
+	// before, with an unknown outcome: it is then looked for, however long that takes.
 	Sent  bool
 	After uint64
-	// Entry is set to the entry that has the change; 0 if nothing was to be changed.
+	// Entry is set to the entry that has the change; if nothing was to be changed, to that of the state
+	// of which this is so.
 	Entry uint64
 }
 
@@ -62,14 +68,14 @@ func (c *Collection) Follow(ctx context.Context) error {
 	return c.do(ctx, r)
 }
 
-// Leave waits a while for views that are open, whose searches end when the collection is closed. Its
-// caller lets none be taken any more.
-func (c *Collection) Leave() {
+// Leave waits a while for views that are open, whose searches end when the collection is closed; less if
+// ctx ends. Its caller lets none be taken any more.
+func (c *Collection) Leave(ctx context.Context) {
 	c.mu.Lock()
 	o := c.opened
 	c.mu.Unlock()
 	if o != nil {
-		waitViews(o)
+		waitViews(ctx, o)
 	}
 }
 
@@ -99,6 +105,9 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if err != nil {
 		return done, err
 	}
+	if w.sealed {
+		return done, w.removed()
+	}
 	body, err := ch.encode()
 	if err != nil {
 		return done, err
@@ -110,13 +119,19 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	w.behind = true // until the entry is applied, whatever comes between
 	next, err := j.Append(ctx, at, ids, body)
 	if err != nil {
+		w.sealed = errors.Is(err, collection.ErrUnknown)
 		return done, err
 	}
 	w.appended = next.Sequence
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, nil // it stands, whatever becomes of the index
+	return done, w.passed // else it stands, whatever becomes of the index
+}
+
+// removed is the error of changes after a [Seal].
+func (w *worker) removed() error {
+	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, w.c.name)
 }
 
 // applied is the last entry that the index has.
@@ -133,11 +148,13 @@ func (w *worker) applied(o *opened) (at storage.Applied, err error) {
 func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, ch *change) (applied, error) {
 	e := o.ix.Entry(at.Sequence).Marked(at.Mark)
 	done, err := w.apply(ctx, o, e, ch)
+	w.passed = nil
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
 		err = nil
 	case refused(err):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
+		w.passed = err
 		err = e.Skip(ctx)
 	}
 	if err != nil {
@@ -207,6 +224,9 @@ type applied struct {
 func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
 	choose := func(*index.Snapshot) (*roaring.Bitmap, error) { return ch.chosen, nil }
 	switch ch.Kind {
+	case sealLog:
+		w.sealed = true
+		return done, e.Skip(ctx)
 	case deleteDocuments:
 		done.Affected, err = e.DeleteChosen(ctx, choose)
 	case setFields:
@@ -264,6 +284,11 @@ func (w *worker) follow(ctx context.Context) (came int, err error) {
 // logged does requests of a collection with a journal by do, until they are decided at the end of
 // the log: what is refused, or finds nothing to change, may be so because entries are missing here.
 func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
+	o, err := w.nonEmpty()
+	if err != nil { // there is always an index
+		group[0].err = err
+		return 1
+	}
 	fail := func(rs []*request, err error) int {
 		for _, r := range rs {
 			if r.entry == 0 {
@@ -273,8 +298,8 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		return len(rs)
 	}
 	for _, r := range group {
-		if r.batch.ID == "" {
-			r.batch.ID = rand.Text()
+		if r.batch.ID == "" { // it cannot have been sent before
+			r.batch.ID, r.batch.After = rand.Text(), math.MaxUint64
 		}
 	}
 	if w.behind {
@@ -288,15 +313,24 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 			if err == nil {
 				continue
 			}
+			if i == 0 && errors.Is(err, ErrLate) {
+				return fail(group[:1], err)
+			}
 			if i == 0 {
 				return fail(group[:1], fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
 			}
 			group = group[:i]
 			break
 		}
+		if w.sealed {
+			return fail(group, w.removed())
+		}
 		w.appended = 0
 		if n = do(group); w.appended > 0 {
 			return n
+		}
+		if w.sealed {
+			return fail(group[:n], w.removed())
 		}
 		open, taken := false, false
 		for _, r := range group[:n] {
@@ -314,6 +348,12 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 			return fail(group[:n], err)
 		}
 		if came == 0 && !taken {
+			at, err := w.applied(o)
+			for _, r := range group[:n] {
+				if err == nil {
+					r.decided = at.Sequence
+				}
+			}
 			return n
 		}
 		for _, r := range group[:n] {
@@ -324,20 +364,39 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 	}
 }
 
+// mostLooked is in how many entries a request is looked for that does not say that it was sent before.
+const mostLooked = 256
+
+// opened is the last entry that the index has.
+func (w *worker) opened() (uint64, error) {
+	o, err := w.nonEmpty()
+	if err != nil {
+		return 0, err
+	}
+	at, err := w.applied(o)
+	return at.Sequence, err
+}
+
 // find answers a request that the log has already: it was sent again and overtook the first of its
-// kind, or that had no answer. What comes into the log after the last entry that the index has is
+// kind, or that had no answer; or it came late itself, from a socket of a process that slept for example. What comes into the log after the last entry that the index has is
 // found when an entry is to be put there.
 func (w *worker) find(ctx context.Context, r *request) error {
 	after, remembered := w.recent.entries[r.batch.ID]
+	from, err := w.recent.after, error(nil)
+	if w.recent.entries == nil {
+		from, err = w.opened()
+	}
 	switch {
-	case r.entry > 0:
-		return nil
+	case r.entry > 0 || err != nil:
+		return err
 	case remembered:
 		after--
-	case r.batch.Sent && (w.recent.entries == nil || r.batch.After < w.recent.after):
-		after = r.batch.After
-	default:
+	case r.batch.After >= from: // it would be remembered
 		return nil
+	case !r.batch.Sent && from-r.batch.After > mostLooked:
+		return fmt.Errorf("%w: it came after entry %d, and %d are here", ErrLate, r.batch.After, from)
+	default:
+		after = r.batch.After
 	}
 	entry, body, err := w.journal().Find(ctx, r.batch.ID, after)
 	if err != nil || body == nil {

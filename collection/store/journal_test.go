@@ -361,3 +361,30 @@ func TestJournalManyWriters(t *testing.T) {
 	}
 	require.Less(t, len(l.entries), 61)
 }
+
+// A change that is in the log and that the index refuses, which no admission should let happen, is passed over by
+// all; it is not said to be done.
+func TestJournalRefusedEntry(t *testing.T) {
+	l := &memoryLog{}
+	a, _, ix := openFollower(t, l, nil)
+	b, _, _ := openFollower(t, l, nil)
+	updateBatch(t, a, &Batch{}, "a")
+	r := &request{kind: acting}
+	r.act = func(ctx context.Context) error {
+		o, err := a.work.nonEmpty()
+		if err != nil {
+			return err
+		}
+		d := randomDoc("a", 1)
+		docs := []vectors.Document{{ID: "a", Tokens: d.Vectors}}
+		_, err = a.work.commit(ctx, o, &change{docs: docs, changeHead: changeHead{Kind: addDocuments, First: 1, Dim: d.Dim}})
+		return err
+	}
+	require.ErrorIs(t, a.do(t.Context(), r), index.ErrDuplicateID)
+	updateBatch(t, a, &Batch{}, "b")
+	require.NoError(t, b.Follow(t.Context()))
+	has, err := ix.Has("b")
+	require.NoError(t, err)
+	require.True(t, has)
+	require.Len(t, l.entries, 3)
+}

@@ -27,6 +27,8 @@ type Opened struct {
 	// Journal, where set, is the log that the index follows: changes are put into it first. The
 	// entries that the index lacks are applied by [Collection.Follow].
 	Journal Journal
+	// Sealed says that the last entry that the index has is a [Seal].
+	Sealed bool
 	// Config, where set, is what the collection was declared with. MaxDocuments is for indexes with
 	// a journal alone.
 	Config collection.Config
@@ -63,7 +65,7 @@ func (s *Store) take(ctx context.Context, name string, given Opened) (err error)
 		return fmt.Errorf("collection %q: %s: %w", name, given.Index.Path(), storage.ErrReadOnly)
 	}
 	c := s.newCollection(name)
-	c.given = &given
+	c.given, c.work.sealed = &given, given.Sealed
 	if c.cfg, err = given.Config.Completed(); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type request struct {
 	receipt  collection.Receipt
 	affected index.Affected
 	entry    uint64 // of the journal, that has the change
+	decided  uint64 // of the journal, in whose state nothing was to be changed
 	err      error
 	done     chan struct{} // closed when the rest stands
 }

@@ -26,6 +26,8 @@ type worker struct {
 	behind   bool
 	appended uint64
 	recent   recentBatches
+	sealed   bool  // the log takes no changes any more
+	passed   error // why the last entry was passed over
 }
 
 // run does what is queued until the queue has ended.

@@ -412,6 +412,33 @@ func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	return end, nil
 }
 
+// Last returns the last entry of the log, which is never stale; the zero Entry if there is none.
+func (l *Log) Last(ctx context.Context) (Entry, error) {
+	for try := 0; ; try++ {
+		all, err := l.checkpoints(ctx, l.files)
+		if err != nil {
+			return Entry{}, err
+		}
+		covered := uint64(0) // the newest entry stays, so that it is not before that
+		for _, c := range all {
+			covered = max(covered, c.Number)
+		}
+		of, err := l.list(ctx, max(covered, 1), 0)
+		switch {
+		case err != nil:
+			return Entry{}, err
+		case len(of) == 0 && covered > 0:
+			return Entry{}, fmt.Errorf("object %s is gone, and a checkpoint has it: %w", l.name(covered), ErrFork)
+		case len(of) == 0:
+			return Entry{}, nil
+		}
+		e, err := l.entry(ctx, of[len(of)-1])
+		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // else it was cut meanwhile
+			return e, err
+		}
+	}
+}
+
 // Find looks for the entry of a batch among those with numbers in (after, upTo]; found is false if
 // none has it. It reads the heads of the entries only. The error is [ErrBehind] if one was cut.
 func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry uint64, found bool, err error) {

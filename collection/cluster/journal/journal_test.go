@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -406,70 +405,6 @@ func TestLostAnswers(t *testing.T) {
 	if of, _ := os.ReadDir(dir); len(of) != 4 {
 		t.Error(of)
 	}
-}
-
-// Writers at a time each get numbers of their own, over a network that loses, delays and repeats; the
-// log has each acknowledged entry once.
-func TestWritersAtATime(t *testing.T) {
-	b, address := objectstest.Open(t)
-	s, err := objects.Open(address)
-	must(t, err)
-	chance := objectstest.NewChance(5, .05)
-	b.Before, b.After = chance.Before, func(r *http.Request) objectstest.Fault { return chance.After(r) }
-	const writers, each = 3, 6
-	var mu sync.Mutex
-	acknowledged := map[string]uint64{}
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
-			l := New(s, "wiki.1", 0, Options{})
-			var at Position
-			for i := 0; i < each; {
-				batch := fmt.Sprintf("%d-%d", w, i)
-				next, err := l.Append(t.Context(), at, []string{batch}, []byte(batch))
-				if err == nil {
-					mu.Lock()
-					acknowledged[batch] = next.Number
-					mu.Unlock()
-					at = next
-					i++
-					continue
-				}
-				if !errors.Is(err, ErrTaken) {
-					t.Error(err)
-					return
-				}
-				for {
-					if at, err = l.Read(t.Context(), at, at.Number+1, func(Entry) error { return nil }); err == nil {
-						break
-					}
-					if errors.Is(err, ErrFork) || errors.Is(err, ErrBehind) {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	chance.Set(0)
-	got := map[string]uint64{}
-	_, err = New(s, "wiki.1", 0, Options{}).Read(t.Context(), Position{}, 0, func(e Entry) error {
-		if len(e.Batches) != 1 || e.Batches[0] != string(e.Body) || got[e.Batches[0]] > 0 {
-			t.Errorf("entry %d: %q %q", e.Number, e.Batches, e.Body)
-		}
-		got[string(e.Body)] = e.Number
-		return nil
-	})
-	if err != nil || len(got) != writers*each {
-		t.Errorf("%d of %d: %v", len(got), writers*each, err)
-	}
-	for batch, n := range acknowledged {
-		if got[batch] != n {
-			t.Errorf("%s was acknowledged as entry %d, and is %d", batch, n, got[batch])
-		}
-	}
-	t.Log(chance)
 }
 
 // A put, a list and a get are one request each, whatever is done.

@@ -102,16 +102,19 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	if err = errors.Join(err, snap.Close()); err != nil {
 		return nil, err
 	}
+	sealed := false
 	switch g := &r.s.Generation; {
 	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
 		return nil, fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		return nil, fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
-	case !r.fresh && has.Sequence > 0:
+	case has.Sequence > 0:
 		switch e, err := r.journal.At(ctx, has.Sequence); {
-		case err == nil && e.Hash != has.Mark:
+		case err == nil && e.Hash == has.Mark:
+			sealed = store.Sealed(e.Body)
+		case err == nil && !r.fresh:
 			return nil, fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
-		case err != nil && !errors.Is(err, objects.ErrNotFound): // cut, which reading on says
+		case err != nil && !errors.Is(err, objects.ErrNotFound): // else it was cut, which reading on says
 			return nil, err
 		}
 	}
@@ -130,7 +133,7 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	cfg.MaxDocuments = r.most
 	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: at, Config: cfg}
+	given := store.Opened{Index: ix, Write: true, Journal: at, Sealed: sealed, Config: cfg}
 	if at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
 		at.col, err = at.set.Get(r.name())
 	}
@@ -228,7 +231,7 @@ func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, s
 		shown()
 		<-ctx.Done()
 		r.set(func() { r.cold = nil })
-		col.Leave()
+		col.Leave(r.ctx)
 	}
 	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
 }

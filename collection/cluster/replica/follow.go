@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (r *Replica) live() (err error) {
 	defer func() {
 		cold()
 		r.set(func() { r.at = nil })
-		at.col.Leave()
+		at.col.Leave(r.ctx)
 		if r.left = at.close(); err == nil {
 			err = r.left
 		}
@@ -199,7 +200,8 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 	r := at.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTime)
 	defer cancel()
-	put, err := r.journal.Append(ctx, at.position(after), batches, body)
+	from := at.position(after)
+	put, err := r.journal.Append(ctx, from, batches, body)
 	switch {
 	case errors.Is(err, journal.ErrTaken):
 		return next, fmt.Errorf("%w: %w", store.ErrTaken, err)
@@ -210,6 +212,13 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 	}
 	at.last = put
 	at.took(body)
+	if slept := from.Seen.IsZero() || put.Seen.IsZero() || put.Seen.Sub(from.Seen).Abs() >= cmp.Or(r.c.Grace, time.Hour)/4; slept && r.c.Living != nil {
+		if err := r.c.Living(ctx, r.s.Collection); errors.Is(err, collection.ErrUnknown) {
+			return next, at.fault(err)
+		} else if err != nil {
+			return next, fmt.Errorf("%w: is the collection there? %w", storage.ErrOutcomeUnknown, err)
+		}
+	}
 	if told := r.c.Appended; told != nil {
 		told(r.s, put.Number)
 	}

@@ -81,7 +81,11 @@ type Config struct {
 	// Appended, where set, is called after an own entry has been put, so that others are told of
 	// it. It must not wait: changes do meanwhile.
 	Appended func(s Shard, entry uint64)
-	Logger   *slog.Logger
+	// Living, where set, looks into the store whether a collection is there: the error is
+	// [collection.ErrUnknown] if it was removed. A writer that has slept asks it before it acknowledges:
+	// of a collection that was removed long ago, the log is gone with its seal.
+	Living func(ctx context.Context, collection string) error
+	Logger *slog.Logger
 }
 
 // Phases of a replica.
@@ -349,6 +353,35 @@ func (r *Replica) Hint(entry uint64) {
 	if entry > r.known {
 		r.known = entry
 		r.ring()
+	}
+}
+
+// Seal ends the log of a shard of a collection that was removed: an entry after which nothing comes.
+func Seal(ctx context.Context, c *Config, collection string, shard int) error {
+	l := journal.New(c.Store, collection, shard, journal.Options{Grace: c.Grace})
+	body, err := store.Seal()
+	for err == nil {
+		var last journal.Entry
+		if last, err = l.Last(ctx); err != nil || last.Number > 0 && store.Sealed(last.Body) {
+			return err
+		}
+		if _, err = l.Append(ctx, last.Position, nil, body); err == nil {
+			return nil
+		}
+		if errors.Is(err, journal.ErrTaken) {
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// Corrupt says that a search has found damage in the file, which is then fetched again.
+func (r *Replica) Corrupt(err error) {
+	r.mu.Lock()
+	at := r.at
+	r.mu.Unlock()
+	if at != nil {
+		at.Failed(err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,28 +88,12 @@ func New(t testing.TB, o Options) *Cluster {
 		c.Start(fmt.Sprint("n", i))
 	}
 	c.Await(func() bool { // all know all, so that shards stay where they are
-		for _, n := range c.Nodes() {
-			if heard(n) < o.Nodes {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(c.Nodes(), func(n *Node) bool {
+			s := n.Status(t.Context())
+			return len(s.Nodes) < o.Nodes || slices.ContainsFunc(s.Nodes, func(n cluster.NodeStatus) bool { return !n.Answers })
+		})
 	})
 	return c
-}
-
-// heard is how many nodes a node knows to be alive.
-func heard(n *Node) (count int) {
-	spread, ok := any(n.Cluster).(collection.Spread)
-	if !ok {
-		return 0
-	}
-	for _, other := range spread.Layout().Nodes {
-		if other.Heard {
-			count++
-		}
-	}
-	return count
 }
 
 // logger shows what happens where PLAID_CLUSTER_LOG is set.
@@ -137,12 +123,15 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()}, ended: make(chan struct{})}
+	n := &Node{
+		Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()},
+		ended: make(chan struct{}),
+	}
 	n.server = &http.Server{Handler: n.door, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	go func() { _ = n.server.Serve(listener) }()
 	cfg := cluster.Config{
-		Store: n.gate, Place: "a test", Dir: n.Dir, Name: name, Address: "http://" + listener.Addr().String(), Beat: Beat, Logger: logger(name),
-		Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		Store: n.gate, Place: "a test", Dir: n.Dir, Name: name, Address: "http://" + listener.Addr().String(),
+		Beat: Beat, Logger: logger(name), Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
 	if c.o.Change != nil {
 		c.o.Change(&cfg)
@@ -213,12 +202,6 @@ func (c *Cluster) Kill(name string) {
 		defer stop()
 		_ = n.Close(ctx) // it has nobody to tell
 	}()
-	begun := time.Now()
-	defer func() {
-		if took := time.Since(begun); took > 5*time.Second {
-			c.T.Logf("%s has taken %v to end", name, took)
-		}
-	}()
 	select {
 	case <-n.ended:
 	case <-time.After(Patience):
@@ -245,6 +228,19 @@ func (n *Node) Hang() { n.door.set(hung) }
 func (n *Node) Resume() {
 	n.gate.set(open)
 	n.door.set(open)
+}
+
+// Objects lists the objects of the store whose names begin with a prefix and contain a text.
+func (c *Cluster) Objects(prefix, with string) (names []string) {
+	c.T.Helper()
+	entries, err := c.Store.List(c.T.Context(), prefix, "", 0)
+	require.NoError(c.T, err)
+	for _, e := range entries {
+		if strings.Contains(e.Name, with) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 // Declared declares a collection at a node.

@@ -19,35 +19,40 @@ const (
 	cut        // everything fails, also what is under way
 )
 
-// valve is what a state is of.
+// valve has a state.
 type valve struct {
 	mu      sync.Mutex
 	state   state
-	changed chan struct{} // closed when the state changes
+	changed chan struct{}   // closed when the state changes
+	life    context.Context // ends when the valve is cut
+	end     context.CancelCauseFunc
 }
 
-func newValve() *valve { return &valve{changed: make(chan struct{})} }
+func newValve() *valve {
+	v := &valve{changed: make(chan struct{})}
+	v.life, v.end = context.WithCancelCause(context.Background())
+	return v
+}
 
 func (v *valve) set(s state) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.state != cut { // which is for good
-		v.state = s
-		close(v.changed)
-		v.changed = make(chan struct{})
+	if v.state == cut { // for good
+		return
 	}
-}
-
-func (v *valve) now() (state, chan struct{}) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.state, v.changed
+	if v.state = s; s == cut {
+		v.end(ErrCut)
+	}
+	close(v.changed)
+	v.changed = make(chan struct{})
 }
 
 // pass waits as long as the valve is hung.
 func (v *valve) pass(ctx context.Context) error {
 	for {
-		s, changed := v.now()
+		v.mu.Lock()
+		s, changed := v.state, v.changed
+		v.mu.Unlock()
 		switch s {
 		case open:
 			return ctx.Err()
@@ -63,33 +68,18 @@ func (v *valve) pass(ctx context.Context) error {
 }
 
 // through does something that a cut ends, and whose answer waits while the valve is hung.
-func (v *valve) through(ctx context.Context, do func(context.Context) error) error {
+func through[T any](ctx context.Context, v *valve, do func(context.Context) (T, error)) (answer T, err error) {
 	if err := v.pass(ctx); err != nil {
-		return err
+		return answer, err
 	}
 	within, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		for {
-			s, changed := v.now()
-			if s == cut {
-				stop(ErrCut)
-				return
-			}
-			select {
-			case <-changed:
-			case <-done:
-				return
-			}
-		}
-	}()
-	err := do(within)
+	defer context.AfterFunc(v.life, func() { stop(ErrCut) })()
+	answer, err = do(within)
 	if gone := v.pass(ctx); gone != nil {
-		return gone
+		err = gone
 	}
-	return err
+	return answer, err
 }
 
 // gate is the way of one node to the store.
@@ -98,14 +88,27 @@ type gate struct {
 	next objects.Store
 }
 
-func (g *gate) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
-	err = g.through(ctx, func(ctx context.Context) (err error) { made, err = g.next.Put(ctx, name, r, size); return err })
-	return made, err
+func (g *gate) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+	return through(ctx, g.valve, func(ctx context.Context) (time.Time, error) { return g.next.Put(ctx, name, r, size) })
 }
 
-func (g *gate) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	err = g.through(ctx, func(ctx context.Context) (err error) { made, err = g.next.Replace(ctx, name, body); return err })
-	return made, err
+func (g *gate) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
+	return through(ctx, g.valve, func(ctx context.Context) (time.Time, error) { return g.next.Replace(ctx, name, body) })
+}
+
+func (g *gate) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
+	return through(ctx, g.valve, func(ctx context.Context) ([]objects.Entry, error) {
+		return g.next.List(ctx, prefix, after, limit)
+	})
+}
+
+func (g *gate) Delete(ctx context.Context, name string) error {
+	_, err := through(ctx, g.valve, func(ctx context.Context) (any, error) { return nil, g.next.Delete(ctx, name) })
+	return err
+}
+
+func (g *gate) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
+	return through(ctx, g.valve, func(ctx context.Context) (int, error) { return g.next.RemoveLeftovers(ctx, before) })
 }
 
 func (g *gate) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
@@ -137,23 +140,6 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return b.ReadCloser.Read(p)
-}
-
-func (g *gate) List(ctx context.Context, prefix, after string, limit int) (entries []objects.Entry, err error) {
-	err = g.through(ctx, func(ctx context.Context) (err error) {
-		entries, err = g.next.List(ctx, prefix, after, limit)
-		return err
-	})
-	return entries, err
-}
-
-func (g *gate) Delete(ctx context.Context, name string) error {
-	return g.through(ctx, func(ctx context.Context) error { return g.next.Delete(ctx, name) })
-}
-
-func (g *gate) RemoveLeftovers(ctx context.Context, before time.Time) (n int, err error) {
-	err = g.through(ctx, func(ctx context.Context) (err error) { n, err = g.next.RemoveLeftovers(ctx, before); return err })
-	return n, err
 }
 
 // door is the way of others to one node.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -51,14 +50,16 @@ const (
 	Late          // the answer is an error; a change is carried out some time later, unless it cannot be then
 	Slow          // it is carried out before or after a delay
 	Torn          // the body that is read ends too early
-	Dead          // nothing is done, and there is no answer before the context ends
 )
 
-var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn", "dead"}
+var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
 
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
-	return &Store{next: next, r: rand.New(rand.NewPCG(seed, 39)), made: map[string]time.Duration{}, counts: map[string]int{}, most: 20 * time.Millisecond}
+	return &Store{
+		next: next, r: rand.New(rand.NewPCG(seed, 39)), most: 20 * time.Millisecond,
+		made: map[string]time.Duration{}, counts: map[string]int{},
+	}
 }
 
 // Faults makes a share of the requests fail.
@@ -66,14 +67,6 @@ func (s *Store) Faults(share float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.share = share
-}
-
-// Delay makes each request take about as long as that; 0: as long as it takes.
-func (s *Store) Delay(by time.Duration) {
-	s.Decide(func(string, string) Fault {
-		time.Sleep(by)
-		return None
-	})
 }
 
 // Decide sets what decides about each request first, by its kind (put, replace, get, list, delete)
@@ -128,9 +121,6 @@ func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fau
 		return f, fmt.Errorf("%s %s: %w", op, name, ErrFault)
 	case Refused:
 		return f, fmt.Errorf("%s %s: %w: %w", op, name, objects.ErrNotMade, ErrFault)
-	case Dead:
-		<-ctx.Done()
-		return f, ctx.Err()
 	}
 	return f, nil
 }
@@ -145,7 +135,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // change carries out a change, and notes the time of what it makes.
-func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (time.Time, error) {
+func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (
+	time.Time, error) {
 	one := func(ctx context.Context) (time.Time, error) {
 		made, err := do(ctx)
 		if err != nil {
@@ -190,7 +181,9 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 		}
 		r = bytes.NewReader(body)
 	}
-	return s.change(ctx, f, "put", name, func(ctx context.Context) (time.Time, error) { return s.next.Put(ctx, name, r, size) })
+	return s.change(ctx, f, "put", name, func(ctx context.Context) (time.Time, error) {
+		return s.next.Put(ctx, name, r, size)
+	})
 }
 
 // Replace implements [objects.Store].
@@ -210,7 +203,9 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.change(ctx, f, "delete", name, func(ctx context.Context) (time.Time, error) { return time.Time{}, s.next.Delete(ctx, name) })
+	_, err = s.change(ctx, f, "delete", name, func(ctx context.Context) (time.Time, error) {
+		return time.Time{}, s.next.Delete(ctx, name)
+	})
 	return err
 }
 
@@ -272,15 +267,4 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (int, err
 	ahead := s.ahead
 	s.mu.Unlock()
 	return s.next.RemoveLeftovers(ctx, before.Add(-ahead))
-}
-
-// Objects lists all objects whose names begin with a prefix and contain a text.
-func Objects(ctx context.Context, s objects.Store, prefix, with string) (names []string, err error) {
-	entries, err := s.List(ctx, prefix, "", 0)
-	for _, e := range entries {
-		if strings.Contains(e.Name, with) {
-			names = append(names, e.Name)
-		}
-	}
-	return names, err
 }

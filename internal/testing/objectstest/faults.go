@@ -165,20 +165,23 @@ func (c *Chance) Set(share float64) {
 }
 
 // Before and After are for [Faulty].
-func (c *Chance) Before(*http.Request) Fault {
-	return c.one(Busy, Broken, Refused, Lost, Late, Cut, Twice)
+func (c *Chance) Before(r *http.Request) Fault {
+	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
 }
 
 // After see Before.
-func (c *Chance) After(*http.Request) Fault { return c.one(Busy, Broken, Refused, Lost, Late, Cut) }
+func (c *Chance) After(r *http.Request) Fault { return c.one(r, Busy, Broken, Refused, Lost, Late, Cut) }
 
-func (c *Chance) one(of ...Fault) Fault {
+func (c *Chance) one(r *http.Request, of ...Fault) Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.r.Float64() >= c.share {
 		return None
 	}
 	f := of[c.r.IntN(len(of))]
+	if f == Refused && r.Method == http.MethodGet { // which has no condition
+		f = Busy
+	}
 	c.done[f]++
 	return f
 }

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// bent is a store as one node sees it.
+type bent struct {
+	objects.Store
+	blind atomic.Bool // it does not see maps that are newer than when that began
+	seen  atomic.Pointer[[]objects.Entry]
+	cut   atomic.Bool                            // it does not answer
+	hung  atomic.Int64                           // puts of entries meanwhile
+	ahead atomic.Int64                           // of its clock
+	fail  atomic.Pointer[func(name string) bool] // puts of which fail
+}
+
+func (b *bent) close(t *testing.T) {
+	maps, err := b.Store.List(t.Context(), mapsPrefix, "", 0)
+	require.NoError(t, err)
+	b.seen.Store(&maps)
+	b.blind.Store(true)
+}
+
+func (b *bent) wait(ctx context.Context) error {
+	for b.cut.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (b *bent) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
+	if err := b.wait(ctx); err != nil {
+		return nil, err
+	}
+	if b.blind.Load() && strings.HasPrefix(prefix, mapsPrefix) {
+		var all []objects.Entry
+		for _, e := range *b.seen.Load() {
+			if strings.HasPrefix(e.Name, prefix) && e.Name > after {
+				all = append(all, e)
+			}
+		}
+		return all, nil
+	}
+	return b.Store.List(ctx, prefix, after, limit)
+}
+
+func (b *bent) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+	if b.cut.Load() && strings.Contains(name, "/log/") {
+		b.hung.Add(1)
+	}
+	if err := b.wait(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if f := b.fail.Load(); f != nil && (*f)(name) {
+		return time.Time{}, fmt.Errorf("%w: %s", objects.ErrNotMade, name)
+	}
+	return b.Store.Put(ctx, name, r, size)
+}
+
+func (b *bent) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
+	if err := b.wait(ctx); err != nil {
+		return time.Time{}, err
+	}
+	made, err := b.Store.Replace(ctx, name, body)
+	return made.Add(time.Duration(b.ahead.Load())), err
+}
+
+func (b *bent) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
+	if err := b.wait(ctx); err != nil {
+		return nil, objects.Entry{}, err
+	}
+	return b.Store.Get(ctx, name, from, length)
+}
+
+// noteOf is a document.
+func noteOf(id string) []collection.Document {
+	return []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+}
+
+func store1(t *testing.T, ctx context.Context, c collection.Collection, id string) error {
+	t.Helper()
+	_, err := c.Update(ctx, noteOf(id), collection.UpdateOptions{Replace: true})
+	return err
+}
+
+// A node that has not heard of a removal, nor of another collection of the name, acknowledges nothing after it.
+func TestDropFences(t *testing.T) {
+	s := testStore(t)
+	b := &bent{Store: s}
+	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
+	here, deaf := testNode(t, s, "a", spread), testNode(t, b, "b", spread)
+	of, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	require.NoError(t, store1(t, t.Context(), of, "one"))
+	there, err := deaf.Get("wiki")
+	require.NoError(t, err)
+	for i := range 6 {
+		require.NoError(t, store1(t, t.Context(), there, fmt.Sprint("before", i)))
+	}
+	b.close(t)
+	existed, err := here.Drop(t.Context(), "wiki")
+	require.NoError(t, err)
+	require.True(t, existed)
+	m, err := newestMap(t.Context(), s, "wiki")
+	require.NoError(t, err)
+	require.Len(t, m.Retired, 1)
+	require.Zero(t, m.Retired[0].Shards, "all are sealed")
+	again, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	require.NoError(t, store1(t, t.Context(), again, "another"))
+	for i := range 6 {
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		err := store1(t, ctx, there, fmt.Sprint("after", i))
+		stop()
+		require.Error(t, err)
+		require.True(t, errors.Is(err, collection.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, collection.ErrUnreachable), "%v", err)
+	}
+	b.blind.Store(false)
+	require.Eventually(t, func() bool {
+		return errors.Is(store1(t, t.Context(), there, "after"), collection.ErrUnknown)
+	}, 20*time.Second, testBeat)
+	st, err := again.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), st.Documents)
+}
+
+// What a removal has left that was interrupted is sealed by the coordinator, or by who removes it again.
+func TestDropInterrupted(t *testing.T) {
+	for _, who := range []string{"coordinator", "again"} {
+		t.Run(who, func(t *testing.T) {
+			b := &bent{Store: testStore(t)}
+			c := testNode(t, b, "a", func(c *Config) {
+				if c.Shards = 2; who == "again" {
+					c.Beat = time.Minute
+				}
+			})
+			of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+			require.NoError(t, err)
+			require.NoError(t, store1(t, t.Context(), of, "one"))
+			no := func(name string) bool { return strings.Contains(name, "/log/0001/") }
+			b.fail.Store(&no)
+			existed, err := c.Drop(t.Context(), "wiki")
+			require.Error(t, err)
+			require.True(t, existed)
+			open := func() int {
+				m, err := newestMap(t.Context(), b, "wiki")
+				require.NoError(t, err)
+				return m.Retired[0].Shards
+			}
+			require.Equal(t, 2, open())
+			b.fail.Store(nil)
+			if who == "again" {
+				_, err = c.Drop(t.Context(), "wiki")
+				require.NoError(t, err)
+				require.Zero(t, open())
+				return
+			}
+			await(t, "the logs are sealed", func() bool { return open() == 0 })
+		})
+	}
+}
+
+// A client that hears of nothing finds documents that a node has stored a moment ago.
+func TestEmptyIsLookedAt(t *testing.T) {
+	s := testStore(t)
+	client, node := testNode(t, s, "c", func(c *Config) { c.Address, c.Beat = "", time.Hour }), testNode(t, s, "a", nil)
+	require.NoError(t, client.lookOnce(t.Context())) // it sees the node
+	of, err := client.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	there, err := node.Get("wiki")
+	require.NoError(t, err)
+	require.NoError(t, store1(t, t.Context(), there, "one"))
+	v, err := of.View(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, v.Close())
+	st, err := of.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), st.Documents)
+}
+
+// A change whose first holder does not reach the store is made by another one.
+func TestChangeWhoseHolderIsCut(t *testing.T) {
+	s := testStore(t)
+	cut := map[string]*bent{"a": {Store: s}, "b": {Store: s}}
+	spread := func(c *Config) { c.Replicas = 2 }
+	nodes := map[string]*Cluster{"a": testNode(t, cut["a"], "a", spread), "b": testNode(t, cut["b"], "b", spread)}
+	of, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	require.NoError(t, store1(t, t.Context(), of, "one"))
+	for _, c := range nodes {
+		await(t, "the nodes know each other", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.nodes) == 2
+		})
+	}
+	m := nodes["b"].lastMap("wiki")
+	first := nodes["b"].holders(m, 0)[0].Name
+	other := map[string]string{"a": "b", "b": "a"}[first]
+	there, err := nodes[other].Get("wiki")
+	require.NoError(t, err)
+	cut[first].cut.Store(true)
+	defer cut[first].cut.Store(false)
+	ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
+	defer stop()
+	require.NoError(t, store1(t, ctx, there, "two"))
+}
+
+// A front that has just started sends with its first change where the log ends. When the answer is lost, the change is
+// looked for after that, whether or not the log was cut before.
+func TestFirstChangeOfAFrontIsLost(t *testing.T) {
+	s := testStore(t)
+	var node *Cluster
+	var lose atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/update") && lose.CompareAndSwap(true, false) {
+			node.Handler().ServeHTTP(httptest.NewRecorder(), r)
+			node.mu.Lock()
+			open := node.replicas
+			node.replicas = map[replicaKey]*kept{}
+			node.mu.Unlock()
+			for _, r := range open { // one that is opened again remembers no batch
+				_ = r.Close(context.Background())
+			}
+			panic(http.ErrAbortHandler)
+		}
+		node.Handler().ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	node, err := Open(t.Context(), Config{
+		Store: s, Dir: filepath.Join(t.TempDir(), "n"), Name: "n", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, node.Close(context.WithoutCancel(t.Context()))) }()
+	of, err := node.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	for i := range 8 {
+		require.NoError(t, store1(t, t.Context(), of, fmt.Sprint("d", i)))
+	}
+	m := node.lastMap("wiki")
+	r, err := node.replica(t.Context(), m.ID, 0, m.Current.Number)
+	require.NoError(t, err)
+	require.NoError(t, r.Checkpoint(t.Context()))
+	log, err := s.List(t.Context(), dataOf(m.ID)+"log/0000/", "", 0)
+	require.NoError(t, err)
+	for _, e := range log[:len(log)-1] { // as a collector would
+		require.NoError(t, s.Delete(t.Context(), e.Name))
+	}
+	client := testNode(t, s, "c", func(c *Config) { c.Address = "" })
+	there, err := client.Get("wiki")
+	require.NoError(t, err)
+	lose.Store(true)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	require.NoError(t, store1(t, ctx, there, "lost"))
+	require.False(t, lose.Load())
+}
+
+// A node whose store does not answer is closed when the context of that ends.
+func TestCloseWithoutAStore(t *testing.T) {
+	b := &bent{Store: testStore(t)}
+	c := testNode(t, b, "a", nil)
+	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	require.NoError(t, err)
+	require.NoError(t, store1(t, t.Context(), of, "one"))
+	b.cut.Store(true)
+	waits := make(chan error, 1)
+	go func() { waits <- store1(t, context.WithoutCancel(t.Context()), of, "two") }()
+	await(t, "a change waits", func() bool { return b.hung.Load() > 0 })
+	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(ctx) }()
+	select {
+	case <-closed:
+	case <-time.After(12 * time.Second): // a put is given longer than that
+		t.Error("it is not closed")
+	}
+	err = <-waits
+	require.Error(t, err)
+}
+
+// A clock of the store that was ahead for a while, and was set right, does not make what is new look old.
+func TestClockOfTheStoreComesBack(t *testing.T) {
+	b := &bent{Store: testStore(t)}
+	c := testNode(t, b, "a", nil)
+	b.ahead.Store(int64(2 * time.Hour))
+	await(t, "the clock is ahead", func() bool { return time.Until(c.storeTime()) > time.Hour })
+	b.ahead.Store(0)
+	await(t, "the clock is right", func() bool { return time.Until(c.storeTime()) < time.Hour })
+}
