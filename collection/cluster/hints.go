@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
@@ -73,6 +74,7 @@ func (c *Cluster) greet(n *Node) {
 	c.tellHints(n)
 }
 
+// tellHints tells a node of the entries that wait for it, until it has heard of all or does not live any more.
 func (c *Cluster) tellHints(n *Node) {
 	c.aside("hints to "+n.Started, func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -90,10 +92,34 @@ func (c *Cluster) tellHints(n *Node) {
 				all = append(all, hint{k.id, k.shard, entry})
 			}
 			for some := range slices.Chunk(all, 10_000) {
-				ctx, stop := context.WithTimeout(ctx, c.c.Beat)
-				_ = c.call(ctx, n, "hint", &hintAsk{some}, &hintAnswer{}) // else its own poll finds them
-				stop()
+				if err := c.hint(ctx, n, some); err != nil {
+					c.hintAgain(n, waiting)
+					select {
+					case <-time.After(c.c.Beat):
+					case <-ctx.Done():
+					}
+					break
+				}
 			}
 		}
 	})
+}
+
+func (c *Cluster) hint(ctx context.Context, n *Node, hints []hint) error {
+	ctx, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
+	defer stop()
+	return c.call(ctx, n, "hint", &hintAsk{hints}, &hintAnswer{})
+}
+
+// hintAgain keeps hints that a node has not heard, as long as it lives.
+func (c *Cluster) hintAgain(n *Node, hints map[shardKey]uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.ContainsFunc(c.nodes, func(other *Node) bool { return other.Started == n.Started }) {
+		return
+	}
+	for k, entry := range c.hints[n.Started] {
+		hints[k] = max(hints[k], entry)
+	}
+	c.hints[n.Started] = hints
 }

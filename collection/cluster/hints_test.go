@@ -1,12 +1,18 @@
 package cluster
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
 )
 
 // A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
@@ -26,5 +32,44 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 	}
 	await(t, "b has read the log", func() bool { b.poke(); return entry() == 1 })
 	add(t, of, docs[1:])
+	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
+}
+
+// A hint that a node did not hear is given again.
+func TestHintsAreGivenAgain(t *testing.T) {
+	s := newMemory()
+	var b *Cluster
+	var deaf atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/hint") && deaf.Add(-1) >= 0 {
+			panic(http.ErrAbortHandler)
+		}
+		b.Handler().ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	b, err := Open(t.Context(), Config{
+		Store: s, Dir: t.TempDir(), Name: "b", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close(context.WithoutCancel(t.Context()))) }()
+	a := testNode(t, s, "a", nil)
+	await(t, "a knows b", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.nodes) == 2
+	})
+	docs := testDocs(0, 3, 4)
+	of := declared(t, a, docs[:1]...)
+	entry := func() uint64 {
+		is, err := b.doStatus(t.Context(), &statusAsk{})
+		require.NoError(t, err)
+		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
+			return 0
+		}
+		return is.Replicas[0].State.Entry
+	}
+	await(t, "b has read the log", func() bool { return entry() == 1 })
+	deaf.Store(3)
+	add(t, of, docs[1:2])
 	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
 }

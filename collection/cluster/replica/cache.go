@@ -168,7 +168,7 @@ func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(),
 	return cold, err
 }
 
-var beforeFill = func() {} // tests wait there
+var beforeFill, beforeShown = func() {}, func(context.Context) {} // tests wait there
 
 // fetchCheckpoint fetches a checkpoint. If the log does not go on after it, searches and look-ups are
 // answered from what is there meanwhile.
@@ -202,6 +202,7 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 		stop()
 		<-ended
 		_ = f.Close()
+		_ = os.Remove(path) // unless it has become the index file
 	}, err
 }
 
@@ -225,13 +226,14 @@ func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, s
 	}
 	col, err := set.Get(r.name())
 	if err == nil {
+		beforeShown(ctx)
 		r.set(func() { r.cold = &opened{r: r, ix: ix, set: set, col: col, last: c.Position} })
 		shown()
 		<-ctx.Done()
 		r.set(func() { r.cold = nil })
 		col.Leave(r.ctx)
 	}
-	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close(), os.Remove(path))
+	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
 }
 
 // copyFile copies a file, which the system may do without reading it.

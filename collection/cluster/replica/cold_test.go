@@ -70,3 +70,19 @@ func TestCold(t *testing.T) {
 	got, _ := content(t, b, last)
 	require.Equal(t, want, got)
 }
+
+// A file that can be read only when it has been fetched already is there all the same.
+func TestColdTooLate(t *testing.T) {
+	s, ctx, g := newMemory(), t.Context(), flat
+	a := openReplica(t, s, t.TempDir(), shardOf(g))
+	last := add(t, a, collection.Document{ID: "a"}, collection.Document{ID: "b"})
+	require.NoError(t, a.Checkpoint(ctx))
+	defer func(f func(), g func(context.Context)) { beforeFill, beforeShown = f, g }(beforeFill, beforeShown)
+	begun := make(chan struct{})
+	beforeFill = func() { <-begun }
+	beforeShown = func(ctx context.Context) { close(begun); <-ctx.Done() }
+	b := openReplica(t, s, t.TempDir(), shardOf(g))
+	require.NoError(t, b.Poll(ctx))
+	require.Equal(t, Ready, b.State().Phase)
+	require.Equal(t, last, b.State().Entry)
+}

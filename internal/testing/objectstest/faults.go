@@ -170,7 +170,9 @@ func (c *Chance) Before(r *http.Request) Fault {
 }
 
 // After see Before.
-func (c *Chance) After(r *http.Request) Fault { return c.one(r, Busy, Broken, Refused, Lost, Late, Cut) }
+func (c *Chance) After(r *http.Request) Fault {
+	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut)
+}
 
 func (c *Chance) one(r *http.Request, of ...Fault) Fault {
 	c.mu.Lock()
