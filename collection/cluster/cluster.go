@@ -155,6 +155,11 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if c.secret, err = secretOf(ctx, place); err != nil { // with what is wrong with the store, as it says it
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
+	if c.node != nil {
+		if err := checkStore(ctx, cfg.Store); err != nil {
+			return nil, fmt.Errorf("%s: %w", cfg.Place, err)
+		}
+	}
 	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.lookOnce(ctx); err != nil {
 		c.end()
@@ -180,6 +185,25 @@ func secretOf(ctx context.Context, s objects.Store) (string, error) {
 		err = fmt.Errorf("the object %s has %d bytes; it is a long random text", secretName, len(text))
 	}
 	return string(text), err
+}
+
+// ErrStore: a store that a cluster cannot have.
+var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): changes would be lost")
+
+// checkStore puts an object twice: a store that takes both would take two entries of one number. Other errors
+// say nothing.
+func checkStore(ctx context.Context, s objects.Store) error {
+	name := "probe/" + newToken()
+	put := func(text string) error {
+		_, err := s.Put(ctx, name, strings.NewReader(text), int64(len(text)))
+		return err
+	}
+	first, second := put("first"), put("again")
+	_ = s.Delete(ctx, name)
+	if first == nil && second == nil {
+		return ErrStore
+	}
+	return nil
 }
 
 // Close ends the node: others take over at once.
