@@ -28,6 +28,21 @@ type asked struct {
 	Shards     []shardAt `json:"shards"`
 }
 
+// check refuses shards that the collection does not have, and a shard that is named twice.
+func (a *asked) check() error {
+	if a.Of < 0 || a.Of > MaxShards || len(a.Shards) > a.Of {
+		return fmt.Errorf("%w: %d shards of %d are asked for", errMessage, len(a.Shards), a.Of)
+	}
+	named := make([]bool, a.Of)
+	for _, s := range a.Shards {
+		if s.Shard < 0 || s.Shard >= a.Of || named[s.Shard] {
+			return fmt.Errorf("%w: shard %d of %d is asked for, or twice", errMessage, s.Shard, a.Of)
+		}
+		named[s.Shard] = true
+	}
+	return nil
+}
+
 // shardAt is a shard, and the entry of its log that must have been applied.
 type shardAt struct {
 	Shard int    `json:"shard"`
@@ -457,6 +472,9 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	began := time.Now()
 	var out answers[T]
 	err := f.s.c.call(ctx, n, f.op, f.in(a), &out)
+	if err != nil {
+		out.Shards = nil // an answer that was read in part is none
+	}
 	parts := map[int]*T{}
 	failed := err != nil && !errors.Is(err, errGeneration)
 	for i := range out.Shards {

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,4 +24,23 @@ func TestSearchElsewhere(t *testing.T) {
 		require.NoError(t, f.refusal)
 		require.ErrorIs(t, f.missing[0], why)
 	}
+}
+
+// A Close that does not wait for the loop to end does not read what the loop writes.
+func TestCloseLeavesBeatsToLoop(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	c.end()
+	c.beside.Wait()
+	before := &Node{Name: c.node.Name, Started: "before", Since: c.node.Since.Add(-time.Hour)}
+	_, err := beat(t.Context(), c.c.Store, before, 0)
+	require.NoError(t, err)
+	c.lives.beats[before.object()] = &life{node: before}
+	block := make(chan struct{})
+	c.beside.Go(func() { <-block }) // in the place of the loop
+	defer close(block)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, c.Close(ctx))
+	_, err = readNode(t.Context(), c.c.Store, before.object())
+	require.NoError(t, err)
 }

@@ -216,14 +216,16 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	within(ctx, c.beside.Wait)
+	stopped := within(ctx, c.beside.Wait)
 	var err error
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
 		ended := []string{c.node.object()}
-		for object, l := range c.lives.beats { // a process of this name that was killed before this one began
-			if l.node != nil && l.node.Name == c.node.Name && l.node.Since.Before(c.node.Since) {
-				ended = append(ended, object)
+		if stopped { // else the loop may still change the beats
+			for object, l := range c.lives.beats { // a process of this name that was killed before this one began
+				if l.node != nil && l.node.Name == c.node.Name && l.node.Since.Before(c.node.Since) {
+					ended = append(ended, object)
+				}
 			}
 		}
 		for _, object := range ended {
@@ -245,8 +247,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return errors.Join(err, errors.Join(errs...))
 }
 
-// within waits until do returns, or ctx ends.
-func within(ctx context.Context, do func()) {
+// within waits until do returns, or ctx ends. It reports whether do has returned.
+func within(ctx context.Context, do func()) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -254,7 +256,9 @@ func within(ctx context.Context, do func()) {
 	}()
 	select {
 	case <-done:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -284,6 +285,26 @@ func TestInnerRoutes(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, post("/other", c.secret, "{}"))
 	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, "{"))
 	require.Equal(t, http.StatusOK, post(innerPath+"look", c.secret, `{"shards":[]}`))
+	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":2,"shards":[{"shard":1},{"shard":1}]}`))
+	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":2,"shards":[{"shard":2}]}`))
+	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":9000000000000000000,"shards":[{"shard":1}]}`))
+}
+
+// An answer that can be read only in part counts for none of its shards.
+func TestAnswerOfAnotherForm(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"shards":[{"shard":0,"docs":5,"stats":"many"}]}`))
+	}))
+	defer server.Close()
+	f := &fan[lookFound]{
+		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
+		in:      func(a asked) any { return &request[lookAsk]{asked: a} },
+		of:      func(p *lookFound) *answered { return &p.answered },
+		missing: map[int]error{}, stop: func() {},
+	}
+	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
+	require.ErrorIs(t, f.missing[0], errMessage)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)

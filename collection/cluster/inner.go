@@ -83,6 +83,9 @@ func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in 
 // asks is does for what a node does with shards.
 func asks[In, Out any](limit int64, do func(*Cluster, context.Context, *asked, *In) (*Out, error)) *operation {
 	return does(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
+		if err := in.check(); err != nil {
+			return nil, err
+		}
 		return do(c, ctx, &in.asked, &in.In)
 	})
 }

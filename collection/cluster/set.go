@@ -140,7 +140,10 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 		if err = c.seal(ctx, m); err == nil || ctx.Err() != nil {
 			break
 		}
-		time.Sleep(10 * time.Millisecond << try)
+		select {
+		case <-time.After(10 * time.Millisecond << try):
+		case <-ctx.Done():
+		}
 	}
 	if err != nil {
 		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w", name, err)

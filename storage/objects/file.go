@@ -70,9 +70,12 @@ type Ref struct {
 	Size   int64  `json:"bytes"`
 }
 
-// Check reports whether a reference can be followed.
+// maxRef is the largest size that a reference may have, in bytes: a damaged one shall not take all memory.
+const maxRef = 1 << 40
+
+// Check returns an error if a reference cannot be followed.
 func (r Ref) Check() error {
-	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 {
+	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRef {
 		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
 	}
 	return CheckName(r.Name)

@@ -451,6 +451,10 @@ func TestFiles(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(dir, "damaged")); err == nil {
 				t.Error("a damaged file is there")
 			}
+			ref.Size = 1 << 62 // as a damaged map may say
+			if err := FetchRef(ctx, s, ref, filepath.Join(dir, "large")); !errors.Is(err, ErrName) {
+				t.Errorf("a size that nothing has: %v", err)
+			}
 		})
 	}
 }

@@ -41,7 +41,7 @@ func (r *Replica) checkpointIfDue(at *opened) {
 	default:
 		return // one is being made
 	}
-	go func() {
+	r.background.Go(func() {
 		defer func() { <-r.copies }()
 		if err := r.checkpoint(r.until, at); err != nil && !r.ending() {
 			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
@@ -49,7 +49,7 @@ func (r *Replica) checkpointIfDue(at *opened) {
 			r.behind -= limit / 8
 			r.mu.Unlock()
 		}
-	}()
+	})
 }
 
 // copying waits until no other copy of the file is being made.

@@ -297,6 +297,40 @@ func TestCheckpointWhenDue(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// slowFiles waits before it stores a checkpoint.
+type slowFiles struct {
+	*memory
+	begun, finish chan struct{}
+}
+
+func (s *slowFiles) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+	if strings.Contains(name, "/files/") {
+		close(s.begun)
+		<-s.finish
+	}
+	return s.memory.Put(ctx, name, r, size)
+}
+
+// Close does not return while a checkpoint is still being put.
+func TestCloseWaitsForCheckpoint(t *testing.T) {
+	s := &slowFiles{newMemory(), make(chan struct{}), make(chan struct{})}
+	a, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 1}, shardOf(flat))
+	require.NoError(t, err)
+	add(t, a, randomDoc(rand.New(rand.NewPCG(1, 2)), "d"))
+	a.SetWriter(true)
+	<-s.begun
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(context.Background()) }()
+	select {
+	case err := <-closed:
+		t.Errorf("closed (%v) while a checkpoint was put", err)
+		close(s.finish)
+	case <-time.After(200 * time.Millisecond):
+		close(s.finish)
+		require.NoError(t, <-closed)
+	}
+}
+
 // trainCodec puts the codec of a sample.
 func trainCodec(t *testing.T, s objects.Store, sample []float32) objects.Ref {
 	t.Helper()

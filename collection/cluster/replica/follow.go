@@ -44,6 +44,7 @@ type opened struct {
 // run opens the file, and again after each fault, until the replica is to end.
 func (r *Replica) run() {
 	defer close(r.ended)
+	defer r.background.Wait()
 	again := retryFirst
 	for {
 		begun := time.Now()

@@ -109,9 +109,10 @@ type Replica struct {
 
 	until, ctx  context.Context // until ends when Close begins; ctx, of requests to the store, later
 	stop, abort context.CancelFunc
-	ended       chan struct{} // closed when it has ended
-	wake        chan struct{} // capacity 1: there may be entries
-	copies      chan struct{} // capacity 1: a checkpoint is being made
+	ended       chan struct{}  // closed when it has ended
+	wake        chan struct{}  // capacity 1: there may be entries
+	copies      chan struct{}  // capacity 1: a checkpoint is being made
+	background  sync.WaitGroup // checkpoints that run begins, before it ends
 
 	fresh bool // the file was fetched when it was opened; of run alone
 	lost  int  // how often it was of no use since it was ready; of run alone
