@@ -26,7 +26,7 @@ type bent struct {
 	blind atomic.Bool // it does not see maps that are newer than when that began
 	seen  atomic.Pointer[[]objects.Entry]
 	cut   atomic.Bool                            // it does not answer
-	hung  atomic.Int64                           // puts of entries meanwhile
+	hung  atomic.Int64                           // requests to logs meanwhile
 	ahead atomic.Int64                           // of its clock
 	fail  atomic.Pointer[func(name string) bool] // puts of which fail
 }
@@ -38,7 +38,10 @@ func (b *bent) close(t *testing.T) {
 	b.blind.Store(true)
 }
 
-func (b *bent) wait(ctx context.Context) error {
+func (b *bent) wait(ctx context.Context, name string) error {
+	if b.cut.Load() && strings.Contains(name, "/log/") {
+		b.hung.Add(1)
+	}
 	for b.cut.Load() {
 		select {
 		case <-ctx.Done():
@@ -50,7 +53,7 @@ func (b *bent) wait(ctx context.Context) error {
 }
 
 func (b *bent) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(ctx, prefix); err != nil {
 		return nil, err
 	}
 	if b.blind.Load() && strings.HasPrefix(prefix, mapsPrefix) {
@@ -66,10 +69,7 @@ func (b *bent) List(ctx context.Context, prefix, after string, limit int) ([]obj
 }
 
 func (b *bent) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	if b.cut.Load() && strings.Contains(name, "/log/") {
-		b.hung.Add(1)
-	}
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(ctx, name); err != nil {
 		return time.Time{}, err
 	}
 	if f := b.fail.Load(); f != nil && (*f)(name) {
@@ -79,7 +79,7 @@ func (b *bent) Put(ctx context.Context, name string, r io.Reader, size int64) (t
 }
 
 func (b *bent) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(ctx, name); err != nil {
 		return time.Time{}, err
 	}
 	made, err := b.Store.Replace(ctx, name, body)
@@ -87,7 +87,7 @@ func (b *bent) Replace(ctx context.Context, name string, body []byte) (time.Time
 }
 
 func (b *bent) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
-	if err := b.wait(ctx); err != nil {
+	if err := b.wait(ctx, name); err != nil {
 		return nil, objects.Entry{}, err
 	}
 	return b.Store.Get(ctx, name, from, length)
