@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +18,6 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // A generation is one codec, and all shards encoded with it. Collections begin with one that needs no
@@ -267,179 +264,6 @@ func (c *Cluster) failed(ctx context.Context, err error, what string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
 		c.log.Error(what, "collection", m.Name, "error", err)
 	}
-}
-
-// shardStats are the statistics of a shard, of the node that has applied most of its log.
-type shardStats struct {
-	node *Node
-	at   uint64
-	collection.Stats
-}
-
-// statsOf are those of all shards; ok is false if those of one are not known.
-func statsOf(m *Map, from map[*Node]*statusAnswer) (all []shardStats, ok bool) {
-	all = make([]shardStats, m.Shards)
-	for n, answer := range from {
-		for _, r := range answer.Replicas {
-			if r.ID != m.ID || r.Generation != m.Current.Number || r.Shard >= m.Shards || r.Stats == nil {
-				continue
-			}
-			if s := &all[r.Shard]; s.node == nil || s.at < r.State.Entry {
-				*s = shardStats{n, r.State.Entry, *r.Stats}
-			}
-		}
-	}
-	return all, !slices.ContainsFunc(all, func(s shardStats) bool { return s.node == nil })
-}
-
-// grow has collections trained that have grown, or whose training is wanted, when all their shards answer.
-func (c *Cluster) grow(ctx context.Context, growing []*Map) {
-	ask := &statusAsk{Stats: true}
-	for _, m := range growing {
-		ask.IDs = append(ask.IDs, m.ID)
-	}
-	answers := c.ask(ctx, ask)
-	for _, m := range growing {
-		all, ok := statsOf(m, answers)
-		if ok && (m.Wanted != "" || m.Current.Dim > 0 && !c.rests(m.ID)) {
-			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, all) })
-		}
-	}
-}
-
-// train makes the next codec of a collection if that is due, or wanted, whatever it has grown by.
-func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
-	tokens := int64(0)
-	for _, s := range all {
-		tokens += int64(s.Tokens)
-	}
-	coded := collection.Coded{Stage: is.Current.Stage, Nbits: is.Current.Nbits, Trained: int64(is.Current.Trained)}
-	growth := &c.c.Index.Growth
-	t, due := growth.Due(coded, tokens, is.Config)
-	if is.Wanted != "" {
-		t, due = growth.Again(coded, tokens, is.Config), true
-	} else if is.Failed != nil && collection.FailedAgain(int64(is.Failed.Tokens), tokens) {
-		return
-	}
-	if !due {
-		return
-	}
-	select {
-	case c.heavy <- struct{}{}:
-		defer func() { <-c.heavy }()
-	case <-ctx.Done():
-		return
-	}
-	m, err := c.updateID(ctx, is.ID, func(m *Map) error {
-		if m.Next != nil || m.Current == nil || m.Current.Number != is.Current.Number || m.Wanted != is.Wanted ||
-			m.Training != nil && m.Training.By != c.node.Started && c.runs(m.Training.By) {
-			return ErrConflict
-		}
-		m.reserve(&m.Training, c.node.Started)
-		return nil
-	})
-	if err != nil {
-		if !errors.Is(err, ErrConflict) {
-			c.failed(ctx, err, "a collection that has grown was not trained", is)
-		}
-		return
-	}
-	g, failed := c.makeCodec(ctx, m, t, tokens, all)
-	if ctx.Err() != nil {
-		return // another node goes on
-	}
-	number := m.Training.Generation
-	if passing(failed) { // it is tried again, however much the collection has grown
-		tokens = 0
-		c.rest(m.ID)
-	}
-	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
-		if m.Training == nil || m.Training.Generation != number {
-			return ErrConflict
-		}
-		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
-		if failed != nil {
-			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
-			m.giveUp(failed)
-		}
-		return nil
-	})
-	c.failed(ctx, errors.Join(failed, err), "a collection was not trained", m)
-}
-
-// passing reports whether an error says that the store or other nodes do not answer now.
-func passing(err error) bool {
-	all := []error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy}
-	return slices.ContainsFunc(all, func(is error) bool { return errors.Is(err, is) })
-}
-
-// release lets the generation go of a coordinator that has ended.
-func (c *Cluster) release(ctx context.Context, m *Map) {
-	_, err := c.updateID(ctx, m.ID, func(now *Map) error {
-		if now.Training == nil || now.Training.Generation != m.Training.Generation {
-			return errSame
-		}
-		now.release(&now.Training)
-		return nil
-	})
-	c.failed(ctx, err, "a training that was interrupted was not given up", m)
-}
-
-// makeCodec trains the codec of the generation that is reserved, and puts it into the store.
-func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, all []shardStats) (
-	*replica.Generation, error) {
-	now := m.Current
-	g := &replica.Generation{
-		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
-		Trained: uint64(tokens),
-	}
-	if t.Stage == collection.StageFlat {
-		return g, nil
-	}
-	if now.Dim == 0 || tokens == 0 {
-		return nil, index.ErrNoTokens
-	}
-	o := &c.c.Index
-	k := cmp.Or(int64(t.Centroids), int64(codec.DefaultK(tokens)))
-	most := min(k*256, cmp.Or(o.Memory, index.DefaultMemory)*2/5/int64(4*now.Dim+16), tokens)
-	var docs []vectors.Document
-	for s, stats := range all {
-		if stats.Tokens == 0 {
-			continue
-		}
-		n := min(int64(float64(most)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
-		var answer sampleAnswer
-		err := c.call(ctx, stats.node, "sample", &sampleAsk{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
-		sample := answer.Vectors
-		if err == nil && len(sample)%now.Dim != 0 {
-			err = errMessage
-		}
-		if err != nil {
-			return nil, fmt.Errorf("a sample of shard %d: %w", s, err)
-		}
-		for piece := range slices.Chunk(sample, sampleRows*now.Dim) {
-			docs = append(docs, vectors.Document{Tokens: piece})
-		}
-	}
-	src, err := vectors.FromDocuments(now.Dim, docs)
-	if err != nil {
-		return nil, err
-	}
-	dir, remove, err := c.scratch()
-	if err != nil {
-		return nil, err
-	}
-	defer remove()
-	path := filepath.Join(dir, "codec.plaid")
-	_, err = index.Train(ctx, path, src, &index.BuildOptions{
-		Nbits: t.Nbits, Centroids: int(min(k, most)), SampleDocs: max(len(docs), 1), Seed: t.Seed, Model: now.Model,
-		Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.Codec, err = objects.PutFile(ctx, c.c.Store, codecName(m.ID, g.Number), path)
-	return g, err
 }
 
 // scratch is a folder for files of this process.

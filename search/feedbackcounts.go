@@ -1,0 +1,103 @@
+package search
+
+import (
+	"context"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// eachToken calls fn for the tokens of documents, so many of each at most.
+func eachToken(ctx context.Context, snap *index.Snapshot, ordinals []uint32, most int, fn func(ch *kernels.Chunk, token int)) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	for _, ordinal := range ordinals {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ch, doc, err := chunkOf(snap, ordinal)
+		if err != nil {
+			return err
+		}
+		lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
+		for token := lo; token < min(hi, lo+most); token++ {
+			fn(ch, token)
+		}
+	}
+	return nil
+}
+
+// Counts adds to docs, for each centroid, how many of some documents have a token with it among
+// their first ones, and tells how many documents they are: passages of one are one.
+func Counts(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int) (of int, err error) {
+	var whole []string // documents
+	parts := map[string][]uint32{}
+	for _, ordinal := range ordinals {
+		id := snap.DocumentOf(ordinal)
+		if parts[id] == nil {
+			whole = append(whole, id)
+		}
+		parts[id] = append(parts[id], ordinal)
+	}
+	last := map[uint32]int{} // document with the centroid, + 1
+	for i, id := range whole {
+		err := eachToken(ctx, snap, parts[id], tokens, func(ch *kernels.Chunk, token int) {
+			if code := ch.Code(token); last[code] != i+1 {
+				last[code] = i + 1
+				docs[code]++
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return len(whole), nil
+}
+
+// Sums adds to the sums of some centroids the tokens with them that are among the first ones of
+// some documents.
+func Sums(ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32) error {
+	at := make(map[uint32]int, len(codes))
+	for i, code := range codes {
+		at[code] = i
+	}
+	row := make([]float32, snap.Dim())
+	return eachToken(ctx, snap, ordinals, tokens, func(ch *kernels.Chunk, token int) {
+		i, wanted := at[ch.Code(token)]
+		if !wanted {
+			return
+		}
+		snap.Quantizer().DecodeTokens(row, ch, token, token+1)
+		for j, x := range row {
+			sums[i][j] += x
+		}
+	})
+}
+
+// Frequencies adds to docs how many documents have a token with each of some centroids.
+func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
+	defer storage.Guard(snap.Path(), &err)()
+	gone := snap.Tombstones()
+	for i, code := range codes {
+		if i%256 == 255 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for seg := range snap.Segments() {
+			list, err := snap.Postings(seg, code)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				continue
+			}
+			set := roaring.New()
+			if _, err := set.FromBuffer(list); err != nil {
+				return badList(snap, code, err)
+			}
+			docs[i] += set.GetCardinality() - set.AndCardinality(gone)
+		}
+	}
+	return nil
+}
