@@ -74,7 +74,7 @@ type answers[T any] struct {
 	Shards []T `json:"shards"`
 }
 
-// MissingError is a search of which shards do not answer. It wraps [collection.ErrUnreachable].
+// MissingError is the error of a search that some shards do not answer. It wraps [collection.ErrUnreachable].
 type MissingError struct {
 	Name     string // of the collection
 	Coverage search.Coverage
@@ -174,7 +174,7 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 	}
 }
 
-// all is read of which every shard has to answer.
+// all is read, and an error unless every shard answers.
 func all[T, In any, P answer[T]](ctx context.Context, s *shards, op string, which func(*Map) []int, in *In) (*Map,
 	map[int]*T, error) {
 	m, parts, missing, err := read[T, In, P](ctx, s, op, which, in)

@@ -23,7 +23,7 @@ type changeAsk struct {
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
 	Set       map[string][]byte `json:"set,omitzero"`
-	// Only is what is meant in the shard.
+	// Only selects documents of the shard.
 	Only collection.Selection `json:"only"`
 }
 
@@ -144,7 +144,7 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 	}
 }
 
-// failed is the error of changes of which some failed: that of the first shard whose outcome is unknown, or
+// failed is the error if some changes failed: that of the first shard whose outcome is unknown, or
 // of the first one.
 func failed(errs map[int]error) (first error) {
 	for _, shard := range sorted(errs) {

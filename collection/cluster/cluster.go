@@ -38,7 +38,7 @@ type Config struct {
 	// Shards and Replicas are those of collections that are declared; 0: 1 shard, 2 replicas.
 	Shards, Replicas int
 	Index            store.Options // growth, threads, backend, device, derived data, queue
-	Grace            time.Duration // how long what is not needed stays in the store; 0: an hour
+	Grace            time.Duration // how long objects stay after they were needed; 0 means an hour
 	CheckpointBytes  int64         // see [replica.Config]
 	Beat             time.Duration // how often a node says that it lives; 0: 3 s. It counts as dead after 4 of them
 	// Deadline bounds a search; 0: 30 s. Partial lets searches answer without shards that do not answer.
@@ -76,7 +76,7 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	maps     map[string]*Map                // by the name of the collection, the newest that is known
-	lost     map[string]bool                // names of which the store has no map any more
+	lost     map[string]bool                // collections whose maps the store has lost
 	nodes    []*Node                        // that live, by name, this one among them
 	replicas map[replicaKey]*kept           // of this node
 	ending   map[replicaKey]bool            // replicas that are being closed
@@ -87,7 +87,7 @@ type Cluster struct {
 	placed   map[placement][][]*Node        // while the same nodes live
 	missed   map[string]time.Time           // when names were asked for that are not there
 	unsealed map[string]time.Time           // since when logs are known that are to be sealed, by name
-	busy     map[string]bool                // work that runs aside, and of which there is one at a time
+	busy     map[string]bool                // work in the background, by its name; each runs once at a time
 	built    map[string]*building           // by identity: the state of Next
 	times    map[string]time.Time           // when something was done last, see due
 	now      time.Time                      // by the clock of the store, at the last beat
@@ -152,7 +152,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 	}
 	var err error
-	if c.secret, err = secretOf(ctx, place); err != nil { // with what is wrong with the store, as it says it
+	if c.secret, err = secretOf(ctx, place); err != nil { // the error of the store itself
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
 	if c.node != nil {
@@ -274,7 +274,7 @@ func (c *Cluster) living(ctx context.Context, id string) error {
 	return err
 }
 
-// aside begins work that goes on beside, unless the same is being done.
+// aside begins work in the background, unless work of that name is running.
 func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

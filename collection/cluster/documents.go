@@ -310,7 +310,7 @@ func (s *shards) block(ctx context.Context, sel collection.Selection, o collecti
 	return true, nil
 }
 
-// passages reads a document of so many passages that they have no room in an answer: by their numbers.
+// passages reads a document whose passages do not fit into one answer, by their numbers.
 func (s *shards) passages(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	give func(collection.Stored) bool) (goOn bool, err error) {
 	if sel.Numbers != nil || !o.Metadata && !o.Vectors {

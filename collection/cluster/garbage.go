@@ -25,7 +25,7 @@ const (
 	putGrace       = 24 * time.Hour
 )
 
-// tidy removes the garbage of collections of which this node is the coordinator.
+// tidy removes the garbage of the collections that this node coordinates.
 func (c *Cluster) tidy(ctx context.Context) {
 	warn := func(err error, what string, with ...any) {
 		if err != nil && ctx.Err() == nil {
@@ -124,7 +124,7 @@ func (k *collector) update(ctx context.Context, m *Map, change func(*Map)) (*Map
 	return next, err
 }
 
-// mark notes the time in what is newly retired, and gives up a bulk build that has not ended. It reports whether
+// mark notes the time in newly retired entries, and gives up a bulk build that has not ended. It reports whether
 // the map has changed.
 func (k *collector) mark(m *Map) (changed bool) {
 	since := func(t *time.Time) {
@@ -138,7 +138,7 @@ func (k *collector) mark(m *Map) (changed bool) {
 		}
 	}
 	for i := range m.Retired {
-		if m.Retired[i].Shards == 0 { // what is put before a seal is not garbage yet
+		if m.Retired[i].Shards == 0 { // its logs still take entries
 			since(&m.Retired[i].Since)
 		}
 	}

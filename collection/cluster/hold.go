@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pollEvery is how often a replica looks for entries of which no hint came.
+	// pollEvery is how often a replica looks for entries without a hint.
 	pollEvery = 6 * time.Minute
 	pollTime  = time.Minute
 	// linger is how long a replica stays open that the node is not to have, since the last request for it.

@@ -49,7 +49,7 @@ type Map struct {
 	Wanted string `json:"wanted,omitempty"`
 	// Failed is why the last training was given up.
 	Failed *Failed `json:"failed,omitempty"`
-	// Retired is what is not used any more: its objects are deleted when the grace is over.
+	// Retired lists generations and collections that are not used any more; their objects are deleted after the grace.
 	Retired []Retired `json:"retired,omitempty"`
 
 	fault error // this program cannot read the object, and touches nothing of the collection

@@ -67,7 +67,7 @@ func (p *peers) healthy(all []*Node) int {
 	return max(slices.IndexFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() }), 0)
 }
 
-// cost is what it takes to ask a node, by what is known: its work times its time.
+// cost estimates the time that a node takes: its running requests times its average.
 func (n *peer) cost() float64 {
 	c := float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
 	if n.ill() {

@@ -20,7 +20,7 @@ import (
 // checkpointBytes is what [Config.CheckpointBytes] is at least.
 const checkpointBytes = 64 << 20
 
-// checkpointIfDue begins a checkpoint beside everything else.
+// checkpointIfDue begins a checkpoint in the background.
 func (r *Replica) checkpointIfDue(at *opened) {
 	limit := r.c.CheckpointBytes
 	if limit == 0 {
@@ -109,7 +109,7 @@ func (r *Replica) caughtUp(bytes int64) {
 	r.behind = max(r.behind-bytes, 0)
 }
 
-// put puts an index file, which nobody changes, as the checkpoint of a generation.
+// put uploads an index file that does not change as the checkpoint of a generation.
 func (r *Replica) put(ctx context.Context, path string, generation uint64) error {
 	ix, err := index.Open(ctx, path, &index.Options{Backend: r.c.Index.Backend})
 	if err != nil {
