@@ -60,6 +60,8 @@ func clusterStudy(f *flag.FlagSet) measuring {
 				return err
 			}
 			defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+		} else if err := os.MkdirAll(o.dir, 0o777); err != nil {
+			return err
 		}
 		under, err := objects.Open(o.address)
 		if err != nil {
@@ -239,7 +241,7 @@ func (o *clusterOptions) search(ctx context.Context) (err error) {
 		n := o.searches
 		called := "pruned"
 		if mode == search.Exhaustive {
-			n, called = max(n/10, 10), "exhaustive"
+			called = "exhaustive"
 		}
 		file, err := o.ask(ctx, one, mode, n)
 		if err != nil {
@@ -251,6 +253,19 @@ func (o *clusterOptions) search(ctx context.Context) (err error) {
 		}
 		o.row(fmt.Sprintf("search of %d documents, %s, one file", o.docs, called), "%v", file)
 		o.row(fmt.Sprintf("the same over 4 shards on 4 nodes, %s", called), "%v: %.2f × as fast", shards, float64(file.at(.5))/float64(shards.at(.5)))
+		for _, of := range []struct {
+			name string
+			collection.Collection
+		}{{"one file", one}, {"4 shards on 4 nodes", four}} {
+			took, err := repeat(ctx, o.seconds, 16, func(ctx context.Context, w, i int) error {
+				return o.one(ctx, of, mode, w<<16+i)
+			})
+			if err != nil {
+				return err
+			}
+			o.row(fmt.Sprintf("16 at a time, %s, %s", called, of.name), "%.0f/s, %v",
+				float64(len(took))/o.seconds.Seconds(), took)
+		}
 		nodes.all[1].door.hung.Store(true)
 		hung, err := o.ask(ctx, four, mode, n)
 		nodes.all[1].door.hung.Store(false)

@@ -105,6 +105,8 @@ type fan[T any] struct {
 	m    *Map
 	op   string
 	kind string // of requests that take about as long as each other
+	// joint requests do some work once for all shards of a node.
+	joint bool
 	// in makes the request for some shards; of finds in the answer for a shard what all have.
 	in func(a asked) any
 	of func(*T) *answered
@@ -135,8 +137,9 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 		f := &fan[T]{s: s, m: m, op: op, kind: op, missing: map[int]error{}}
 		f.in = func(a asked) any { return &request[In]{a, *in} }
 		f.of = func(p *T) *answered { return P(p).common() }
-		if k, ok := any(in).(interface{ kind() string }); ok {
-			f.kind += k.kind()
+		if k, ok := any(in).(interface{ kind() (string, bool) }); ok {
+			name, joint := k.kind()
+			f.kind, f.joint = f.kind+name, joint
 		}
 		wanted := slices.DeleteFunc(which(m), func(shard int) bool { return parts[shard] != nil })
 		within, stop := context.WithCancel(ctx)
@@ -219,33 +222,32 @@ func missingPart(shard int, docs int64, why error) search.MissingPart {
 
 // some asks for shards on nodes that are not among tried. What stays without an answer is noted.
 func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
-	groups, nodes := map[string][]int{}, map[string]*Node{}
-	for _, s := range shards {
-		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, s)),
+	var there []int
+	var holders [][]*Node
+	for _, shard := range shards {
+		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, shard)),
 			func(n *Node) bool { return slices.Contains(tried, n.Name) })
-		if len(left) == 0 {
-			if len(tried) == 0 {
-				f.miss([]int{s}, errors.New("no node is there that has it"))
-			}
-			continue
+		switch {
+		case len(left) > 0 && f.op == opStats:
+			there, holders = append(there, shard), append(holders, left[:1])
+		case len(left) > 0:
+			there, holders = append(there, shard), append(holders, left)
+		case len(tried) == 0:
+			f.miss([]int{shard}, errors.New("no node is there that has it"))
 		}
-		n := left[0]
-		if f.op != opStats {
-			n = f.s.c.front.peers.choose(left, f.s.c.c.Zone, groups)
-		}
-		groups[n.Name], nodes[n.Name] = append(groups[n.Name], s), n
 	}
+	groups := f.s.c.front.peers.assign(there, holders, f.s.c.c.Zone, f.s.c.node, f.joint)
 	if len(groups) == 1 { // as often
-		for name, shards := range groups {
-			return f.node(ctx, nodes[name], shards, tried)
+		for n, shards := range groups {
+			return f.node(ctx, n, shards, tried)
 		}
 	}
 	var mu sync.Mutex
 	parts := map[int]*T{}
 	var wg sync.WaitGroup
-	for name, shards := range groups {
+	for n, shards := range groups {
 		wg.Go(func() {
-			got := f.node(ctx, nodes[name], shards, tried)
+			got := f.node(ctx, n, shards, tried)
 			mu.Lock()
 			defer mu.Unlock()
 			for s, p := range got {
@@ -308,7 +310,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			first = first && !got.first
 			if len(have) == len(shards) {
 				if first {
-					f.s.c.front.peers.fail(n.Name) // the others had less time
+					f.s.c.suspect(n) // the others had less time
 				}
 				return have
 			}
@@ -325,7 +327,7 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			}
 		case <-ctx.Done():
 			if first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				f.s.c.front.peers.fail(n.Name)
+				f.s.c.suspect(n)
 			}
 			return have
 		}
@@ -376,7 +378,7 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	}
 	peers.done(n.Name, f.kind, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
-		peers.fail(n.Name)
+		f.s.c.suspect(n)
 	}
 	if err != nil {
 		f.refused(n, slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil }), err)

@@ -66,7 +66,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
 			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
-				s.c.front.peers.fail(n.Name)
+				s.c.suspect(n)
 			}
 			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err,
 				storage.ErrOutcomeUnknown); {
@@ -182,12 +182,39 @@ func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
 	return &aliveAnswer{time.Since(c.answered).Milliseconds()}, nil
 }
 
-// works asks a node whether it lives, and reaches the store as well as this process does.
-func (c *Cluster) works(ctx context.Context, n *Node) error {
+// suspect passes over a node that has failed, until it says that it lives: no request of a user has to find out.
+func (c *Cluster) suspect(n *Node) {
+	times := c.front.peers.fail(n.Name)
+	if times == 0 {
+		return
+	}
+	c.aside(fmt.Sprintf("asking %s, time %d", n.Started, times), func(ctx context.Context) {
+		defer c.front.peers.lives(n.Name) // or another process will have its name
+		for c.runs(n.Started) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(c.front.peers.rest(n.Name)):
+			}
+			if c.alive(ctx, n, &aliveAnswer{}) == nil {
+				return
+			}
+			c.front.peers.fail(n.Name)
+		}
+	})
+}
+
+// alive asks a node whether it lives.
+func (c *Cluster) alive(ctx context.Context, n *Node, out *aliveAnswer) error {
 	ctx, stop := context.WithTimeout(ctx, probeTime)
 	defer stop()
+	return c.call(ctx, n, "alive", &aliveAsk{}, out)
+}
+
+// works asks a node whether it lives, and reaches the store as well as this process does.
+func (c *Cluster) works(ctx context.Context, n *Node) error {
 	there := &aliveAnswer{}
-	if err := c.call(ctx, n, "alive", &aliveAsk{}, there); err != nil {
+	if err := c.alive(ctx, n, there); err != nil {
 		return err
 	}
 	here, err := c.doAlive(ctx, nil)

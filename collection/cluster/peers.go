@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -22,8 +23,9 @@ type peer struct {
 	average   time.Duration // exponentially weighted
 	latencies map[string]*latencies
 
-	failures int // in turn: it said nothing that counts, or others were faster
-	failed   time.Time
+	failures int  // in turn: it said nothing that counts, or others were faster
+	away     bool // it has failed, and has not said since that it lives
+	times    int  // that it was away
 }
 
 // latencies are the times of one operation.
@@ -34,9 +36,9 @@ type latencies struct {
 }
 
 const (
-	// A node that fails is passed over at once. It is tried again, with one request at a time, after as many
-	// seconds as it has failed times, maxFailures at most: one that refuses quickly would otherwise look like
-	// the fastest, and one that hangs like one without work.
+	// A node that fails is passed over until it says that it lives: it is asked after as many seconds as it has
+	// failed times, maxFailures at most. Then it gets one request at a time until it has answered one: a node
+	// that refuses quickly would otherwise look like the fastest.
 	maxFailures = 6
 	// hedgeShare is the share of requests that may be made twice, and maxTokens how many at once.
 	hedgeShare, maxTokens = 0.1, 10
@@ -55,10 +57,8 @@ func (p *peers) of(node string) *peer {
 	return n
 }
 
-// ill reports whether a node has failed a moment ago.
-func (n *peer) ill() bool {
-	return n.failures > 0 && (n.running > 0 || time.Since(n.failed) < time.Duration(n.failures)*time.Second)
-}
+// ill reports whether a node is to be passed over.
+func (n *peer) ill() bool { return n.away || n.failures > 0 && n.running > 0 }
 
 // healthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
 func (p *peers) healthy(all []*Node) int {
@@ -76,12 +76,32 @@ func (n *peer) cost() float64 {
 	return c
 }
 
-// fail counts a request that was in vain.
-func (p *peers) fail(node string) {
+// fail counts a request that was in vain. times is how often the node was away, if it is so from now on, else 0.
+func (p *peers) fail(node string) (times int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.of(node)
-	n.failures, n.failed = min(n.failures+1, maxFailures), time.Now()
+	n.failures = min(n.failures+1, maxFailures)
+	if n.away {
+		return 0
+	}
+	n.away = true
+	n.times++
+	return n.times
+}
+
+// rest is how long a node is left alone that has failed.
+func (p *peers) rest(node string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Duration(p.of(node).failures) * time.Second
+}
+
+// lives notes that a node has said so.
+func (p *peers) lives(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of(node).away = false
 }
 
 // works counts a request that is no search, until done is called: what it takes says nothing of searches.
@@ -92,8 +112,9 @@ func (p *peers) works(node string) (done func(answered bool)) {
 	return func(answered bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.of(node).running--; answered {
-			p.of(node).failures = 0
+		n := p.of(node)
+		if n.running--; answered {
+			n.failures = 0
 		}
 	}
 }
@@ -157,38 +178,82 @@ func (p *peers) again() bool {
 	return true
 }
 
-// choose picks one of the holders of a shard: the better of two at random (Mitzenmacher, 2001), in the own
-// zone if there are any. A node that the request asks anyway computes centroid scores once for all of its shards:
-// it is taken unless the other one is idle, and answers sooner, or it is much worse itself.
-func (p *peers) choose(all []*Node, zone string, chosen map[string][]int) *Node {
-	if near := slices.DeleteFunc(slices.Clone(all),
-		func(n *Node) bool { return n.Zone != zone }); zone != "" && len(near) > 0 {
-		all = near
-	}
+// assign gives each shard one of its holders, of the own zone where there are any. A node computes the centroid
+// scores of a pruned search once for all of its shards: such a request is joint, and goes to few nodes. Others go
+// to as many nodes as are idle, so that these work at the same time.
+func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := rand.IntN(len(all))
-	a := all[i]
-	if len(all) == 1 {
-		return a
-	}
-	j := rand.IntN(len(all) - 1)
-	if j >= i {
-		j++
-	}
-	b := all[j]
-	if len(chosen[b.Name]) > 0 {
-		a, b = b, a
-	}
-	much := 1.0
-	if len(chosen[a.Name]) > 0 && len(chosen[b.Name]) == 0 {
-		if other := p.of(b.Name); other.running == 0 && !other.ill() {
-			return b
+	near := make([][]*Node, len(shards))
+	for i, all := range holders {
+		near[i] = slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone })
+		if zone == "" || len(near[i]) == 0 {
+			near[i] = all
 		}
-		much = 2
 	}
-	if p.of(a.Name).cost() <= much*p.of(b.Name).cost() {
-		return a
+	chosen := map[*Node][]int{}
+	if joint {
+		p.cover(chosen, shards, near, self)
+		return chosen
 	}
-	return b
+	free := func(n *Node) bool { return p.of(n.Name).running == 0 && !p.of(n.Name).ill() && len(chosen[n]) == 0 }
+	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
+	for i, all := range near {
+		n := all[rank%len(all)]
+		if at := slices.IndexFunc(all, free); !free(n) && at >= 0 {
+			n = all[at]
+		} else if at < 0 {
+			n = p.better(all)
+		}
+		chosen[n] = append(chosen[n], shards[i])
+	}
+	return chosen
+}
+
+// better is the better of two nodes at random (Mitzenmacher, 2001).
+func (p *peers) better(all []*Node) *Node {
+	i := rand.IntN(len(all))
+	a, b := all[i], all[(i+1+rand.IntN(max(len(all)-1, 1)))%len(all)]
+	if p.of(b.Name).cost() < p.of(a.Name).cost() {
+		return b
+	}
+	return a
+}
+
+// cover gives shards to few nodes: again and again to the one that has most of the rest, among those that cost at
+// most twice as much as the cheapest.
+func (p *peers) cover(chosen map[*Node][]int, shards []int, near [][]*Node, self *Node) {
+	left := map[*Node][]int{} // places in shards
+	for i, all := range near {
+		for _, n := range all {
+			left[n] = append(left[n], i)
+		}
+	}
+	taken := make([]bool, len(shards))
+	for {
+		least := math.Inf(1)
+		for n, has := range left {
+			has = slices.DeleteFunc(has, func(i int) bool { return taken[i] })
+			if left[n] = has; len(has) == 0 {
+				delete(left, n)
+				continue
+			}
+			least = min(least, p.of(n.Name).cost())
+		}
+		if len(left) == 0 {
+			return
+		}
+		var best *Node
+		for n, has := range left { // in an order that is random
+			if p.of(n.Name).cost() > 2*least {
+				continue
+			}
+			if best == nil || len(has) > len(left[best]) || len(has) == len(left[best]) && n == self {
+				best = n
+			}
+		}
+		for _, i := range left[best] {
+			taken[i], chosen[best] = true, append(chosen[best], shards[i])
+		}
+	}
 }

@@ -26,9 +26,10 @@ type searchAsk struct {
 	Share   float64              `json:"share,omitempty"`
 }
 
-// kind tells searches that take different times apart: by their mode, and the magnitude of their number.
-func (in *searchAsk) kind() string {
-	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries))))
+// kind tells searches that take different times apart: by their mode, and the magnitude of their number. Pruned
+// searches are joint.
+func (in *searchAsk) kind() (name string, joint bool) {
+	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries)))), in.Options.Mode == search.Pruned
 }
 
 // askedQuery is a query without a filter.

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Each shard goes to one of its holders, in the own zone if one is there. A joint request goes to healthy ones, and
+// to this node alone if that has all shards; others go to as many idle nodes as there are.
+func TestAssign(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var nodes []*Node
+		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+			nodes = append(nodes, &Node{Name: fmt.Sprint("n", i), Zone: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone")})
+		}
+		n, replicas := rapid.IntRange(1, 12).Draw(t, "shards"), rapid.IntRange(1, 3).Draw(t, "replicas")
+		holders := placeShards(nodes, "id", n, replicas)
+		shards := make([]int, n)
+		for i := range shards {
+			shards[i] = 10 + i
+		}
+		p, joint := &peers{}, rapid.Bool().Draw(t, "joint")
+		idle := true
+		for _, node := range nodes {
+			for range rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "running") {
+				p.begin(node.Name)
+				idle = false
+			}
+			if rapid.IntRange(0, 4).Draw(t, "failed") == 0 {
+				p.fail(node.Name)
+				idle = false
+			}
+		}
+		zone := rapid.SampledFrom([]string{"", "a"}).Draw(t, "of this node")
+		chosen := p.assign(shards, holders, zone, nodes[0], joint)
+		at := map[int]*Node{}
+		for node, some := range chosen {
+			for _, shard := range some {
+				require.Nil(t, at[shard], "shard %d is asked for twice", shard)
+				at[shard] = node
+			}
+		}
+		require.Len(t, at, n)
+		for i, all := range holders {
+			node := at[shards[i]]
+			require.Contains(t, all, node)
+			near := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone })
+			if zone == "" || len(near) == 0 {
+				near = all
+			}
+			require.Contains(t, near, node)
+			healthy := slices.ContainsFunc(near, func(n *Node) bool { return !p.of(n.Name).ill() })
+			if joint && healthy {
+				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name, shards[i])
+			}
+		}
+		if idle && zone == "" {
+			if !joint && replicas == 1 && n <= len(nodes) {
+				require.Len(t, chosen, n)
+			}
+			if joint && !slices.ContainsFunc(holders, func(all []*Node) bool { return !slices.Contains(all, nodes[0]) }) {
+				require.Len(t, chosen, 1)
+			}
+		}
+	})
+}
+
+// With two replicas and idle nodes shards are searched at once, and a joint request goes to fewer nodes.
+func TestAssignSpreads(t *testing.T) {
+	var nodes []*Node
+	for i := range 4 {
+		nodes = append(nodes, &Node{Name: fmt.Sprint("n", i)})
+	}
+	for i := range 100 {
+		p, shards := &peers{}, []int{0, 1, 2, 3}
+		holders := placeShards(nodes, fmt.Sprint("id", i), 4, 2)
+		require.GreaterOrEqual(t, len(p.assign(shards, holders, "", nodes[0], false)), 3)
+		require.LessOrEqual(t, len(p.assign(shards, holders, "", nodes[0], true)), 3)
+	}
+}
+
+// A node that has failed gets no request until it says that it lives, and then one at a time.
+func TestAway(t *testing.T) {
+	p := &peers{}
+	all := []*Node{{Name: "bad"}, {Name: "good"}}
+	require.Equal(t, 1, p.fail("bad"))
+	require.Zero(t, p.fail("bad"), "it is asked already")
+	require.Equal(t, 1, p.healthy(all))
+	p.begin("bad")
+	p.done("bad", "search", 0, true)
+	require.Equal(t, 1, p.healthy(all), "an answer that was under way")
+	require.Equal(t, 1, p.fail("good"))
+	p.lives("bad")
+	require.Equal(t, 0, p.healthy(all))
+}
