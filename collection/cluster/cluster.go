@@ -152,8 +152,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 	}
 	var err error
-	if c.secret, err = secretOf(ctx, place); err != nil { // the error of the store itself
-		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
+	if c.secret, err = secretOf(ctx, place); err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Place, firstError{err})
 	}
 	if c.node != nil {
 		if err := checkStore(ctx, cfg.Store); err != nil {

@@ -115,6 +115,7 @@ func TestStartWithoutAStore(t *testing.T) {
 		s.fault = func(_, name string) (before, after bool) { return strings.HasPrefix(name, at), false }
 		_, err = Open(t.Context(), Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 		require.ErrorIs(t, err, errLost, at)
+		require.ErrorIs(t, err, collection.ErrUnreachable, at)
 		require.ErrorContains(t, err, "the store: ", at)
 	}
 }

@@ -23,6 +23,12 @@ func unreached(err error) error {
 	return fmt.Errorf("%w: the object store: %w", collection.ErrUnreachable, err)
 }
 
+// firstError is the first error of a store, such as wrong keys, in its own words. It wraps
+// [collection.ErrUnreachable].
+type firstError struct{ error }
+
+func (e firstError) Unwrap() []error { return []error{collection.ErrUnreachable, e.error} }
+
 func (s reached) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
 	made, err := s.Store.Put(ctx, name, r, size)
 	return made, unreached(err)
