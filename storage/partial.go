@@ -47,6 +47,8 @@ type partial struct {
 	pageSize int64
 	mapped   uintptr // the first byte of it in memory
 	complete atomic.Bool
+	closed   context.Context // of reads that have no other: it ends with the file
+	end      context.CancelFunc
 }
 
 // partialLeast is how large a file has to be for parts of it to be sooner there than all of it.
@@ -68,6 +70,7 @@ func newPartial(ctx context.Context, source Source, file *os.File) (*partial, er
 		return nil, err
 	}
 	p := &partial{source: source, file: file, size: info.Size()}
+	p.closed, p.end = context.WithCancel(context.Background())
 	return p, p.fetch(ctx, boltfile.Span{Len: boltfile.MaxPageSize + boltfile.MetaEnd})
 }
 
@@ -138,7 +141,17 @@ func (p *partial) whole(ctx context.Context) error {
 	return nil
 }
 
+// close ends reads that wait for the source.
+func (p *partial) close() {
+	if p != nil {
+		p.end()
+	}
+}
+
 func (p *partial) fault(err error) error {
+	if p.closed.Err() != nil && errors.Is(err, context.Canceled) {
+		err = ErrClosed
+	}
 	return fmt.Errorf("%s: fetching it: %w", p.file.Name(), err)
 }
 
@@ -159,7 +172,9 @@ func (p *partial) fetch(ctx context.Context, spans ...boltfile.Span) error {
 			pieces = append(pieces, boltfile.Span{Off: s.Off, Len: min(end-s.Off, fetchMost)})
 		}
 	}
-	err := parallel.Do(ctx, len(pieces), fetchesAtOnce, func(i int) error {
+	// The source ends with ctx, and not before it has found that a piece is missing: what is there can be read
+	// from a view after the file was closed.
+	err := parallel.Do(context.WithoutCancel(ctx), len(pieces), fetchesAtOnce, func(i int) error {
 		return p.source.Ensure(ctx, pieces[i].Off, pieces[i].Len)
 	})
 	if err != nil {
@@ -175,7 +190,7 @@ func (p *partial) spanOf(value []byte) boltfile.Span {
 
 // ReadAt reads the file, after fetching what is read.
 func (p *partial) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.fetch(context.Background(), boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
+	if err := p.fetch(p.closed, boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
 		return 0, err
 	}
 	return p.file.ReadAt(b, off)
@@ -244,7 +259,7 @@ func (v *View) ChunkRows(i int, docs ...uint32) (*kernels.Chunk, error) {
 	for _, doc := range docs {
 		spans = v.rows(spans, c, doc)
 	}
-	if err := v.handle.partial.fetch(context.Background(), spans...); err != nil {
+	if err := v.handle.partial.fetch(v.handle.partial.closed, spans...); err != nil {
 		return nil, err
 	}
 	return v.Chunk(i, Codes)

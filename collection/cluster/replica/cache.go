@@ -185,7 +185,7 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	shown, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := r.show(reading, c, path, source, func() { close(shown) })
+		err := r.show(reading, c, path, readSource{source, reading}, func() { close(shown) })
 		if err != nil && reading.Err() == nil {
 			r.log.Warn("a file cannot be read while it is fetched", "error", err)
 		}
@@ -204,6 +204,27 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 		_ = f.Close()
 		_ = os.Remove(path) // unless it has become the index file
 	}, err
+}
+
+// readSource is a source of reads, which end when ctx does.
+type readSource struct {
+	*objects.Fetcher
+	ctx context.Context
+}
+
+// Ensure implements [storage.Source].
+func (s readSource) Ensure(ctx context.Context, off, n int64) error {
+	if s.Present(off, n) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	err := s.Fetcher.Ensure(ctx, off, n)
+	if err != nil && s.ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", storage.ErrClosed, err)
+	}
+	return err
 }
 
 // show lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
