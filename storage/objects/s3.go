@@ -286,7 +286,11 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 		if o.Err != nil {
 			return nil, s.explain(prefix, o.Err)
 		}
-		entries = append(entries, Entry{strings.TrimPrefix(o.Key, s.prefix), o.Size, o.LastModified})
+		name := strings.TrimPrefix(o.Key, s.prefix)
+		if after != "" && name <= after { // else a service that repeats a page is asked for ever
+			return nil, fmt.Errorf("object %s: the store lists it after %s, and not in the order of names", name, after)
+		}
+		entries, after = append(entries, Entry{name, o.Size, o.LastModified}), name
 		if limit > 0 && len(entries) == limit {
 			break
 		}
