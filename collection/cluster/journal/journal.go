@@ -414,6 +414,20 @@ func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	return end, nil
 }
 
+// Bytes is how much the entries with numbers in (after, upTo] have, at the cost of a list. Each counts at least so much.
+func (l *Log) Bytes(ctx context.Context, after, upTo uint64, least int64) (n int64, err error) {
+	if upTo <= after {
+		return 0, nil
+	}
+	entries, err := l.list(ctx, after+1, 0)
+	for _, e := range entries {
+		if e.number <= upTo {
+			n += max(e.size, least)
+		}
+	}
+	return n, err
+}
+
 // Last returns the last entry of the log, which is never stale; the zero Entry if there is none.
 func (l *Log) Last(ctx context.Context) (Entry, error) {
 	for try := 0; ; try++ {

@@ -118,6 +118,10 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 			return nil, err
 		}
 	}
+	behind, err := r.journal.Bytes(ctx, newest.Number, has.Sequence, entryCost)
+	if err != nil {
+		return nil, err
+	}
 	at := &opened{r: r, ix: ix, broken: make(chan error, 1)}
 	o := r.c.Index
 	o.Logger = r.log
@@ -131,7 +135,7 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	r.mu.Lock()
 	cfg := r.s.Config
 	cfg.MaxDocuments = r.most
-	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
+	r.behind = behind
 	r.mu.Unlock()
 	given := store.Opened{Index: ix, Write: true, Journal: at, Sealed: sealed, Config: cfg}
 	if at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {

@@ -297,6 +297,23 @@ func TestCheckpointWhenDue(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// A checkpoint is put when enough bytes have come in few entries, also if the replica was opened again meanwhile.
+func TestCheckpointAfterRestart(t *testing.T) {
+	s := newMemory()
+	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 8 * entryCost}
+	for i := range 3 {
+		a, err := Open(c, shardOf(flat))
+		require.NoError(t, err)
+		a.SetWriter(true)
+		add(t, a, collection.Document{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, entryCost)})
+		require.Eventually(t, func() bool {
+			all, err := a.journal.Checkpoints(t.Context(), 1)
+			return err == nil && (len(all) == 1 || i < 2)
+		}, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, a.Close(t.Context()))
+	}
+}
+
 // slowFiles waits before it stores a checkpoint.
 type slowFiles struct {
 	*memory

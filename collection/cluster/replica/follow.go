@@ -26,8 +26,7 @@ const (
 	retryMost  = time.Minute
 )
 
-// entryCost is what an entry counts at least, in bytes, for [Config.CheckpointBytes]: to read it is a
-// request.
+// entryCost is the least that an entry counts for [Config.CheckpointBytes]: reading it is a request.
 const entryCost = 64 << 10
 
 // opened is a replica whose file is open. It is the [store.Journal] of its collection.

@@ -76,7 +76,8 @@ type Config struct {
 	Index store.Options // threads, backend, device, derived data, queue
 	Grace time.Duration // as in the journal
 	// CheckpointBytes of entries after a checkpoint make the writer put another; 0: 64 MiB or a
-	// quarter of the file, whichever is more.
+	// quarter of the file, whichever is more. An entry counts 64 KiB at least. A shard with less has no checkpoint:
+	// its replicas read the log from the beginning.
 	CheckpointBytes int64
 	// Appended, where set, is called after an own entry has been put, so that others are told of
 	// it. It must not wait: changes do meanwhile.
