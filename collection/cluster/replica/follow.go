@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,7 +213,7 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 	}
 	at.last = put
 	at.took(body)
-	if slept := from.Seen.IsZero() || put.Seen.IsZero() || put.Seen.Sub(from.Seen).Abs() >= cmp.Or(r.c.Grace, time.Hour)/4; slept && r.c.Living != nil {
+	if r.c.Living != nil && r.journal.Slept(from, put) {
 		if err := r.c.Living(ctx, r.s.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, at.fault(err)
 		} else if err != nil {
