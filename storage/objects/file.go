@@ -14,10 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// readTries is how often a body is read that breaks off. Stores try the rest again themselves.
+// readTries is how often a body that breaks off is read. Stores repeat other requests themselves.
 const readTries = 5
 
-// Read reads a whole object of at most so many bytes; a larger one is [ErrDamaged].
+// Read reads a whole object; one of more than most bytes is [ErrDamaged].
 func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
 	b, e, err := ReadRange(ctx, s, name, 0, most)
 	if err == nil && e.Size > most {
@@ -70,7 +70,7 @@ type Ref struct {
 	Size   int64  `json:"bytes"`
 }
 
-// maxRef is the largest size that a reference may have, in bytes: a damaged one shall not take all memory.
+// maxRef is the largest size of a reference, in bytes: a damaged one shall not take all memory.
 const maxRef = 1 << 40
 
 // Check returns an error if a reference cannot be followed.
@@ -81,8 +81,8 @@ func (r Ref) Check() error {
 	return CheckName(r.Name)
 }
 
-// PutFile makes an object of a file. One that is there already with the same content,
-// as after an attempt that was cut off, is as good as a new one.
+// PutFile makes an object of a file. One that is there with the same content, as after an
+// attempt that was interrupted, is no error.
 func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -377,7 +377,7 @@ func TestStandingStill(t *testing.T) {
 				text, err = io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
 			}
-			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.count() != 1 {
+			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.requests.Load() != 1 {
 				t.Errorf("%s, %d: %q %v", path, try, text, err)
 			}
 		}
