@@ -24,8 +24,8 @@ type Checkpoint struct {
 }
 
 // CheckpointName is the name of the object of a checkpoint.
-func (l *Log) CheckpointName(generation uint64, at Position) string {
-	return fmt.Sprintf("%s%08d-%016x-%s", l.files, generation, at.Number, at.Hash)
+func (l *Log) CheckpointName(generation uint64, position Position) string {
+	return fmt.Sprintf("%s%08d-%016x-%s", l.files, generation, position.Number, position.Hash)
 }
 
 // Checkpoints lists the checkpoints of one generation of the shard, the newest last.

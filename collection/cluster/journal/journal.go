@@ -98,27 +98,27 @@ func (l *Log) name(number uint64) string { return fmt.Sprintf("%s%016x", l.log, 
 // Errors: [ErrTaken], after which the log does not have the entry and never will; [ErrUnknown]; that of
 // ctx, or [objects.ErrNotMade], if nothing was put.
 func (l *Log) Append(ctx context.Context, after Position, batches []string, body []byte) (Position, error) {
-	at := Position{Number: after.Number + 1}
-	object, hash, err := encode(at.Number, after.Hash, l.token(), batches, body)
+	entry := Position{Number: after.Number + 1}
+	object, hash, err := encode(entry.Number, after.Hash, l.token(), batches, body)
 	if err != nil {
 		return Position{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return Position{}, err
 	}
-	at.Hash = hash
-	name, asked := l.name(at.Number), false // asked: an earlier put may have made the object, or may make it yet
+	entry.Hash = hash
+	name, asked := l.name(entry.Number), false // asked: an earlier put may have made the object, or may make it yet
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		made, err := l.store.Put(ctx, name, bytes.NewReader(object), int64(len(object)))
 		switch {
 		case err == nil:
-			at.Seen = made
-			if l.Slept(after, at) {
-				return l.confirm(ctx, at, nil)
+			entry.Seen = made
+			if l.Slept(after, entry) {
+				return l.confirm(ctx, entry, nil)
 			}
-			return at, nil
+			return entry, nil
 		case errors.Is(err, objects.ErrExists) && asked:
-			return l.confirm(ctx, at, object)
+			return l.confirm(ctx, entry, object)
 		case errors.Is(err, objects.ErrExists):
 			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
 		case errors.Is(err, objects.ErrNotMade) && !asked:
@@ -152,18 +152,18 @@ func (l *Log) pause(ctx context.Context, d time.Duration, name string, err error
 
 // confirm finds out whether an own entry is in the log (I5). object is that of the entry if another's may be in
 // its place; nil means that it was put there.
-func (l *Log) confirm(ctx context.Context, at Position, object []byte) (Position, error) {
-	name := l.name(at.Number)
+func (l *Log) confirm(ctx context.Context, entry Position, object []byte) (Position, error) {
+	name := l.name(entry.Number)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		mine, last, err := l.look(ctx, at, object)
+		mine, last, err := l.look(ctx, entry, object)
 		switch {
 		case err == nil && !mine:
 			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
 		case err == nil && !last:
-			at.Seen = time.Time{}
-			return at, nil
+			entry.Seen = time.Time{}
+			return entry, nil
 		case err == nil:
-			return at, nil
+			return entry, nil
 		case errors.Is(err, objects.ErrNotFound):
 			return Position{}, fmt.Errorf("%w: %s is cut", ErrUnknown, name)
 		}
@@ -177,26 +177,26 @@ func (l *Log) confirm(ctx context.Context, at Position, object []byte) (Position
 // was cut, and another's may have been put in its place when it was cut. The last entry of a log is never cut (I4),
 // and the writer of an entry has read the one before it (I1): so the next entry decides, or a list without one.
 // The error is [objects.ErrNotFound] if the place was cut.
-func (l *Log) look(ctx context.Context, at Position, object []byte) (mine, last bool, err error) {
+func (l *Log) look(ctx context.Context, entry Position, object []byte) (mine, last bool, err error) {
 	mine = true
 	if object != nil {
-		h, err := l.head(ctx, at.Number)
+		h, err := l.head(ctx, entry.Number)
 		if err != nil {
 			return false, false, err
 		}
 		mine = h.same(object)
 	}
-	listed, err := l.list(ctx, at.Number, 2) // after the entry was read (I6)
+	listed, err := l.list(ctx, entry.Number, 2) // after the entry was read (I6)
 	switch {
 	case err != nil:
 		return false, false, err
-	case len(listed) == 1 && listed[0].number == at.Number:
+	case len(listed) == 1 && listed[0].number == entry.Number:
 		return mine, true, nil
-	case len(listed) < 2 || listed[0].number != at.Number || listed[1].number != at.Number+1:
+	case len(listed) < 2 || listed[0].number != entry.Number || listed[1].number != entry.Number+1:
 		return false, false, objects.ErrNotFound
 	}
-	next, err := l.head(ctx, at.Number+1)
-	return next.parent == at.Hash, false, err
+	next, err := l.head(ctx, entry.Number+1)
+	return next.parent == entry.Hash, false, err
 }
 
 // Cut removes the entries before a number, as [Unneeded] decides. The entry of the number stays, or one after it,

@@ -132,42 +132,33 @@ func (r *reader) take(ctx context.Context, entries []listing) error {
 
 // gone is the error of a log whose list has nothing from an entry on, which should be its last; nil if the entry
 // is there: a network file system may show new objects later in lists than by their names.
-func (l *Log) gone(ctx context.Context, at Position, number uint64) error {
+func (l *Log) gone(ctx context.Context, after Position, number uint64) error {
 	if number == 0 {
 		return nil
 	}
 	_, err := l.head(ctx, number)
 	if errors.Is(err, objects.ErrNotFound) {
-		return l.broken(ctx, at, fmt.Errorf("object %s, the last of the log, is gone", l.name(number)))
+		return l.broken(ctx, after, fmt.Errorf("object %s, the last of the log, is gone", l.name(number)))
 	}
 	return err
 }
 
 // broken is the error of a log that does not go on after a position. A break that a checkpoint
 // covers is where the log was cut.
-func (l *Log) broken(ctx context.Context, at Position, cause error) error {
+func (l *Log) broken(ctx context.Context, after Position, cause error) error {
 	all, err := l.checkpoints(ctx, l.files)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(c Checkpoint) bool { return c.Number > at.Number }) {
-		return fmt.Errorf("%w: entry %d of %s: %w", ErrBehind, at.Number, l.log, cause)
+	if slices.ContainsFunc(all, func(c Checkpoint) bool { return c.Number > after.Number }) {
+		return fmt.Errorf("%w: entry %d of %s: %w", ErrBehind, after.Number, l.log, cause)
 	}
 	return fmt.Errorf("%s: %w. No checkpoint has what follows entry %d: restore the object from a version or a backup "+
-		"of the store", strings.TrimPrefix(cause.Error(), ErrFork.Error()+": "), ErrFork, at.Number)
+		"of the store", strings.TrimPrefix(cause.Error(), ErrFork.Error()+": "), ErrFork, after.Number)
 }
 
 // fetch reads entries, some at a time.
 func (l *Log) fetch(ctx context.Context, entries []listing) iter.Seq2[Entry, error] {
-	if l.ahead <= 1 || len(entries) <= 1 {
-		return func(yield func(Entry, error) bool) {
-			for _, e := range entries {
-				if !yield(l.At(ctx, e.number)) {
-					return
-				}
-			}
-		}
-	}
 	in := func(yield func(listing, error) bool) {
 		for _, e := range entries {
 			if !yield(e, nil) {
@@ -177,7 +168,7 @@ func (l *Log) fetch(ctx context.Context, entries []listing) iter.Seq2[Entry, err
 	}
 	memory := func(e listing) int { return int(min(max(e.size, 128<<10), math.MaxInt32)) }
 	read := func(e listing) (Entry, error) { return l.At(ctx, e.number) }
-	return parallel.Map(ctx, in, l.ahead, memory, read)
+	return parallel.Map(ctx, in, min(l.ahead, len(entries)), memory, read)
 }
 
 // At reads the entry of a number. The error is [objects.ErrNotFound] if the log does not have it, or
