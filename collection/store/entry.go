@@ -19,7 +19,7 @@ import (
 )
 
 // change is the effect of one transaction on an index. It depends on nothing but the index before it:
-// applied to equal indexes, it gives equal ones (I3 of docs/lab/cluster.md).
+// applied to equal indexes, it gives equal ones (I3).
 type change struct {
 	changeHead
 	docs   []vectors.Document // of an addition

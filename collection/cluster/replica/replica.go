@@ -1,5 +1,6 @@
 // Package replica keeps a copy of a shard on this machine: a cache that is a function of a
-// checkpoint of the shard and the entries of its log after that (I3 of docs/lab/cluster.md).
+// checkpoint of the shard and the entries of its log after that (I3). docs/lab/cluster.md has the
+// invariants that comments here name.
 //
 //	fetching ──► catching up ──► ready
 //	   ▲              │            │
