@@ -265,16 +265,11 @@ func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	return end, nil
 }
 
-// Bytes returns the size of the entries with numbers in (after, upTo], at the cost of a list. Each counts least or more.
-func (l *Log) Bytes(ctx context.Context, after, upTo uint64, least int64) (n int64, err error) {
-	if upTo <= after {
-		return 0, nil
-	}
+// Bytes returns the size of the entries after a number, at the cost of a list. Each counts least or more.
+func (l *Log) Bytes(ctx context.Context, after uint64, least int64) (n int64, err error) {
 	entries, err := l.list(ctx, after+1, 0)
 	for _, e := range entries {
-		if e.number <= upTo {
-			n += max(e.size, least)
-		}
+		n += max(e.size, least)
 	}
 	return n, err
 }

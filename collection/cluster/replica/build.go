@@ -43,7 +43,7 @@ func (r *Replica) checkpointIfDue(open *opened) {
 	}
 	r.background.Go(func() {
 		defer func() { <-r.copies }()
-		if err := r.checkpoint(r.until, open); err != nil && !r.ending() {
+		if err := r.checkpoint(r.until, open, limit); err != nil && !r.ending() {
 			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
 			r.mu.Lock()
 			r.behind -= limit / 8
@@ -69,21 +69,27 @@ func (r *Replica) copying(ctx context.Context, do func(context.Context, *opened)
 
 // Checkpoint puts a checkpoint, unless the newest one has all entries of the file.
 func (r *Replica) Checkpoint(ctx context.Context) error {
-	return r.copying(ctx, r.checkpoint)
+	return r.copying(ctx, func(ctx context.Context, open *opened) error { return r.checkpoint(ctx, open, 0) })
 }
 
-func (r *Replica) checkpoint(ctx context.Context, open *opened) error {
+// checkpoint puts a checkpoint if entries of some size have come since the newest one, which another node
+// may have put.
+func (r *Replica) checkpoint(ctx context.Context, open *opened, least int64) error {
 	number := r.s.Generation.Number
 	there, err := r.journal.Checkpoints(ctx, number)
 	if err != nil {
 		return err
 	}
+	newest := uint64(0)
+	if n := len(there); n > 0 {
+		newest = there[n-1].Number
+	}
 	r.mu.Lock()
-	entry, behind := r.entry, r.behind
+	entry := r.entry
 	r.mu.Unlock()
-	if n := len(there); n > 0 && there[n-1].Number >= entry || n == 0 && entry == 0 && r.s.Generation.Begun {
-		r.caughtUp(behind)
-		return nil
+	behind, err := r.count(ctx, newest)
+	if err != nil || behind < least || newest >= entry && (len(there) > 0 || r.s.Generation.Begun) {
+		return err
 	}
 	path := r.path("checkpoint")
 	defer func() { _ = os.Remove(path) }()
@@ -91,49 +97,55 @@ func (r *Replica) checkpoint(ctx context.Context, open *opened) error {
 	if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
 		return err
 	}
-	if err := r.put(ctx, path, number); err != nil {
-		return err
+	if entry, err = r.put(ctx, path, number); err == nil {
+		_, err = r.count(ctx, entry)
 	}
-	r.caughtUp(behind)
-	return nil
+	return err
 }
 
-// caughtUp notes that a checkpoint has entries of a size.
-func (r *Replica) caughtUp(bytes int64) {
+// count notes the size of the entries after a checkpoint, and returns it. Entries that come meanwhile may count twice.
+func (r *Replica) count(ctx context.Context, checkpoint uint64) (behind int64, err error) {
+	r.mu.Lock()
+	counted := r.behind
+	r.mu.Unlock()
+	if behind, err = r.journal.Bytes(ctx, checkpoint, entryCost); err != nil {
+		return 0, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.behind = max(r.behind-bytes, 0)
+	r.behind += behind - counted
+	return behind, nil
 }
 
-// put puts an index file as a checkpoint of a generation.
-func (r *Replica) put(ctx context.Context, path string, generation uint64) error {
+// put puts an index file as a checkpoint of a generation, and returns the last entry that it has.
+func (r *Replica) put(ctx context.Context, path string, generation uint64) (entry uint64, err error) {
 	ix, err := index.Open(ctx, path, &index.Options{Backend: r.c.Index.Backend})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return errors.Join(err, ix.Close())
+		return 0, errors.Join(err, ix.Close())
 	}
 	has, err := snap.Applied()
 	if err = errors.Join(err, snap.Close(), ix.Close()); err != nil {
-		return err
+		return 0, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
 	_, err = r.c.Store.Put(ctx, name, f, info.Size())
 	if errors.Is(err, objects.ErrExists) { // another copy of the same entries
-		return nil
+		err = nil
 	}
-	return err
+	return has.Sequence, err
 }
 
 // BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
@@ -157,7 +169,8 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 		if err := r.recode(ctx, path, codec); err != nil {
 			return fmt.Errorf("generation %d: %w", next.Number, err)
 		}
-		return r.put(ctx, path, next.Number)
+		_, err = r.put(ctx, path, next.Number)
+		return err
 	})
 }
 

@@ -95,12 +95,11 @@ func (r *Replica) open(ctx context.Context) (open *opened, err error) {
 
 // over makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
 func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*opened, error) {
-	has, sealed, err := r.check(ctx, ix, newest)
+	sealed, err := r.check(ctx, ix, newest)
 	if err != nil {
 		return nil, err
 	}
-	behind, err := r.journal.Bytes(ctx, newest.Number, has.Sequence, entryCost)
-	if err != nil {
+	if _, err := r.count(ctx, newest.Number); err != nil {
 		return nil, err
 	}
 	open := &opened{r: r, ix: ix, broken: make(chan error, 1)}
@@ -116,7 +115,6 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	r.mu.Lock()
 	cfg := r.s.Config
 	cfg.MaxDocuments = r.most
-	r.behind = behind
 	r.mu.Unlock()
 	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg}
 	if open.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
@@ -126,18 +124,17 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	return open, err
 }
 
-// check compares an open index with its generation and with the log, and returns its last entry. sealed
-// reports whether that is a seal.
-func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (
-	has storage.Applied, sealed bool, err error) {
+// check compares an open index with its generation and with the log. sealed reports whether its last entry
+// is a seal.
+func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return has, false, err
+		return false, err
 	}
-	has, err = snap.Applied()
+	has, err := snap.Applied()
 	dim, undecided := snap.Dim(), collection.Undecided(snap)
 	if err = errors.Join(err, snap.Close()); err != nil {
-		return has, false, err
+		return false, err
 	}
 	switch g := &r.s.Generation; {
 	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
@@ -156,7 +153,7 @@ func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Che
 			err = readErr
 		}
 	}
-	return has, sealed, err
+	return sealed, err
 }
 
 // fetch makes the index file: of a checkpoint, or one without documents. The file may have been read
