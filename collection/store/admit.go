@@ -98,7 +98,7 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 		for _, r := range b.requests {
 			r.entry = w.appended
 		}
-	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // whose fault is it?
+	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // one may be at fault
 		w.c.log.Warn("a transaction of several requests failed; each is tried alone",
 			"requests", len(b.requests), "error", err)
 		for _, r := range b.requests {

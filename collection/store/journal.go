@@ -351,8 +351,8 @@ func fail(group []*request, err error) (n int) {
 	return len(group)
 }
 
-// findAll finds requests of a group in the log, and returns how many may be done now: all, or those before the
-// first of which this is not known. If that is the first, the error is its.
+// findAll answers the requests of a group that the log has, and returns the number of those that can be done now: all,
+// or those before the first that fails. An error is that of the first request of the group.
 func (w *worker) findAll(ctx context.Context, group []*request) (n int, err error) {
 	for i, r := range group {
 		err := w.find(ctx, r)

@@ -37,11 +37,7 @@ func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b
 		if r, e, err = s.Get(ctx, name, from, length); err != nil {
 			return nil, e, err
 		}
-		if want := max(0, min(length, e.Size-from)); int64(cap(b)) < want {
-			b = make([]byte, want)
-		} else {
-			b = b[:want]
-		}
+		b = make([]byte, max(0, min(length, e.Size-from)))
 		_, err = io.ReadFull(r, b)
 		_ = r.Close()
 		if err == nil {
@@ -63,7 +59,7 @@ func pause(ctx context.Context, try int) {
 	}
 }
 
-// Ref names an object and says what it holds.
+// Ref names an object, with its size and checksum.
 type Ref struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`

@@ -38,7 +38,7 @@ func (h *heard) date() (date time.Time) {
 	return date
 }
 
-// slowest is how many bytes of a request are sent in a second, at least.
+// slowest is the least rate at which a request is sent, in bytes a second.
 const slowest = 256 << 10
 
 var errStill = errors.New("the store stands still")

@@ -59,7 +59,7 @@ type Log struct {
 	log   string // the prefix of its entries, with the slash
 	files string // that of its checkpoints
 	grace time.Duration
-	ahead int // how many entries are fetched at a time
+	ahead int // entries that are fetched at a time
 	token func() [16]byte
 	sleep func(ctx context.Context, d time.Duration)
 }

@@ -68,7 +68,7 @@ func (r *reader) release() error {
 	return nil
 }
 
-// next returns which entries to read next; none: the log has no more.
+// next returns the entries to read next; none means that the log has no more.
 func (r *reader) next(ctx context.Context) ([]listing, error) {
 	last := r.last().Number
 	if r.known > last && r.known-last <= mostKnown {
@@ -103,7 +103,7 @@ func (r *reader) next(ctx context.Context) ([]listing, error) {
 	return next, nil
 }
 
-// mostKnown is how many entries are read without a list.
+// mostKnown is the number of entries that are read without a list.
 const mostKnown = 4
 
 // take reads entries, and uses all but the last. It returns early where a list has to show whether one was cut.
@@ -245,7 +245,7 @@ func hexNumber(s string) (uint64, bool) {
 	return n, err == nil && fmt.Sprintf("%016x", n) == s
 }
 
-// End returns the number of the last entry, at the cost of one list of what follows a position.
+// End returns the number of the last entry, at the cost of one list of the entries after a position.
 // The error is [ErrBehind] if the entry after the position is missing.
 func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	entries, err := l.list(ctx, max(after.Number, 1), 0)

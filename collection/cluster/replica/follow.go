@@ -76,7 +76,7 @@ func (r *Replica) run() {
 
 func (r *Replica) ending() bool { return r.until.Err() != nil }
 
-// live opens the file and follows the log, until that fails or the replica is to end.
+// live opens the file and follows the log, until that fails or the replica ends.
 func (r *Replica) live() (err error) {
 	r.set(func() { r.phase, r.err, r.entry, r.known = Fetching, nil, 0, 0 })
 	open, err := r.open(r.until)
@@ -104,8 +104,7 @@ func (r *Replica) live() (err error) {
 	return r.stayReady(open)
 }
 
-// stayReady reads the log when there is a reason to, and puts checkpoints, until the file cannot follow any more or the
-// replica is to end.
+// stayReady reads the log after hints, and puts checkpoints, until the file cannot follow any more or the replica ends.
 func (r *Replica) stayReady(open *opened) error {
 	wait, short := retryFirst, 0
 	for {
@@ -134,7 +133,7 @@ func (r *Replica) stayReady(open *opened) error {
 			continue
 		}
 		wait = min(2*wait, retryMost)
-		if short++; err == nil && short > 5 { // whoever said that there is more was wrong
+		if short++; err == nil && short > 5 { // the hint was wrong
 			r.set(func() { r.known = r.entry })
 		}
 	}

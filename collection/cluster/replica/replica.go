@@ -185,7 +185,7 @@ func (r *Replica) State() State {
 	return s
 }
 
-// set changes fields that the mutex guards, and wakes those who wait for changes.
+// set changes fields that the mutex guards, and wakes calls that wait for a change.
 func (r *Replica) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
