@@ -271,8 +271,8 @@ func (f *File) Writes() bool { return f.write }
 // Created reports whether Open made the file, where there was none.
 func (f *File) Created() bool { return f.created }
 
-// Close closes the file as soon as its last view is closed. It may be called
-// more than once.
+// Close closes the file as soon as its last view is closed. Reads that wait for an [Options.Source] end with
+// [ErrClosed]. It may be called more than once.
 func (f *File) Close() error {
 	f.writer.Lock()
 	defer f.writer.Unlock()
@@ -283,6 +283,7 @@ func (f *File) Close() error {
 	if h == nil {
 		return nil
 	}
+	h.partial.close()
 	var err error
 	if f.noSync && f.broken == nil {
 		err = f.explainWrite(h.db.Sync())

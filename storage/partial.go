@@ -21,21 +21,21 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// A file may be read while it is fetched from elsewhere ([Options.Source]). To open it is to fetch
-// what every search reads: the structure of the tree, codec, document tables, bitmaps, codes and
+// A file may be read while it is fetched from elsewhere ([Options.Source]). Opening it fetches the parts
+// that every search reads: the structure of the tree, codec, document tables, bitmaps, codes and
 // postings, a tenth to a fifth of the file. The rest is
 //
-//   - residuals and factors, of which a search reads those of some hundred documents;
-//   - the leaves of ids, payloads and field runs, of which a look-up reads one.
+//   - residuals and factors: a search reads those of some hundred documents;
+//   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
-// Each is fetched before it is read, here, by what hands it out: [View.Chunk], [View.ChunkRows] and
-// lookups.get. All else that reads it reads everything, and waits for the whole file (whole). So what
-// has not been fetched is never read. Checksums are compared when all is there that they are of.
+// [View.Chunk], [View.ChunkRows] and lookups.get fetch these before they read them. All other readers of
+// them read everything, and wait for the whole file (whole). So bytes that have not been fetched are never
+// read. A checksum is compared when all of its bytes are there.
 
 // Source fetches a file, which has its full length from the beginning.
 type Source interface {
-	// Ensure returns when n bytes from an offset on are in the file. It ends with ctx, and with an
-	// error when the source is closed. It is called by many goroutines at a time.
+	// Ensure returns when n bytes from an offset on are in the file, or with an error when ctx ends before.
+	// It is called by many goroutines at a time.
 	Ensure(ctx context.Context, off, n int64) error
 }
 
@@ -47,18 +47,20 @@ type partial struct {
 	pageSize int64
 	mapped   uintptr // the first byte of it in memory
 	complete atomic.Bool
+	closed   context.Context // of reads that have no other: it ends with the file
+	end      context.CancelFunc
 }
 
-// partialLeast is how large a file has to be for parts of it to be sooner there than all of it.
+// partialLeast is the least size of a file that is fetched in parts: all of a smaller one is as fast.
 var partialLeast int64 = 32 << 20 // a variable, so that tests need no large files
 
 const (
-	fetchesAtOnce = 128      // a store takes long to answer, however little it is asked for
-	fetchGap      = 32 << 10 // what lies between two spans is fetched with them, up to so much
-	fetchMost     = 2 << 20  // and what is longer, in pieces
+	fetchesAtOnce = 128      // a store takes long to answer, also for few bytes
+	fetchGap      = 32 << 10 // bytes between two spans that are fetched with them, to save a request
+	fetchMost     = 2 << 20  // bytes of a request
 )
 
-// newPartial is nil without a source. Its first pages are there.
+// newPartial fetches the first pages of a file; it returns nil without a source.
 func newPartial(ctx context.Context, source Source, file *os.File) (*partial, error) {
 	if source == nil {
 		return nil, nil
@@ -68,14 +70,16 @@ func newPartial(ctx context.Context, source Source, file *os.File) (*partial, er
 		return nil, err
 	}
 	p := &partial{source: source, file: file, size: info.Size()}
+	p.closed, p.end = context.WithCancel(context.Background())
 	return p, p.fetch(ctx, boltfile.Span{Len: boltfile.MaxPageSize + boltfile.MetaEnd})
 }
 
-// begin fetches what opening the file and every search read.
+// begin fetches the parts that opening the file and every search read.
 func (p *partial) begin(ctx context.Context) error {
 	if p.size < partialLeast {
 		return p.whole(ctx)
 	}
+	// Each level of the tree leads to the next, while the values of the levels before it are fetched.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var values sync.WaitGroup
@@ -101,13 +105,13 @@ func (p *partial) begin(ctx context.Context) error {
 		},
 	}
 	if err := w.Run(ctx); err != nil {
-		stop(corrupt(p.file.Name(), err, "B+tree")) // unless it could not be fetched
+		stop(corrupt(p.file.Name(), err, "B+tree")) // the cause stays that of a fetch that has failed
 	}
 	values.Wait()
 	return context.Cause(ctx)
 }
 
-// isLookup tells whether a bucket is one in which keys are looked up by lookups.get.
+// isLookup reports whether lookups.get reads a bucket.
 func isLookup(bucket [][]byte) bool {
 	if len(bucket) < 2 {
 		return false
@@ -117,7 +121,7 @@ func isLookup(bucket [][]byte) bool {
 		name == string(layout.BucketFields) && len(bucket) == 3
 }
 
-// isRows tells whether a value has something of each token that only some documents are asked for.
+// isRows reports whether a value has the factors or residuals of a chunk.
 func isRows(bucket [][]byte, key []byte) bool {
 	return len(bucket) == 3 && string(bucket[1]) == string(layout.BucketChunks) &&
 		(string(key) == string(layout.KeyFactors) || string(key) == string(layout.KeyResiduals))
@@ -138,7 +142,17 @@ func (p *partial) whole(ctx context.Context) error {
 	return nil
 }
 
+// close ends reads that wait for the source.
+func (p *partial) close() {
+	if p != nil {
+		p.end()
+	}
+}
+
 func (p *partial) fault(err error) error {
+	if p.closed.Err() != nil && errors.Is(err, context.Canceled) {
+		err = ErrClosed
+	}
 	return fmt.Errorf("%s: fetching it: %w", p.file.Name(), err)
 }
 
@@ -159,7 +173,8 @@ func (p *partial) fetch(ctx context.Context, spans ...boltfile.Span) error {
 			pieces = append(pieces, boltfile.Span{Off: s.Off, Len: min(end-s.Off, fetchMost)})
 		}
 	}
-	err := parallel.Do(ctx, len(pieces), fetchesAtOnce, func(i int) error {
+	// The source looks at ctx: views of a file that was closed can still read the pieces that are there.
+	err := parallel.Do(context.WithoutCancel(ctx), len(pieces), fetchesAtOnce, func(i int) error {
 		return p.source.Ensure(ctx, pieces[i].Off, pieces[i].Len)
 	})
 	if err != nil {
@@ -168,14 +183,14 @@ func (p *partial) fetch(ctx context.Context, spans ...boltfile.Span) error {
 	return nil
 }
 
-// spanOf is where a mapped value is in the file.
+// spanOf returns the place of a mapped value in the file.
 func (p *partial) spanOf(value []byte) boltfile.Span {
 	return boltfile.Span{Off: int64(uintptr(unsafe.Pointer(unsafe.SliceData(value))) - p.mapped), Len: int64(len(value))}
 }
 
-// ReadAt reads the file, after fetching what is read.
+// ReadAt fetches a part of the file, and reads it.
 func (p *partial) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.fetch(context.Background(), boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
+	if err := p.fetch(p.closed, boltfile.Span{Off: off, Len: int64(len(b))}); err != nil {
 		return 0, err
 	}
 	return p.file.ReadAt(b, off)
@@ -189,17 +204,18 @@ func (p *partial) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte) err
 	}
 	t, ne := idTree{file: p.file, pageSize: p.pageSize}, binary.NativeEndian
 	for range boltfile.MaxDepth {
-		at := int64(page) * p.pageSize
+		off := int64(page) * p.pageSize
 		var head [boltfile.PageHeaderSize]byte
-		if err := p.fetch(ctx, boltfile.Span{Off: at, Len: p.pageSize}); err != nil {
+		if err := p.fetch(ctx, boltfile.Span{Off: off, Len: p.pageSize}); err != nil {
 			return err
 		}
-		if _, err := p.file.ReadAt(head[:], at); err != nil {
+		if _, err := p.file.ReadAt(head[:], off); err != nil {
 			return err
 		}
-		if ne.Uint16(head[8:]) != boltfile.PageBranch {
-			return p.fetch(ctx, boltfile.Span{Off: at, Len: (int64(ne.Uint32(head[12:])) + 1) * p.pageSize})
+		if ne.Uint16(head[8:]) != boltfile.PageBranch { // a leaf, with its overflow
+			return p.fetch(ctx, boltfile.Span{Off: off, Len: (int64(ne.Uint32(head[12:])) + 1) * p.pageSize})
 		}
+		// The last child whose first key is not greater than the key.
 		branch, err := t.readPage(page, 0)
 		if err != nil {
 			return corrupt(p.file.Name(), err, "B+tree")
@@ -224,7 +240,7 @@ func (v *View) Partial() bool { return !v.handle.partial.isWhole() }
 // Whole waits until all of a file that is fetched while it is read is there.
 func (v *View) Whole(ctx context.Context) error { return v.handle.partial.whole(ctx) }
 
-// rows appends where residuals and factors of a document of a chunk are.
+// rows appends the spans of the factors and residuals of a document of a chunk.
 func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
 	lo, hi := int(c.chunk.Offsets[doc]), int(c.chunk.Offsets[doc+1])
 	n := v.codec.codec.RowBytes()
@@ -232,25 +248,25 @@ func (v *View) rows(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.
 	return append(spans, p.spanOf(c.factors[2*lo:2*hi]), p.spanOf(c.residuals[n*lo:n*hi]))
 }
 
-// ChunkRows is [View.Chunk] with all arrays, for who reads only some documents of the chunk: of a
-// file that is being fetched, residuals and factors of others may be missing, and those of these
-// have not been compared with their checksum.
+// ChunkRows is [View.Chunk] with all arrays, for readers of some documents of the chunk. While the file
+// is fetched, residuals and factors of other documents may be missing, and those of these have not been
+// compared with their checksum.
 func (v *View) ChunkRows(i int, docs ...uint32) (*kernels.Chunk, error) {
 	if !v.Partial() {
 		return v.Chunk(i, All)
 	}
-	c := v.chunks[i]
 	var spans []boltfile.Span
 	for _, doc := range docs {
-		spans = v.rows(spans, c, doc)
+		spans = v.rows(spans, v.chunks[i], doc)
 	}
-	if err := v.handle.partial.fetch(context.Background(), spans...); err != nil {
+	p := v.handle.partial
+	if err := p.fetch(p.closed, spans...); err != nil {
 		return nil, err
 	}
 	return v.Chunk(i, Codes)
 }
 
-// FetchRows fetches at once what [View.ChunkRows] will be asked for.
+// FetchRows fetches the rows of documents for [View.ChunkRows], in one step.
 func (v *View) FetchRows(ctx context.Context, ordinals []uint32) error {
 	if !v.Partial() {
 		return nil
@@ -264,7 +280,7 @@ func (v *View) FetchRows(ctx context.Context, ordinals []uint32) error {
 	return v.handle.partial.fetch(ctx, spans...)
 }
 
-// FetchPayloads fetches at once what [View.Payload] will be asked for.
+// FetchPayloads fetches the payloads of documents for [View.Payload], in one step.
 func (v *View) FetchPayloads(ctx context.Context, ordinals []uint32) error {
 	if !v.Partial() {
 		return nil

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,6 +296,49 @@ func TestPartialEnds(t *testing.T) {
 	require.ErrorIs(t, err, index.ErrOption)
 	_, err = index.Open(t.Context(), slow.Path, &index.Options{Source: slow, Follow: time.Second})
 	require.ErrorIs(t, err, index.ErrOption)
+}
+
+// Reads that have no context end when the file is closed, also if its source stands still. What is there is read
+// from views that are open.
+func TestPartialReadsEndWithFile(t *testing.T) {
+	path := partialFile(t, 2000, 12)
+	calls := map[string]func(v *storage.View) error{
+		"chunk":   func(v *storage.View) error { _, err := v.Chunk(1, storage.All); return err },
+		"rows":    func(v *storage.View) error { _, err := v.ChunkRows(1, 5, 6, 7); return err },
+		"payload": func(v *storage.View) error { _, err := v.Payload(1234); return err },
+		"ordinal": func(v *storage.View) error { _, _, err := v.Ordinal("a999"); return err },
+		"pages":   func(v *storage.View) error { _, err := v.Pages(); return err },
+	}
+	s := partly.New(t, path, 1)
+	f, v := openPart(t, s)
+	there, err := v.ChunkRows(0, 2)
+	require.NoError(t, err)
+	s.Fail(0, time.Hour)
+	failed := make(chan error, len(calls))
+	for name, call := range calls {
+		go func() {
+			if err := call(v); !errors.Is(err, storage.ErrClosed) {
+				err = fmt.Errorf("%s: %w", name, cmp.Or(err, errors.New("it was read")))
+				failed <- err
+				return
+			}
+			failed <- nil
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	require.NoError(t, f.Close())
+	for range calls {
+		select {
+		case err := <-failed:
+			require.NoError(t, err)
+		case <-time.After(time.Minute):
+			t.Fatal("a read waits for the source")
+		}
+	}
+	s.Fail(0, 0)
+	again, err := v.Chunk(0, storage.Codes)
+	require.NoError(t, err)
+	require.Equal(t, there.Codes, again.Codes)
 }
 
 func TestPartialOfDamagedFile(t *testing.T) {

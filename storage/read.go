@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"context"
 	"sort"
 	"strings"
 	"sync"
@@ -76,7 +75,7 @@ func (v *View) Chunk(i int, part Part) (*kernels.Chunk, error) {
 	}
 	if part == All && !c.restChecked {
 		if p := v.handle.partial; !p.isWhole() {
-			if err := p.fetch(context.Background(), p.spanOf(c.factors), p.spanOf(c.residuals)); err != nil {
+			if err := p.fetch(p.closed, p.spanOf(c.factors), p.spanOf(c.residuals)); err != nil {
 				return nil, err
 			}
 		}
@@ -309,7 +308,7 @@ type lookups struct {
 // get is [bolt.Bucket.Get], after fetching what it reads.
 func (l *lookups) get(key []byte) ([]byte, error) {
 	if !l.partial.isWhole() {
-		if err := l.partial.fetchLeaf(context.Background(), l.Bucket, key); err != nil {
+		if err := l.partial.fetchLeaf(l.partial.closed, l.Bucket, key); err != nil {
 			return nil, err
 		}
 		return l.Get(key), nil // a cursor may look at the next leaf

@@ -357,7 +357,9 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 			if err != nil {
 				return err
 			}
-			page = next[shard]
+			if page = next[shard]; len(page.Documents) > 0 && page.Documents[0].Number < o.From {
+				return fmt.Errorf("shard %d: %w: document %d again", shard, errMessage, page.Documents[0].Number)
+			}
 		}
 	}
 	return nil

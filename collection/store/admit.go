@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batch are the documents that one transaction adds, of one request or of more.
+// batch has the documents that one transaction adds, of one request or more.
 type batch struct {
 	dim       int // 0: not known
 	docs      []vectors.Document
@@ -32,32 +32,34 @@ type batch struct {
 
 // newBatch is a batch without documents; snap is nil without an index.
 func newBatch(snap *index.Snapshot) *batch {
-	b := &batch{fresh: snap == nil, admission: index.NewAdmission()}
-	if snap != nil {
-		b.dim, b.first, b.model = snap.Dim(), snap.State().Docs, snap.Header().Model
-		if b.snap, b.undecided = snap, collection.Undecided(snap); b.undecided {
-			b.dim = 0
-		}
-		b.admission = index.NewAdmission(snap)
+	if snap == nil {
+		return &batch{fresh: true, admission: index.NewAdmission()}
+	}
+	b := &batch{
+		first: snap.State().Docs, model: snap.Header().Model, snap: snap,
+		undecided: collection.Undecided(snap), admission: index.NewAdmission(snap),
+	}
+	if !b.undecided {
+		b.dim = snap.Dim()
 	}
 	return b
 }
 
-// Admits finds out whether an update of the state of the view would be refused, and why; vectors are
-// not looked at.
+// Admits returns the error with which an update of the state of the view would be refused. It does not
+// check vectors.
 func (v *View) Admits(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) error {
 	_, err := newBatch(v.snap).admit(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
 	return err
 }
 
-// update does as many updates of a group as can share a transaction: those in which
-// no document is named twice.
+// update does as many updates of a group as can share a transaction: no two of them name one document.
 func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	o, snap, err := w.snapshot()
 	if err != nil {
 		group[0].err = err
 		return 1
 	}
+	// The updates that fit.
 	b := newBatch(snap)
 	b.logged = w.journal() != nil
 	for _, r := range group {
@@ -74,12 +76,13 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 			b.requests = append(b.requests, r)
 		}
 	}
-	most, more := w.c.Config().MaxDocuments, 0
-	if b.logged && most != nil && len(b.requests) > 0 { // the receipts are in the log, and so complete
-		r := &b.requests[0].receipt
-		if r.Evicted, more, err = b.admission.Evict(ctx, *most); err == nil && more > 0 {
-			r.Evicted += more
-			stay := *most + uint64(more)
+	// Receipts in a log have the documents that are evicted, also those that a later entry evicts.
+	most := w.c.Config().MaxDocuments
+	if b.logged && most != nil && len(b.requests) > 0 {
+		var now, later int
+		if now, later, err = b.admission.Evict(ctx, *most); err == nil {
+			b.requests[0].receipt.Evicted = now + later
+			stay := *most + uint64(later)
 			most = &stay
 		}
 	}
@@ -89,14 +92,15 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 	if err == nil && len(b.requests) > 0 {
 		err = w.store(ctx, o, b, most)
 	}
+	// The answers.
 	switch {
 	case err == nil:
 		for _, r := range b.requests {
 			r.entry = w.appended
 		}
-		return n
-	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // whose fault is it?
-		w.c.log.Warn("a transaction of several requests failed; each is tried alone", "requests", len(b.requests), "error", err)
+	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // one may be at fault
+		w.c.log.Warn("a transaction of several requests failed; each is tried alone",
+			"requests", len(b.requests), "error", err)
 		for _, r := range b.requests {
 			w.update(ctx, []*request{r})
 		}
@@ -122,11 +126,8 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	own := map[string]bool{} // ids of the request
 	payloads := make([]json.RawMessage, len(r.docs))
 	name := func(i int, id string) (err error) {
-		if payloads[i] = r.docs[i].Metadata; payloads[i] == nil && r.docs[i].KeepMetadata && b.snap != nil {
-			if payloads[i], err = b.snap.KeptPayload(id); err != nil {
-				return err
-			}
-			payloads[i] = bytes.Clone(payloads[i])
+		if payloads[i], err = b.payload(&r.docs[i], id); err != nil {
+			return err
 		}
 		passage, err := vectors.PassageOf(id, payloads[i])
 		if err != nil {
@@ -139,15 +140,14 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 		rows[i].ID, receipt.IDs[i] = id, id
 		return nil
 	}
-	for i, d := range r.docs {
+	// Documents with ids first: the others get ids that are free.
+	for i := range r.docs {
+		d := &r.docs[i]
+		if err := b.checkDim(d); err != nil {
+			return false, fault(i, err)
+		}
 		if len(d.Vectors) == 0 {
 			receipt.Empty++
-		}
-		if b.logged && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
-			return false, fault(i, ErrUndecided)
-		}
-		if b.dim != 0 && d.Dim != 0 && d.Dim != b.dim {
-			return false, fault(i, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim))
 		}
 		if d.ID == "" {
 			continue
@@ -169,14 +169,7 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 			return false, err
 		}
 	}
-	for i := range rows {
-		if rows[i].Parent != "" {
-			receipt.Stored.Passages++
-		}
-		if rows[i].Parent == "" || i == 0 || rows[i].Parent != rows[i-1].Parent { // its passages are in a row
-			receipt.Stored.Documents++
-		}
-	}
+	// What the index and the earlier requests say.
 	before := b.admission.Replaced()
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
@@ -186,15 +179,49 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	if overlap || err != nil {
 		return overlap, err
 	}
+	receipt.Stored, receipt.Replaced = counted(rows), b.admission.Replaced()-before
+	r.receipt = receipt
+	// The request is in.
 	if b.fresh && b.model == nil {
 		b.model = r.model
 	}
 	b.replace = b.replace || r.replace
-	receipt.Replaced = b.admission.Replaced() - before
-	r.receipt = receipt
 	for i, d := range r.docs {
 		b.dim = cmp.Or(b.dim, d.Dim)
 		b.docs = append(b.docs, vectors.Document{ID: rows[i].ID, Tokens: d.Vectors, Payload: payloads[i]})
 	}
 	return false, nil
+}
+
+// payload is the metadata that a document gets, which may be that of the document it replaces.
+func (b *batch) payload(d *collection.Document, id string) (json.RawMessage, error) {
+	if d.Metadata != nil || !d.KeepMetadata || b.snap == nil {
+		return d.Metadata, nil
+	}
+	kept, err := b.snap.KeptPayload(id)
+	return bytes.Clone(kept), err
+}
+
+// checkDim refuses documents of another dimension than that of the collection.
+func (b *batch) checkDim(d *collection.Document) error {
+	if b.logged && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
+		return ErrUndecided
+	}
+	if b.dim != 0 && d.Dim != 0 && d.Dim != b.dim {
+		return fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, b.dim)
+	}
+	return nil
+}
+
+// counted counts documents and passages. The passages of a document are in a row.
+func counted(rows []index.Arrival) (n index.Affected) {
+	for i, r := range rows {
+		if r.Parent != "" {
+			n.Passages++
+		}
+		if r.Parent == "" || i == 0 || r.Parent != rows[i-1].Parent {
+			n.Documents++
+		}
+	}
+	return n
 }

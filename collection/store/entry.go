@@ -18,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// change is what one transaction does to an index. It depends on nothing but the index before it,
-// so that all who apply it to the same index have the same afterwards.
+// change is the effect of one transaction on an index. It depends on nothing but the index before it:
+// applied to equal indexes, it gives equal ones (I3).
 type change struct {
 	changeHead
 	docs   []vectors.Document // of an addition
@@ -34,7 +34,7 @@ type changeHead struct {
 	Kind    changeKind `json:"kind"`
 	Batches []outcome  `json:"batches,omitempty"`
 	// Of an addition: the number of the first document, the dimension of vectors, whether documents
-	// may be replaced, and how many of the index stay.
+	// may be replaced, and the largest number of documents of the index.
 	First        uint32  `json:"first,omitempty"`
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
@@ -51,8 +51,7 @@ const (
 	sealLog changeKind = "seal"
 )
 
-// outcome is what a change is for one of the requests that it is of: who sends the request again is
-// told so.
+// outcome is the answer to one of the requests of a change, also when the request is sent again.
 type outcome struct {
 	ID       string         `json:"id"`
 	Rows     int            `json:"rows,omitempty"` // documents of an addition
@@ -63,13 +62,13 @@ type outcome struct {
 	Affected index.Affected `json:"affected,omitzero"`
 }
 
-// outcomeOf is that of a request which has its answer.
+// outcomeOf returns the outcome of a request that was done.
 func outcomeOf(r *request) outcome {
 	a := &r.receipt
 	return outcome{r.batch.ID, len(r.docs), a.Stored, a.Replaced, a.Empty, a.Evicted, r.affected}
 }
 
-// answer gives a request the outcome of its batch; false: the change is of none of that id.
+// answer gives a request the outcome of its batch, and reports whether the change has the batch.
 func (c *change) answer(r *request) bool {
 	row := 0
 	for i := range c.Batches {
@@ -89,10 +88,10 @@ func (c *change) answer(r *request) bool {
 	return false
 }
 
-// An entry is a version, the length of the head and the head, and then in 32 bits, little-endian:
-// how many records there are, and for each the lengths of its name and value, how many values its
-// vectors have, and these three; last the length of the ordinals, and these as a Roaring bitmap.
-// Records are the documents of an addition, or the fields that are set.
+// An entry is, with numbers of 32 bits, little-endian: a version (one byte); the length of the head, and the head;
+// the number of records, and for each the lengths of its name and value, the number of its vectors' components, and
+// these three; the length of the ordinals, and these as a Roaring bitmap. Records are the documents of an addition,
+// or the fields that are set.
 const (
 	entryVersion = 1
 	recordHead   = 12
@@ -141,7 +140,7 @@ func (c *change) encode() ([]byte, error) {
 	return append(le.AppendUint32(b, uint32(len(ordinals))), ordinals...), nil
 }
 
-// Seal is the body of the entry that ends a log: whoever has read it takes no change.
+// Seal is the body of the entry that ends a log: an index that has it takes no changes.
 func Seal() ([]byte, error) { return (&change{changeHead: changeHead{Kind: sealLog}}).encode() }
 
 // Sealed reports whether the body of an entry is a [Seal].
@@ -153,7 +152,7 @@ func Sealed(body []byte) bool {
 	return err == nil && c.Kind == sealLog
 }
 
-// entryReader takes an entry apart. What is missing makes it short.
+// entryReader takes an entry apart; short says that bytes were missing.
 type entryReader struct {
 	b     []byte
 	short bool

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -15,23 +16,22 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Journal is the log of changes that the index of a collection follows ([Opened]). An entry that is
-// in it is durable: each change is put into it first and then applied to the index, and others may
-// put entries as well. Its methods are called by the collection's writer alone, one at a time. It
-// bounds their time itself.
+// Journal is the log of changes that the index of a collection follows ([Opened]). Its entries are
+// durable: each change is put into it first and then applied to the index, and other writers put
+// entries as well. The writer of the collection calls its methods, one at a time. They bound their
+// time themselves.
 type Journal interface {
-	// Append puts an entry after the last one that the index has, and returns the entry after which
-	// the index then is. batches are the ids of the requests in it. The error wraps [ErrTaken] if
-	// another entry is there, [storage.ErrOutcomeUnknown] if it may or may not be, and
-	// [collection.ErrUnknown] if the log is no more.
+	// Append puts an entry after the last one that the index has, and returns it. batches are the
+	// ids of the requests in it. The error wraps [ErrTaken] if another entry is there,
+	// [storage.ErrOutcomeUnknown] if the entry may or may not be there, and [collection.ErrUnknown]
+	// if the log was removed.
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
 	// Read calls use for each entry that follows, in order; an error of use ends it.
 	Read(ctx context.Context, after storage.Applied, use func(at storage.Applied, body []byte) error) error
-	// Find looks for the entry of a batch among all after a number; the body is nil if there is
-	// none.
+	// Find looks for the entry of a batch after an entry; a nil body means that there is none.
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
-	// Failed says that the index has not taken an entry, and takes no more. What is in the log
-	// stands; the index is to be opened again, or made again.
+	// Failed says that an entry could not be applied, and that no more are. The log stands; the
+	// index is to be opened again, or made again.
 	Failed(err error)
 }
 
@@ -44,21 +44,20 @@ var (
 	ErrUndecided = errors.New("vectors for an index without a dimension")
 )
 
-// Batch tells a change that is sent again from another one; only collections with a [Journal] use
-// it.
+// Batch identifies a change, for collections with a [Journal].
 type Batch struct {
 	ID string // "": one at random
-	// After is an entry that the log had before the change was sent first. If the batches of later ones
-	// are not all known, it is looked for in the log, or refused ([ErrLate]). Sent says that it was sent
-	// before, with an unknown outcome: it is then looked for, however long that takes.
+	// After is an entry that the log had before the change was sent first. If the batches of later
+	// entries are not all known, the change is looked for in the log, or refused ([ErrLate]). Sent says
+	// that it was sent before, with an unknown outcome: it is then looked for, however long that takes.
 	Sent  bool
 	After uint64
-	// Entry is set to the entry that has the change; if nothing was to be changed, to that of the state
-	// of which this is so.
+	// Entry is set to the entry that has the change; if there was nothing to change, to the last
+	// entry of the state that shows this.
 	Entry uint64
 }
 
-// Follow applies what the log has beyond the index.
+// Follow applies the entries of the log that the index lacks.
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
 	r.act = func(ctx context.Context) error {
@@ -68,8 +67,8 @@ func (c *Collection) Follow(ctx context.Context) error {
 	return c.do(ctx, r)
 }
 
-// Leave waits a while for views that are open, whose searches end when the collection is closed; less if
-// ctx ends. Its caller lets none be taken any more.
+// Leave waits a while, or until ctx ends, for open views: their searches end when the collection is
+// closed. Its caller has no more taken.
 func (c *Collection) Leave(ctx context.Context) {
 	c.mu.Lock()
 	o := c.opened
@@ -79,8 +78,8 @@ func (c *Collection) Leave(ctx context.Context) {
 	}
 }
 
-// SetMost changes how many documents stay of a collection with a [Journal]; nil: all. Later
-// additions say so in the log.
+// SetMost sets the largest number of documents of a collection with a [Journal]; nil: no limit. The
+// entries of later additions have it.
 func (c *Collection) SetMost(most *uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,13 +94,13 @@ func (w *worker) journal() Journal {
 	return w.c.given.Journal
 }
 
-// commit does a change: it puts it into the log, where there is one, and applies it.
+// commit puts a change into the log, where there is one, and applies it.
 func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applied, err error) {
 	j := w.journal()
 	if j == nil {
 		return w.apply(ctx, o, o.ix.Change(), ch)
 	}
-	at, err := w.applied(o)
+	last, err := w.applied(o)
 	if err != nil {
 		return done, err
 	}
@@ -116,8 +115,8 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	for i := range ids {
 		ids[i] = ch.Batches[i].ID
 	}
-	w.behind = true // until the entry is applied, whatever comes between
-	next, err := j.Append(ctx, at, ids, body)
+	w.behind = true // until the entry is applied
+	next, err := j.Append(ctx, last, ids, body)
 	if err != nil {
 		w.sealed = errors.Is(err, collection.ErrUnknown)
 		return done, err
@@ -126,7 +125,7 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, w.passed // else it stands, whatever becomes of the index
+	return done, w.passed // the entry stands, also if it was not applied
 }
 
 // removed is the error of changes after a [Seal].
@@ -135,13 +134,13 @@ func (w *worker) removed() error {
 }
 
 // applied is the last entry that the index has.
-func (w *worker) applied(o *opened) (at storage.Applied, err error) {
+func (w *worker) applied(o *opened) (last storage.Applied, err error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
-		return at, err
+		return last, err
 	}
-	at, err = snap.Applied()
-	return at, errors.Join(err, snap.Close())
+	last, err = snap.Applied()
+	return last, errors.Join(err, snap.Close())
 }
 
 // applyEntry applies an entry of the log. If that fails the collection takes no more changes.
@@ -166,14 +165,14 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	return done, nil
 }
 
-// recentBatches are those of the last entries that the index has taken, each with its entry.
+// recentBatches are the batches of the last entries that were applied.
 type recentBatches struct {
-	entries map[string]uint64
+	entries map[string]uint64 // of each batch
 	order   []string
 	after   uint64 // the batches of all later entries are there
 }
 
-// mostRecent is how many batches are remembered.
+// mostRecent is the number of batches that are remembered.
 const mostRecent = 4096
 
 func (m *recentBatches) note(entry uint64, batches []outcome) {
@@ -191,18 +190,14 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 	}
 }
 
-// refused reports whether an error follows from the index and the entry alone, so that all who
-// follow the log have it.
+// refusals are errors that follow from the index and the entry alone: each index that follows the log has them.
+var refusals = []error{
+	index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
+	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload,
+}
+
 func refused(err error) bool {
-	for _, e := range []error{
-		index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
-		vectors.ErrID, vectors.ErrShape, vectors.ErrPayload,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(refusals, func(e error) bool { return errors.Is(err, e) })
 }
 
 // broken ends the changes of a collection that cannot follow its log.
@@ -213,7 +208,7 @@ func (w *worker) broken(err error) {
 	w.journal().Failed(err)
 }
 
-// applied says what a change did.
+// applied is the effect of a change.
 type applied struct {
 	index.Affected
 	evicted int
@@ -243,14 +238,13 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 			return done, err
 		}
 		if done.evicted = report.Evicted; report.First != ch.First {
-			err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
+			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
 		}
-		return done, err
 	}
 	return done, err
 }
 
-// follow applies the entries that others have put. It returns how many came.
+// follow applies the entries that other writers have put, and returns their number.
 func (w *worker) follow(ctx context.Context) (came int, err error) {
 	o, err := w.nonEmpty()
 	if err != nil {
@@ -259,19 +253,19 @@ func (w *worker) follow(ctx context.Context) (came int, err error) {
 	if err := w.c.Err(); err != nil {
 		return 0, err
 	}
-	at, err := w.applied(o)
+	last, err := w.applied(o)
 	if err != nil {
 		return 0, err
 	}
 	w.behind = true
-	err = w.journal().Read(ctx, at, func(at storage.Applied, body []byte) error {
+	err = w.journal().Read(ctx, last, func(e storage.Applied, body []byte) error {
 		ch, err := decodeChange(body)
 		if err != nil {
-			err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
+			err = fmt.Errorf("entry %d of the log: %w", e.Sequence, err)
 			w.broken(err)
 			return err
 		}
-		if _, err := w.applyEntry(ctx, o, at, ch); err != nil {
+		if _, err := w.applyEntry(ctx, o, e, ch); err != nil {
 			return err
 		}
 		came++
@@ -282,20 +276,10 @@ func (w *worker) follow(ctx context.Context) (came int, err error) {
 }
 
 // logged does requests of a collection with a journal by do, until they are decided at the end of
-// the log: what is refused, or finds nothing to change, may be so because entries are missing here.
+// the log: a request that is refused, or finds nothing to change, may lack entries of others.
 func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
-	o, err := w.nonEmpty()
-	if err != nil { // there is always an index
-		group[0].err = err
-		return 1
-	}
-	fail := func(rs []*request, err error) int {
-		for _, r := range rs {
-			if r.entry == 0 {
-				r.err = err
-			}
-		}
-		return len(rs)
+	if _, err := w.nonEmpty(); err != nil { // there is always an index
+		return fail(group[:1], err)
 	}
 	for _, r := range group {
 		if r.batch.ID == "" { // it cannot have been sent before
@@ -308,55 +292,48 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		}
 	}
 	for {
-		for i, r := range group {
-			err := w.find(ctx, r)
-			if err == nil {
-				continue
-			}
-			if i == 0 && errors.Is(err, ErrLate) {
-				return fail(group[:1], err)
-			}
-			if i == 0 {
-				return fail(group[:1], fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err))
-			}
-			group = group[:i]
-			break
+		// Requests that the log has already are answered.
+		found, err := w.findAll(ctx, group)
+		if group = group[:found]; err != nil {
+			return fail(group, err)
 		}
 		if w.sealed {
 			return fail(group, w.removed())
 		}
+		// The others, as many as fit into an entry.
 		w.appended = 0
 		if n = do(group); w.appended > 0 {
 			return n
 		}
+		group = group[:n]
 		if w.sealed {
-			return fail(group[:n], w.removed())
+			return fail(group, w.removed())
 		}
-		open, taken := false, false
-		for _, r := range group[:n] {
+		undecided, taken := false, false
+		for _, r := range group {
 			if errors.Is(r.err, storage.ErrOutcomeUnknown) {
 				return n
 			}
-			open = open || r.entry == 0
+			undecided = undecided || r.entry == 0
 			taken = taken || errors.Is(r.err, ErrTaken)
 		}
-		if !open {
+		if !undecided {
 			return n
 		}
+		// Those without an entry are decided if the log has no more; else they are done again.
 		came, err := w.follow(ctx)
 		if err != nil {
-			return fail(group[:n], err)
+			return fail(group, err)
 		}
 		if came == 0 && !taken {
-			at, err := w.applied(o)
-			for _, r := range group[:n] {
-				if err == nil {
-					r.decided = at.Sequence
+			if last, err := w.last(); err == nil {
+				for _, r := range group {
+					r.decided = last
 				}
 			}
 			return n
 		}
-		for _, r := range group[:n] {
+		for _, r := range group {
 			if r.entry == 0 {
 				r.err, r.receipt, r.affected = nil, collection.Receipt{}, index.Affected{}
 			}
@@ -364,30 +341,61 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 	}
 }
 
-// mostLooked is in how many entries a request is looked for that does not say that it was sent before.
+// fail gives an error to the requests of a group that have no entry.
+func fail(group []*request, err error) (n int) {
+	for _, r := range group {
+		if r.entry == 0 {
+			r.err = err
+		}
+	}
+	return len(group)
+}
+
+// findAll answers the requests of a group that the log has, and returns the number of those that can be done now: all,
+// or those before the first that fails. An error is that of the first request of the group.
+func (w *worker) findAll(ctx context.Context, group []*request) (n int, err error) {
+	for i, r := range group {
+		err := w.find(ctx, r)
+		switch {
+		case err == nil:
+		case i > 0:
+			return i, nil
+		case errors.Is(err, ErrLate):
+			return 1, err
+		default:
+			return 1, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err)
+		}
+	}
+	return len(group), nil
+}
+
+// mostLooked is the number of entries in which a request is looked for that does not say that it was sent before.
 const mostLooked = 256
 
-// opened is the last entry that the index has.
-func (w *worker) opened() (uint64, error) {
+// last is the number of the last entry that the index has.
+func (w *worker) last() (uint64, error) {
 	o, err := w.nonEmpty()
 	if err != nil {
 		return 0, err
 	}
-	at, err := w.applied(o)
-	return at.Sequence, err
+	last, err := w.applied(o)
+	return last.Sequence, err
 }
 
-// find answers a request that the log has already: it was sent again and overtook the first of its
-// kind, or that had no answer; or it came late itself, from a socket of a process that slept for example. What comes into the log after the last entry that the index has is
-// found when an entry is to be put there.
+// find answers a request that the log has already (I11): it was sent again, and overtook the first one or followed
+// one without an answer; or it comes late, from a socket of a process that slept for example. An entry that comes
+// into the log after the last one of the index is found when the request's own is put there.
 func (w *worker) find(ctx context.Context, r *request) error {
+	if r.entry > 0 {
+		return nil
+	}
 	after, remembered := w.recent.entries[r.batch.ID]
 	from, err := w.recent.after, error(nil)
 	if w.recent.entries == nil {
-		from, err = w.opened()
+		from, err = w.last()
 	}
 	switch {
-	case r.entry > 0 || err != nil:
+	case err != nil:
 		return err
 	case remembered:
 		after--
@@ -409,15 +417,15 @@ func (w *worker) find(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err = w.follow(ctx); err == nil { // views see it once it is answered
+	if _, err = w.follow(ctx); err == nil { // views have the change once it is answered
 		r.entry = entry
 	}
 	return err
 }
 
 // evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
-// entry is one transaction, and evicts none of the documents that it brings. A failure is only
-// logged: the next addition evicts them.
+// entry is one transaction, and evicts none of its own documents. A failure is only logged: the next
+// addition evicts them.
 func (w *worker) evictMore(ctx context.Context, group []*request) {
 	most := w.c.Config().MaxDocuments
 	if group[0].kind != updating || most == nil {
@@ -443,14 +451,15 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) e
 	if uint64(snap.Documents()) > most {
 		ch.chosen, err = snap.Beyond(ctx, most)
 	}
-	at, aerr := snap.Applied()
-	if err = errors.Join(err, aerr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
+	last, lastErr := snap.Applied()
+	entry := last.Sequence
+	if err = errors.Join(err, lastErr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
 		_, err = w.commit(ctx, o, ch)
-		at.Sequence = w.appended
+		entry = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 && err == nil { // who reads what it has done sees no more than may stay
-			r.entry = max(r.entry, at.Sequence)
+		if r.entry > 0 && err == nil { // readers of the change see no more documents than may stay
+			r.entry = max(r.entry, entry)
 		}
 	}
 	return err

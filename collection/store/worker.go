@@ -32,7 +32,7 @@ type worker struct {
 func (w *worker) run() {
 	q := w.c.queue
 	ctx := context.Background() // what has begun is finished
-	w.beside("growth", w.c.grow)
+	w.guard("growth", w.c.grow)
 	for group := q.take(); group != nil; group = q.take() {
 		start := time.Now()
 		n := w.do(ctx, group)
@@ -42,16 +42,16 @@ func (w *worker) run() {
 		w.c.counted(group[:n], time.Since(start))
 		q.giveBack(group[n:])
 		q.answered(group[:n], time.Since(start))
-		w.beside("tidying up", func() { w.tidy(ctx) })
+		w.guard("tidying up", func() { w.tidy(ctx) })
 	}
 }
 
-// beside does what is no part of a request: a panic of it is logged and counted.
-func (w *worker) beside(what string, do func()) { _ = w.c.s.guard(w.c.log, what, do) }
+// guard does work that is no part of a request: a panic of it is logged and counted.
+func (w *worker) guard(task string, do func()) { _ = w.c.s.guard(w.c.log, task, do) }
 
 // do does the first n requests of a group, at least one. Those for which the file would have outgrown
-// the address space that is mapped for it are done once more, when it is mapped again: that was little
-// if the process had little left.
+// its mapping are done once more after it was mapped again: the mapping is small if the process had
+// little address space left.
 func (w *worker) do(ctx context.Context, group []*request) (n int) {
 	n = w.try(ctx, group)
 	full := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
@@ -94,28 +94,25 @@ func (w *worker) try(ctx context.Context, group []*request) (n int) {
 			n = do(group)
 		}
 	})
-	if err != nil { // nobody knows how far it came
+	if err != nil { // it may have been done in part
 		n = len(group)
 		for _, r := range group {
 			r.err = fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
 		}
 	}
-	for _, r := range group[:n] {
-		if r.err == nil {
-			w.changed()
-			break
-		}
+	if slices.ContainsFunc(group[:n], func(r *request) bool { return r.err == nil }) {
+		w.changed()
 	}
 	return n
 }
 
 // changed is called after each transaction, before it is answered.
 func (w *worker) changed() {
-	w.beside("derived data", func() { w.c.derived.follow(context.Background(), w.c) })
+	w.guard("derived data", func() { w.c.derived.follow(context.Background(), w.c) })
 	if f := w.c.s.o.Committed; f != nil {
-		w.beside("what hears of changes", func() { f(w.c) })
+		w.guard("telling of a change", func() { f(w.c) })
 	}
-	w.beside("growth", w.c.grow)
+	w.guard("growth", w.c.grow)
 }
 
 // current is the index of the collection; nil if there is none yet.
@@ -148,8 +145,7 @@ func (w *worker) nonEmpty() (*opened, error) {
 	return o, err
 }
 
-// store writes a batch and completes the receipts.
-// most is how many documents stay; nil: all.
+// store writes a batch and completes the receipts. most is the largest number of documents; nil: no limit.
 func (w *worker) store(ctx context.Context, o *opened, b *batch, most *uint64) error {
 	evicted, err := 0, error(nil)
 	if o == nil {
@@ -202,8 +198,8 @@ func (w *worker) add(ctx context.Context, o *opened, b *batch, most *uint64) (ev
 	done, err := w.commit(ctx, o, ch)
 	last := b.docs[len(b.docs)-1].ID
 	return done.evicted, w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		at, ok, err := snap.Ordinal(last)
-		return ok && at == b.first+uint32(len(b.docs))-1, err
+		ordinal, ok, err := snap.Ordinal(last)
+		return ok && ordinal == b.first+uint32(len(b.docs))-1, err
 	})
 }
 
@@ -248,7 +244,7 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 	return len(group)
 }
 
-// choose finds what a group of deletions is to delete.
+// choose finds the documents that a group of deletions deletes.
 func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *change) error {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
@@ -275,8 +271,8 @@ func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *ch
 	return nil
 }
 
-// settle finds out what became of a change that failed in its last step: it opens the
-// file again and looks. done says whether a state has the change; nil: it does not matter.
+// settle finds out whether the file has a change that failed in its last step: it opens the
+// file again and looks. done reports whether a state has the change; nil: the answer is always yes.
 func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err
@@ -339,8 +335,8 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	}
 }
 
-// toUpdate finds the documents that get fields. What goes into a log has to be possible, and is
-// tried here; otherwise that is found out when it is done.
+// toUpdate finds the documents that get fields. An entry of a log has to be possible, and is tried
+// here; without a log the change itself finds out.
 func (w *worker) toUpdate(o *opened, r *request, ch *change) (*roaring.Bitmap, error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {

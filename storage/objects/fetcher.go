@@ -7,17 +7,18 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	// FetchBlock is the unit in which a [Fetcher] knows what is there: little, since a search needs some
+	// FetchBlock is the unit in which a [Fetcher] knows the bytes that are there. It is small: a search needs some
 	// kilobytes in each of a thousand places.
 	FetchBlock = 16 << 10
-	fetchPiece = 256 << 10 // what is written at a time
-	fetchRange = 8 << 20   // the most that one request of [Fetcher.Fill] asks for
-	inFlight   = 16        // requests of Fill at a time
-	fetchGap   = 32        // blocks that are there and that Fill fetches again rather than ask twice
+	fetchPiece = 256 << 10 // bytes of a write
+	fetchRange = 8 << 20   // most bytes of a request
+	inFlight   = 16        // requests of [Fetcher.Fill] at a time
+	fetchGap   = 32        // blocks that are there and that Fill fetches again, to save a request
 )
 
 // Fetcher fills a file with an object, a range at a time, in any order. It is safe for concurrent use.
@@ -26,9 +27,9 @@ type Fetcher struct {
 	name  string
 	size  int64
 	w     io.WriterAt
+	asked atomic.Int32 // calls of Ensure that wait
 	mu    sync.Mutex
 	state []blockState // of each block
-	asked int          // calls of Ensure that wait
 	turn  *sync.Cond   // a block's state has changed
 }
 
@@ -36,20 +37,19 @@ type blockState uint8
 
 const (
 	absent  blockState = iota
-	filling            // Fill has asked for it, and may take its time: who needs it asks again
-	coming
+	filling            // Fill has asked for it, and may be slow: Ensure asks again
+	coming             // Ensure has asked for it
 	present
 )
 
-// NewFetcher returns what fills a file, such as a sparse one, with an object of a size. Nothing is read.
+// NewFetcher returns a fetcher of an object of a size into a file. Nothing is read yet.
 func NewFetcher(s Store, name string, size int64, w io.WriterAt) *Fetcher {
-	f := &Fetcher{s: s, name: name, size: size, w: w}
+	f := &Fetcher{s: s, name: name, size: size, w: w, state: make([]blockState, (size+FetchBlock-1)/FetchBlock)}
 	f.turn = sync.NewCond(&f.mu)
-	f.state = make([]blockState, (size+FetchBlock-1)/FetchBlock)
 	return f
 }
 
-// blocks are those of n bytes from an offset on: [lo, hi).
+// blocks returns the blocks [lo, hi) that have n bytes from an offset on.
 func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
 	off = max(off, 0)
 	if n <= 0 || off >= f.size {
@@ -58,7 +58,7 @@ func (f *Fetcher) blocks(off, n int64) (lo, hi int) {
 	return int(off / FetchBlock), int((min(n, f.size-off) + off + FetchBlock - 1) / FetchBlock)
 }
 
-// Present reports whether n bytes from an offset on are there. What lies after the end of the object is.
+// Present reports whether n bytes from an offset on are there, as far as the object has them.
 func (f *Fetcher) Present(off, n int64) bool {
 	lo, hi := f.blocks(off, n)
 	f.mu.Lock()
@@ -71,63 +71,55 @@ func (f *Fetcher) Present(off, n int64) bool {
 	return true
 }
 
-// Ensure makes n bytes from an offset on be there. It asks for them at once, whatever [Fetcher.Fill] does, and
-// waits; several callers that need the same share a request.
+// Ensure fetches n bytes from an offset on. It asks for them at once, whatever [Fetcher.Fill] does; callers that
+// need the same bytes share a request.
 func (f *Fetcher) Ensure(ctx context.Context, off, n int64) error {
 	if f.Present(off, n) {
 		return nil
 	}
-	f.ask(1)
-	defer f.ask(-1)
+	f.asked.Add(1)
+	defer f.asked.Add(-1)
 	lo, hi := f.blocks(off, n)
-	return f.fetch(ctx, lo, hi, math.MaxInt)
+	return f.fetch(ctx, lo, hi, coming)
 }
 
-func (f *Fetcher) ask(more int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked += more
-}
-
-// yield lets what is asked for pass, for some time: so a connection does not end, nor does Fill never do.
+// yield waits for calls of Ensure, but not for long: a connection would end, and Fill might never do.
 func (f *Fetcher) yield() {
-	for range 10 {
-		f.mu.Lock()
-		asked := f.asked
-		f.mu.Unlock()
-		if asked == 0 {
-			return
-		}
+	for try := 0; try < 10 && f.asked.Load() > 0; try++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// Fill makes the whole object be there, by large ranges, some at a time. After an error, it may be called
-// again, and goes on.
+// Fill fetches the whole object, by large ranges, some at a time. After an error it may be called again, and goes on.
 func (f *Fetcher) Fill(ctx context.Context) error {
-	return f.fetch(ctx, 0, len(f.state), inFlight)
+	return f.fetch(ctx, 0, len(f.state), filling)
 }
 
-// fetch makes blocks [lo, hi) be there, with so many requests of its own at a time. None runs when it returns.
-func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
+// fetch fetches the blocks [lo, hi), for Fill or for Ensure, as the state says that they have meanwhile. None of its
+// requests runs when it returns.
+func (f *Fetcher) fetch(ctx context.Context, lo, hi int, mine blockState) (err error) {
+	most := math.MaxInt
+	if mine == filling {
+		most = inFlight
+	}
 	defer context.AfterFunc(ctx, f.wake)()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	running, next := 0, lo // before next, no block is absent
 	for {
+		// Requests for what is absent.
 		for ; err == nil && running < most; running++ {
-			fill := most == inFlight
-			from, to := f.claim(next, hi, fill)
+			from, to := f.claim(next, hi, mine)
 			if from == to {
 				break
 			}
 			next = to
 			go func() {
-				reached, failed := f.get(ctx, from, to, fill)
+				reached, failed := f.get(ctx, from, to, mine)
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				for b := reached; b < to; b++ {
-					if f.state[b] == asks(fill) {
+					if f.state[b] == mine {
 						f.state[b] = absent
 					}
 				}
@@ -138,6 +130,7 @@ func (f *Fetcher) fetch(ctx context.Context, lo, hi, most int) (err error) {
 				f.turn.Broadcast()
 			}()
 		}
+		// The end: all is there, or an error and none of the own requests.
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -158,18 +151,9 @@ func (f *Fetcher) wake() {
 	f.turn.Broadcast()
 }
 
-// asks is the state of a block that is asked for.
-func asks(fill bool) blockState {
-	if fill {
-		return filling
-	}
-	return coming
-}
-
-// claim takes the first blocks of [lo, hi) that are absent, as many as one request asks for; to fill, with few
-// that are there between them.
-func (f *Fetcher) claim(lo, hi int, fill bool) (from, to int) {
-	mine := asks(fill)
+// claim gives the first blocks of [lo, hi) that are absent their new state, as many as one request asks for. Fill
+// asks for those again that are there between them, if they are few.
+func (f *Fetcher) claim(lo, hi int, mine blockState) (from, to int) {
 	for lo < hi && f.state[lo] >= mine {
 		lo++
 	}
@@ -179,19 +163,19 @@ func (f *Fetcher) claim(lo, hi int, fill bool) (from, to int) {
 		case f.state[b] < mine:
 			f.state[b] = mine
 			to = b + 1
-		case f.state[b] != present || !fill || b-to >= fetchGap:
+		case f.state[b] != present || mine != filling || b-to >= fetchGap:
 			return lo, to
 		}
 	}
 	return lo, to
 }
 
-// get fetches blocks, and returns how far it came.
-func (f *Fetcher) get(ctx context.Context, from, to int, fill bool) (reached int, err error) {
+// get fetches blocks [from, to), and returns the first one that it has not fetched.
+func (f *Fetcher) get(ctx context.Context, from, to int, mine blockState) (reached int, err error) {
 	buf := make([]byte, min((to-from)*FetchBlock, fetchPiece))
 	for try := 0; ; {
 		begun := from
-		from, err = f.stream(ctx, from, to, buf, fill)
+		from, err = f.stream(ctx, from, to, buf, mine)
 		if from > begun {
 			try = 0
 		}
@@ -202,10 +186,10 @@ func (f *Fetcher) get(ctx context.Context, from, to int, fill bool) (reached int
 	}
 }
 
-// errBody: the body of an answer breaks off.
+// errBody: the body of an answer breaks off, and is asked for again.
 var errBody = errors.New("it was not read to its end")
 
-func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill bool) (reached int, err error) {
+func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, mine blockState) (reached int, err error) {
 	off, end := int64(from)*FetchBlock, min(int64(to)*FetchBlock, f.size)
 	r, e, err := f.s.Get(ctx, f.name, off, end-off)
 	if err != nil {
@@ -216,7 +200,7 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill boo
 		return from, fmt.Errorf("object %s: %w: it has %d bytes in place of %d", f.name, ErrDamaged, e.Size, f.size)
 	}
 	for from < to {
-		if fill {
+		if mine == filling {
 			f.yield()
 		}
 		b := buf[:min(int64(len(buf)), end-int64(from)*FetchBlock)]
@@ -228,9 +212,7 @@ func (f *Fetcher) stream(ctx context.Context, from, to int, buf []byte, fill boo
 		}
 		f.mu.Lock()
 		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
-			if f.state[from] != present {
-				f.state[from] = present
-			}
+			f.state[from] = present
 		}
 		f.turn.Broadcast()
 		f.mu.Unlock()

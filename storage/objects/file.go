@@ -14,10 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// readTries is how often a body is read that breaks off. Stores try the rest again themselves.
+// readTries is how often a body that breaks off is read. Stores repeat other requests themselves.
 const readTries = 5
 
-// Read reads a whole object of at most so many bytes; a larger one is [ErrDamaged].
+// Read reads a whole object; one of more than most bytes is [ErrDamaged].
 func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
 	b, e, err := ReadRange(ctx, s, name, 0, most)
 	if err == nil && e.Size > most {
@@ -37,11 +37,7 @@ func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b
 		if r, e, err = s.Get(ctx, name, from, length); err != nil {
 			return nil, e, err
 		}
-		if want := max(0, min(length, e.Size-from)); int64(cap(b)) < want {
-			b = make([]byte, want)
-		} else {
-			b = b[:want]
-		}
+		b = make([]byte, max(0, min(length, e.Size-from)))
 		_, err = io.ReadFull(r, b)
 		_ = r.Close()
 		if err == nil {
@@ -63,14 +59,14 @@ func pause(ctx context.Context, try int) {
 	}
 }
 
-// Ref names an object and says what it holds.
+// Ref names an object, with its size and checksum.
 type Ref struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
 	Size   int64  `json:"bytes"`
 }
 
-// maxRef is the largest size that a reference may have, in bytes: a damaged one shall not take all memory.
+// maxRef is the largest size of a reference, in bytes: a damaged one shall not take all memory.
 const maxRef = 1 << 40
 
 // Check returns an error if a reference cannot be followed.
@@ -81,8 +77,8 @@ func (r Ref) Check() error {
 	return CheckName(r.Name)
 }
 
-// PutFile makes an object of a file. One that is there already with the same content,
-// as after an attempt that was cut off, is as good as a new one.
+// PutFile makes an object of a file. One that is there with the same content, as after an
+// attempt that was interrupted, is no error.
 func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -42,14 +42,11 @@ func (f *Folder) path(name string) (string, error) {
 // putPrefix is at the beginning of the names of files that are to become objects.
 const putPrefix = ".put-"
 
-// sameFile reports whether an open file has a name as well.
+// sameFile reports whether an open file has a name.
 func sameFile(open *os.File, name string) bool {
-	a, err := open.Stat()
-	if err != nil {
-		return false
-	}
+	a, openErr := open.Stat()
 	b, err := os.Stat(name)
-	return err == nil && os.SameFile(a, b)
+	return openErr == nil && err == nil && os.SameFile(a, b)
 }
 
 // Put implements [Store]. The object gets its name by a hard link, which fails if the
@@ -66,8 +63,9 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	}
 	defer func() {
 		_ = tmp.Close()
-		if gone := os.Remove(tmp.Name()); err != nil { // else the object is there: RemoveLeftovers takes what stays
-			err = errors.Join(err, gone)
+		removeErr := os.Remove(tmp.Name())
+		if err != nil { // else the object is there, and RemoveLeftovers removes the second name
+			err = errors.Join(err, removeErr)
 		}
 	}()
 	err = f.link(tmp.Name(), file)
@@ -104,8 +102,7 @@ func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int6
 	return tmp, nil
 }
 
-// create makes a file that is to become an object, and the folder for it, durable with its entries
-// in those above.
+// create makes a file that is to become an object, and its folder, which is durable.
 func (f *Folder) create(dir string) (*os.File, error) {
 	tmp, err := os.CreateTemp(dir, putPrefix+"*")
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -130,8 +127,8 @@ func (f *Folder) makeFolder(dir string) error {
 	return nil
 }
 
-// settled makes the names in a folder durable, and returns when the newest of them appeared. The times of files
-// say when they were written, which may be long before that.
+// settled makes the names in a folder durable, and returns the time of the newest. The time of a file is that of its
+// last write, which may be long before.
 func settled(dir string) (made time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -182,11 +179,7 @@ func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.Rea
 	if rest := max(info.Size()-from, 0); length < 0 || length > rest {
 		length = rest
 	}
-	part := struct {
-		io.Reader
-		io.Closer
-	}{io.NewSectionReader(r, from, length), r}
-	return part, Entry{name, info.Size(), info.ModTime()}, nil
+	return &portion{io.NewSectionReader(r, from, length), r}, Entry{name, info.Size(), info.ModTime()}, nil
 }
 
 // List implements [Store]. It looks into no folder that has none of the objects.
@@ -201,8 +194,8 @@ func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (ent
 	return entries, err
 }
 
-// list appends the objects in a folder of the store, whose name ends with a slash. What disappears meanwhile is
-// passed over.
+// list appends the objects in a folder of the store, whose name ends with a slash. Files that disappear meanwhile are
+// no error.
 func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -223,7 +216,8 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 		fits := strings.HasPrefix(name, prefix) && name > after
 		if e.IsDir() {
 			name += "/"
-			fits = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) && (name > after || strings.HasPrefix(after, name))
+			fits = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
+				(name > after || strings.HasPrefix(after, name))
 		}
 		if fits && !strings.HasPrefix(e.Name(), ".") {
 			items = append(items, item{e, name})

@@ -1,6 +1,5 @@
-// Package objects keeps what a cluster must not lose: files that are written once,
-// known by name, and never changed. A [Store] is a folder, which may be on a network
-// file system, or a bucket of an S3 service.
+// Package objects keeps files that are written once, known by name, and never changed. A
+// [Store] is a folder, which may be on a network file system, or a bucket of an S3 service.
 package objects
 
 import (
@@ -8,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 var (
@@ -26,7 +23,7 @@ var (
 	ErrName = errors.New("bad object name")
 	// ErrAddress: an address that is none of a store.
 	ErrAddress = errors.New("bad address of a store")
-	// ErrDamaged: an object is not what was written.
+	// ErrDamaged: the bytes of an object are not those that were written.
 	ErrDamaged = errors.New("object is damaged")
 )
 
@@ -34,11 +31,10 @@ var (
 type Store interface {
 	// Put makes an object of size bytes from r, if no object has the name (If-None-Match). The
 	// object is there as a whole, and durable, when Put returns. If several callers put one name, one
-	// of them succeeds, and learns so even if the store had to be asked twice; the others get
-	// [ErrExists], or [ErrNotMade] where the store refuses them for another reason. After another error the
-	// object may be there nevertheless, as a whole, or appear later. made is a time between the moment
-	// at which the object appeared and that at which Put returns, by the clock of the store, in whole
-	// seconds perhaps.
+	// of them succeeds, also if it had to ask twice; the others get [ErrExists], or [ErrNotMade] where
+	// the store refuses them for another reason. After another error the object may be there, or
+	// appear later, as a whole. made is a time between the moment at which the object appeared and
+	// that at which Put returns, by the clock of the store, perhaps in whole seconds.
 	Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error)
 	// Replace makes a small object, or takes the place of the one with the name. made is as for Put.
 	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)
@@ -50,8 +46,8 @@ type Store interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
 	// Delete removes an object; one that is not there is no error.
 	Delete(ctx context.Context, name string) error
-	// RemoveLeftovers removes what Puts that began before a time, and were interrupted, have
-	// left. It is no object, and no list shows it.
+	// RemoveLeftovers removes the remains of Puts that began before a time and were
+	// interrupted. They are no objects, and in no list.
 	RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error)
 }
 
@@ -65,17 +61,24 @@ type Entry struct {
 // CheckName refuses a string that is no name: parts of letters, digits and -_.@ between
 // slashes, none of which begins with a dot.
 func CheckName(name string) error {
-	ok := name != "" && len(name) <= 900 && path.Clean(name) == name && !strings.HasPrefix(name, "/") && utf8.ValidString(name)
+	ok := len(name) <= 900
 	for part := range strings.SplitSeq(name, "/") {
 		ok = ok && part != "" && part[0] != '.'
 		for _, r := range part {
-			ok = ok && (r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("-_.@", r))
+			ascii := r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r))
+			ok = ok && (ascii || strings.ContainsRune("-_.@", r))
 		}
 	}
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrName, name)
 	}
 	return nil
+}
+
+// portion reads a part of a source, and closes that.
+type portion struct {
+	io.Reader
+	io.Closer
 }
 
 // reader ends with a context.

@@ -45,12 +45,15 @@ func Open(address string) (Store, error) {
 	case scheme == "file" && (u.Host == "" || u.Host == "localhost") && u.Path != "" && u.RawQuery == "":
 		return OpenFolder(filepath.FromSlash(u.Path))
 	}
-	return nil, fmt.Errorf("%w: %q: a folder, or s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME, is one", ErrAddress, address)
+	return nil, fmt.Errorf("%w: %q: a folder, or %s, is one", ErrAddress, address, addressForm)
 }
+
+// addressForm is that of the address of a bucket, for messages.
+const addressForm = "s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME"
 
 func openS3(u *url.URL) (*S3, error) {
 	bad := func(what string) (*S3, error) {
-		return nil, fmt.Errorf("%w: %s in %q, which is to be like s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME", ErrAddress, what, u.Redacted())
+		return nil, fmt.Errorf("%w: %s in %q, which is to be like %s", ErrAddress, what, u.Redacted(), addressForm)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -64,7 +67,8 @@ func openS3(u *url.URL) (*S3, error) {
 	endpoint, secure := "s3.amazonaws.com", true
 	if e := query.Get("endpoint"); e != "" {
 		p, err := url.Parse(e)
-		if err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" || strings.Trim(p.Path, "/") != "" || p.RawQuery != "" {
+		if err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" ||
+			strings.Trim(p.Path, "/") != "" || p.RawQuery != "" {
 			return bad(fmt.Sprintf("endpoint %.100q", e))
 		}
 		endpoint, secure = p.Host, p.Scheme == "https"
@@ -75,7 +79,9 @@ func openS3(u *url.URL) (*S3, error) {
 	}
 	base.MaxIdleConnsPerHost = 64 // Fetcher, and many shards
 	client, err := minio.New(endpoint, &minio.Options{
-		Creds:  credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}}),
+		Creds: credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
+		}),
 		Secure: secure, Region: query.Get("region"), Transport: &transport{base, 20 * time.Second},
 	})
 	if err != nil {
@@ -111,7 +117,7 @@ func (s *S3) explain(name string, err error) error {
 const putMark = "Plaid-Put"
 
 const (
-	// lookTime bounds the look at what became of a Put that has failed.
+	// lookTime bounds the requests after a Put that has failed.
 	lookTime    = 10 * time.Second
 	contentType = "application/octet-stream"
 )
@@ -126,10 +132,11 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 	mark := rand.Text()
 	heard, ctx := listen(ctx)
 	parts := size > partSize
-	if err = s.put(ctx, s.prefix+name, r, size, mark); err == nil && !parts { // parts may be put together after the answer has begun
+	err = s.put(ctx, s.prefix+name, r, size, mark)
+	if err == nil && !parts { // parts may be put together after the answer has begun
 		return heard.date(), nil
 	}
-	tries := heard.count()
+	requests := heard.requests.Load()
 	look, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 	defer stop()
 	there, lookErr := s.client.StatObject(look, s.bucket, s.prefix+name, minio.StatObjectOptions{})
@@ -142,14 +149,16 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 		return heard.date(), nil
 	case lookErr == nil && refused:
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
-	case status/100 == 4 && !slices.Contains(passing, status) && (tries == 1 || parts):
+	case status/100 == 4 && !slices.Contains(passing, status) && (requests == 1 || parts):
 		return made, fmt.Errorf("%w: %w", ErrNotMade, s.explain(name, err))
 	}
 	return made, s.explain(name, err) // two at a time may both be refused: neither is there
 }
 
-// passing are refusals that say nothing about another try.
-var passing = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499}
+// passing are refusals after which another try may succeed.
+var passing = []int{
+	http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499,
+}
 
 // Replace implements [Store].
 func (s *S3) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
@@ -186,7 +195,7 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 		return err
 	}
 	defer func() {
-		if err != nil { // what is left of it, if this fails too, tidying finds
+		if err != nil { // if this fails too, RemoveLeftovers removes the parts
 			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 			defer stop()
 			_ = s.client.AbortMultipartUpload(ctx, s.bucket, key, upload)
@@ -199,7 +208,8 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 		if _, err := io.ReadFull(r, part); err != nil {
 			return fmt.Errorf("%d bytes were announced: %w", size, err)
 		}
-		done, err := s.client.PutObjectPart(ctx, s.bucket, key, upload, i+1, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{})
+		done, err := s.client.PutObjectPart(ctx, s.bucket, key, upload, i+1, bytes.NewReader(part), int64(len(part)),
+			minio.PutObjectPartOptions{})
 		if err != nil {
 			return err
 		}
@@ -235,26 +245,24 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 		return nil, Entry{}, s.explain(name, err)
 	}
 	e := Entry{name, info.Size, info.LastModified}
-	if of := header.Get("Content-Range"); of != "" { // bytes FROM-TO/SIZE
-		_, size, _ := strings.Cut(of, "/")
+	if sent := header.Get("Content-Range"); sent != "" { // bytes FROM-TO/SIZE
+		_, size, _ := strings.Cut(sent, "/")
 		if e.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
-			return nil, Entry{}, errors.Join(fmt.Errorf("object %s: the store answers with the range %q", name, of), r.Close())
+			err = fmt.Errorf("object %s: the store answers with the range %q", name, sent)
+			return nil, Entry{}, errors.Join(err, r.Close())
 		}
-	} else if part { // the service has sent all of it
+	} else if part { // the service has sent the whole object
 		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
 			return nil, Entry{}, errors.Join(s.explain(name, err), r.Close())
 		}
 		if length > 0 {
-			r = struct {
-				io.Reader
-				io.Closer
-			}{io.LimitReader(r, length), r}
+			r = &portion{io.LimitReader(r, length), r}
 		}
 	}
 	return r, e, nil
 }
 
-// nothing is what Get returns where a range has no bytes.
+// nothing returns the answer of Get for a range without bytes.
 func (s *S3) nothing(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
 	info, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.explain(name, err)
@@ -278,7 +286,9 @@ func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries
 func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
 	owner := false
-	o := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true, FetchOwner: &owner, MaxKeys: min(limit, 1000)}
+	o := minio.ListObjectsOptions{
+		Prefix: s.prefix + prefix, Recursive: true, FetchOwner: &owner, MaxKeys: min(limit, 1000),
+	}
 	if after != "" {
 		o.StartAfter = s.prefix + after
 	}
@@ -286,7 +296,11 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 		if o.Err != nil {
 			return nil, s.explain(prefix, o.Err)
 		}
-		entries = append(entries, Entry{strings.TrimPrefix(o.Key, s.prefix), o.Size, o.LastModified})
+		name := strings.TrimPrefix(o.Key, s.prefix)
+		if after != "" && name <= after { // else a service that repeats a page is asked for ever
+			return nil, fmt.Errorf("object %s: the store lists it after %s, and not in the order of names", name, after)
+		}
+		entries, after = append(entries, Entry{name, o.Size, o.LastModified}), name
 		if limit > 0 && len(entries) == limit {
 			break
 		}

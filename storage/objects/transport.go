@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,36 +16,29 @@ type transport struct {
 	patience time.Duration // without a byte
 }
 
-// heard is what the service answered during a call.
+// heard has notes of the requests of one call.
 type heard struct {
-	mu    sync.Mutex
-	when  time.Time
-	tries int
+	requests atomic.Int32
+	answered atomic.Pointer[time.Time] // by the clock of the service; nil: not yet
 }
 
 type heardKey struct{}
 
-// listen returns a context whose requests are heard.
+// listen returns a context, and notes of its requests.
 func listen(ctx context.Context) (*heard, context.Context) {
 	h := &heard{}
 	return h, context.WithValue(ctx, heardKey{}, h)
 }
 
-// date is that of the last answer.
-func (h *heard) date() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.when
+// date is that of the last answer; zero: there was none.
+func (h *heard) date() (date time.Time) {
+	if d := h.answered.Load(); d != nil {
+		date = *d
+	}
+	return date
 }
 
-// count is how many requests there were.
-func (h *heard) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.tries
-}
-
-// slowest is how many bytes a second a request is sent with, at least.
+// slowest is the least rate at which a request is sent, in bytes a second.
 const slowest = 256 << 10
 
 var errStill = errors.New("the store stands still")
@@ -54,12 +47,11 @@ var errStill = errors.New("the store stands still")
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	h, _ := r.Context().Value(heardKey{}).(*heard)
 	if h != nil {
-		h.mu.Lock()
-		h.tries++
-		h.mu.Unlock()
+		h.requests.Add(1)
 	}
 	ctx, end := context.WithCancelCause(r.Context())
-	wait := time.AfterFunc(t.patience+time.Duration(max(r.ContentLength, 0)/slowest)*time.Second, func() { end(errStill) })
+	sending := time.Duration(max(r.ContentLength, 0)/slowest) * time.Second
+	wait := time.AfterFunc(t.patience+sending, func() { end(errStill) })
 	answer, err := t.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		wait.Stop()
@@ -71,20 +63,19 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if h != nil {
 		if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-			h.mu.Lock()
-			h.when = date
-			h.mu.Unlock()
+			h.answered.Store(&date)
 		}
 	}
 	wait.Stop()
 	if answer.StatusCode == http.StatusPreconditionFailed && r.Header.Get("If-None-Match") == "" {
-		answer.StatusCode = http.StatusServiceUnavailable // there is no condition that could have failed: the client tries again
+		// The request has no condition that could have failed: the client tries again.
+		answer.StatusCode = http.StatusServiceUnavailable
 	}
 	answer.Body = &body{answer.Body, ctx, wait, t.patience, end}
 	return answer, nil
 }
 
-// body ends if a read of it stands still.
+// body ends a read that stands still.
 type body struct {
 	io.ReadCloser
 	ctx      context.Context

@@ -10,8 +10,8 @@ import (
 	"hash/crc32"
 )
 
-// The object of an entry, little-endian. The hash is of all before it: it is the name by which the
-// next entry knows this one, and shows damage. The sum does so for whoever reads the head alone.
+// The object of an entry, little-endian. The hash is of all before it: the next entry names it (I2), and it shows
+// damage. The sum does so for readers of the head alone.
 //
 //	"plaidlog", format u32, size of the head u32, number u64, hash of the entry before,
 //	token [16], size of the body u64, count of batches u32, batches (size u8, id), CRC-32C of all that u32
@@ -25,7 +25,7 @@ const (
 	maxBatches = 1 << 16
 	maxBatch   = 255 // bytes of an id
 	maxHead    = fixedSize + maxBatches*(1+maxBatch) + sumSize
-	// MaxBody is how large the body of an entry may be.
+	// MaxBody is the largest size of the body of an entry.
 	MaxBody   = 256 << 20
 	maxObject = maxHead + MaxBody + int64(len(Hash{}))
 	headRead  = 16 << 10 // most heads are shorter
@@ -59,7 +59,8 @@ var (
 // encode makes the object of an entry.
 func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
-		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most", ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
+		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most",
+			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
 	}
 	size := fixedSize + sumSize
 	for _, b := range batches {
@@ -99,8 +100,8 @@ type head struct {
 // same reports whether it is the head of an object.
 func (h head) same(object []byte) bool { return h.bytes != nil && bytes.HasPrefix(object, h.bytes) }
 
-// parseHead reads the head at the beginning of an object. Where b ends before the head, the error is
-// errShort, and need how many bytes it takes.
+// parseHead reads the head at the beginning of an object. If b ends before the head does, the error is
+// errShort, and need the size to read.
 func parseHead(b []byte) (h head, need int, err error) {
 	if len(b) < fixedSize {
 		return h, fixedSize, errShort

@@ -17,14 +17,14 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// checkpointBytes is what [Config.CheckpointBytes] is at least.
+// checkpointBytes is the least that makes a checkpoint due, unless [Config.CheckpointBytes] says otherwise.
 const checkpointBytes = 64 << 20
 
-// checkpointIfDue begins a checkpoint in the background.
-func (r *Replica) checkpointIfDue(at *opened) {
+// checkpointIfDue puts a checkpoint in the background.
+func (r *Replica) checkpointIfDue(open *opened) {
 	limit := r.c.CheckpointBytes
 	if limit == 0 {
-		info, err := os.Stat(at.ix.Path())
+		info, err := os.Stat(open.ix.Path())
 		if err != nil {
 			return
 		}
@@ -43,7 +43,7 @@ func (r *Replica) checkpointIfDue(at *opened) {
 	}
 	r.background.Go(func() {
 		defer func() { <-r.copies }()
-		if err := r.checkpoint(r.until, at); err != nil && !r.ending() {
+		if err := r.checkpoint(r.until, open, limit); err != nil && !r.ending() {
 			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
 			r.mu.Lock()
 			r.behind -= limit / 8
@@ -52,103 +52,106 @@ func (r *Replica) checkpointIfDue(at *opened) {
 	})
 }
 
-// copying waits until no other copy of the file is being made.
-func (r *Replica) copying(ctx context.Context) (done func(), err error) {
-	select {
-	case r.copies <- struct{}{}:
-		return func() { <-r.copies }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-r.until.Done():
-		return nil, collection.ErrClosed
-	}
-}
-
-// Checkpoint puts the file as it is into the store, unless the newest checkpoint has all its entries.
-func (r *Replica) Checkpoint(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(at *opened) error {
-		done, err := r.copying(ctx)
-		if err != nil {
-			return err
+// copying calls do with the open replica while no other copy of its file is being made.
+func (r *Replica) copying(ctx context.Context, do func(context.Context, *opened) error) error {
+	return r.with(ctx, 0, false, func(open *opened) error {
+		select {
+		case r.copies <- struct{}{}:
+			defer func() { <-r.copies }()
+			return do(ctx, open)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.until.Done():
+			return collection.ErrClosed
 		}
-		defer done()
-		return r.checkpoint(ctx, at)
 	})
 }
 
-func (r *Replica) checkpoint(ctx context.Context, at *opened) error {
+// Checkpoint puts a checkpoint, unless the newest one has all entries of the file.
+func (r *Replica) Checkpoint(ctx context.Context) error {
+	return r.copying(ctx, func(ctx context.Context, open *opened) error { return r.checkpoint(ctx, open, 0) })
+}
+
+// checkpoint puts a checkpoint if entries of some size have come since the newest one, which another node
+// may have put.
+func (r *Replica) checkpoint(ctx context.Context, open *opened, least int64) error {
 	number := r.s.Generation.Number
 	there, err := r.journal.Checkpoints(ctx, number)
 	if err != nil {
 		return err
 	}
+	newest := uint64(0)
+	if n := len(there); n > 0 {
+		newest = there[n-1].Number
+	}
 	r.mu.Lock()
-	entry, behind := r.entry, r.behind
+	entry := r.entry
 	r.mu.Unlock()
-	if n := len(there); n > 0 && there[n-1].Number >= entry || n == 0 && entry == 0 && r.s.Generation.Begun {
-		r.caughtUp(behind)
-		return nil
+	behind, err := r.count(ctx, newest)
+	if err != nil || behind < least || newest >= entry && (len(there) > 0 || r.s.Generation.Begun) {
+		return err
 	}
 	path := r.path("checkpoint")
 	defer func() { _ = os.Remove(path) }()
 	_ = os.Remove(path)
-	if _, err := at.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+	if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
 		return err
 	}
-	if err := r.put(ctx, path, number); err != nil {
-		return err
+	if entry, err = r.put(ctx, path, number); err == nil {
+		_, err = r.count(ctx, entry)
 	}
-	r.caughtUp(behind)
-	return nil
+	return err
 }
 
-// caughtUp notes that a checkpoint has some bytes of entries.
-func (r *Replica) caughtUp(bytes int64) {
+// count notes the size of the entries after a checkpoint, and returns it. Entries that come meanwhile may count twice.
+func (r *Replica) count(ctx context.Context, checkpoint uint64) (behind int64, err error) {
+	r.mu.Lock()
+	counted := r.behind
+	r.mu.Unlock()
+	if behind, err = r.journal.Bytes(ctx, checkpoint, entryCost); err != nil {
+		return 0, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.behind = max(r.behind-bytes, 0)
+	r.behind += behind - counted
+	return behind, nil
 }
 
-// put uploads an index file that does not change as the checkpoint of a generation.
-func (r *Replica) put(ctx context.Context, path string, generation uint64) error {
+// put puts an index file as a checkpoint of a generation, and returns the last entry that it has.
+func (r *Replica) put(ctx context.Context, path string, generation uint64) (entry uint64, err error) {
 	ix, err := index.Open(ctx, path, &index.Options{Backend: r.c.Index.Backend})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return errors.Join(err, ix.Close())
+		return 0, errors.Join(err, ix.Close())
 	}
 	has, err := snap.Applied()
 	if err = errors.Join(err, snap.Close(), ix.Close()); err != nil {
-		return err
+		return 0, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
 	_, err = r.c.Store.Put(ctx, name, f, info.Size())
 	if errors.Is(err, objects.ErrExists) { // another copy of the same entries
-		return nil
+		err = nil
 	}
-	return err
+	return has.Sequence, err
 }
 
 // BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
 // unless there is one.
 func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
-	return r.with(ctx, 0, false, func(at *opened) error {
-		done, err := r.copying(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
+	return r.copying(ctx, func(ctx context.Context, open *opened) error {
 		there, err := r.journal.Checkpoints(ctx, next.Number)
 		if err != nil || len(there) > 0 {
 			return err
@@ -160,17 +163,18 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 		if err := r.empty(ctx, &next, codec); err != nil {
 			return fmt.Errorf("codec of generation %d: %w", next.Number, err)
 		}
-		if _, err := at.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+		if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
 			return err
 		}
 		if err := r.recode(ctx, path, codec); err != nil {
 			return fmt.Errorf("generation %d: %w", next.Number, err)
 		}
-		return r.put(ctx, path, next.Number)
+		_, err = r.put(ctx, path, next.Number)
+		return err
 	})
 }
 
-// recode encodes an index file with the codec of another, and measures what searches have to look at.
+// recode encodes an index file with the codec of another, and sets the defaults of its searches.
 func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
 	closing := func(close func() error) { err = errors.Join(err, close()) }
 	like, err := index.Open(ctx, codec, &index.Options{Backend: r.c.Index.Backend})
@@ -183,7 +187,9 @@ func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
 		return err
 	}
 	defer closing(as.Close)
-	ix, err := index.Open(ctx, path, &index.Options{Write: true, NoSync: true, Backend: r.c.Index.Backend, Logger: r.log})
+	ix, err := index.Open(ctx, path, &index.Options{
+		Write: true, NoSync: true, Backend: r.c.Index.Backend, Logger: r.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -227,11 +233,11 @@ func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []floa
 		if len(tokens) >= n*snap.Dim() {
 			break
 		}
-		of, err := snap.Vectors(o)
+		rows, err := snap.Vectors(o)
 		if err != nil {
 			return nil, err
 		}
-		tokens = append(tokens, of...)
+		tokens = append(tokens, rows...)
 	}
 	return tokens, nil
 }

@@ -23,47 +23,48 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Files of the folder of a replica. What else is there is temporary, but for derived data, whose
-// names begin with that of the index.
+// Files of the folder of a replica. Others are temporary, except derived data, whose names begin with
+// that of the index.
 const (
 	indexFile = "index.plaid"
-	// openFile is there while the index is open, and names the boot of the machine: what is written
-	// is on its disk only when the index was closed.
+	// openFile is there while the index is open, and names the boot of the machine: the index is
+	// on the disk only when it was closed.
 	openFile = "open"
 )
 
-// lockTime is how long to wait for views of a file that is opened again.
+// lockTime bounds the wait for views of a file that is opened again.
 const lockTime = 10 * time.Second
 
 var (
-	// errStale: the cache is of no use.
-	errStale = errors.New("the cache does not follow the log")
-	// errNoCheckpoint: the shard is not there.
+	// errStale: the cache is to be fetched again.
+	errStale        = errors.New("the cache does not follow the log")
 	errNoCheckpoint = errors.New("no checkpoint of it is there: build the collection again (plaid cluster build)")
 )
 
 func (r *Replica) path(name string) string { return filepath.Join(r.dir, name) }
 
 // open opens the cache, or fetches the shard first.
-func (r *Replica) open(ctx context.Context) (at *opened, err error) {
+func (r *Replica) open(ctx context.Context) (open *opened, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
 	}
 	if err := r.sweep(); err != nil {
 		return nil, err
 	}
+	// The newest checkpoint, or the one before it if the newest was of no use.
 	checkpoints, err := r.journal.Checkpoints(ctx, r.s.Generation.Number)
 	if err != nil {
 		return nil, err
 	}
 	newest := journal.Checkpoint{}
-	if n := len(checkpoints); n > 0 { // or the one before, if that was of no use
+	if n := len(checkpoints); n > 0 {
 		newest = checkpoints[n-1-r.lost%min(n, 2)]
 	}
+	// The file.
 	_, err = os.Stat(r.path(indexFile))
 	cold := func() {}
 	defer func() {
-		if at == nil {
+		if open == nil {
 			cold()
 		}
 	}()
@@ -72,6 +73,7 @@ func (r *Replica) open(ctx context.Context) (at *opened, err error) {
 			return nil, err
 		}
 	}
+	// The index and its collection.
 	if err := r.mark(ctx); err != nil {
 		return nil, err
 	}
@@ -84,46 +86,28 @@ func (r *Replica) open(ctx context.Context) (at *opened, err error) {
 		}
 		return nil, err
 	}
-	if at, err = r.over(ctx, ix, newest); err != nil {
+	if open, err = r.over(ctx, ix, newest); err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	at.cold = cold
-	return at, nil
+	open.cold = cold
+	return open, nil
 }
 
-// over makes the collection of an open index, if that is what it should be.
+// over makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
 func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*opened, error) {
-	snap, err := ix.Snapshot()
+	sealed, err := r.check(ctx, ix, newest)
 	if err != nil {
 		return nil, err
 	}
-	has, err := snap.Applied()
-	dim, undecided := snap.Dim(), collection.Undecided(snap)
-	if err = errors.Join(err, snap.Close()); err != nil {
+	if _, err := r.count(ctx, newest.Number); err != nil {
 		return nil, err
 	}
-	sealed := false
-	switch g := &r.s.Generation; {
-	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
-		return nil, fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
-	case g.Dim != dim && !(g.Dim == 0 && undecided):
-		return nil, fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
-	case has.Sequence > 0:
-		switch e, err := r.journal.At(ctx, has.Sequence); {
-		case err == nil && e.Hash == has.Mark:
-			sealed = store.Sealed(e.Body)
-		case err == nil && !r.fresh:
-			return nil, fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
-		case err != nil && !errors.Is(err, objects.ErrNotFound): // else it was cut, which reading on says
-			return nil, err
-		}
-	}
-	at := &opened{r: r, ix: ix, broken: make(chan error, 1)}
+	open := &opened{r: r, ix: ix, broken: make(chan error, 1)}
 	o := r.c.Index
 	o.Logger = r.log
 	committed := o.Committed
 	o.Committed = func(c *store.Collection) {
-		at.note()
+		open.note()
 		if committed != nil {
 			committed(c)
 		}
@@ -131,18 +115,49 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	r.mu.Lock()
 	cfg := r.s.Config
 	cfg.MaxDocuments = r.most
-	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: at, Sealed: sealed, Config: cfg}
-	if at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
-		at.col, err = at.set.Get(r.name())
+	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg}
+	if open.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
+		open.col, err = open.set.Get(r.name())
 	}
-	at.note()
-	return at, err
+	open.note()
+	return open, err
 }
 
-// fetch makes the index file: of a checkpoint, or one without documents. What was fetched may
-// be read until cold is called.
+// check compares an open index with its generation and with the log. sealed reports whether its last entry
+// is a seal.
+func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
+	snap, err := ix.Snapshot()
+	if err != nil {
+		return false, err
+	}
+	has, err := snap.Applied()
+	dim, undecided := snap.Dim(), collection.Undecided(snap)
+	if err = errors.Join(err, snap.Close()); err != nil {
+		return false, err
+	}
+	switch g := &r.s.Generation; {
+	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
+		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
+	case g.Dim != dim && !(g.Dim == 0 && undecided):
+		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
+	case has.Sequence == 0:
+	default:
+		e, readErr := r.journal.At(ctx, has.Sequence)
+		switch {
+		case readErr == nil && e.Hash == has.Mark:
+			sealed = store.Sealed(e.Body)
+		case readErr == nil && !r.fresh:
+			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
+		case !errors.Is(readErr, objects.ErrNotFound): // else it was cut, and the next read finds out
+			err = readErr
+		}
+	}
+	return sealed, err
+}
+
+// fetch makes the index file: of a checkpoint, or one without documents. The file may have been read
+// meanwhile, and is until cold is called.
 func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(), err error) {
 	made, cold := r.path("fetched"), func() {}
 	if c.Name != "" {
@@ -156,10 +171,10 @@ func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(),
 	read := r.cold != nil
 	r.mu.Unlock()
 	if err == nil && read { // it is locked by its readers
-		if err = copyFile(made, made+"-copy"); err == nil {
-			err = os.Rename(made+"-copy", r.path(indexFile))
-		}
-	} else if err == nil {
+		err = copyFile(made, made+"-copy")
+		made += "-copy"
+	}
+	if err == nil {
 		err = os.Rename(made, r.path(indexFile))
 	}
 	if err != nil {
@@ -170,8 +185,7 @@ func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(),
 
 var beforeFill, beforeShown = func() {}, func(context.Context) {} // tests wait there
 
-// fetchCheckpoint fetches a checkpoint. If the log does not go on after it, searches and look-ups are
-// answered from what is there meanwhile.
+// fetchCheckpoint fetches a checkpoint. If it has all entries of the log, the file is read meanwhile.
 func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (cold func(), err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -185,7 +199,7 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	shown, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := r.show(reading, c, path, source, func() { close(shown) })
+		err := r.show(reading, c, path, readSource{source, reading}, func() { close(shown) })
 		if err != nil && reading.Err() == nil {
 			r.log.Warn("a file cannot be read while it is fetched", "error", err)
 		}
@@ -194,8 +208,8 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	err = source.Fill(ctx)
 	select {
 	case <-shown:
-	default:
-		stop() // it came too late
+	default: // too late
+		stop()
 		<-ended
 	}
 	return func() {
@@ -206,12 +220,33 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	}, err
 }
 
+// readSource is a source of reads, which end when ctx does.
+type readSource struct {
+	*objects.Fetcher
+	ctx context.Context
+}
+
+// Ensure implements [storage.Source].
+func (s readSource) Ensure(ctx context.Context, off, n int64) error {
+	if s.Present(off, n) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	err := s.Fetcher.Ensure(ctx, off, n)
+	if err != nil && s.ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", storage.ErrClosed, err)
+	}
+	return err
+}
+
 // show lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
 // called when it can be.
 func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
 	shown func()) error {
 	end, err := r.journal.End(ctx, c.Position)
-	if err != nil || end != c.Number || files.AsOnWindows { // where the file could not be renamed
+	if err != nil || end != c.Number || files.AsOnWindows { // an open file cannot be renamed there
 		return err
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.c.Index.Backend, Logger: r.log})
@@ -236,7 +271,7 @@ func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, s
 	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
 }
 
-// copyFile copies a file, which the system may do without reading it.
+// copyFile copies a file; the system may do so without reading it.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -251,7 +286,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// is reports whether an error is one of some.
+// is reports whether an error wraps one of some.
 func is(err error, some ...error) bool {
 	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
 }
@@ -277,7 +312,7 @@ func (r *Replica) empty(ctx context.Context, g *Generation, path string) error {
 	return err
 }
 
-// sweep removes what was interrupted, and a cache that may be damaged.
+// sweep removes temporary files, and a cache that may be damaged.
 func (r *Replica) sweep() error {
 	left, err := os.ReadFile(r.path(openFile))
 	switch {
@@ -293,7 +328,7 @@ func (r *Replica) sweep() error {
 
 // clear throws the cache away.
 func (r *Replica) clear() error {
-	return r.removeIn(func(name string) bool { return name != openFile }) // which goes with the next index
+	return r.removeIn(func(name string) bool { return name != openFile }) // the next index replaces that
 }
 
 func (r *Replica) removeIn(which func(name string) bool) error {

@@ -297,6 +297,61 @@ func TestCheckpointWhenDue(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// A checkpoint is put when enough bytes have come in few entries, also if the replica was opened again meanwhile.
+func TestCheckpointAfterRestart(t *testing.T) {
+	s := newMemory()
+	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 9 * entryCost}
+	for i := range 3 {
+		a, err := Open(c, shardOf(flat))
+		require.NoError(t, err)
+		a.SetWriter(true)
+		add(t, a, collection.Document{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, entryCost)})
+		require.Eventually(t, func() bool {
+			all, err := a.journal.Checkpoints(t.Context(), 1)
+			return err == nil && (len(all) == 1 || i < 2)
+		}, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, a.Close(t.Context()))
+	}
+}
+
+// A replica that becomes the writer puts no checkpoint if another has put one just now.
+func TestCheckpointOfNextWriter(t *testing.T) {
+	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	open := func() *Replica {
+		r, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * entryCost}, shardOf(flat))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, r.Close(context.Background())) })
+		return r
+	}
+	a, b := open(), open()
+	counted := func() int64 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.behind
+	}
+	put := func(want int) func() bool {
+		return func() bool {
+			all, err := a.journal.Checkpoints(t.Context(), 1)
+			return err == nil && len(all) == want
+		}
+	}
+	require.NoError(t, b.Poll(t.Context()))
+	for i := range 8 {
+		b.Hint(add(t, a, randomDoc(rng, fmt.Sprint("d", i))))
+	}
+	require.NoError(t, a.Checkpoint(t.Context()))
+	add(t, a, randomDoc(rng, "later"))
+	require.NoError(t, b.Poll(t.Context()))
+	require.EqualValues(t, 9*entryCost, counted())
+	b.SetWriter(true)
+	require.Eventually(t, func() bool { return counted() == entryCost }, 20*time.Second, time.Millisecond)
+	for i := range 4 {
+		require.True(t, put(1)())
+		add(t, b, randomDoc(rng, fmt.Sprint("e", i)))
+	}
+	require.Eventually(t, put(2), 20*time.Second, 10*time.Millisecond)
+}
+
 // slowFiles waits before it stores a checkpoint.
 type slowFiles struct {
 	*memory

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // A shard is searched while its checkpoint is fetched, unless the log has more; its views go on when the
@@ -85,4 +88,23 @@ func TestColdTooLate(t *testing.T) {
 	require.NoError(t, b.Poll(ctx))
 	require.Equal(t, Ready, b.State().Phase)
 	require.Equal(t, last, b.State().Entry)
+}
+
+// stillStore is a store whose objects never come.
+type stillStore struct{ objects.Store }
+
+func (stillStore) Get(ctx context.Context, _ string, _, _ int64) (io.ReadCloser, objects.Entry, error) {
+	<-ctx.Done()
+	return nil, objects.Entry{}, ctx.Err()
+}
+
+// Reads of a file that is fetched end when it is no longer shown, whatever their own context.
+func TestColdReadsEnd(t *testing.T) {
+	shown, stop := context.WithCancel(t.Context())
+	s := readSource{objects.NewFetcher(stillStore{}, "x", 1<<20, nil), shown}
+	own, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Ensure(own, 0, 9), context.Canceled)
+	time.AfterFunc(10*time.Millisecond, stop)
+	require.ErrorIs(t, s.Ensure(context.Background(), 0, 9), storage.ErrClosed)
 }

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,18 +15,17 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// appendTime is for what the store has to say of an entry that is put; a variable for tests.
+// appendTime bounds the put of an entry, with all tries; a variable for tests.
 var appendTime = 20 * time.Second
 
 // Times of a replica.
 const (
-	readTime   = 30 * time.Second // for the next of the entries that are read
+	readTime   = 30 * time.Second // for each entry that is read
 	retryFirst = time.Second      // after a fault; twice as long after each
 	retryMost  = time.Minute
 )
 
-// entryCost is what an entry counts at least, in bytes, for [Config.CheckpointBytes]: to read it is a
-// request.
+// entryCost is the least that an entry counts for [Config.CheckpointBytes]: reading it is a request.
 const entryCost = 64 << 10
 
 // opened is a replica whose file is open. It is the [store.Journal] of its collection.
@@ -36,12 +34,12 @@ type opened struct {
 	ix     *index.Index
 	set    *store.Store
 	col    *store.Collection
-	last   journal.Position // that the log is known to have ended with; of the collection's writer alone
+	last   journal.Position // the last that was read or put; of the collection's writer alone
 	broken chan error       // capacity 1: it cannot follow any more
-	cold   func()           // ends what was read while the file was fetched
+	cold   func()           // ends reads of the file that was fetched
 }
 
-// run opens the file, and again after each fault, until the replica is to end.
+// run opens the file, and again after each fault, until the replica ends.
 func (r *Replica) run() {
 	defer close(r.ended)
 	defer r.background.Wait()
@@ -52,6 +50,7 @@ func (r *Replica) run() {
 		if r.ending() {
 			return
 		}
+		// A cache of no use is fetched again at once, some times.
 		lost := is(err, errStale, journal.ErrBehind, journal.ErrFork, storage.ErrCorrupt, objects.ErrDamaged)
 		if lost {
 			r.log.Info("the cache of a shard is thrown away", "because", err)
@@ -60,6 +59,7 @@ func (r *Replica) run() {
 		if r.lost++; lost && r.lost < 4 {
 			continue
 		}
+		// Other faults need time.
 		if time.Since(begun) > retryMost {
 			again = retryFirst
 		}
@@ -76,42 +76,47 @@ func (r *Replica) run() {
 
 func (r *Replica) ending() bool { return r.until.Err() != nil }
 
-// live opens the file and follows the log, until that fails or the replica is to end.
+// live opens the file and follows the log, until that fails or the replica ends.
 func (r *Replica) live() (err error) {
 	r.set(func() { r.phase, r.err, r.entry, r.known = Fetching, nil, 0, 0 })
-	at, err := r.open(r.until)
+	open, err := r.open(r.until)
 	if err != nil {
 		return err
 	}
-	cold := sync.OnceFunc(at.cold)
+	cold := sync.OnceFunc(open.cold)
 	defer func() {
 		cold()
-		r.set(func() { r.at = nil })
-		at.col.Leave(r.ctx)
-		if r.left = at.close(); err == nil {
+		r.set(func() { r.ready = nil })
+		open.col.Leave(r.ctx)
+		if r.left = open.close(); err == nil {
 			err = r.left
 		}
 	}()
 	r.set(func() { r.phase = CatchingUp })
-	if err := at.follow(r.until); err != nil {
+	if err := open.follow(r.until); err != nil {
 		return err
 	}
 	r.set(func() {
-		r.phase, r.at, r.lost = Ready, at, 0
-		at.col.SetMost(r.most)
+		r.phase, r.ready, r.lost = Ready, open, 0
+		open.col.SetMost(r.most)
 	})
 	go cold()
+	return r.stayReady(open)
+}
+
+// stayReady reads the log after hints, and puts checkpoints, until the file cannot follow any more or the replica ends.
+func (r *Replica) stayReady(open *opened) error {
 	wait, short := retryFirst, 0
 	for {
 		var retry <-chan time.Time
 		if r.missing() {
 			retry = time.After(wait)
 		}
-		r.checkpointIfDue(at)
+		r.checkpointIfDue(open)
 		select {
 		case <-r.until.Done():
 			return nil
-		case err := <-at.broken:
+		case err := <-open.broken:
 			return err
 		case <-r.wake:
 			if !r.missing() {
@@ -119,7 +124,7 @@ func (r *Replica) live() (err error) {
 			}
 		case <-retry:
 		}
-		err := at.follow(r.until)
+		err := open.follow(r.until)
 		if err != nil {
 			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
 		}
@@ -128,7 +133,7 @@ func (r *Replica) live() (err error) {
 			continue
 		}
 		wait = min(2*wait, retryMost)
-		if short++; err == nil && short > 5 { // whoever said that there is more was wrong
+		if short++; err == nil && short > 5 { // the hint was wrong
 			r.set(func() { r.known = r.entry })
 		}
 	}
@@ -141,67 +146,67 @@ func (r *Replica) missing() bool {
 	return r.known > r.entry
 }
 
-// follow applies what the log has, and notes how far that came.
-func (at *opened) follow(ctx context.Context) error {
-	err := at.col.Follow(ctx)
-	at.note()
+// follow applies the entries that follow in the log.
+func (o *opened) follow(ctx context.Context) error {
+	err := o.col.Follow(ctx)
+	o.note()
 	return err
 }
 
 // note notes the last entry that is applied.
-func (at *opened) note() {
-	snap, err := at.ix.Snapshot()
+func (o *opened) note() {
+	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return
 	}
 	has, err := snap.Applied()
 	_ = snap.Close()
 	if err == nil {
-		r := at.r
+		r := o.r
 		r.set(func() { r.entry, r.known = has.Sequence, max(r.known, has.Sequence) })
 	}
 }
 
-// fault notes an error after which the file cannot follow the log.
-func (at *opened) fault(err error) error {
+// fault ends an open file that cannot follow the log, because of an error that it returns.
+func (o *opened) fault(err error) error {
 	if is(err, journal.ErrBehind, journal.ErrFork) {
-		at.Failed(err)
+		o.Failed(err)
 	}
 	return err
 }
 
 // Failed implements [store.Journal].
-func (at *opened) Failed(err error) {
+func (o *opened) Failed(err error) {
 	select {
-	case at.broken <- err:
+	case o.broken <- err:
 	default:
 	}
 }
 
 // position is that of an entry which the index has.
-func (at *opened) position(a storage.Applied) journal.Position {
-	if at.last.Number == a.Sequence && at.last.Hash == a.Mark {
-		return at.last
+func (o *opened) position(a storage.Applied) journal.Position {
+	if o.last.Number == a.Sequence && o.last.Hash == a.Mark {
+		return o.last
 	}
 	return journal.Position{Number: a.Sequence, Hash: a.Mark}
 }
 
 // took notes an entry that was read or put.
-func (at *opened) took(body []byte) {
-	at.r.mu.Lock()
-	defer at.r.mu.Unlock()
-	if at.r.behind += max(int64(len(body)), entryCost); at.r.writer {
-		at.r.ring() // a checkpoint may be due
+func (o *opened) took(body []byte) {
+	o.r.mu.Lock()
+	defer o.r.mu.Unlock()
+	if o.r.behind += max(int64(len(body)), entryCost); o.r.writer {
+		o.r.ring() // a checkpoint may be due
 	}
 }
 
 // Append implements [store.Journal].
-func (at *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
+func (o *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
 	next storage.Applied, err error) {
-	r := at.r
+	r := o.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTime)
 	defer cancel()
-	from := at.position(after)
+	from := o.position(after)
 	put, err := r.journal.Append(ctx, from, batches, body)
 	switch {
 	case errors.Is(err, journal.ErrTaken):
@@ -211,13 +216,13 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 	case errors.Is(err, journal.ErrTooLarge):
 		return next, fmt.Errorf("%w: send fewer documents at a time: %w", collection.ErrTooLarge, err)
 	case err != nil:
-		return next, at.fault(err)
+		return next, o.fault(err)
 	}
-	at.last = put
-	at.took(body)
-	if slept := from.Seen.IsZero() || put.Seen.IsZero() || put.Seen.Sub(from.Seen).Abs() >= cmp.Or(r.c.Grace, time.Hour)/4; slept && r.c.Living != nil {
+	o.last = put
+	o.took(body)
+	if r.c.Living != nil && r.journal.Slept(from, put) {
 		if err := r.c.Living(ctx, r.s.Collection); errors.Is(err, collection.ErrUnknown) {
-			return next, at.fault(err)
+			return next, err
 		} else if err != nil {
 			return next, fmt.Errorf("%w: is the collection there? %w", storage.ErrOutcomeUnknown, err)
 		}
@@ -229,57 +234,58 @@ func (at *opened) Append(_ context.Context, after storage.Applied, batches []str
 }
 
 // Read implements [store.Journal].
-func (at *opened) Read(_ context.Context, after storage.Applied, use func(storage.Applied, []byte) error) error {
-	ctx, cancel := context.WithCancelCause(at.r.ctx)
+func (o *opened) Read(_ context.Context, after storage.Applied, use func(storage.Applied, []byte) error) error {
+	ctx, cancel := context.WithCancelCause(o.r.ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(readTime, func() {
 		cancel(fmt.Errorf("the store did not answer within %v: %w", readTime, context.DeadlineExceeded))
 	})
 	defer late.Stop()
-	at.r.mu.Lock()
-	known := at.r.known
-	at.r.mu.Unlock()
-	last, err := at.r.journal.Read(ctx, at.position(after), known, func(e journal.Entry) error {
-		late.Stop() // what is done here takes its time
+	o.r.mu.Lock()
+	known := o.r.known
+	o.r.mu.Unlock()
+	last, err := o.r.journal.Read(ctx, o.position(after), known, func(e journal.Entry) error {
+		late.Stop() // to apply an entry may take longer
 		defer late.Reset(readTime)
-		if at.r.ending() {
+		if o.r.ending() {
 			return collection.ErrClosed
 		}
 		if err := use(storage.Applied{Sequence: e.Number, Mark: e.Hash}, e.Body); err != nil {
 			return err
 		}
-		at.took(e.Body)
-		at.note()
+		o.took(e.Body)
+		o.note()
 		return nil
 	})
-	if at.last = last; err != nil && context.Cause(ctx) != nil && at.r.ctx.Err() == nil {
-		err = context.Cause(ctx)
+	o.last = last
+	if cause := context.Cause(ctx); err != nil && cause != nil && o.r.ctx.Err() == nil {
+		err = cause // it was late
 	}
-	return at.fault(err)
+	return o.fault(err)
 }
 
 // Find implements [store.Journal].
-func (at *opened) Find(_ context.Context, batch string, after uint64) (uint64, []byte, error) {
-	ctx, cancel := context.WithTimeout(at.r.ctx, readTime)
+func (o *opened) Find(_ context.Context, batch string, after uint64) (uint64, []byte, error) {
+	ctx, cancel := context.WithTimeout(o.r.ctx, readTime)
 	defer cancel()
-	end, err := at.r.journal.End(ctx, journal.Position{Number: after})
+	end, err := o.r.journal.End(ctx, journal.Position{Number: after})
 	if err != nil {
 		return 0, nil, err
 	}
-	n, found, err := at.r.journal.Find(ctx, batch, after, end)
+	n, found, err := o.r.journal.Find(ctx, batch, after, end)
 	if err != nil || !found {
 		return 0, nil, err
 	}
-	e, err := at.r.journal.At(ctx, n)
+	e, err := o.r.journal.At(ctx, n)
 	return n, e.Body, err
 }
 
 // close ends the collection, and closes the file. The cache can be used again if that succeeds.
-func (at *opened) close() error {
-	err := at.set.Close(at.r.ctx)
-	at.note()
-	if cerr := at.ix.Close(); cerr != nil || len(at.broken) > 0 {
+func (o *opened) close() error {
+	err := o.set.Close(o.r.ctx)
+	o.note()
+	if cerr := o.ix.Close(); cerr != nil || len(o.broken) > 0 {
 		return errors.Join(err, cerr)
 	}
-	return errors.Join(err, at.r.closedCleanly())
+	return errors.Join(err, o.r.closedCleanly())
 }

@@ -1,5 +1,6 @@
-// Package replica keeps a copy of a shard on this machine: a cache that is a function of the newest
-// checkpoint of the shard and the entries of its log after that (I3).
+// Package replica keeps a copy of a shard on this machine: a cache that is a function of a
+// checkpoint of the shard and the entries of its log after that (I3). docs/lab/cluster.md has the
+// invariants that comments here name.
 //
 //	fetching ──► catching up ──► ready
 //	   ▲              │            │
@@ -8,23 +9,24 @@
 // It begins with a checkpoint, or empty, applies the entries up to the end of the log, and then those
 // that come. After a fault of this machine or of the store it tries again.
 //
-// Its index file is a cache, which is written without waiting for the disk. It holds the number and
-// the hash of its last entry in the transaction of what that entry changed, so that a process that
-// is killed goes on from there. It is thrown away, and fetched again, if it was open when the machine
-// stopped, if the log has another entry of the number, or none after it any more.
+// Its index file is written without waiting for the disk. A transaction that applies an entry notes
+// its number and hash, so that a process that is killed goes on from there. The file is thrown away,
+// and fetched again, if it was open when the machine stopped, if the log has another entry of the
+// number, or if the log was cut after it.
 //
 // Replicas that have applied the same entries have the same documents at the same ordinals, with the
 // same payloads and vectors in the same bits: which processor, device or number of threads encodes
 // them makes no difference, as package kernels promises. Their files differ in layout, which depends
 // on when segments were merged and deleted documents removed. There is one exception. A generation
-// after the first begins with a checkpoint that encodes what was decoded. If two nodes put one at
-// the same time, at different entries, the documents that came between these entries were encoded
+// after the first begins with a checkpoint of vectors that were decoded, and encoded again. If two
+// nodes put one at different entries, the documents between these entries were encoded
 // from decoded vectors in one and from the original ones in the other.
 //
-// While a checkpoint is fetched the shard can be read if the log does not go on after it.
+// A shard can be read while its checkpoint is fetched, if that has all entries of the log.
 package replica
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,7 +45,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Shard says which shard a replica is of, and what its objects are.
+// Shard names the shard of a replica, and its objects.
 type Shard struct {
 	Collection string // its identity: objects are below data/Collection/
 	Number     int
@@ -52,38 +54,39 @@ type Shard struct {
 	Config collection.Config
 }
 
-// Generation is one codec, and what is encoded with it.
+// Generation is a codec, and the checkpoints that are encoded with it.
 type Generation struct {
 	Number uint64 `json:"number"`
 	Dim    int    `json:"dim"` // 0: only documents without vectors so far
 	Nbits  int    `json:"nbits"`
-	// Stage is how far the collection has grown. The codec of [collection.StageFlat] is a function
+	// Stage of the collection's growth. The codec of [collection.StageFlat] is a function
 	// of the dimension; that of other stages is the object Codec, an index file without documents.
 	Stage collection.Stage `json:"stage"`
 	Codec objects.Ref      `json:"codec,omitzero"`
 	Model *storage.Model   `json:"model,omitempty"`
-	// Trained is how many tokens the collection had when the codec was trained.
+	// Trained is the number of tokens that the collection had when the codec was trained.
 	Trained uint64 `json:"trained,omitempty"`
 	// Begun says that shards may have no checkpoint of the generation: they begin empty, and have
 	// all entries of their logs. Otherwise each has one.
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Config is what the replicas of a process have in common.
+// Config has the settings that the replicas of a process share.
 type Config struct {
 	Store objects.Store
-	Dir   string        // of the cache; a folder a replica below it
+	Dir   string        // of the cache; each replica has a folder in it
 	Index store.Options // threads, backend, device, derived data, queue
 	Grace time.Duration // as in the journal
 	// CheckpointBytes of entries after a checkpoint make the writer put another; 0: 64 MiB or a
-	// quarter of the file, whichever is more.
+	// quarter of the file, whichever is more. An entry counts 64 KiB at least. A shard with less has no checkpoint:
+	// its replicas read the log from the beginning.
 	CheckpointBytes int64
-	// Appended, where set, is called after an own entry has been put, so that others are told of
-	// it. It must not wait: changes do meanwhile.
+	// Appended is called after an own entry has been put, to tell other nodes; nil: it is not.
+	// Changes of the shard wait for it.
 	Appended func(s Shard, entry uint64)
-	// Living, where set, looks into the store whether a collection is there: the error is
-	// [collection.ErrUnknown] if it was removed. A writer that has slept asks it before it acknowledges:
-	// of a collection that was removed long ago, the log is gone with its seal.
+	// Living asks the store whether a collection is there: the error is [collection.ErrUnknown] if
+	// it was removed. A writer that has slept calls it before it acknowledges a change: the log of a
+	// collection that was removed long ago is gone with its seal (I10). nil: none are removed.
 	Living func(ctx context.Context, collection string) error
 	Logger *slog.Logger
 }
@@ -96,7 +99,7 @@ const (
 	Failed     = "failed"
 )
 
-// ErrFailed: a replica cannot answer now. The error says why, and what helps.
+// ErrFailed: a replica cannot answer now. The error has the reason, and advice.
 var ErrFailed = errors.New("a shard cannot be read on this node")
 
 // Replica is a copy of a shard. It is safe for concurrent use.
@@ -107,7 +110,7 @@ type Replica struct {
 	journal *journal.Log
 	dir     string
 
-	until, ctx  context.Context // until ends when Close begins; ctx, of requests to the store, later
+	until, ctx  context.Context // until ends when Close begins; ctx, of requests to the store, with the context of Close
 	stop, abort context.CancelFunc
 	ended       chan struct{}  // closed when it has ended
 	wake        chan struct{}  // capacity 1: there may be entries
@@ -115,25 +118,25 @@ type Replica struct {
 	background  sync.WaitGroup // checkpoints that run begins, before it ends
 
 	fresh bool // the file was fetched when it was opened; of run alone
-	lost  int  // how often it was of no use since it was ready; of run alone
+	lost  int  // caches that were thrown away since it was ready; of run alone
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when what follows changes
+	changed chan struct{} // closed, and replaced, when a field below changes
 	phase   string
-	err     error   // why it has failed
-	at      *opened // nil: it is not ready
-	cold    *opened // what is fetched just now, to be read; nil: nothing
+	err     error   // of the phase Failed
+	ready   *opened // nil: it is not
+	cold    *opened // a checkpoint that is being fetched, for reads; nil: none
 	entry   uint64  // the last that is applied
 	known   uint64  // the last that the log is known to have
-	most    *uint64
+	most    *uint64 // documents; nil: all
 	writer  bool
-	behind  int64 // about how many bytes of entries no checkpoint has
+	behind  int64 // about the size of the entries after the newest checkpoint
 	stopped bool
-	left    error // what closing failed with
+	left    error // of closing
 }
 
-// Open makes a replica from the cache or from the store. It returns at once: the file is fetched
-// beside, and what needs it waits for that.
+// Open makes a replica from the cache or from the store. It returns at once: the file is fetched in
+// the background, and calls wait for it.
 func Open(c *Config, s Shard) (*Replica, error) {
 	if c.Store == nil || c.Dir == "" || s.Collection == "" || s.Generation.Number == 0 || s.Number < 0 {
 		return nil, fmt.Errorf("%w: shard %d of %q, generation %d, in the folder %q", collection.ErrConfig,
@@ -156,10 +159,10 @@ func Open(c *Config, s Shard) (*Replica, error) {
 	return r, nil
 }
 
-// State is what a replica does.
+// State is a report on a replica.
 type State struct {
 	Phase     string `json:"phase"` // "fetching", "catching up", "ready", "failed"
-	Entry     uint64 `json:"entry"` // that it has applied
+	Entry     uint64 `json:"entry"` // the last that it has applied
 	Known     uint64 `json:"known"` // the last entry of the log that it knows of
 	Error     string `json:"error,omitempty"`
 	Documents uint64 `json:"documents"`
@@ -169,23 +172,20 @@ type State struct {
 // State of the replica.
 func (r *Replica) State() State {
 	r.mu.Lock()
-	s, at := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, r.at
-	if at == nil {
-		at = r.cold
-	}
+	s, open := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, cmp.Or(r.ready, r.cold)
 	if r.err != nil {
 		s.Error = r.err.Error()
 	}
 	r.mu.Unlock()
-	if at != nil {
-		if st, err := at.col.Stats(r.ctx); err == nil {
+	if open != nil {
+		if st, err := open.col.Stats(r.ctx); err == nil {
 			s.Documents, s.Bytes = st.Documents, st.FileBytes
 		}
 	}
 	return s
 }
 
-// set changes what the mutex guards, and tells those who wait for it.
+// set changes fields that the mutex guards, and wakes calls that wait for a change.
 func (r *Replica) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,6 +194,7 @@ func (r *Replica) set(change func()) {
 	r.changed = make(chan struct{})
 }
 
+// ring wakes run: there may be entries to read, or a checkpoint may be due.
 func (r *Replica) ring() {
 	select {
 	case r.wake <- struct{}{}:
@@ -201,61 +202,60 @@ func (r *Replica) ring() {
 	}
 }
 
-// use waits until the replica is ready and has an entry. A file that is being fetched will do to read
-// it, as long as the log is not known to have more.
+// use waits until the replica is ready and has an entry. Reads get a file that is being fetched, as
+// long as the log is not known to have more.
 func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, error) {
 	for {
-		r.mu.Lock()
-		at, changed, phase, err, stopped, entry := r.at, r.changed, r.phase, r.err, r.stopped, r.entry
-		if after > r.known {
-			r.known = after
-			r.ring()
-		}
-		cold := r.cold
-		if cold != nil && (!read || cold.last.Number < r.known) {
-			cold = nil
-		}
-		r.mu.Unlock()
-		switch {
-		case stopped:
-			return nil, collection.ErrClosed
-		case at != nil && entry >= after:
-			return at, nil
-		case at == nil && cold != nil:
-			return cold, nil
-		case at == nil && phase == Failed:
-			return nil, r.failure(err)
+		open, changed, err := r.usable(after, read)
+		if open != nil || err != nil {
+			return open, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			return nil, fmt.Errorf("waiting for shard %d of %s, which is %s and has entry %d of %d: %w",
-				r.s.Number, r.s.Collection, phase, entry, after, ctx.Err())
+				r.s.Number, r.s.Collection, r.phase, r.entry, after, ctx.Err())
 		}
 	}
 }
 
-func (r *Replica) failure(err error) error {
-	return fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, err)
+// usable returns what use does if there is no need to wait; otherwise neither, and changed is closed
+// at the next change.
+func (r *Replica) usable(after uint64, read bool) (open *opened, changed chan struct{}, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hear(after)
+	switch {
+	case r.stopped:
+		return nil, nil, collection.ErrClosed
+	case r.ready != nil && r.entry >= after:
+		return r.ready, nil, nil
+	case r.ready == nil && read && r.cold != nil && r.cold.last.Number >= r.known:
+		return r.cold, nil, nil
+	case r.ready == nil && r.phase == Failed:
+		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, r.err)
+	}
+	return nil, r.changed, nil
 }
 
 // closing are the errors of a collection whose replica closes it, or is about to. Nothing was done.
 var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
 
-// with calls do with the collection, and again if that was closed for a reason of this replica
-// before anything was done.
+// with calls do with the open replica, and again if this was closed before anything was done.
 func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*opened) error) error {
 	for {
-		at, err := r.use(ctx, after, read)
+		open, err := r.use(ctx, after, read)
 		if err != nil {
 			return err
 		}
-		err = do(at)
+		err = do(open)
 		if !is(err, closing...) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
 		r.mu.Lock()
-		same, changed := r.at == at || r.cold == at, r.changed
+		same, changed := r.ready == open || r.cold == open, r.changed
 		r.mu.Unlock()
 		if !same {
 			continue
@@ -268,15 +268,15 @@ func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*op
 	}
 }
 
-// View is a state of the shard that has at least an entry. It waits for that, and reads the log if
-// the entry is not known here. entry is the last one that it has.
+// View waits until the replica has an entry, and returns a state of the shard, with the last entry
+// that it has.
 func (r *Replica) View(ctx context.Context, after uint64) (v *store.View, entry uint64, err error) {
-	err = r.with(ctx, after, true, func(at *opened) error {
-		if v, err = at.col.View(ctx); err != nil {
+	err = r.with(ctx, after, true, func(open *opened) error {
+		if v, err = open.col.View(ctx); err != nil {
 			return err
 		}
 		has, err := v.Snapshot().Applied()
-		if entry = has.Sequence; err == nil && entry < after { // of a file that was begun again
+		if entry = has.Sequence; err == nil && entry < after { // the file was fetched again meanwhile
 			err = collection.ErrClosed
 		}
 		if err != nil {
@@ -290,19 +290,18 @@ func (r *Replica) View(ctx context.Context, after uint64) (v *store.View, entry 
 	return v, entry, nil
 }
 
-// Batch is what tells a change that is sent again from another one. Sent says that it was sent
-// before, with an unknown outcome, when the log ended with the entry After: the change is then
-// looked for in the log first (I11).
+// Batch identifies a change. Sent says that it was sent before, with an unknown outcome, when the log
+// ended with the entry After: the change is then looked for in the log first (I11).
 type Batch struct {
 	ID    string `json:"id"`
 	Sent  bool   `json:"sent,omitempty"`
 	After uint64 `json:"after,omitempty"`
 }
 
-// change does a change.
+// change does a change, and returns the entry that has it.
 func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection, *store.Batch) error) (uint64, error) {
 	given := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
-	err := r.with(ctx, 0, false, func(at *opened) error { return do(at.col, given) })
+	err := r.with(ctx, 0, false, func(open *opened) error { return do(open.col, given) })
 	return given.Entry, err
 }
 
@@ -318,7 +317,7 @@ func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Documen
 	return receipt, entry, err
 }
 
-// Delete see Update.
+// Delete deletes documents, see [Replica.Update].
 func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
 	n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
@@ -328,9 +327,9 @@ func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
 	return n, entry, err
 }
 
-// UpdateMetadata see Update.
-func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Selection, set map[string]json.RawMessage) (
-	n index.Affected, entry uint64, err error) {
+// UpdateMetadata sets fields of documents, see [Replica.Update].
+func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Selection,
+	set map[string]json.RawMessage) (n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		n, err = c.UpdateMetadataBatch(ctx, b, s, set)
 		return err
@@ -340,8 +339,8 @@ func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Sele
 
 // Stats of the shard.
 func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
-	err = r.with(ctx, 0, true, func(at *opened) (err error) {
-		st, err = at.col.Stats(ctx)
+	err = r.with(ctx, 0, true, func(open *opened) (err error) {
+		st, err = open.col.Stats(ctx)
 		return err
 	})
 	return st, err
@@ -351,57 +350,60 @@ func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
 func (r *Replica) Hint(entry uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.hear(entry)
+}
+
+// hear notes that the log has an entry. r.mu is held.
+func (r *Replica) hear(entry uint64) {
 	if entry > r.known {
 		r.known = entry
 		r.ring()
 	}
 }
 
-// Seal ends the log of a shard of a collection that was removed: an entry after which nothing comes.
+// Seal ends the log of a shard of a collection that was removed (I10): an entry after which nothing comes.
 func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	l := journal.New(c.Store, collection, shard, journal.Options{Grace: c.Grace})
 	body, err := store.Seal()
-	for err == nil {
-		var last journal.Entry
-		if last, err = l.Last(ctx); err != nil || last.Number > 0 && store.Sealed(last.Body) {
+	if err != nil {
+		return err
+	}
+	for {
+		last, err := l.Last(ctx)
+		if err != nil || last.Number > 0 && store.Sealed(last.Body) {
 			return err
 		}
-		if _, err = l.Append(ctx, last.Position, nil, body); err == nil {
-			return nil
-		}
-		if errors.Is(err, journal.ErrTaken) {
-			err = ctx.Err()
+		if _, err = l.Append(ctx, last.Position, nil, body); !errors.Is(err, journal.ErrTaken) {
+			return err
 		}
 	}
-	return err
 }
 
 // Corrupt says that a search has found damage in the file, which is then fetched again.
 func (r *Replica) Corrupt(err error) {
 	r.mu.Lock()
-	at := r.at
-	r.mu.Unlock()
-	if at != nil {
-		at.Failed(err)
+	defer r.mu.Unlock()
+	if r.ready != nil {
+		r.ready.Failed(err)
 	}
 }
 
-// Poll looks for entries that no hint was given of.
+// Poll looks for entries without a hint.
 func (r *Replica) Poll(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(at *opened) error { return at.follow(ctx) })
+	return r.with(ctx, 0, false, func(open *opened) error { return open.follow(ctx) })
 }
 
-// SetMost changes how many documents the shard keeps at most; nil: all.
+// SetMost sets the largest number of documents that the shard keeps; nil: all.
 func (r *Replica) SetMost(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.most = most; r.at != nil {
-		r.at.col.SetMost(most)
+	if r.most = most; r.ready != nil {
+		r.ready.col.SetMost(most)
 	}
 }
 
-// SetWriter says whether this replica is the one that gathers the changes of the shard: such a one
-// puts a checkpoint when enough entries have come since the last ([Config.CheckpointBytes]).
+// SetWriter says whether this replica gathers the changes of the shard. The one that does puts a
+// checkpoint when enough entries have come since the last ([Config.CheckpointBytes]).
 func (r *Replica) SetWriter(is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -411,16 +413,16 @@ func (r *Replica) SetWriter(is bool) {
 
 // Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(at *opened) error {
-		err := at.col.Verify(ctx)
+	return r.with(ctx, 0, false, func(open *opened) error {
+		err := open.col.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
-			at.Failed(err)
+			open.Failed(err)
 		}
 		return err
 	})
 }
 
-// Close ends the replica. The cache stays. Changes that wait are done as long as ctx allows it.
+// Close ends the replica. The cache stays. Changes that wait are done until ctx ends.
 func (r *Replica) Close(ctx context.Context) error {
 	r.set(func() { r.stopped = true })
 	r.stop()
@@ -436,7 +438,7 @@ func (r *Replica) Remove(ctx context.Context) error {
 	return errors.Join(err, removeAll(r.dir))
 }
 
-// name is that of the shard's collection, for messages.
+// name is the collection's, for messages: its identity without the random part.
 func (r *Replica) name() string {
 	if i := strings.LastIndexByte(r.s.Collection, '.'); i > 0 {
 		return r.s.Collection[:i]

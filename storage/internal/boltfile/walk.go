@@ -10,33 +10,32 @@ import (
 // Span is a run of bytes of a file.
 type Span struct{ Off, Len int64 }
 
-// Walk reads what leads to the values of the last transaction: branches, and the elements and keys
-// of leaves. It serves who has a file only in part, and has to fetch what is read.
+// Walk reads the way to the values of the last transaction: branches, and the elements and keys
+// of leaves. It is for files that are there only in part: each part is fetched before it is read.
 type Walk struct {
 	File io.ReaderAt
 	Size int64 // of the file
-	// Fetch makes spans readable, all at a time, before they are read.
+	// Fetch fetches spans, all at a time.
 	Fetch func([]Span) error
-	// Leaves tells whether the leaves below the branches of a bucket are walked as well. If not, its
-	// values are none of the walk either.
+	// Leaves reports whether the leaves of a bucket are walked. If not, its values are left out.
 	Leaves func(bucket [][]byte) bool
-	// Values is called with each level of the tree that has values in leaves which are walked.
+	// Values gets the values of each level of the tree that has some.
 	Values func([]Value)
 }
 
-// Value is where the value of a key is.
+// Value is the place of a value.
 type Value struct {
 	Bucket [][]byte
 	Key    []byte
 	Span
 }
 
-// walkNode is a page that is to be read.
+// walkNode is a page to read.
 type walkNode struct {
-	page   uint64
-	bucket [][]byte
-	walked bool     // as Leaves says
-	beside []uint64 // pages of its level that are read if it is a branch: all leaves are at one depth
+	page     uint64
+	bucket   [][]byte
+	walked   bool     // as Leaves says
+	siblings []uint64 // pages that are read if it is a branch: all leaves are at one depth
 }
 
 // Run walks the tree, one level at a time. Each page is read at most once, however damaged the file is.
@@ -71,8 +70,9 @@ func (w *Walk) Run(ctx context.Context) error {
 	return nil
 }
 
-// level reads pages, and returns those that they lead to.
+// level reads the pages of a level, and returns those of the next.
 func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err error) {
+	// The first page of each node.
 	spans := make([]Span, len(nodes))
 	for i, n := range nodes {
 		if n.page >= c.pages {
@@ -83,7 +83,8 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	if err := w.Fetch(spans); err != nil {
 		return nil, err
 	}
-	more := spans[:0:0]
+	// The other pages of branches, and the elements of leaves.
+	var more []Span
 	for _, s := range spans {
 		var h [PageHeaderSize]byte
 		if _, err := c.file.ReadAt(h[:], s.Off); err != nil {
@@ -101,6 +102,7 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	if err := w.Fetch(more); err != nil {
 		return nil, err
 	}
+	// The keys of leaves that are walked.
 	pages := make([]treePage, len(nodes))
 	more = more[:0]
 	for i, n := range nodes {
@@ -120,6 +122,7 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	if err := w.Fetch(more); err != nil {
 		return nil, err
 	}
+	// Where all that leads to.
 	var values []Value
 	for i, n := range nodes {
 		switch p := &pages[i]; {
@@ -137,7 +140,7 @@ func (w *Walk) level(c *pageChecker, nodes []walkNode) (next []walkNode, err err
 	return next, nil
 }
 
-// keys appends where the keys of a leaf are, and with them the buckets.
+// keys appends the spans of the keys of a leaf, with the heads of buckets.
 func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 	for i := range p.count {
 		value, size, isBucket := leafValue(p.elements, i)
@@ -155,10 +158,10 @@ func (p *treePage) keys(spans []Span, pageSize int64) ([]Span, error) {
 	return spans, nil
 }
 
-// below appends the pages that a branch leads to: all, or, where leaves are not walked, the first,
-// which tells what the others are.
+// below appends the children of a branch: all, or, where leaves are not walked, the first, which shows
+// whether they are leaves. The siblings of the branch are branches as well.
 func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
-	for _, page := range n.beside {
+	for _, page := range n.siblings {
 		next = append(next, walkNode{page: page, bucket: n.bucket})
 	}
 	pages := make([]uint64, p.count)
@@ -166,7 +169,7 @@ func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 		pages[i] = binary.NativeEndian.Uint64(p.elements[i*ElementSize+8:])
 	}
 	if !n.walked {
-		return append(next, walkNode{page: pages[0], bucket: n.bucket, beside: pages[1:]})
+		return append(next, walkNode{page: pages[0], bucket: n.bucket, siblings: pages[1:]})
 	}
 	for _, page := range pages {
 		next = append(next, walkNode{page: page, bucket: n.bucket, walked: true})
@@ -175,24 +178,26 @@ func (p *treePage) below(next []walkNode, n walkNode) []walkNode {
 }
 
 // leaf appends the roots of the buckets in a leaf, and the values.
-func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) ([]walkNode, []Value, error) {
+func (w *Walk) leaf(c *pageChecker, p *treePage, n walkNode, next []walkNode, values []Value) (
+	[]walkNode, []Value, error) {
 	for i := range p.count {
-		at, size, isBucket := leafValue(p.elements, i)
+		offset, size, isBucket := leafValue(p.elements, i)
+		value := p.at + offset
 		keySize := int(binary.NativeEndian.Uint32(p.elements[i*ElementSize+8:]))
 		b := make([]byte, keySize+BucketHeaderSize)
 		key := b[:keySize:keySize]
 		if !isBucket {
 			b = key
 		}
-		if _, err := c.file.ReadAt(b, p.at+at-int64(len(key))); err != nil {
+		if _, err := c.file.ReadAt(b, value-int64(keySize)); err != nil {
 			return nil, nil, err
 		}
 		if !isBucket {
-			values = append(values, Value{n.bucket, key, Span{p.at + at, size}})
+			values = append(values, Value{n.bucket, key, Span{value, size}})
 			continue
 		}
 		if root := binary.NativeEndian.Uint64(b[keySize:]); root == 0 { // it lies within the value
-			if err := c.checkSmallBucket(p.at+at+BucketHeaderSize, size-BucketHeaderSize); err != nil {
+			if err := c.checkSmallBucket(value+BucketHeaderSize, size-BucketHeaderSize); err != nil {
 				return nil, nil, fmt.Errorf("page %d, element %d: %w", p.id, i, err)
 			}
 		} else {
