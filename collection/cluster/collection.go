@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
@@ -114,27 +116,26 @@ func (s *shards) docs(shard int) int64 {
 
 // lookAsk asks what shards are.
 type lookAsk struct {
-	Only collection.Selection `json:"only"` // whose fields are looked for
-	// Strict makes a field that the shard does not know an error, which names those that it knows.
-	Strict bool `json:"strict,omitempty"`
-	Stats  bool `json:"stats,omitempty"`
+	Only   collection.Selection `json:"only"` // whose fields are looked for
+	Fields bool                 `json:"fields,omitempty"`
+	Stats  bool                 `json:"stats,omitempty"`
 }
 
 type lookFound struct {
 	answered
+	Fields      []condition.Field   `json:"fields,omitzero"` // that documents have
 	Stats       *collection.Stats   `json:"stats,omitempty"`
 	Description *search.Description `json:"description,omitempty"`
 }
 
 // doLook describes shards.
 func (c *Cluster) doLook(ctx context.Context, a *asked, in *lookAsk) (*answers[lookFound], error) {
-	return eachShard(ctx, c, a, func(h *held, out *lookFound) error {
-		if in.Strict {
-			_, err := h.view.Snapshot().Select(ctx, in.Only.Where)
-			return err
+	return eachShard(ctx, c, a, func(h *held, out *lookFound) (err error) {
+		if in.Fields {
+			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.view.Snapshot()})
 		}
-		if !in.Stats {
-			return nil
+		if !in.Stats || err != nil {
+			return err
 		}
 		d, err := h.view.Describe(ctx)
 		if err != nil {
@@ -151,23 +152,38 @@ func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
 	return all[lookFound](ctx, s, opStats, every, &lookAsk{Stats: true})
 }
 
-// checkFields makes sure that some document has each field of a condition.
+// checkFields makes sure that some document has each field of a condition. The error names the fields that there
+// are.
 func (s *shards) checkFields(ctx context.Context, where *condition.Condition) error {
-	if err := checkWhere(where); where == nil || err != nil || where.IsLenient() {
+	if where == nil || where.IsLenient() {
+		return nil
+	}
+	_, looks, err := all[lookFound](ctx, s, "look", every, &lookAsk{Only: collection.Selection{Where: where}})
+	if err == nil {
+		err = known(where, looks)
+	}
+	unknown, ok := errors.AsType[*condition.UnknownFieldError](err)
+	if !ok {
 		return err
 	}
-	in := lookAsk{Only: collection.Selection{Where: where}}
-	_, looks, err := all[lookFound](ctx, s, "look", every, &in)
-	if err != nil {
-		return err
-	}
-	if err = known(where, looks); err != nil {
-		in.Strict = true
-		if _, _, better := all[lookFound](ctx, s, "look", every, &in); errors.Is(better, condition.ErrUnknownField) {
-			return better // it names the fields that there are
+	if _, looks, lerr := all[lookFound](ctx, s, "look", every, &lookAsk{Fields: true}); lerr == nil {
+		unknown.Fields = []condition.Field{}
+		for _, l := range looks {
+			unknown.Fields = append(unknown.Fields, l.Fields...)
 		}
+		slices.Sort(unknown.Fields)
+		unknown.Fields = slices.Compact(unknown.Fields)
 	}
 	return err
+}
+
+// checkFound is checkFields for who has the answers of all shards to a request with the condition.
+func checkFound[T any, P answer[T]](ctx context.Context, s *shards, where *condition.Condition,
+	found map[int]*T) error {
+	if known[T, P](where, found) == nil {
+		return nil
+	}
+	return s.checkFields(ctx, where)
 }
 
 // Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
@@ -223,7 +239,8 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 			return nil, err
 		}
 	}
-	v := &view{s: s, m: m, dim: m.Current.Dim}
+	v := &view{s: s, m: m, dim: m.Current.Dim, lists: map[*search.Filter]collection.Selection{},
+		given: map[*condition.Condition]bool{}}
 	for shard := range m.Shards {
 		v.docs += s.docs(shard)
 	}

@@ -334,8 +334,8 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 		return err
 	}
 	m, pages, err := all[documentsFound](ctx, s, "documents", every, &documentsAsk{sel, o})
-	if err == nil && known(sel.Where, pages) != nil {
-		err = s.checkFields(ctx, sel.Where)
+	if err == nil {
+		err = checkFound(ctx, s, sel.Where, pages)
 	}
 	if err != nil {
 		return err

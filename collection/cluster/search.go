@@ -196,9 +196,6 @@ func (v *view) ranking(qs []search.Query, o search.Options) (*ranking, error) {
 	r.missing = o.AllowMissing || o.Mode != search.Candidates
 	take := func(f *search.Filter) (collection.Selection, error) {
 		s, err := v.selectionOf(f)
-		if err == nil {
-			err = checkWhere(s.Where)
-		}
 		r.missing = r.missing && (f == nil || f.AllowMissing || s.IDs == nil)
 		return s, err
 	}
@@ -353,11 +350,8 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	}
 	if len(found) == len(wanted) { // a shard that does not answer may have the field
 		for _, where := range r.in.wheres() {
-			if known(where, found) == nil {
-				continue
-			}
-			if err := s.checkFields(ctx, where); err != nil {
-				return nil, fmt.Errorf("filter: %w", err)
+			if err := checkFound(ctx, s, where, found); err != nil {
+				return nil, r.v.ofFilter(where, err)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -21,8 +22,9 @@ type view struct {
 	dim  int
 	docs int64
 
-	mu      sync.Mutex
-	filters map[*search.Filter]collection.Selection // that Filter has made of numbers
+	mu    sync.Mutex
+	lists map[*search.Filter]collection.Selection // of numbers, of which Filter has made filters
+	given map[*condition.Condition]bool           // to Filter
 }
 
 var (
@@ -80,18 +82,24 @@ func (v *view) Filter(_ context.Context, s collection.Selection) (*search.Filter
 		return nil, nil
 	}
 	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
-	if s.Numbers == nil {
-		return f, nil
-	}
-	// A filter has no form for numbers of shards: this one lets nothing through but by its selection.
-	f.IDs = []string{}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.filters == nil {
-		v.filters = map[*search.Filter]collection.Selection{}
+	v.given[s.Where] = true
+	if s.Numbers != nil { // a filter has no form for numbers of shards: it lets nothing through but by its selection
+		f.IDs = []string{}
+		v.lists[f] = s
 	}
-	v.filters[f] = s
 	return f, nil
+}
+
+// ofFilter is an error of a condition: a folder finds those that are given to Filter before it searches.
+func (v *view) ofFilter(where *condition.Condition, err error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.given[where] {
+		return err
+	}
+	return fmt.Errorf("filter: %w", err)
 }
 
 // selectionOf is what a filter lets through.
@@ -101,11 +109,14 @@ func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if s, there := v.filters[f]; there {
+	if s, there := v.lists[f]; there {
 		return s, nil
 	}
 	if f.Docs != nil {
 		return collection.Selection{}, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
+	}
+	if err := checkWhere(f.Where); err != nil {
+		return collection.Selection{}, err
 	}
 	s := collection.Selection{IDs: f.IDs, Where: f.Where}
 	if s.IDs == nil && s.Where == nil { // which matches nothing
@@ -206,7 +217,7 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 	}
 	for _, where := range r.in.wheres() { // other shards may know the fields
 		if err := v.s.checkFields(ctx, where); err != nil {
-			return nil, fmt.Errorf("filter: %w", err)
+			return nil, v.ofFilter(where, err)
 		}
 	}
 	for shard, x := range found {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
@@ -24,6 +25,10 @@ type wordsFound struct {
 
 // doWords searches shards by words.
 func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers[wordsFound], error) {
+	var wheres []*condition.Condition
+	for i := range in.Only {
+		wheres = append(wheres, in.Only[i].Where)
+	}
 	return eachShard(ctx, c, a, func(h *held, out *wordsFound) error {
 		q := in.Query
 		if q.Statistics == nil {
@@ -51,7 +56,7 @@ func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers
 			out.Hits = append(out.Hits, hit)
 		}
 		return nil
-	})
+	}, wheres...)
 }
 
 // SearchKeywords implements [collection.Keywords]: each shard tells first what the query finds in it, and is
@@ -75,15 +80,17 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 			continue
 		}
 		s, err := v.selectionOf(f)
-		if err == nil {
-			err = v.s.checkFields(ctx, s.Where)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("filter: %w", err)
+			return nil, err
 		}
 		in.Only = append(in.Only, s)
 	}
 	_, counted, err := all[wordsFound](ctx, v.s, "words", every, &in)
+	for i := range in.Only {
+		if err == nil {
+			err = checkFound(ctx, v.s, in.Only[i].Where, counted)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
