@@ -154,16 +154,13 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 			return nil, nil, nil, refusal
 		}
 		wanted = slices.DeleteFunc(wanted, func(shard int) bool { return parts[shard] != nil })
-		saw(s, parts, f.of)
+		saw[T, P](s, parts)
 		// A shard whose nodes have died gets others in a moment.
 		patient := stale || try == 0 || !s.c.c.Partial && time.Since(began) < deadline/3
 		if len(wanted) == 0 || !patient || ctx.Err() != nil {
 			return m, parts, missing, nil
 		}
-		select {
-		case <-time.After(min(10*time.Millisecond<<min(try, 10), time.Second)):
-		case <-ctx.Done():
-		}
+		pause(ctx, backoff(try))
 		renewed, rerr := s.c.refreshed(ctx, s.name)
 		switch {
 		case rerr == nil && renewed.ID != s.id, errors.Is(rerr, collection.ErrUnknown):

@@ -98,6 +98,17 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	return f.err()
 }
 
+// backoff is how long to wait after a try, from 0 on.
+func backoff(try int) time.Duration { return min(10*time.Millisecond<<min(try, 10), time.Second) }
+
+// pause waits, until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
 func isDNS(err error) bool {
 	_, ok := errors.AsType[*net.DNSError](err)
 	return ok

@@ -68,6 +68,9 @@ func (c *Cluster) doChange(ctx context.Context, a *asked, do func(r *replica.Rep
 	if len(a.Shards) != 1 {
 		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
 	}
+	if err := c.cutOff(); err != nil {
+		return nil, err
+	}
 	r, err := c.here(ctx, a, a.Shards[0].Shard)
 	if err != nil {
 		return nil, err
@@ -136,9 +139,7 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 		if len(rest) == 0 || !ok || time.Until(deadline) < wait {
 			return done, errs
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if pause(ctx, wait); ctx.Err() != nil {
 			return done, errs
 		}
 	}

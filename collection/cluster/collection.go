@@ -88,23 +88,25 @@ func (c *Cluster) newest(id string, shard int) uint64 {
 	return c.seen[shardKey{id, shard}]
 }
 
-// saw takes over what shards have answered: what this process has seen once it sees again.
-func saw[T any](s *shards, parts map[int]*T, of func(*T) *answered) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	for shard, p := range parts {
-		a, k := of(p), shardKey{s.id, shard}
-		s.c.seen[k] = max(s.c.seen[k], a.Entry)
-		s.c.front.docs(k, a.Docs)
-	}
+// sees notes an entry that a shard has: what this process has seen once it sees again.
+func (c *Cluster) sees(k shardKey, entry uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[k] = max(c.seen[k], entry)
 }
 
-// docs notes how many documents a shard has; the mutex of the cluster is held.
-func (f *front) docs(k shardKey, n uint64) {
-	if f.documents == nil {
-		f.documents = map[shardKey]uint64{}
+// saw takes over the entries and the numbers of documents that shards have answered with.
+func saw[T any, P answer[T]](s *shards, parts map[int]*T) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.front.documents == nil {
+		s.c.front.documents = map[shardKey]uint64{}
 	}
-	f.documents[k] = n
+	for shard, p := range parts {
+		a, k := P(p).common(), shardKey{s.id, shard}
+		s.c.seen[k] = max(s.c.seen[k], a.Entry)
+		s.c.front.documents[k] = a.Docs
+	}
 }
 
 // docs is how many live documents a shard had when it last answered.
