@@ -297,14 +297,29 @@ func TestAnswerOfAnotherForm(t *testing.T) {
 		_, _ = w.Write([]byte(`{"shards":[{"shard":0,"docs":5,"stats":"many"}]}`))
 	}))
 	defer server.Close()
-	f := &fan[lookFound]{
+	f := &fan[lookFound, lookAsk, *lookFound]{
 		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
-		in:      func(a asked) any { return &request[lookAsk]{asked: a} },
-		of:      func(p *lookFound) *answered { return &p.answered },
-		missing: map[int]error{}, stop: func() {},
+		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
 	}
 	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
 	require.ErrorIs(t, f.missing[0], errMessage)
+}
+
+// A node that refuses a request for its fault is not passed over.
+func TestRequestAtFault(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_ = json.NewEncoder(w).Encode(failureOf(search.ErrOption))
+	}))
+	defer server.Close()
+	f := &fan[lookFound, lookAsk, *lookFound]{
+		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
+		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
+	}
+	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
+	require.ErrorIs(t, f.refusal, search.ErrOption)
+	require.False(t, c.front.peers.of("other").away)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)

@@ -345,8 +345,9 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (
 	[]search.Result, error) {
 	s, wanted := r.v.s, r.shards(m)
+	c := coverage(s, m, wanted, found, missing)
 	if len(found) < len(wanted) && (!s.c.c.Partial || len(found) == 0) {
-		return nil, s.unanswered(ctx, m, wanted, func(shard int) bool { return found[shard] != nil }, missing)
+		return nil, s.unanswered(ctx, c, missing)
 	}
 	if len(found) == len(wanted) { // a shard that does not answer may have the field
 		for _, where := range r.in.wheres() {
@@ -354,15 +355,6 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 				return nil, r.v.ofFilter(where, err)
 			}
 		}
-	}
-	c := search.Coverage{Parts: m.Shards}
-	for shard := range m.Shards {
-		docs := s.docs(shard)
-		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) { // that returns no document anyway
-			c.Docs += docs
-			continue
-		}
-		c.Missing = append(c.Missing, missingPart(shard, docs, missing[shard]))
 	}
 	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]foundHit, len(r.in.Queries))
 	for i := range results {
