@@ -175,7 +175,7 @@ func (o *clusterOptions) changes(ctx context.Context) {
 	}
 }
 
-// search measures searches of shards beside those of one file, and beside a node that hangs.
+// search measures searches of shards, of one file, and of shards while a node hangs.
 func (o *clusterOptions) search(ctx context.Context) {
 	file := o.build(ctx, "search.plaid", o.docs)
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "folder"), &store.Options{Threads: o.threads}))

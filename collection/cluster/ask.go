@@ -191,7 +191,7 @@ func all[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whic
 	return m, parts, nil
 }
 
-// coverage says of which shards an answer is made. Those that are not wanted would add nothing.
+// coverage lists the shards that an answer is made of. Those that are not wanted would add nothing.
 func coverage[T any](s *shards, m *Map, wanted []int, found map[int]*T, missing map[int]error) search.Coverage {
 	c := search.Coverage{Parts: m.Shards}
 	for shard := range m.Shards {

@@ -82,8 +82,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	case err != nil:
 		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
 	case len(text) > mostAnswer:
-		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge, n.Name,
-			mostAnswer)
+		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge,
+			n.Name, mostAnswer)
 	case answer.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(text, out); err != nil {
 			return fmt.Errorf("%w: node %s: %w", errMessage, n.Name, err)

@@ -114,11 +114,11 @@ func (s *shards) end(ctx context.Context, shard int, again bool) uint64 {
 }
 
 // A node that has not answered a change after probeAfter is asked whether it lives, again and again: it has
-// probeTime to say so. What it says of the store is that it has heard nothing of it for so many beats.
+// probeTime to say so. It is cut off if it has heard nothing of the store for silentBeats / 2 beats.
 const (
 	probeAfter  = 500 * time.Millisecond
 	probeTime   = 500 * time.Millisecond
-	silentBeats = 5 // in halves
+	silentBeats = 5
 )
 
 // changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for

@@ -200,22 +200,22 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	}
 	all := make([]collection.Stats, 0, m.Shards)
 	for shard := range m.Shards {
-		of := looks[shard].Stats
-		if of == nil { // it has no documents
+		p := looks[shard].Stats
+		if p == nil { // it has no documents
 			continue
 		}
-		all = append(all, *of)
-		st.Documents += of.Documents
-		st.Passages += of.Passages
-		st.Deleted += of.Deleted
-		st.Tokens += of.Tokens
-		st.Metadata += of.Metadata
-		st.FileBytes += of.FileBytes
-		st.Queue.Requests += of.Queue.Requests
-		st.Queue.Documents += of.Queue.Documents
-		st.Queue.Bytes += of.Queue.Bytes
-		st.Counts.Add(of.Counts)
-		st.Nbits, st.Centroids = of.Nbits, of.Centroids
+		all = append(all, *p)
+		st.Documents += p.Documents
+		st.Passages += p.Passages
+		st.Deleted += p.Deleted
+		st.Tokens += p.Tokens
+		st.Metadata += p.Metadata
+		st.FileBytes += p.FileBytes
+		st.Queue.Requests += p.Queue.Requests
+		st.Queue.Documents += p.Queue.Documents
+		st.Queue.Bytes += p.Queue.Bytes
+		st.Counts.Add(p.Counts)
+		st.Nbits, st.Centroids = p.Nbits, p.Centroids
 	}
 	st.Dim, st.Generation, st.Model = m.Current.Dim, m.Current.Number, m.Current.Model
 	st.Growth = s.c.growthOf(m, all)

@@ -175,7 +175,8 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	if closed {
 		return nil, errNotHere
 	}
-	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name { // of a wrong advertise, or of a node that was there before
+	// It may be meant for a node with a wrong advertise, or for one that had this address before.
+	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name {
 		return nil, fmt.Errorf("%w: node %.200q is meant, and %s answers", errNotHere, meant, c.node.Name)
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))

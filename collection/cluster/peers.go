@@ -200,10 +200,12 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
 	for i, all := range near {
 		n := all[rank%len(all)]
-		if at := slices.IndexFunc(all, free); !free(n) && at >= 0 {
-			n = all[at]
-		} else if at < 0 {
-			n = p.better(all)
+		if !free(n) {
+			if first := slices.IndexFunc(all, free); first >= 0 {
+				n = all[first]
+			} else {
+				n = p.better(all)
+			}
 		}
 		chosen[n] = append(chosen[n], shards[i])
 	}

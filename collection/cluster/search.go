@@ -61,7 +61,7 @@ type searchFound struct {
 type foundResult struct {
 	Hits  []foundHit   `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have other hits, none of which scores more than Floor.
+	// More says that the shard may have other hits. None of them scores more than Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
@@ -304,7 +304,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 		slices.SortFunc(scores, func(x, y float32) int { return cmp.Compare(y, x) })
 		hides := false
 		for shard, f := range found {
-			if of := &f.Results[i]; of.More && (len(scores) < k || of.Floor >= scores[k-1]) {
+			if r := &f.Results[i]; r.More && (len(scores) < k || r.Floor >= scores[k-1]) {
 				hides, hiding[shard] = true, true
 			}
 		}
@@ -329,13 +329,13 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 			missing[shard] = lost[shard]
 			continue
 		}
-		for i, of := range queries {
+		for i, query := range queries {
 			last := &f.Results[i].Stats
-			stats := found[shard].Results[of].Stats
+			stats := found[shard].Results[query].Stats
 			stats.Add(*last)
 			stats.Queries, stats.Allowed, stats.FilterMissing = last.Queries, last.Allowed, last.FilterMissing
-			found[shard].Results[of] = f.Results[i]
-			found[shard].Results[of].Stats = stats
+			found[shard].Results[query] = f.Results[i]
+			found[shard].Results[query].Stats = stats
 		}
 	}
 	return false, nil
@@ -394,18 +394,18 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 	}
 	tokens, parts := 0, sum.Parts
 	for _, shard := range sorted(found) {
-		of := found[shard].Results[query].Stats
-		part := search.PartStats{Allowed: of.Allowed, Candidates: of.Candidates, ExactDocs: of.ExactDocs}
-		if len(of.Parts) > 0 { // it was searched with others
-			part = of.Parts[0]
+		st := found[shard].Results[query].Stats
+		part := search.PartStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+		if len(st.Parts) > 0 { // it was searched with others
+			part = st.Parts[0]
 		}
 		if parts != nil {
 			part.Part, part.Hits = shard, 0
 			parts[shard] = part
 		}
-		of.Parts = nil
-		tokens = max(tokens, of.QueryTokens)
-		sum.Add(of)
+		st.Parts = nil
+		tokens = max(tokens, st.QueryTokens)
+		sum.Add(st)
 	}
 	sum.Queries, sum.QueryTokens = 1, tokens
 	return sum

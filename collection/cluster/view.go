@@ -52,18 +52,18 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	}
 	var d search.Description
 	for shard := range m.Shards {
-		of, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
-		if of == nil { // it has no documents
+		p, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
+		if p == nil { // it has no documents
 			d.Parts = append(d.Parts, search.PartDescription{Name: name})
 			continue
 		}
-		d.Docs += of.Docs
-		d.Passages += of.Passages
-		d.Tokens += of.Tokens
-		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = of.Centroids, of.Nbits, of.Backend, of.Threads, of.Device
-		d.Pool = max(d.Pool, of.Pool)
+		d.Docs += p.Docs
+		d.Passages += p.Passages
+		d.Tokens += p.Tokens
+		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = p.Centroids, p.Nbits, p.Backend, p.Threads, p.Device
+		d.Pool = max(d.Pool, p.Pool)
 		d.Parts = append(d.Parts, search.PartDescription{
-			Name: name, Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
+			Name: name, Docs: p.Docs, Passages: p.Passages, Tokens: p.Tokens, Device: p.Device, Memory: p.Memory,
 		})
 	}
 	if m.Shards == 1 {
@@ -71,7 +71,7 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	}
 	d.Dim, d.Model, d.Generation = m.Current.Dim, m.Current.Model, m.Current.Number
 	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded anew
+	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded again
 	d.Lineage = h.Sum64()
 	return d, nil
 }
@@ -211,7 +211,7 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 		return nil, ofQuery(err)
 	}
 	which := func(m *Map) []int { return []int{m.shardOf(id)} }
-	_, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
+	m, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
 	if err != nil {
 		return nil, err
 	}
@@ -220,13 +220,11 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 			return nil, v.ofFilter(where, err)
 		}
 	}
-	for shard, x := range found {
-		if x.Explanation != nil {
-			x.Explanation.Part = shard
-		}
-		return x, nil
+	x := found[m.shardOf(id)]
+	if x.Explanation != nil {
+		x.Explanation.Part = m.shardOf(id)
 	}
-	return nil, errMessage
+	return x, nil
 }
 
 // Explain tells what becomes of a document in a search. What drops it, if anything does, is told of a search

@@ -85,26 +85,10 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		}
 		in.Only = append(in.Only, s)
 	}
-	_, counted, err := all[wordsFound](ctx, v.s, "words", every, &in)
-	for i := range in.Only {
-		if err == nil {
-			err = checkFound(ctx, v.s, in.Only[i].Where, counted)
-		}
-	}
-	if err != nil {
+	var err error
+	if in.Query.Statistics, err = v.count(ctx, &in); err != nil {
 		return nil, err
 	}
-	sum := &keywords.Statistics{}
-	for _, shard := range sorted(counted) {
-		st := counted[shard].Statistics
-		if st == nil { // it has no documents
-			continue
-		}
-		if err := sum.Add(st); err != nil {
-			return nil, fmt.Errorf("shard %d: %w", shard, err)
-		}
-	}
-	in.Query.Statistics = sum
 	_, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
@@ -118,4 +102,23 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		return nil, err
 	}
 	return page.Hits(best[0]), nil
+}
+
+// count sums up what a query finds in the shards.
+func (v *view) count(ctx context.Context, in *wordsAsk) (*keywords.Statistics, error) {
+	_, counted, err := all[wordsFound](ctx, v.s, "words", every, in)
+	for i := range in.Only {
+		if err == nil {
+			err = checkFound(ctx, v.s, in.Only[i].Where, counted)
+		}
+	}
+	sum := &keywords.Statistics{}
+	for _, shard := range sorted(counted) {
+		if st := counted[shard].Statistics; st != nil && err == nil { // nil: it has no documents
+			if err = sum.Add(st); err != nil {
+				err = fmt.Errorf("shard %d: %w", shard, err)
+			}
+		}
+	}
+	return sum, err
 }
