@@ -51,7 +51,7 @@ type request[In any] struct {
 	In In `json:"in"`
 }
 
-// answered is what every answer for a shard says.
+// answered is part of each answer for a shard.
 type answered struct {
 	Shard int      `json:"shard"`
 	Entry uint64   `json:"entry"`          // of its log, up to which it was applied
@@ -63,7 +63,7 @@ type answered struct {
 
 func (a *answered) common() *answered { return a }
 
-// answer is a pointer to what a shard answers, which has [answered] in it.
+// answer is a pointer to the answer for a shard, which has [answered] in it.
 type answer[T any] interface {
 	*T
 	common() *answered
@@ -93,7 +93,7 @@ func (e *MissingError) Error() string {
 	return text
 }
 
-// Unwrap gives [collection.ErrUnreachable], and what shards have answered if that says more.
+// Unwrap gives [collection.ErrUnreachable], and the errors of shards that say more.
 func (e *MissingError) Unwrap() []error { return append([]error{collection.ErrUnreachable}, e.is...) }
 
 // opStats is the operation that the first holder is asked for, which gathers the changes.
@@ -169,7 +169,7 @@ func (f *fan[T, In, P]) round(ctx context.Context, shards []int, parts map[int]*
 	maps.Copy(parts, f.some(ctx, lacking(shards, parts), nil))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	missing, f.missing = f.missing, nil // what was given up may still say something
+	missing, f.missing = f.missing, nil // requests that were given up may still fail
 	return missing, f.stale, f.refusal
 }
 
@@ -236,7 +236,7 @@ func (f *fan[T, In, P]) left(shard int, tried []string) []*Node {
 		func(n *Node) bool { return slices.Contains(tried, n.Name) })
 }
 
-// some asks for shards on nodes that are not among tried. What stays without an answer is noted.
+// some asks for shards on nodes that are not among tried. Shards that no node has are noted.
 func (f *fan[T, In, P]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
 	var there []int
 	var holders [][]*Node
@@ -284,7 +284,7 @@ func (f *fan[T, In, P]) node(ctx context.Context, n *Node, shards []int, tried [
 	running, waiting := 1, true  // waiting for n
 	go func() { came <- answer{f.send(ctx, n, shards), true} }()
 
-	// The others are asked once, for what is lacking then, if each of these shards has another holder.
+	// The others are asked once, for the shards that are lacking then, if each of these has another holder.
 	have, asked := map[int]*T{}, false
 	tried = append(slices.Clone(tried), n.Name)
 	elsewhere := func() {
@@ -297,7 +297,8 @@ func (f *fan[T, In, P]) node(ctx context.Context, n *Node, shards []int, tried [
 		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
 	}
 
-	// What takes longer than usual is asked elsewhere as the budget allows; what takes much longer, in any case.
+	// A request that takes longer than usual is made elsewhere too if the budget allows it; one that takes much longer,
+	// in any case.
 	usual := f.s.c.front.peers.patience(n.Name, f.kind)
 	deadline, _ := ctx.Deadline()
 	slow, late := time.After(usual), time.After(min(time.Until(deadline)/3, time.Second+10*usual))
@@ -336,7 +337,7 @@ func (f *fan[T, In, P]) node(ctx context.Context, n *Node, shards []int, tried [
 	return have
 }
 
-// send asks a node and waits for what it answers for; why it has no answer for others is noted.
+// send asks a node, and returns its answers. The reasons why it has none for other shards are noted.
 func (f *fan[T, In, P]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number, Of: f.m.Shards}
 	for _, s := range shards {

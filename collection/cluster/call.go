@@ -43,31 +43,10 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	if c.self(n) {
 		return c.guarded(op, func() error { return operationOf(op).local(ctx, c, in, out) })
 	}
-	body, err := json.Marshal(in)
+	r, err := c.message(ctx, n, op, in)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnsent, err)
+		return err
 	}
-	if limit := operationOf(op).limit; int64(len(body)) > limit {
-		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
-			len(body), limit)
-	}
-	address, err := url.JoinPath(n.Address, innerPath, op)
-	if err != nil {
-		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
-	}
-	c.mu.Lock()
-	r.Header.Set("Authorization", "Bearer "+c.secret)
-	c.mu.Unlock()
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set(headerNode, n.Name)
-	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
-		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
-	}
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	answer, err := innerClient.Do(r)
 	if err != nil {
 		is := errNoAnswer
@@ -96,6 +75,36 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 			strings.ToValidUTF8(string(text), "?"))
 	}
 	return f.err()
+}
+
+// message is the HTTP request of an operation.
+func (c *Cluster) message(ctx context.Context, n *Node, op string, in any) (*http.Request, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	if limit := operationOf(op).limit; int64(len(body)) > limit {
+		return nil, fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
+			len(body), limit)
+	}
+	address, err := url.JoinPath(n.Address, innerPath, op)
+	if err != nil {
+		return nil, fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	c.mu.Lock()
+	r.Header.Set("Authorization", "Bearer "+c.secret)
+	c.mu.Unlock()
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(headerNode, n.Name)
+	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
+		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	return r, nil
 }
 
 // backoff is how long to wait after a try, from 0 on.

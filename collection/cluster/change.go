@@ -35,7 +35,7 @@ type askedDocument struct {
 	Vectors  floats `json:",omitzero"`
 }
 
-// changed is what became of a change.
+// changed is the outcome of a change.
 type changed struct {
 	Entry    uint64             `json:"entry"`
 	Receipt  collection.Receipt `json:"receipt,omitzero"`
@@ -287,7 +287,7 @@ func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOp
 	return parts, places, nil
 }
 
-// placed finds the place in the request of what a shard says of its part.
+// placed turns the place of a document in the part of a shard into that in the request.
 func placed(err error, places []int) error {
 	e, ok := errors.AsType[*collection.DocumentError](err)
 	if !ok || e.Document < 0 || e.Document >= len(places) || errors.Is(err, storage.ErrOutcomeUnknown) {

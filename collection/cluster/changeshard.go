@@ -31,11 +31,6 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
-	size := 0
-	for i := range in.Documents {
-		size += 4*len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
-	}
-	patience := attempt + time.Duration(size>>20)*attemptPerMiB
 	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newest(s.id, shard), s.end(ctx, shard, false))}
 	// unknown says that the change may have been made; next is the holder that is asked; cutOff is how many in turn
 	// have said that they do not reach the store.
@@ -56,7 +51,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 		if len(holders) > 0 {
 			n := holders[next%len(holders)]
 			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
-			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, patience, len(holders) > 1)
+			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, len(holders) > 1)
 			if err == nil {
 				s.c.sees(shardKey{s.id, shard}, out.Entry)
 				return out, nil
@@ -68,12 +63,13 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 			if cutOff++; !errors.Is(err, errCutOff) {
 				cutOff = 0
 			}
+			// The error says whether the change is tried again, and where.
 			maybe := isAny(err, errNoAnswer, journal.ErrUnknown, storage.ErrOutcomeUnknown)
 			switch {
 			case !maybe && (final(err) || isAny(err, collection.ErrBusy, collection.ErrEmpty)):
 				return nil, undecided(unknown && !final(err), err)
 			case !maybe && isAny(err, errGeneration, store.ErrUndecided):
-				next += try % 2 // it does not see what this process sees
+				next += try % 2 // the node lags behind this process
 			case !maybe && errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
 				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
 			case !maybe && notDone(err):
@@ -86,6 +82,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 		if err := ctx.Err(); err != nil {
 			return nil, undecided(unknown, err)
 		}
+		// The others get some time, and a newer map may name other nodes.
 		wait := backoff(try)
 		refused := cutOff > 0 && cutOff >= len(holders) && !unknown // else it is asked for as long as there is time
 		if refused || time.Until(limit) < wait {
@@ -123,9 +120,13 @@ const (
 
 // changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
 // if there are others: the outcome is then unknown.
-func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], patience time.Duration,
-	others bool) (out *changed, err error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], others bool) (out *changed,
+	err error) {
+	size := 0
+	for i := range in.In.Documents {
+		size += 4*len(in.In.Documents[i].Vectors) + len(in.In.Documents[i].Metadata)
+	}
+	ctx, stop := context.WithTimeout(ctx, attempt+time.Duration(size>>20)*attemptPerMiB)
 	defer stop()
 	answered := c.front.peers.works(n.Name)
 	defer func() { answered(err == nil) }()

@@ -88,7 +88,7 @@ func (c *Cluster) newest(id string, shard int) uint64 {
 	return c.seen[shardKey{id, shard}]
 }
 
-// sees notes an entry that a shard has: what this process has seen once it sees again.
+// sees notes an entry that a shard has: later reads have to show it.
 func (c *Cluster) sees(k shardKey, entry uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *shards) docs(shard int) int64 {
 	return int64(s.c.front.documents[shardKey{s.id, shard}])
 }
 
-// lookAsk asks what shards are.
+// lookAsk asks for a description of shards.
 type lookAsk struct {
 	Only   collection.Selection `json:"only"` // whose fields are looked for
 	Fields bool                 `json:"fields,omitempty"`

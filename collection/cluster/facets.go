@@ -38,14 +38,14 @@ type plainValue condition.Value
 
 // doFacets counts the values of a field.
 func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answers[facetsFound], error) {
-	of := split(&in.Only, a.Of)
+	parts := split(&in.Only, a.Of)
 	null, err := nullOf(in.Field)
 	if err != nil {
 		return nil, err
 	}
 	return eachShard(ctx, c, a, func(h *held, out *facetsFound) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, of.in(h.Shard), o)
+		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, parts.in(h.Shard), o)
 		if err != nil {
 			return err
 		}

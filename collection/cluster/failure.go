@@ -115,7 +115,7 @@ func isAny(err error, some ...error) bool {
 // failure is an error on its way.
 type failure struct {
 	Message string   `json:"message"`
-	Codes   []string `json:"codes,omitempty"` // what it is, by [carried]
+	Codes   []string `json:"codes,omitempty"` // by [carried]
 	// One of these at most, if the error has a type that says more.
 	At    *spot                        `json:"at,omitempty"`
 	Field *condition.UnknownFieldError `json:"field,omitempty"`

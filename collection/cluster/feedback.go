@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// evidenceAsk asks for one thing that feedback takes of shards: the documents that ids stand for (Named); the
+// evidenceAsk asks for one kind of evidence: the documents that ids stand for (Named); the
 // tokens of documents (Rows); their centroids, and in how many of them each is; the sums of their tokens with
 // some centroids; or without documents, in how many of all some terms or centroids are.
 type evidenceAsk struct {
@@ -38,7 +38,7 @@ type foundRows struct {
 	Tokens floats
 }
 
-// doEvidence reads what feedback takes of shards.
+// doEvidence reads the evidence of shards for feedback.
 func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*answers[evidenceFound], error) {
 	named := split(&collection.Selection{IDs: in.Named}, a.Of)
 	return eachShard(ctx, c, a, func(h *held, out *evidenceFound) (err error) {
@@ -103,7 +103,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 }
 
 // withFeedback answers a query that feedback has added to, as an engine does: all shards have one codec, so
-// that what it takes of documents is put together of what their shards say.
+// that their evidence can be added up.
 func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	f := o.Feedback
 	if err := v.Check(&q); err != nil {
@@ -251,7 +251,7 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 	return slices.Collect(slices.Chunk(sums, e.v.dim)), err
 }
 
-// frequencies adds up what shards have counted of n terms or centroids.
+// frequencies adds up the counts that shards have of n terms or centroids.
 func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, n)
 	if n == 0 {

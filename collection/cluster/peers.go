@@ -104,7 +104,7 @@ func (p *peers) lives(node string) {
 	p.of(node).away = false
 }
 
-// works counts a request that is no search, until done is called: what it takes says nothing of searches.
+// works counts a request that is no search, until done is called. Its time says nothing of searches.
 func (p *peers) works(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

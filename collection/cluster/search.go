@@ -52,7 +52,7 @@ func (in *searchAsk) wheres() []*condition.Condition {
 	return all
 }
 
-// searchFound is what a shard has found, for each query.
+// searchFound are the results of a shard, one for each query.
 type searchFound struct {
 	answered
 	Results []foundResult `json:"results,omitzero"`
@@ -235,7 +235,7 @@ func (r *ranking) shards(m *Map) []int {
 	if shards := split(&s, m.Shards).shards(); len(shards) > 0 {
 		return shards
 	}
-	return []int{0} // which says what is wrong with the query
+	return []int{0} // which finds the faults of the query
 }
 
 // ask asks shards for results of queries.
@@ -384,7 +384,7 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	return results, nil
 }
 
-// summedStats adds up what the search for a query did in shards.
+// summedStats adds up the figures of the search for a query in shards.
 func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Parts = make([]search.PartStats, m.Shards)

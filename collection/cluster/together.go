@@ -40,7 +40,7 @@ func (t *together) at(ctx context.Context, c *Cluster, parts []*index.Snapshot) 
 	return t.multi.At(snap), nil
 }
 
-// togetherOf is what searches the shards of a collection.
+// togetherOf is the searcher of the shards of a collection.
 func (c *Cluster) togetherOf(a *asked) *together {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,12 +162,12 @@ func (c *Cluster) searchShards(ctx context.Context, a *asked, in *searchAsk, gro
 			}
 		}
 		for j := range r.Hits {
-			at := r.Hits[j].Part
-			hit, err := group[at].found(&r.Hits[j], in.Options.Payload, &room)
+			part := r.Hits[j].Part
+			hit, err := group[part].found(&r.Hits[j], in.Options.Payload, &room)
 			if err != nil {
 				return err
 			}
-			to := &found[at].Results[i]
+			to := &found[part].Results[i]
 			to.Hits = append(to.Hits, hit)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// view is a collection from the moment on when it was taken: what a shard answers is of one state of it, and
+// view is a collection from the moment on when it was taken: each answer of a shard is of one state of it, and
 // has the changes that this process knew of then.
 type view struct {
 	s    *shards
@@ -41,7 +41,7 @@ func (v *view) Close() error { return nil }
 // Dim implements [collection.View].
 func (v *view) Dim() int { return v.dim }
 
-// Most is above the number of documents: what others are adding is not known here.
+// Most is above the number of documents: others may be adding some.
 func (v *view) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.View].
@@ -102,7 +102,7 @@ func (v *view) ofFilter(where *condition.Condition, err error) error {
 	return fmt.Errorf("filter: %w", err)
 }
 
-// selectionOf is what a filter lets through.
+// selectionOf is the selection that a filter lets through.
 func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 	if f == nil {
 		return collection.Selection{}, nil
@@ -125,7 +125,7 @@ func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 	return s, nil
 }
 
-// Check finds what can be seen of a query without a shard.
+// Check finds the faults of a query that can be seen without a shard.
 func (v *view) Check(q *search.Query) error {
 	dim := v.dim
 	if dim == 0 { // vectors of every dimension find nothing
@@ -143,7 +143,7 @@ func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
-// Traced implements [collection.Measured]: what is changed meanwhile counts.
+// Traced implements [collection.Measured]. Later changes count.
 func (v *view) Traced() collection.Traced { return traced{v} }
 
 // traced is a view as a searcher.
@@ -172,7 +172,7 @@ func (t traced) Trace(ctx context.Context, q search.Query, id string, o search.O
 	return x.Stage, nil
 }
 
-// explainAsk asks for what becomes of the document of an id in a search of its shard, and without an id for
+// explainAsk asks for an explanation of the document of an id in a search of its shard, and without an id for
 // the vectors of the query that are scored.
 type explainAsk struct {
 	searchAsk
@@ -227,9 +227,9 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 	return x, nil
 }
 
-// Explain tells what becomes of a document in a search. What drops it, if anything does, is told of a search
-// of its shard alone, where it competes with fewer documents for what a search may look at; whether it is
-// returned, and its rank, of the search of all shards.
+// Explain follows a document through a search. The stage that drops it is that of a search of its shard alone,
+// where it competes with fewer documents; whether it is returned, and its rank, are those of a search of all
+// shards.
 func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
@@ -257,8 +257,8 @@ func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.
 		return nil, err
 	}
 	// Of a document of passages it is the one that is explained.
-	at := slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
-	if x.Rank = at + 1; at < 0 {
+	x.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
+	if x.Rank == 0 {
 		x.Stage = search.StageOutranked
 	}
 	if n := len(r[0].Hits); n > 0 {

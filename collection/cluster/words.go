@@ -59,9 +59,9 @@ func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers
 	}, wheres...)
 }
 
-// SearchKeywords implements [collection.Keywords]: each shard tells first what the query finds in it, and is
-// then searched with the sums of that, so that scores are those of one index as long as nothing changes
-// between. Each shard has to answer, whatever the configuration says.
+// SearchKeywords implements [collection.Keywords]: shards count the words of the query first, and are then
+// searched with the sums, so that scores are those of one index as long as nothing changes between. All shards
+// have to answer, also where partial answers are allowed.
 func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	page := q.Page()
 	if err := page.Check(); err != nil {
@@ -104,7 +104,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	return page.Hits(best[0]), nil
 }
 
-// count sums up what a query finds in the shards.
+// count sums up the statistics of the words of a query in the shards.
 func (v *view) count(ctx context.Context, in *wordsAsk) (*keywords.Statistics, error) {
 	_, counted, err := all[wordsFound](ctx, v.s, "words", every, in)
 	for i := range in.Only {
