@@ -178,24 +178,21 @@ func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
 
 // suspect passes over a node that has failed, until it says that it lives: no request of a user has to find out.
 func (c *Cluster) suspect(n *Node) {
-	times := c.front.peers.fail(n.Name)
-	if times == 0 {
-		return
+	if !c.front.peers.fail(n.Name) {
+		return // it is asked already
 	}
-	c.aside(fmt.Sprintf("asking %s, time %d", n.Started, times), func(ctx context.Context) {
-		defer c.front.peers.lives(n.Name) // or another process will have its name
+	began := c.aside("asking "+n.Started, func(ctx context.Context) {
+		defer c.front.peers.lives(n.Name) // also if another process has its name
 		for c.runs(n.Started) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(c.front.peers.rest(n.Name)):
-			}
-			if c.alive(ctx, n, &aliveAnswer{}) == nil {
+			if pause(ctx, c.front.peers.rest(n.Name)); ctx.Err() != nil || c.alive(ctx, n, &aliveAnswer{}) == nil {
 				return
 			}
 			c.front.peers.fail(n.Name)
 		}
 	})
+	if !began { // it is about to be said that it lives
+		c.front.peers.lives(n.Name)
+	}
 }
 
 // alive asks a node whether it lives.

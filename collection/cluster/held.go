@@ -23,11 +23,6 @@ type held struct {
 	view    *store.View
 }
 
-func newHeld(to *answered, s shardAt) *held {
-	to.Shard = s.Shard
-	return &held{answered: to, after: s.After}
-}
-
 // open takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
 // that it does not know.
 func (h *held) open(ctx context.Context, c *Cluster, a *asked, wheres []*condition.Condition) (err error) {
@@ -80,7 +75,8 @@ func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *asked, w
 	out, all := &answers[T]{make([]T, len(a.Shards))}, make([]*held, len(a.Shards))
 	var wg sync.WaitGroup
 	for i, s := range a.Shards {
-		all[i] = newHeld(P(&out.Shards[i]).common(), s)
+		all[i] = &held{answered: P(&out.Shards[i]).common(), after: s.After}
+		all[i].Shard = s.Shard
 		wg.Go(func() {
 			if err := c.guarded("a shard", func() error { return all[i].open(ctx, c, a, wheres) }); err != nil {
 				all[i].failed(err)

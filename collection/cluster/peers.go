@@ -25,7 +25,6 @@ type peer struct {
 
 	failures int  // in turn: it said nothing that counts, or others were faster
 	away     bool // it has failed, and has not said since that it lives
-	times    int  // that it was away
 }
 
 // latencies are the times of one operation.
@@ -76,18 +75,14 @@ func (n *peer) cost() float64 {
 	return c
 }
 
-// fail counts a request that was in vain. times is how often the node was away, if it is so from now on, else 0.
-func (p *peers) fail(node string) (times int) {
+// fail counts a request that was in vain. It reports whether the node is away only from now on.
+func (p *peers) fail(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.of(node)
 	n.failures = min(n.failures+1, maxFailures)
-	if n.away {
-		return 0
-	}
-	n.away = true
-	n.times++
-	return n.times
+	first, n.away = !n.away, true
+	return first
 }
 
 // rest is how long a node is left alone that has failed.
