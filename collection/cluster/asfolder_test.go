@@ -221,13 +221,15 @@ func TestAsAFolder(t *testing.T) {
 // A service over the shards of a cluster refuses conditions in the words of one over a folder.
 func TestConditionsAsInAFolder(t *testing.T) {
 	c := three(t, 4, 2)
-	m := &twins{T: t, r: rand.New(rand.NewPCG(*seed, 1)), folder: folder(t), node: serve(t, c.Node("n0"), nil, nil)}
+	m := &twins{T: t, r: rand.New(rand.NewPCG(*seed, 1)), folder: folder(t)}
+	m.node = serve(t, c.Node("n0"), nil, nil)
 	m.both(200, "POST", "/indices", object{"name": "twin", "config": object{"nbits": 2, "seed": 7}})
 	for range 4 {
 		m.update()
 	}
 	query := object{"embeddings": rows("wa")}
-	m.both(200, "POST", twinAt+"/update", object{"documents": list{query}, "metadata": list{object{"_id": "d1", "rare": 1}}})
+	metadata := list{object{"_id": "d1", "rare": 1}}
+	m.both(200, "POST", twinAt+"/update", object{"documents": list{query}, "metadata": metadata})
 	for _, door := range []struct {
 		method, path, key string
 		body              object
@@ -236,7 +238,7 @@ func TestConditionsAsInAFolder(t *testing.T) {
 		{"POST", "/search", "filter_condition", object{"queries": list{query}, "ids": list{"d1", "d2"}}},
 		{"POST", "/search", "filter_condition", object{"text_query": list{"wa"}}},
 		{"POST", "/search", "filter_condition", object{"queries": list{query}, "text_query": list{"wa"}, "alpha": 0.5}},
-		{"POST", "/search", "filter_condition", object{"queries": list{query}, "feedback": object{"docs": 2}}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "feedback": object{"documents": 2}}},
 		{"POST", "/explain", "filter_condition", object{"query": query, "id": "d1"}},
 		{"POST", "/facets", "filter_condition", object{"fields": list{"lang"}}},
 		{"POST", "/facets", "filter_condition", object{"fields": list{"nosuch"}, "ids": list{"d1"}}},
@@ -245,9 +247,13 @@ func TestConditionsAsInAFolder(t *testing.T) {
 		{"POST", "/metadata/query", "condition", object{}},
 		{"POST", "/metadata/get", "condition", object{}},
 	} {
-		for _, condition := range []string{"nosuch = 1", "n = 1 AND (nosuch = 1 OR other = 2)", "n = 1 OR nosuch.x IS NULL", "n =", "n = ?", "_passage.of = 'p5' AND nosuch = 1"} {
+		for _, condition := range []string{
+			"nosuch = 1", "n = 1 AND (nosuch = 1 OR other = 2)", "n = 1 OR nosuch.x IS NULL", "n =", "n = ?",
+			"_passage.of = 'p5' AND nosuch = 1",
+		} {
 			door.body[door.key] = condition
 			answers := m.both(400, door.method, twinAt+door.path, door.body)
+			require.Contains(t, answers[0]["message"], "condition: ")
 			for _, key := range []string{"message", "details"} {
 				require.Equal(t, answers[0][key], answers[1][key], "%s %s: %s", door.method, door.path, condition)
 			}

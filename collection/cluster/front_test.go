@@ -227,6 +227,34 @@ func TestFiltersFailClosed(t *testing.T) {
 	require.ErrorIs(t, err, search.ErrUnknownID, r)
 }
 
+// A condition that a caller puts into a filter itself is refused in the words of a folder.
+func TestConditionInFilter(t *testing.T) {
+	one, many := beside(t, 2, 4, randomDocs(40, 3))
+	e, err := condition.Parse("nosuch = 1")
+	require.NoError(t, err)
+	where, err := e.Bind()
+	require.NoError(t, err)
+	q := search.Query{Vectors: randomDocs(1, 9)[0].Vectors}
+	var said [2][]string
+	for i, c := range []collection.Collection{one, many} {
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		_, searched := v.Search(t.Context(), []search.Query{q}, search.Options{Filter: &search.Filter{Where: where}})
+		own := q
+		own.Filter = &search.Filter{Where: where}
+		_, ofQuery := v.Search(t.Context(), []search.Query{own}, search.Options{})
+		_, explained := v.(collection.Explainer).Explain(t.Context(), q, "d5",
+			search.Options{Filter: &search.Filter{Where: where}})
+		_, fedBack := v.Search(t.Context(), []search.Query{q, own}, search.Options{Feedback: &search.Feedback{Docs: 2}})
+		for _, err := range []error{searched, ofQuery, explained, fedBack} {
+			require.ErrorIs(t, err, condition.ErrUnknownField)
+			said[i] = append(said[i], err.Error())
+		}
+		require.NoError(t, v.Close())
+	}
+	require.Equal(t, said[0], said[1])
+}
+
 // A request that one shard would refuse is made by none, and names the document by its place in the request.
 func TestUpdatesAreWhole(t *testing.T) {
 	docs := randomDocs(40, 3)

@@ -158,8 +158,10 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
-			if err = ofQuery(err); final(err) { // that shards do not answer is no fault of a query
-				err = &search.QueryError{Index: i, Err: err}
+			// Neither a condition that was given to Filter nor a shard that does not answer is the fault of a query.
+			_, placed := errors.AsType[*search.QueryError](err)
+			if final(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
+				err = &search.QueryError{Index: i, Err: ofQuery(err)}
 			}
 			if err != nil {
 				return nil, err
@@ -350,9 +352,9 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 		return nil, s.unanswered(ctx, c, missing)
 	}
 	if len(found) == len(wanted) { // a shard that does not answer may have the field
-		for _, where := range r.in.wheres() {
+		for i, where := range r.in.wheres() {
 			if err := checkFound(ctx, s, where, found); err != nil {
-				return nil, r.v.ofFilter(where, err)
+				return nil, r.v.ofFilter(max(i-1, 0), where, err)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -92,14 +93,15 @@ func (v *view) Filter(_ context.Context, s collection.Selection) (*search.Filter
 	return f, nil
 }
 
-// ofFilter is an error of a condition: a folder finds those that are given to Filter before it searches.
-func (v *view) ofFilter(where *condition.Condition, err error) error {
+// ofFilter is an error of a condition, with the place that a folder says: it finds a condition that was given to
+// Filter at fault before it searches, and any other in the first query that has it.
+func (v *view) ofFilter(query int, where *condition.Condition, err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.given[where] {
+	if v.given[where] || !errors.Is(err, condition.ErrUnknownField) {
 		return err
 	}
-	return fmt.Errorf("filter: %w", err)
+	return &search.QueryError{Index: query, Err: fmt.Errorf("filter: %w", err)}
 }
 
 // selectionOf is the selection that a filter lets through.
@@ -217,7 +219,7 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 	}
 	for _, where := range r.in.wheres() { // other shards may know the fields
 		if err := v.s.checkFields(ctx, where); err != nil {
-			return nil, v.ofFilter(where, err)
+			return nil, ofQuery(v.ofFilter(0, where, err))
 		}
 	}
 	x := found[m.shardOf(id)]
