@@ -236,7 +236,9 @@ func TestConditionsAsInAFolder(t *testing.T) {
 	}{
 		{"POST", "/search", "filter_condition", object{"queries": list{query}}},
 		{"POST", "/search", "filter_condition", object{"queries": list{query}, "ids": list{"d1", "d2"}}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "subset": list{0}}},
 		{"POST", "/search", "filter_condition", object{"text_query": list{"wa"}}},
+		{"POST", "/search", "filter_condition", object{"text_query": list{"wa"}, "subset": list{0}}},
 		{"POST", "/search", "filter_condition", object{"queries": list{query}, "text_query": list{"wa"}, "alpha": 0.5}},
 		{"POST", "/search", "filter_condition", object{"queries": list{query}, "feedback": object{"documents": 2}}},
 		{"POST", "/explain", "filter_condition", object{"query": query, "id": "d1"}},
@@ -258,5 +260,7 @@ func TestConditionsAsInAFolder(t *testing.T) {
 				require.Equal(t, answers[0][key], answers[1][key], "%s %s: %s", door.method, door.path, condition)
 			}
 		}
+		door.body[door.key] = "_subset_ = 1"
+		m.node.do(400, door.method, twinAt+door.path, door.body, nil)
 	}
 }

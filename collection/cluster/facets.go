@@ -86,7 +86,11 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if err != nil {
 		return nil, err
 	}
-	_, found, err := all[facetsFound](ctx, v.s, "facets", every, &facetsAsk{s, field, o.Memory})
+	which := having(s)
+	if s.Where != nil || !o.Lenient { // any shard may know the fields
+		which = every
+	}
+	_, found, err := all[facetsFound](ctx, v.s, "facets", which, &facetsAsk{s, field, o.Memory})
 	if err == nil {
 		err = checkFound(ctx, v.s, s.Where, found)
 	}

@@ -187,11 +187,10 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	defer context.AfterFunc(c.ctx, stop)()
-	if c.front.running.Add(1); c.front.running.Load() > mostRunning {
-		c.front.running.Add(-1)
+	defer c.front.running.Add(-1)
+	if c.front.running.Add(1) > mostRunning {
 		return nil, errTooBusy
 	}
-	defer c.front.running.Add(-1)
 	body, release, err := c.read(w, r, op.limit)
 	if err != nil {
 		return nil, err

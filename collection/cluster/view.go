@@ -111,20 +111,18 @@ func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if s, there := v.lists[f]; there {
-		return s, nil
+	s, there := v.lists[f]
+	switch {
+	case there:
+	case f.Docs != nil:
+		return s, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
+	default:
+		s = collection.Selection{IDs: f.IDs, Where: f.Where}
+		if s.IDs == nil && s.Where == nil { // which matches nothing
+			s.IDs = []string{}
+		}
 	}
-	if f.Docs != nil {
-		return collection.Selection{}, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
-	}
-	if err := checkWhere(f.Where); err != nil {
-		return collection.Selection{}, err
-	}
-	s := collection.Selection{IDs: f.IDs, Where: f.Where}
-	if s.IDs == nil && s.Where == nil { // which matches nothing
-		s.IDs = []string{}
-	}
-	return s, nil
+	return s, checkWhere(s.Where)
 }
 
 // Check finds the faults of a query that can be seen without a shard.
