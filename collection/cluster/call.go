@@ -50,7 +50,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	answer, err := innerClient.Do(r)
 	if err != nil {
 		is := errNoAnswer
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && isDNS(err) {
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && errors.As(err, new(*net.DNSError)) {
 			is = errUnsent
 		}
 		return fmt.Errorf("%w: node %s: %w", is, n.Name, err)
@@ -116,9 +116,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
-}
-
-func isDNS(err error) bool {
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
 }

@@ -229,14 +229,12 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 		return nil, err
 	}
 	s.c.mu.Lock()
-	known := 0
-	for shard := range m.Shards {
-		if _, ok := s.c.front.documents[shardKey{s.id, shard}]; ok {
-			known++
-		}
-	}
+	unknown := slices.ContainsFunc(every(m), func(shard int) bool {
+		_, known := s.c.front.documents[shardKey{s.id, shard}]
+		return !known
+	})
 	s.c.mu.Unlock()
-	if known < m.Shards { // nothing was asked yet
+	if unknown {
 		if _, _, err := s.look(ctx); err != nil && !s.c.c.Partial {
 			return nil, err
 		}

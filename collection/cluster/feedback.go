@@ -214,8 +214,8 @@ func (e *evidence) named(ctx context.Context, what string, ids []string) (places
 		if f.Docs == 0 {
 			f.Missing = named.in(shard).IDs
 		}
-		for _, id := range f.Missing {
-			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, id)
+		if len(f.Missing) > 0 {
+			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, f.Missing[0])
 		}
 		places = append(places, f.Places...)
 	}
