@@ -65,7 +65,8 @@ func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options)
 }
 
 // SearchBatch implements [search.Searcher].
-func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
+func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
+	err error) {
 	err = s.use(ctx, func(ctx context.Context, v View) (err error) {
 		results, err = v.Search(ctx, qs, o)
 		for i := range results {
@@ -96,8 +97,7 @@ func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []s
 	return hits, err
 }
 
-// payloads gives hits the metadata that was stored beside them, and those of documents beside
-// their passages.
+// payloads gives hits, and the passages in them, the metadata that is stored with them.
 func payloads(v View, hits []search.Hit) error {
 	for i := range hits {
 		h := &hits[i]

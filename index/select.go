@@ -80,7 +80,7 @@ func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition)
 func unknownField(ctx context.Context, snaps []*Snapshot, err error) error {
 	var unknown *condition.UnknownFieldError
 	if errors.As(err, &unknown) {
-		fields, lost := allFields(ctx, snaps)
+		fields, lost := Fields(ctx, snaps)
 		if lost != nil {
 			return lost
 		}
@@ -89,8 +89,8 @@ func unknownField(ctx context.Context, snaps []*Snapshot, err error) error {
 	return err
 }
 
-// allFields are those that documents of the indexes have.
-func allFields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error) {
+// Fields are those that live documents of the indexes have.
+func Fields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error) {
 	all := []condition.Field{}
 	for _, s := range snaps {
 		err := s.withSelector(func(m *metadata.Selector) error {

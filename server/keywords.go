@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/fuse"
 	"github.com/plaid-ir/plaid/search/keywords"
@@ -61,6 +62,9 @@ func (q *request) byKeywords(v collection.View, in *common, f filtered, page sea
 		}
 		if err != nil {
 			end(err)
+			if _, ok := errors.AsType[*condition.Error](err); ok { // it is one of all queries
+				return nil, err
+			}
 			return nil, ofQuery(i, err)
 		}
 		out[i] = rankingOf(v, hits)

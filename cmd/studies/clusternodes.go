@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -31,89 +32,92 @@ type studyNode struct {
 type studyNodes struct{ all []*studyNode }
 
 // nodes starts nodes of a cluster whose collections have some shards and replicas.
-func (o *clusterOptions) nodes(ctx context.Context, called string, n, shards, replicas int) (s *studyNodes, err error) {
-	s = &studyNodes{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
+func (o *clusterOptions) nodes(ctx context.Context, called string, n, shards, replicas int) *studyNodes {
+	s := &studyNodes{}
+	started := caught(func() {
+		for i := range n {
+			listener := must(net.Listen("tcp", "127.0.0.1:0"))
+			node := &studyNode{door: &studyDoor{}}
+			node.server = &http.Server{Handler: node.door}
+			s.all = append(s.all, node)
+			go func() { _ = node.server.Serve(listener) }()
+			name := fmt.Sprintf("%s-%d", called, i)
+			node.Cluster = must(cluster.Open(ctx, cluster.Config{
+				Store: o.store, Place: o.address, Dir: filepath.Join(o.dir, called, name), Name: name,
+				Address: "http://" + listener.Addr().String(), Shards: shards, Replicas: replicas,
+				Index: store.Options{Threads: o.threads}, Deadline: patience,
+			}))
+			node.door.next.Store(node.Handler())
 		}
-	}()
-	for i := range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return s, err
-		}
-		node := &studyNode{door: &studyDoor{}}
-		node.server = &http.Server{Handler: node.door}
-		go func() { _ = node.server.Serve(listener) }()
-		name := fmt.Sprintf("%s-%d", called, i)
-		node.Cluster, err = cluster.Open(ctx, cluster.Config{
-			Store: o.store, Place: o.address, Dir: filepath.Join(o.dir, called, name), Name: name, Address: "http://" + listener.Addr().String(),
-			Shards: shards, Replicas: replicas, Index: store.Options{Threads: o.threads}, Deadline: patience,
-		})
-		if err != nil {
-			return s, errors.Join(err, node.server.Close())
-		}
-		node.door.next.Store(node.Handler())
-		s.all = append(s.all, node)
-	}
-	return s, s.await(ctx, func() bool { // all know of all
-		return !slices.ContainsFunc(s.all, func(node *studyNode) bool {
-			all := node.Layout().Nodes
-			return len(all) < n || slices.ContainsFunc(all, func(other collection.Node) bool { return !other.Heard })
+		await(ctx, func() bool { // all know of all
+			return !slices.ContainsFunc(s.all, func(node *studyNode) bool {
+				all := node.Layout().Nodes
+				return len(all) < n || slices.ContainsFunc(all, func(other collection.Node) bool { return !other.Heard })
+			})
 		})
 	})
-}
-
-func (s *studyNodes) await(ctx context.Context, ok func() bool) error {
-	for !ok() {
-		if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
+	if started != nil {
+		s.close()
+		check(started)
 	}
-	return nil
+	return s
 }
 
-func pauseFor(ctx context.Context, d time.Duration) error {
+// await waits until ok.
+func await(ctx context.Context, ok func() bool) {
+	for !ok() {
+		check(ctx.Err())
+		pauseFor(ctx, 20*time.Millisecond)
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-time.After(d):
-		return nil
 	}
+}
+
+func (s *studyNodes) sets() (all []collection.Set) {
+	for _, n := range s.all {
+		all = append(all, n.Cluster)
+	}
+	return all
 }
 
 // ready waits until all replicas of a collection have their files.
-func (s *studyNodes) ready(ctx context.Context, name string) error {
-	return s.await(ctx, func() bool {
+func (s *studyNodes) ready(ctx context.Context, name string) {
+	waits := func(r collection.Replica) bool { return r.State != "ready" }
+	await(ctx, func() bool {
 		all := s.all[0].Layout().Collections
 		i := slices.IndexFunc(all, func(p collection.Placement) bool { return p.Name == name })
 		return i >= 0 && !slices.ContainsFunc(all[i].Shards, func(shard collection.Shard) bool {
-			return len(shard.Replicas) < all[i].Replicas || slices.ContainsFunc(shard.Replicas, func(r collection.Replica) bool { return r.State != "ready" })
+			return len(shard.Replicas) < all[i].Replicas || slices.ContainsFunc(shard.Replicas, waits)
 		})
 	})
 }
 
-func (s *studyNodes) close() (err error) {
+func (s *studyNodes) close() {
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
 	for _, n := range s.all {
-		ctx, stop := context.WithTimeout(context.Background(), patience)
-		err = errors.Join(err, n.Close(ctx), n.server.Close())
-		stop()
+		if n.Cluster != nil {
+			_ = n.Close(ctx)
+		}
+		_ = n.server.Close()
 	}
-	return err
 }
 
 // handle is that of a collection in a set, as soon as it is known there.
-func handle(ctx context.Context, set collection.Set, name string) (collection.Collection, error) {
-	for {
-		c, err := set.Get(name)
-		if err == nil || !errors.Is(err, collection.ErrUnknown) {
-			return c, err
+func handle(ctx context.Context, set collection.Set, name string) (c collection.Collection) {
+	await(ctx, func() bool {
+		found, err := set.Get(name)
+		if !errors.Is(err, collection.ErrUnknown) {
+			c = must(found, err)
 		}
-		if err := pauseFor(ctx, 20*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
+		return c != nil
+	})
+	return c
 }
 
 // studyDoor lets requests wait while a node hangs.
@@ -123,7 +127,8 @@ type studyDoor struct {
 }
 
 func (d *studyDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for d.hung.Load() && pauseFor(r.Context(), 5*time.Millisecond) == nil {
+	for d.hung.Load() && r.Context().Err() == nil {
+		pauseFor(r.Context(), 5*time.Millisecond)
 	}
 	if next, ok := d.next.Load().(http.Handler); ok {
 		next.ServeHTTP(w, r)
@@ -188,9 +193,30 @@ func (d *drawn) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docume
 		for i := from; i < to; i++ {
 			doc := d.o.document(uint64(i), d.o.tokens)
 			codec.Normalize(doc.Vectors, d.o.dim)
-			if !yield(vectors.Document{ID: doc.ID, Tokens: doc.Vectors, Payload: doc.Metadata}, ctx.Err()) || ctx.Err() != nil {
+			d := vectors.Document{ID: doc.ID, Tokens: doc.Vectors, Payload: doc.Metadata}
+			if !yield(d, ctx.Err()) || ctx.Err() != nil {
 				return
 			}
 		}
 	}
+}
+
+// document is the n-th of all documents, which is always the same.
+func (o *clusterOptions) document(n uint64, tokens int) collection.Document {
+	r := rand.New(rand.NewPCG(n, 7))
+	v := make([]float32, 0, tokens*o.dim)
+	topic := make([]float64, o.dim)
+	for t := range tokens {
+		if t%8 == 0 { // near one of 4,096 points
+			points := rand.New(rand.NewPCG(uint64(r.IntN(4096)), 8))
+			for j := range topic {
+				topic[j] = points.NormFloat64()
+			}
+		}
+		for j := range o.dim {
+			v = append(v, float32(topic[j]+.5*r.NormFloat64()))
+		}
+	}
+	metadata := fmt.Appendf(nil, `{"n":%d}`, n%1000)
+	return collection.Document{ID: fmt.Sprintf("d%d", n), Vectors: v, Dim: o.dim, Metadata: metadata}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,12 +38,15 @@ func (m *twins) both(status int, method, path string, body any) (answers [2]obje
 	return answers
 }
 
+// shown are the parts of answers that are the same at both, where they are in them.
+var shown = strings.Fields("ids deleted passages updated count name config code facets replaced")
+
 // shape is an answer without numbers of documents, and the like.
 func (m *twins) shape(a object) object {
 	all := object{}
 	for key, x := range a {
 		all[key] = nil
-		if slices.Contains([]string{"ids", "deleted", "passages", "updated", "count", "name", "config", "code", "facets", "replaced"}, key) {
+		if slices.Contains(shown, key) {
 			all[key] = x
 		}
 	}
@@ -62,7 +66,8 @@ func (m *twins) update() {
 	var docs, metadata list
 	add := func(id string, passage object) {
 		text := m.words(1 + m.r.IntN(6))
-		fields := object{"_id": id, "title": m.words(2), "body": text, "n": m.r.IntN(20), "lang": []string{"de", "en", "fr"}[m.r.IntN(3)]}
+		fields := object{"_id": id, "title": m.words(2), "body": text, "n": m.r.IntN(20)}
+		fields["lang"] = []string{"de", "en", "fr"}[m.r.IntN(3)]
 		if m.r.IntN(4) == 0 {
 			delete(fields, "lang")
 		}
@@ -89,12 +94,14 @@ func (m *twins) update() {
 func (m *twins) change() {
 	switch m.r.IntN(6) {
 	case 0:
-		m.both(200, "DELETE", twinAt+"/documents", object{"condition": "n = ? OR n = ?", "parameters": list{m.r.IntN(20), m.r.IntN(20)}})
+		m.both(200, "DELETE", twinAt+"/documents",
+			object{"condition": "n = ? OR n = ?", "parameters": list{m.r.IntN(20), m.r.IntN(20)}})
 	case 1:
 		m.both(200, "DELETE", twinAt+"/documents", object{"ids": list{fmt.Sprint("d", m.r.IntN(30)), "p5", "nobody"}})
 	case 2:
 		set := object{"title": m.words(3), "n": m.r.IntN(20), "lang": nil}
-		m.both(200, "POST", twinAt+"/metadata/update", object{"condition": "n < ?", "parameters": list{m.r.IntN(8)}, "updates": set})
+		m.both(200, "POST", twinAt+"/metadata/update",
+			object{"condition": "n < ?", "parameters": list{m.r.IntN(8)}, "updates": set})
 	default:
 		m.update()
 	}
@@ -113,7 +120,8 @@ func (m *twins) restrict(body object) object {
 
 // ask asks in a random way, and compares.
 func (m *twins) ask() {
-	body := m.restrict(object{"params": object{"top_k": 1 + m.r.IntN(40), "mode": "exhaustive"}, "metadata": m.r.IntN(2) == 0})
+	params := object{"top_k": 1 + m.r.IntN(40), "mode": "exhaustive"}
+	body := m.restrict(object{"params": params, "metadata": m.r.IntN(2) == 0})
 	byWords := m.r.IntN(2) == 0
 	if byWords {
 		body["text_query"] = list{m.words(1 + m.r.IntN(4))}
@@ -176,10 +184,12 @@ func TestAsAFolder(t *testing.T) {
 					m.both(404, "GET", twinAt+path, nil)
 				}
 				m.both(404, "POST", twinAt+"/update", object{"documents": list{object{"embeddings": rows("wa")}}})
-				m.both(200, "POST", "/indices", object{"name": "twin", "config": object{"fts_tokenizer": tokenizer, "nbits": 2, "seed": 7}})
+				config := object{"fts_tokenizer": tokenizer, "nbits": 2, "seed": 7}
+				m.both(200, "POST", "/indices", object{"name": "twin", "config": config})
 				m.both(409, "POST", "/indices", object{"name": "twin"})
 				m.both(404, "POST", twinAt+"/search", object{"queries": list{object{"embeddings": rows("wa")}}})
-				m.both(400, "POST", twinAt+"/update", object{"documents": list{object{"embeddings": rows("wa")}, object{"embeddings": [][]float32{{1}}}}})
+				narrow := object{"embeddings": [][]float32{{1}}}
+				m.both(400, "POST", twinAt+"/update", object{"documents": list{object{"embeddings": rows("wa")}, narrow}})
 				m.update()
 			}
 			for _, bad := range []string{"", ".x", "a/b", "with space"} {
@@ -208,12 +218,61 @@ func TestAsAFolder(t *testing.T) {
 			m.both(404, "POST", twinAt+"/explain", object{"query": object{"embeddings": rows("wa")}, "id": "nobody"})
 			for _, id := range []string{"d1", "d2", "d3", "d4"} {
 				if status, _ := m.folder.ask("GET", twinAt+"/documents?id="+id, "", nil); status == 200 {
-					x := m.both(200, "POST", twinAt+"/explain", object{"query": object{"embeddings": rows("wa wb")}, "id": id, "params": object{"mode": "exhaustive"}})
+					query := object{"embeddings": rows("wa wb")}
+					x := m.both(200, "POST", twinAt+"/explain",
+						object{"query": query, "id": id, "params": object{"mode": "exhaustive"}})
 					require.Equal(t, x[0]["stage"], x[1]["stage"])
 					require.Equal(t, x[0]["rank"], x[1]["rank"])
 					require.InDelta(t, x[0]["score"], x[1]["score"], 1e-5)
 				}
 			}
 		})
+	}
+}
+
+// A service over the shards of a cluster refuses conditions in the words of one over a folder.
+func TestConditionsAsInAFolder(t *testing.T) {
+	c := three(t, 4, 2)
+	m := &twins{T: t, r: rand.New(rand.NewPCG(*seed, 1)), folder: folder(t)}
+	m.node = serve(t, c.Node("n0"), nil, nil)
+	m.both(200, "POST", "/indices", object{"name": "twin", "config": object{"nbits": 2, "seed": 7}})
+	for range 4 {
+		m.update()
+	}
+	query := object{"embeddings": rows("wa")}
+	metadata := list{object{"_id": "d1", "rare": 1}}
+	m.both(200, "POST", twinAt+"/update", object{"documents": list{query}, "metadata": metadata})
+	for _, door := range []struct {
+		method, path, key string
+		body              object
+	}{
+		{"POST", "/search", "filter_condition", object{"queries": list{query}}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "ids": list{"d1", "d2"}}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "subset": list{0}}},
+		{"POST", "/search", "filter_condition", object{"text_query": list{"wa"}}},
+		{"POST", "/search", "filter_condition", object{"text_query": list{"wa"}, "subset": list{0}}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "text_query": list{"wa"}, "alpha": 0.5}},
+		{"POST", "/search", "filter_condition", object{"queries": list{query}, "feedback": object{"documents": 2}}},
+		{"POST", "/explain", "filter_condition", object{"query": query, "id": "d1"}},
+		{"POST", "/facets", "filter_condition", object{"fields": list{"lang"}}},
+		{"POST", "/facets", "filter_condition", object{"fields": list{"nosuch"}, "ids": list{"d1"}}},
+		{"DELETE", "/documents", "condition", object{}},
+		{"POST", "/metadata/update", "condition", object{"updates": object{"x": 1}}},
+		{"POST", "/metadata/query", "condition", object{}},
+		{"POST", "/metadata/get", "condition", object{}},
+	} {
+		for _, condition := range []string{
+			"nosuch = 1", "n = 1 AND (nosuch = 1 OR other = 2)", "n = 1 OR nosuch.x IS NULL", "n =", "n = ?",
+			"_passage.of = 'p5' AND nosuch = 1",
+		} {
+			door.body[door.key] = condition
+			answers := m.both(400, door.method, twinAt+door.path, door.body)
+			require.Contains(t, answers[0]["message"], "condition: ")
+			for _, key := range []string{"message", "details"} {
+				require.Equal(t, answers[0][key], answers[1][key], "%s %s: %s", door.method, door.path, condition)
+			}
+		}
+		door.body[door.key] = "_subset_ = 1"
+		m.node.do(400, door.method, twinAt+door.path, door.body, nil)
 	}
 }

@@ -51,7 +51,7 @@ type request[In any] struct {
 	In In `json:"in"`
 }
 
-// answered is what every answer for a shard says.
+// answered is part of each answer for a shard.
 type answered struct {
 	Shard int      `json:"shard"`
 	Entry uint64   `json:"entry"`          // of its log, up to which it was applied
@@ -63,7 +63,7 @@ type answered struct {
 
 func (a *answered) common() *answered { return a }
 
-// answer is a pointer to what a shard answers, which has [answered] in it.
+// answer is a pointer to the answer for a shard, which has [answered] in it.
 type answer[T any] interface {
 	*T
 	common() *answered
@@ -93,26 +93,24 @@ func (e *MissingError) Error() string {
 	return text
 }
 
-// Unwrap gives [collection.ErrUnreachable], and what shards have answered if that says more.
+// Unwrap gives [collection.ErrUnreachable], and the errors of shards that say more.
 func (e *MissingError) Unwrap() []error { return append([]error{collection.ErrUnreachable}, e.is...) }
 
 // opStats is the operation that the first holder is asked for, which gathers the changes.
 const opStats = "stats"
 
 // fan asks for shards, each of one of its holders, and others in the place of those that take too long.
-type fan[T any] struct {
+type fan[T, In any, P answer[T]] struct {
 	s    *shards
 	m    *Map
 	op   string
 	kind string // of requests that take about as long as each other
 	// joint requests do some work once for all shards of a node.
 	joint bool
-	// in makes the request for some shards; of finds in the answer for a shard what all have.
-	in func(a asked) any
-	of func(*T) *answered
+	in    *In
 
 	mu      sync.Mutex
-	missing map[int]error // why a shard has not answered
+	missing map[int]error // why a shard has not answered; nil: the round is over
 	refusal error         // the request is at fault
 	stale   bool          // a node knows another generation
 	stop    context.CancelFunc
@@ -134,36 +132,22 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 		if m.Current == nil {
 			return nil, nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 		}
-		f := &fan[T]{s: s, m: m, op: op, kind: op, missing: map[int]error{}}
-		f.in = func(a asked) any { return &request[In]{a, *in} }
-		f.of = func(p *T) *answered { return P(p).common() }
+		f := &fan[T, In, P]{s: s, m: m, op: op, kind: op, in: in, missing: map[int]error{}}
 		if k, ok := any(in).(interface{ kind() (string, bool) }); ok {
 			name, joint := k.kind()
 			f.kind, f.joint = f.kind+name, joint
 		}
-		wanted := slices.DeleteFunc(which(m), func(shard int) bool { return parts[shard] != nil })
-		within, stop := context.WithCancel(ctx)
-		f.stop = stop
-		maps.Copy(parts, f.some(within, wanted, nil))
-		stop()
-		f.mu.Lock()
-		refusal, missing, stale := f.refusal, f.missing, f.stale
-		f.missing = nil // what was given up may still say something
-		f.mu.Unlock()
-		if refusal != nil {
-			return nil, nil, nil, refusal
+		var stale bool
+		if missing, stale, err = f.round(ctx, which(m), parts); err != nil {
+			return nil, nil, nil, err
 		}
-		wanted = slices.DeleteFunc(wanted, func(shard int) bool { return parts[shard] != nil })
-		saw(s, parts, f.of)
+		saw[T, P](s, parts)
 		// A shard whose nodes have died gets others in a moment.
 		patient := stale || try == 0 || !s.c.c.Partial && time.Since(began) < deadline/3
-		if len(wanted) == 0 || !patient || ctx.Err() != nil {
+		if len(lacking(which(m), parts)) == 0 || !patient || ctx.Err() != nil {
 			return m, parts, missing, nil
 		}
-		select {
-		case <-time.After(min(10*time.Millisecond<<min(try, 10), time.Second)):
-		case <-ctx.Done():
-		}
+		pause(ctx, backoff(try))
 		renewed, rerr := s.c.refreshed(ctx, s.name)
 		switch {
 		case rerr == nil && renewed.ID != s.id, errors.Is(rerr, collection.ErrUnknown):
@@ -177,39 +161,48 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 	}
 }
 
+// round asks for the shards that parts has not, and adds what they answer. The error is the fault of the request.
+func (f *fan[T, In, P]) round(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error, stale bool,
+	err error) {
+	ctx, f.stop = context.WithCancel(ctx)
+	defer f.stop()
+	maps.Copy(parts, f.some(ctx, lacking(shards, parts), nil))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	missing, f.missing = f.missing, nil // requests that were given up may still fail
+	return missing, f.stale, f.refusal
+}
+
+// lacking are the shards that parts has not.
+func lacking[T any](shards []int, parts map[int]*T) []int {
+	return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil })
+}
+
 // all is read, and an error unless every shard answers.
 func all[T, In any, P answer[T]](ctx context.Context, s *shards, op string, which func(*Map) []int, in *In) (*Map,
 	map[int]*T, error) {
 	m, parts, missing, err := read[T, In, P](ctx, s, op, which, in)
-	if err == nil && len(parts) < len(which(m)) {
-		err = s.unanswered(ctx, m, which(m), func(shard int) bool { return parts[shard] != nil }, missing)
+	if err != nil {
+		return nil, nil, err
 	}
-	return m, parts, err
+	if wanted := which(m); len(parts) < len(wanted) {
+		return nil, nil, s.unanswered(ctx, coverage(s, m, wanted, parts, missing), missing)
+	}
+	return m, parts, nil
 }
 
-// unanswered is the error of shards that have not answered.
-func (s *shards) unanswered(ctx context.Context, m *Map, wanted []int, there func(int) bool,
-	missing map[int]error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.c.ctx.Err() != nil {
-		return collection.ErrClosed
-	}
-	e := &MissingError{Name: s.name, Coverage: search.Coverage{Parts: m.Shards}}
-	for _, shard := range wanted {
+// coverage lists the shards that an answer is made of. Those that are not wanted would add nothing.
+func coverage[T any](s *shards, m *Map, wanted []int, found map[int]*T, missing map[int]error) search.Coverage {
+	c := search.Coverage{Parts: m.Shards}
+	for shard := range m.Shards {
 		docs := s.docs(shard)
-		e.Coverage.Of += docs
-		if there(shard) {
-			e.Coverage.Docs += docs
+		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) {
+			c.Docs += docs
 			continue
 		}
-		e.Coverage.Missing = append(e.Coverage.Missing, missingPart(shard, docs, missing[shard]))
-		if err := missing[shard]; errors.Is(err, collection.ErrDamaged) || errors.Is(err, collection.ErrUnknown) {
-			e.is = append(e.is, err)
-		}
+		c.Missing = append(c.Missing, missingPart(shard, docs, missing[shard]))
 	}
-	return e
+	return c
 }
 
 func missingPart(shard int, docs int64, why error) search.MissingPart {
@@ -220,19 +213,41 @@ func missingPart(shard int, docs int64, why error) search.MissingPart {
 	return p
 }
 
-// some asks for shards on nodes that are not among tried. What stays without an answer is noted.
-func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
+// unanswered is the error of shards that have not answered.
+func (s *shards) unanswered(ctx context.Context, c search.Coverage, missing map[int]error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.c.ctx.Err() != nil {
+		return collection.ErrClosed
+	}
+	e := &MissingError{Name: s.name, Coverage: c}
+	for _, p := range c.Missing {
+		if err := missing[p.Part]; isAny(err, collection.ErrDamaged, collection.ErrUnknown) {
+			e.is = append(e.is, err)
+		}
+	}
+	return e
+}
+
+// left are the holders of a shard that are not among tried.
+func (f *fan[T, In, P]) left(shard int, tried []string) []*Node {
+	return slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, shard)),
+		func(n *Node) bool { return slices.Contains(tried, n.Name) })
+}
+
+// some asks for shards on nodes that are not among tried. Shards that no node has are noted.
+func (f *fan[T, In, P]) some(ctx context.Context, shards []int, tried []string) map[int]*T {
 	var there []int
 	var holders [][]*Node
 	for _, shard := range shards {
-		left := slices.DeleteFunc(slices.Clone(f.s.c.holders(f.m, shard)),
-			func(n *Node) bool { return slices.Contains(tried, n.Name) })
-		switch {
-		case len(left) > 0 && f.op == opStats:
-			there, holders = append(there, shard), append(holders, left[:1])
-		case len(left) > 0:
+		left := f.left(shard, tried)
+		if len(left) > 0 && f.op == opStats {
+			left = left[:1]
+		}
+		if len(left) > 0 {
 			there, holders = append(there, shard), append(holders, left)
-		case len(tried) == 0:
+		} else if len(tried) == 0 {
 			f.miss([]int{shard}, errors.New("no node is there that has it"))
 		}
 	}
@@ -250,56 +265,43 @@ func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int
 			got := f.node(ctx, n, shards, tried)
 			mu.Lock()
 			defer mu.Unlock()
-			for s, p := range got {
-				parts[s] = p
-			}
+			maps.Copy(parts, got)
 		})
 	}
 	wg.Wait()
 	return parts
 }
 
-func (f *fan[T]) miss(shards []int, why error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range shards {
-		if f.missing != nil {
-			f.missing[s] = why
-		}
-	}
-}
-
 // node asks one node, and others in its place if it refuses, fails, or takes too long.
-func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string) map[int]*T {
+func (f *fan[T, In, P]) node(ctx context.Context, n *Node, shards []int, tried []string) map[int]*T {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	type answer struct {
 		parts map[int]*T
-		first bool
+		first bool // from n
 	}
-	came := make(chan answer, 2)
+	came := make(chan answer, 2) // both, if neither is waited for
+	running, waiting := 1, true  // waiting for n
 	go func() { came <- answer{f.send(ctx, n, shards), true} }()
+
+	// The others are asked once, for the shards that are lacking then, if each of these has another holder.
+	have, asked := map[int]*T{}, false
 	tried = append(slices.Clone(tried), n.Name)
-	have, running, first, others := map[int]*T{}, 1, true, false
-	lacking := func() []int {
-		return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return have[s] != nil })
-	}
 	elsewhere := func() {
-		rest := lacking()
-		if others || !f.elsewhere(rest, tried) {
+		rest := lacking(shards, have)
+		if asked || slices.ContainsFunc(rest, func(s int) bool { return len(f.left(s, tried)) == 0 }) {
 			return
 		}
-		others = true
+		asked = true
 		running++
 		go func() { came <- answer{f.some(ctx, rest, tried), false} }()
 	}
+
+	// A request that takes longer than usual is made elsewhere too if the budget allows it; one that takes much longer,
+	// in any case.
 	usual := f.s.c.front.peers.patience(n.Name, f.kind)
-	patience := time.NewTimer(usual)
-	defer patience.Stop()
-	// What takes much longer than usual is asked elsewhere whatever the budget.
 	deadline, _ := ctx.Deadline()
-	late := time.NewTimer(min(time.Until(deadline)/3, time.Second+10*usual))
-	defer late.Stop()
+	slow, late := time.After(usual), time.After(min(time.Until(deadline)/3, time.Second+10*usual))
 	for running > 0 {
 		select {
 		case got := <-came:
@@ -307,9 +309,9 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			for s, p := range got.parts {
 				have[s] = cmp.Or(have[s], p)
 			}
-			first = first && !got.first
+			waiting = waiting && !got.first
 			if len(have) == len(shards) {
-				if first {
+				if waiting {
 					f.s.c.suspect(n) // the others had less time
 				}
 				return have
@@ -317,16 +319,16 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 			if got.first {
 				elsewhere()
 			}
-		case <-patience.C:
-			if first && f.s.c.front.peers.again() {
+		case <-slow:
+			if waiting && f.s.c.front.peers.again() {
 				elsewhere()
 			}
-		case <-late.C:
-			if first {
+		case <-late:
+			if waiting {
 				elsewhere()
 			}
 		case <-ctx.Done():
-			if first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if waiting && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				f.s.c.suspect(n)
 			}
 			return have
@@ -335,18 +337,8 @@ func (f *fan[T]) node(ctx context.Context, n *Node, shards []int, tried []string
 	return have
 }
 
-// elsewhere reports whether each of some shards has another holder.
-func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
-	for _, s := range shards {
-		if !slices.ContainsFunc(f.s.c.holders(f.m, s), func(n *Node) bool { return !slices.Contains(tried, n.Name) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// send asks a node and waits for what it answers for; why it has no answer for others is noted.
-func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
+// send asks a node, and returns its answers. The reasons why it has none for other shards are noted.
+func (f *fan[T, In, P]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number, Of: f.m.Shards}
 	for _, s := range shards {
 		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
@@ -355,39 +347,40 @@ func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	peers.begin(n.Name)
 	began := time.Now()
 	var out answers[T]
-	err := f.s.c.call(ctx, n, f.op, f.in(a), &out)
+	err := f.s.c.call(ctx, n, f.op, &request[In]{a, *f.in}, &out)
 	if err != nil {
 		out.Shards = nil // an answer that was read in part is none
 	}
 	parts := map[int]*T{}
-	failed := err != nil && !errors.Is(err, errGeneration)
+	failed := isFault(err)
 	for i := range out.Shards {
-		p := &out.Shards[i]
-		of := f.of(p)
-		if !slices.Contains(shards, of.Shard) || parts[of.Shard] != nil {
+		p := P(&out.Shards[i]).common()
+		switch {
+		case !slices.Contains(shards, p.Shard) || parts[p.Shard] != nil:
 			err = fmt.Errorf("%w: it answers for another shard", errMessage)
-			continue
+		case p.Error == nil:
+			parts[p.Shard] = &out.Shards[i]
+		default:
+			why := p.Error.err()
+			failed = failed || isFault(why)
+			f.refused(n, []int{p.Shard}, why)
 		}
-		if of.Error == nil {
-			parts[of.Shard] = p
-			continue
-		}
-		why := of.Error.err()
-		failed = failed || !errors.Is(why, errGeneration)
-		f.refused(n, []int{of.Shard}, why)
 	}
 	peers.done(n.Name, f.kind, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
 		f.s.c.suspect(n)
 	}
 	if err != nil {
-		f.refused(n, slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil }), err)
+		f.refused(n, lacking(shards, parts), err)
 	}
 	return parts
 }
 
+// isFault reports whether an error is the fault of the node, and not of the request or of the map that it is for.
+func isFault(err error) bool { return err != nil && !errors.Is(err, errGeneration) && !final(err) }
+
 // refused notes why a node does not answer for shards.
-func (f *fan[T]) refused(n *Node, shards []int, err error) {
+func (f *fan[T, In, P]) refused(n *Node, shards []int, err error) {
 	if final(err) {
 		f.mu.Lock()
 		if f.missing != nil && f.refusal == nil {
@@ -397,10 +390,20 @@ func (f *fan[T]) refused(n *Node, shards []int, err error) {
 		f.stop()
 		return
 	}
-	if errors.Is(err, errGeneration) || errors.Is(err, errNotHere) {
+	if isAny(err, errGeneration, errNotHere) {
 		f.mu.Lock()
 		f.stale = true
 		f.mu.Unlock()
 	}
 	f.miss(shards, fmt.Errorf("node %s: %w", n.Name, err))
+}
+
+func (f *fan[T, In, P]) miss(shards []int, why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range shards {
+		if f.missing != nil {
+			f.missing[s] = why
+		}
+	}
 }

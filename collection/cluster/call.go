@@ -43,35 +43,14 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	if c.self(n) {
 		return c.guarded(op, func() error { return operationOf(op).local(ctx, c, in, out) })
 	}
-	body, err := json.Marshal(in)
+	r, err := c.message(ctx, n, op, in)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnsent, err)
+		return err
 	}
-	if limit := operationOf(op).limit; int64(len(body)) > limit {
-		return fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
-			len(body), limit)
-	}
-	address, err := url.JoinPath(n.Address, innerPath, op)
-	if err != nil {
-		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
-	}
-	c.mu.Lock()
-	r.Header.Set("Authorization", "Bearer "+c.secret)
-	c.mu.Unlock()
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set(headerNode, n.Name)
-	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
-		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
-	}
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	answer, err := innerClient.Do(r)
 	if err != nil {
 		is := errNoAnswer
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && isDNS(err) {
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && errors.As(err, new(*net.DNSError)) {
 			is = errUnsent
 		}
 		return fmt.Errorf("%w: node %s: %w", is, n.Name, err)
@@ -82,8 +61,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	case err != nil:
 		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
 	case len(text) > mostAnswer:
-		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge, n.Name,
-			mostAnswer)
+		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge,
+			n.Name, mostAnswer)
 	case answer.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(text, out); err != nil {
 			return fmt.Errorf("%w: node %s: %w", errMessage, n.Name, err)
@@ -98,7 +77,43 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	return f.err()
 }
 
-func isDNS(err error) bool {
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
+// message is the HTTP request of an operation.
+func (c *Cluster) message(ctx context.Context, n *Node, op string, in any) (*http.Request, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	if limit := operationOf(op).limit; int64(len(body)) > limit {
+		return nil, fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
+			len(body), limit)
+	}
+	address, err := url.JoinPath(n.Address, innerPath, op)
+	if err != nil {
+		return nil, fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: node %s: %w", errUnsent, n.Name, err)
+	}
+	c.mu.Lock()
+	r.Header.Set("Authorization", "Bearer "+c.secret)
+	c.mu.Unlock()
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(headerNode, n.Name)
+	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
+		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	return r, nil
+}
+
+// backoff is how long to wait after a try, from 0 on.
+func backoff(try int) time.Duration { return min(10*time.Millisecond<<min(try, 10), time.Second) }
+
+// pause waits, until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ type askedDocument struct {
 	Vectors  floats `json:",omitzero"`
 }
 
-// changed is what became of a change.
+// changed is the outcome of a change.
 type changed struct {
 	Entry    uint64             `json:"entry"`
 	Receipt  collection.Receipt `json:"receipt,omitzero"`
@@ -67,6 +68,9 @@ func (c *Cluster) doChange(ctx context.Context, a *asked, do func(r *replica.Rep
 	error) {
 	if len(a.Shards) != 1 {
 		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
+	}
+	if err := c.cutOff(); err != nil {
+		return nil, err
 	}
 	r, err := c.here(ctx, a, a.Shards[0].Shard)
 	if err != nil {
@@ -101,47 +105,56 @@ func (c *Cluster) doMetadata(ctx context.Context, a *asked, in *changeAsk) (*cha
 	})
 }
 
+// atOnce calls do for shards, all at a time.
+func atOnce[T any](shards []int, do func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
+	done, errs = map[int]T{}, map[int]error{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, shard := range shards {
+		wg.Go(func() {
+			out, err := do(shard)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs[shard] = err
+			} else {
+				done[shard] = out
+			}
+		})
+	}
+	wg.Wait()
+	return done, errs
+}
+
 // inShards makes the changes of several shards at a time, and again, as long as there is time, those of
 // shards that had too much to do while others were done.
 func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk) (map[int]*changed,
 	map[int]error) {
-	done, errs := map[int]*changed{}, map[int]error{}
-	rest := sorted(parts)
-	for {
-		var mu sync.Mutex
-		var wg sync.WaitGroup
-		for _, shard := range rest {
-			wg.Go(func() {
-				out, err := s.change(ctx, op, shard, *parts[shard])
-				mu.Lock()
-				defer mu.Unlock()
-				if delete(errs, shard); err != nil {
-					errs[shard] = err
-				} else {
-					done[shard] = out
-				}
-			})
-		}
-		wg.Wait()
-		if rest = nil; len(done) == 0 {
-			return done, errs
-		}
+	change := func(shard int) (*changed, error) { return s.change(ctx, op, shard, *parts[shard]) }
+	done, errs := atOnce(sorted(parts), change)
+	for len(done) > 0 {
+		var busy []int
 		wait := time.Duration(0)
 		for shard, err := range errs {
-			if busy, ok := errors.AsType[*collection.BusyError](err); ok {
-				rest, wait = append(rest, shard), max(wait, busy.RetryAfter)
+			if e, ok := errors.AsType[*collection.BusyError](err); ok {
+				busy, wait = append(busy, shard), max(wait, e.RetryAfter)
 			}
 		}
 		deadline, ok := ctx.Deadline()
-		if len(rest) == 0 || !ok || time.Until(deadline) < wait {
-			return done, errs
+		if len(busy) == 0 || !ok || time.Until(deadline) < wait {
+			break
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return done, errs
+		if pause(ctx, wait); ctx.Err() != nil {
+			break
 		}
+		again, failed := atOnce(busy, change)
+		for _, shard := range busy {
+			delete(errs, shard)
+		}
+		maps.Copy(done, again)
+		maps.Copy(errs, failed)
 	}
+	return done, errs
 }
 
 // failed is the error if some changes failed: that of the first shard whose outcome is unknown, or
@@ -182,20 +195,20 @@ func (s *shards) Update(ctx context.Context, given []collection.Document,
 		Generation: m.Current.Number}
 	var stored []int
 	for shard, part := range done {
-		of := &part.Receipt
-		if len(of.Numbers) != len(places[shard]) || len(of.IDs) != len(places[shard]) {
+		receipt := &part.Receipt
+		if len(receipt.Numbers) != len(places[shard]) || len(receipt.IDs) != len(places[shard]) {
 			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard,
-				len(of.Numbers))
+				len(receipt.Numbers))
 			continue
 		}
-		for i, at := range places[shard] {
-			r.Numbers[at], r.IDs[at] = numberIn(shard, of.Numbers[i]), of.IDs[i]
+		for i, place := range places[shard] {
+			r.Numbers[place], r.IDs[place] = numberIn(shard, receipt.Numbers[i]), receipt.IDs[i]
 		}
 		stored = append(stored, places[shard]...)
-		r.Stored.Add(of.Stored)
-		r.Replaced += of.Replaced
-		r.Empty += of.Empty
-		r.Evicted += of.Evicted
+		r.Stored.Add(receipt.Stored)
+		r.Replaced += receipt.Replaced
+		r.Empty += receipt.Empty
+		r.Evicted += receipt.Evicted
 	}
 	if len(errs) == 0 {
 		return r, nil
@@ -274,7 +287,7 @@ func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOp
 	return parts, places, nil
 }
 
-// placed finds the place in the request of what a shard says of its part.
+// placed turns the place of a document in the part of a shard into that in the request.
 func placed(err error, places []int) error {
 	e, ok := errors.AsType[*collection.DocumentError](err)
 	if !ok || e.Document < 0 || e.Document >= len(places) || errors.Is(err, storage.ErrOutcomeUnknown) {
@@ -300,20 +313,10 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 		}
 		light[shard] = &l
 	}
-	errs := map[int]error{}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for shard, l := range light {
-		wg.Go(func() {
-			_, _, err := all[answered](ctx, s, "check", only(shard), l)
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs[shard] = placed(err, places[shard])
-			}
-		})
-	}
-	wg.Wait()
+	_, errs := atOnce(sorted(light), func(shard int) (map[int]*answered, error) {
+		_, found, err := all[answered](ctx, s, "check", only(shard), light[shard])
+		return found, placed(err, places[shard])
+	})
 	return failed(errs)
 }
 
@@ -334,10 +337,10 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err != nil {
 		return n, err
 	}
-	of, parts := split(&sel, m.Shards), map[int]*changeAsk{}
-	for _, shard := range of.shards() {
+	only, parts := split(&sel, m.Shards), map[int]*changeAsk{}
+	for _, shard := range only.shards() {
 		part := in
-		part.Only = of.in(shard)
+		part.Only = only.in(shard)
 		parts[shard] = &part
 	}
 	done, errs := s.inShards(ctx, op, parts)

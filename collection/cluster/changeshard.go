@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
@@ -32,56 +31,48 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
-	size := 0
-	for i := range in.Documents {
-		size += 4*len(in.Documents[i].Vectors) + len(in.Documents[i].Metadata)
-	}
-	patience := attempt + time.Duration(size>>20)*attemptPerMiB
 	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newest(s.id, shard), s.end(ctx, shard, false))}
-	unknown := false // whether it was made
-	var last error
-	for try, next := 0, 0; ; try++ {
+	// unknown says that the change may have been made; next is the holder that is asked; cutOff is how many in turn
+	// have said that they do not reach the store.
+	unknown, next, cutOff := false, 0, 0
+	last := errors.New("no node is there that has it")
+	for try := 0; ; try++ {
 		m, err := s.current(ctx)
+		if err == nil && m.Current == nil {
+			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
+		}
 		if err != nil {
 			return nil, undecided(unknown, err)
 		}
-		if m.Current == nil {
-			return nil, undecided(unknown, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name))
+		holders := s.c.holders(m, shard)
+		if try == 0 { // a node that hangs gathers no changes
+			next = s.c.front.peers.healthy(holders)
 		}
-		if holders := s.c.holders(m, shard); len(holders) == 0 {
-			last = errors.New("no node is there that has it")
-		} else {
-			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
-			if try == 0 { // a node that hangs gathers no changes
-				next = s.c.front.peers.healthy(holders)
-			}
+		if len(holders) > 0 {
 			n := holders[next%len(holders)]
-			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, patience, len(holders) > 1)
+			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
+			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, len(holders) > 1)
 			if err == nil {
-				s.c.mu.Lock()
-				k := shardKey{s.id, shard}
-				s.c.seen[k] = max(s.c.seen[k], out.Entry)
-				s.c.mu.Unlock()
+				s.c.sees(shardKey{s.id, shard}, out.Entry)
 				return out, nil
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
-			if errors.Is(err, errNoAnswer) || errors.Is(err, errUnsent) {
+			if isAny(err, errNoAnswer, errUnsent) {
 				s.c.suspect(n)
 			}
-			switch undone := errors.Is(err, errNoAnswer) || errors.Is(err, journal.ErrUnknown) || errors.Is(err,
-				storage.ErrOutcomeUnknown); {
-			case undone:
-				unknown, in.Batch.Sent = true, true
-				next++
-			case final(err), errors.Is(err, collection.ErrBusy), errors.Is(err, collection.ErrEmpty):
+			if cutOff++; !errors.Is(err, errCutOff) {
+				cutOff = 0
+			}
+			// The error says whether the change is tried again, and where.
+			maybe := isAny(err, errNoAnswer, journal.ErrUnknown, storage.ErrOutcomeUnknown)
+			switch {
+			case !maybe && (final(err) || isAny(err, collection.ErrBusy, collection.ErrEmpty)):
 				return nil, undecided(unknown && !final(err), err)
-			case errors.Is(err, errGeneration), errors.Is(err, store.ErrUndecided):
-				if try%2 == 1 { // it does not see what this process sees
-					next++
-				}
-			case errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
+			case !maybe && isAny(err, errGeneration, store.ErrUndecided):
+				next += try % 2 // the node lags behind this process
+			case !maybe && errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
 				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
-			case notDone(err):
+			case !maybe && notDone(err):
 				next++
 			default:
 				unknown, in.Batch.Sent = true, true
@@ -91,15 +82,14 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 		if err := ctx.Err(); err != nil {
 			return nil, undecided(unknown, err)
 		}
-		wait := min(10*time.Millisecond<<min(try, 10), time.Second)
-		if time.Until(limit) < wait {
+		// The others get some time, and a newer map may name other nodes.
+		wait := backoff(try)
+		refused := cutOff > 0 && cutOff >= len(holders) && !unknown // else it is asked for as long as there is time
+		if refused || time.Until(limit) < wait {
 			return nil, undecided(unknown, fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, last))
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-		if try > 0 || errors.Is(last, errGeneration) || errors.Is(last, collection.ErrUnknown) {
+		pause(ctx, wait)
+		if try > 0 || isAny(last, errGeneration, collection.ErrUnknown) {
 			_, _ = s.c.refreshed(ctx, s.name)
 		}
 	}
@@ -121,18 +111,22 @@ func (s *shards) end(ctx context.Context, shard int, again bool) uint64 {
 }
 
 // A node that has not answered a change after probeAfter is asked whether it lives, again and again: it has
-// probeTime to say so. What it says of the store is that it has heard nothing of it for so many beats.
+// probeTime to say so. It is cut off if it has heard nothing of the store for silentBeats / 2 beats.
 const (
 	probeAfter  = 500 * time.Millisecond
 	probeTime   = 500 * time.Millisecond
-	silentBeats = 5 // in halves
+	silentBeats = 5
 )
 
 // changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
 // if there are others: the outcome is then unknown.
-func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], patience time.Duration,
-	others bool) (out *changed, err error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], others bool) (out *changed,
+	err error) {
+	size := 0
+	for i := range in.In.Documents {
+		size += 4*len(in.In.Documents[i].Vectors) + len(in.In.Documents[i].Metadata)
+	}
+	ctx, stop := context.WithTimeout(ctx, attempt+time.Duration(size>>20)*attemptPerMiB)
 	defer stop()
 	answered := c.front.peers.works(n.Name)
 	defer func() { answered(err == nil) }()
@@ -184,24 +178,21 @@ func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
 
 // suspect passes over a node that has failed, until it says that it lives: no request of a user has to find out.
 func (c *Cluster) suspect(n *Node) {
-	times := c.front.peers.fail(n.Name)
-	if times == 0 {
-		return
+	if !c.front.peers.fail(n.Name) {
+		return // it is asked already
 	}
-	c.aside(fmt.Sprintf("asking %s, time %d", n.Started, times), func(ctx context.Context) {
-		defer c.front.peers.lives(n.Name) // or another process will have its name
+	began := c.aside("asking "+n.Started, func(ctx context.Context) {
+		defer c.front.peers.lives(n.Name) // also if another process has its name
 		for c.runs(n.Started) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(c.front.peers.rest(n.Name)):
-			}
-			if c.alive(ctx, n, &aliveAnswer{}) == nil {
+			if pause(ctx, c.front.peers.rest(n.Name)); ctx.Err() != nil || c.alive(ctx, n, &aliveAnswer{}) == nil {
 				return
 			}
 			c.front.peers.fail(n.Name)
 		}
 	})
+	if !began { // it is about to be said that it lives
+		c.front.peers.lives(n.Name)
+	}
 }
 
 // alive asks a node whether it lives.
@@ -225,15 +216,23 @@ func (c *Cluster) works(ctx context.Context, n *Node) error {
 	return err
 }
 
+// cutOff is an error if the store has not answered this process for beatsToDie beats.
+func (c *Cluster) cutOff() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	silent := time.Since(c.answered)
+	if silent < beatsToDie*c.c.Beat || !errors.Is(c.trouble, collection.ErrUnreachable) {
+		return nil
+	}
+	return fmt.Errorf("%w for %v: %w", errCutOff, silent.Round(time.Second), c.trouble)
+}
+
 // notDone reports whether an error says that a change was not made.
 func notDone(err error) bool {
-	return slices.ContainsFunc([]error{
-		errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, journal.ErrBehind, journal.ErrFork,
-		store.ErrUndecided,
-		replica.ErrFailed,
-		context.Canceled, context.DeadlineExceeded, collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened,
-		collection.ErrDamaged, collection.ErrUnreachable,
-	}, func(is error) bool { return errors.Is(err, is) })
+	return isAny(err, errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, errCutOff,
+		journal.ErrBehind, journal.ErrFork, replica.ErrFailed, context.Canceled, context.DeadlineExceeded,
+		collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened, collection.ErrDamaged,
+		collection.ErrUnreachable)
 }
 
 // undecided marks the error of a change that may have been made.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
@@ -86,23 +88,25 @@ func (c *Cluster) newest(id string, shard int) uint64 {
 	return c.seen[shardKey{id, shard}]
 }
 
-// saw takes over what shards have answered: what this process has seen once it sees again.
-func saw[T any](s *shards, parts map[int]*T, of func(*T) *answered) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	for shard, p := range parts {
-		a, k := of(p), shardKey{s.id, shard}
-		s.c.seen[k] = max(s.c.seen[k], a.Entry)
-		s.c.front.docs(k, a.Docs)
-	}
+// sees notes an entry that a shard has: later reads have to show it.
+func (c *Cluster) sees(k shardKey, entry uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[k] = max(c.seen[k], entry)
 }
 
-// docs notes how many documents a shard has; the mutex of the cluster is held.
-func (f *front) docs(k shardKey, n uint64) {
-	if f.documents == nil {
-		f.documents = map[shardKey]uint64{}
+// saw takes over the entries and the numbers of documents that shards have answered with.
+func saw[T any, P answer[T]](s *shards, parts map[int]*T) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.front.documents == nil {
+		s.c.front.documents = map[shardKey]uint64{}
 	}
-	f.documents[k] = n
+	for shard, p := range parts {
+		a, k := P(p).common(), shardKey{s.id, shard}
+		s.c.seen[k] = max(s.c.seen[k], a.Entry)
+		s.c.front.documents[k] = a.Docs
+	}
 }
 
 // docs is how many live documents a shard had when it last answered.
@@ -112,29 +116,28 @@ func (s *shards) docs(shard int) int64 {
 	return int64(s.c.front.documents[shardKey{s.id, shard}])
 }
 
-// lookAsk asks what shards are.
+// lookAsk asks for a description of shards.
 type lookAsk struct {
-	Only collection.Selection `json:"only"` // whose fields are looked for
-	// Strict makes a field that the shard does not know an error, which names those that it knows.
-	Strict bool `json:"strict,omitempty"`
-	Stats  bool `json:"stats,omitempty"`
+	Only   collection.Selection `json:"only"` // whose fields are looked for
+	Fields bool                 `json:"fields,omitempty"`
+	Stats  bool                 `json:"stats,omitempty"`
 }
 
 type lookFound struct {
 	answered
+	Fields      []condition.Field   `json:"fields,omitzero"` // that documents have
 	Stats       *collection.Stats   `json:"stats,omitempty"`
 	Description *search.Description `json:"description,omitempty"`
 }
 
 // doLook describes shards.
 func (c *Cluster) doLook(ctx context.Context, a *asked, in *lookAsk) (*answers[lookFound], error) {
-	return eachShard(ctx, c, a, func(h *held, out *lookFound) error {
-		if in.Strict {
-			_, err := h.view.Snapshot().Select(ctx, in.Only.Where)
-			return err
+	return eachShard(ctx, c, a, func(h *held, out *lookFound) (err error) {
+		if in.Fields {
+			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.view.Snapshot()})
 		}
-		if !in.Stats {
-			return nil
+		if !in.Stats || err != nil {
+			return err
 		}
 		d, err := h.view.Describe(ctx)
 		if err != nil {
@@ -151,23 +154,38 @@ func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
 	return all[lookFound](ctx, s, opStats, every, &lookAsk{Stats: true})
 }
 
-// checkFields makes sure that some document has each field of a condition.
+// checkFields makes sure that some document has each field of a condition. The error names the fields that there
+// are.
 func (s *shards) checkFields(ctx context.Context, where *condition.Condition) error {
-	if err := checkWhere(where); where == nil || err != nil || where.IsLenient() {
+	if where == nil || where.IsLenient() {
+		return nil
+	}
+	_, looks, err := all[lookFound](ctx, s, "look", every, &lookAsk{Only: collection.Selection{Where: where}})
+	if err == nil {
+		err = known(where, looks)
+	}
+	unknown, ok := errors.AsType[*condition.UnknownFieldError](err)
+	if !ok {
 		return err
 	}
-	in := lookAsk{Only: collection.Selection{Where: where}}
-	_, looks, err := all[lookFound](ctx, s, "look", every, &in)
-	if err != nil {
-		return err
-	}
-	if err = known(where, looks); err != nil {
-		in.Strict = true
-		if _, _, better := all[lookFound](ctx, s, "look", every, &in); errors.Is(better, condition.ErrUnknownField) {
-			return better // it names the fields that there are
+	if _, looks, lerr := all[lookFound](ctx, s, "look", every, &lookAsk{Fields: true}); lerr == nil {
+		unknown.Fields = []condition.Field{}
+		for _, l := range looks {
+			unknown.Fields = append(unknown.Fields, l.Fields...)
 		}
+		slices.Sort(unknown.Fields)
+		unknown.Fields = slices.Compact(unknown.Fields)
 	}
 	return err
+}
+
+// checkFound is checkFields for who has the answers of all shards to a request with the condition.
+func checkFound[T any, P answer[T]](ctx context.Context, s *shards, where *condition.Condition,
+	found map[int]*T) error {
+	if known[T, P](where, found) == nil {
+		return nil
+	}
+	return s.checkFields(ctx, where)
 }
 
 // Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
@@ -182,22 +200,22 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 	}
 	all := make([]collection.Stats, 0, m.Shards)
 	for shard := range m.Shards {
-		of := looks[shard].Stats
-		if of == nil { // it has no documents
+		p := looks[shard].Stats
+		if p == nil { // it has no documents
 			continue
 		}
-		all = append(all, *of)
-		st.Documents += of.Documents
-		st.Passages += of.Passages
-		st.Deleted += of.Deleted
-		st.Tokens += of.Tokens
-		st.Metadata += of.Metadata
-		st.FileBytes += of.FileBytes
-		st.Queue.Requests += of.Queue.Requests
-		st.Queue.Documents += of.Queue.Documents
-		st.Queue.Bytes += of.Queue.Bytes
-		st.Counts.Add(of.Counts)
-		st.Nbits, st.Centroids = of.Nbits, of.Centroids
+		all = append(all, *p)
+		st.Documents += p.Documents
+		st.Passages += p.Passages
+		st.Deleted += p.Deleted
+		st.Tokens += p.Tokens
+		st.Metadata += p.Metadata
+		st.FileBytes += p.FileBytes
+		st.Queue.Requests += p.Queue.Requests
+		st.Queue.Documents += p.Queue.Documents
+		st.Queue.Bytes += p.Queue.Bytes
+		st.Counts.Add(p.Counts)
+		st.Nbits, st.Centroids = p.Nbits, p.Centroids
 	}
 	st.Dim, st.Generation, st.Model = m.Current.Dim, m.Current.Number, m.Current.Model
 	st.Growth = s.c.growthOf(m, all)
@@ -211,19 +229,18 @@ func (s *shards) View(ctx context.Context) (collection.View, error) {
 		return nil, err
 	}
 	s.c.mu.Lock()
-	known := 0
-	for shard := range m.Shards {
-		if _, ok := s.c.front.documents[shardKey{s.id, shard}]; ok {
-			known++
-		}
-	}
+	unknown := slices.ContainsFunc(every(m), func(shard int) bool {
+		_, known := s.c.front.documents[shardKey{s.id, shard}]
+		return !known
+	})
 	s.c.mu.Unlock()
-	if known < m.Shards { // nothing was asked yet
+	if unknown {
 		if _, _, err := s.look(ctx); err != nil && !s.c.c.Partial {
 			return nil, err
 		}
 	}
-	v := &view{s: s, m: m, dim: m.Current.Dim}
+	v := &view{s: s, m: m, dim: m.Current.Dim, lists: map[*search.Filter]collection.Selection{},
+		given: map[*condition.Condition]bool{}}
 	for shard := range m.Shards {
 		v.docs += s.docs(shard)
 	}

@@ -18,15 +18,15 @@ import (
 // parts are a selection, taken apart by shard.
 type parts struct {
 	whole *collection.Selection
-	of    int                           // shards
-	lists map[int]*collection.Selection // what each shard has of a list, with ordinals for numbers
+	count int                           // of shards
+	lists map[int]*collection.Selection // the part of each shard of a list, with ordinals for numbers
 	// places are those in the list of the entries of a shard.
 	places map[int][]int
 }
 
 // split takes a selection apart. No shard has numbers of shards that there are not.
-func split(s *collection.Selection, of int) *parts {
-	p := &parts{s, of, map[int]*collection.Selection{}, map[int][]int{}}
+func split(s *collection.Selection, shards int) *parts {
+	p := &parts{s, shards, map[int]*collection.Selection{}, map[int][]int{}}
 	list := func(shard, place int) *collection.Selection {
 		if p.lists[shard] == nil {
 			p.lists[shard] = &collection.Selection{}
@@ -35,13 +35,13 @@ func split(s *collection.Selection, of int) *parts {
 		return p.lists[shard]
 	}
 	for i, n := range s.Numbers {
-		if shard := n >> 32; shard < uint64(of) {
+		if shard := n >> 32; shard < uint64(shards) {
 			l := list(int(shard), i)
 			l.Numbers = append(l.Numbers, n&math.MaxUint32)
 		}
 	}
 	for i, id := range s.IDs {
-		l := list(index.Place(whole(id), of), i)
+		l := list(index.Place(whole(id), shards), i)
 		l.IDs = append(l.IDs, id)
 	}
 	return p
@@ -52,7 +52,7 @@ func (p *parts) shards() []int {
 	if p.whole.Numbers != nil || p.whole.IDs != nil {
 		return sorted(p.lists)
 	}
-	all := make([]int, p.of)
+	all := make([]int, p.count)
 	for s := range all {
 		all[s] = s
 	}
@@ -183,7 +183,7 @@ func (d *foundDocument) stored() collection.Stored {
 
 // doDocuments reads documents of shards.
 func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (*answers[documentsFound], error) {
-	of := split(&in.Only, a.Of)
+	parts := split(&in.Only, a.Of)
 	return eachShard(ctx, c, a, func(h *held, out *documentsFound) error {
 		room, limit := max(mostRead/len(a.Shards), 1<<16), mostListed
 		if in.Read.Limit > 0 {
@@ -194,7 +194,7 @@ func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (
 		if in.Read.From>>32 == uint64(h.Shard) {
 			o.From = in.Read.From & math.MaxUint32
 		}
-		read := func(at int, s collection.Selection) error {
+		read := func(place int, s collection.Selection) error {
 			for d, err := range h.view.Documents(ctx, s, o) {
 				if err != nil {
 					return err
@@ -206,11 +206,11 @@ func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (
 				}
 				room -= size
 				d.Number = numberIn(h.Shard, d.Number)
-				out.Documents = append(out.Documents, foundDocument{d, d.Metadata, d.Vectors, at})
+				out.Documents = append(out.Documents, foundDocument{d, d.Metadata, d.Vectors, place})
 			}
 			return ctx.Err()
 		}
-		s := of.in(h.Shard)
+		s := parts.in(h.Shard)
 		if s.Numbers == nil && s.IDs == nil {
 			return read(0, s)
 		}
@@ -298,8 +298,8 @@ func (s *shards) block(ctx context.Context, sel collection.Selection, o collecti
 			if d.At < 0 || d.At >= len(places[shard]) {
 				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
-			at := places[shard][d.At]
-			found[at] = append(found[at], d.stored())
+			place := places[shard][d.At]
+			found[place] = append(found[place], d.stored())
 		}
 	}
 	for _, d := range slices.Concat(found...) {
@@ -334,15 +334,15 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 		return err
 	}
 	m, pages, err := all[documentsFound](ctx, s, "documents", every, &documentsAsk{sel, o})
-	if err == nil && known(sel.Where, pages) != nil {
-		err = s.checkFields(ctx, sel.Where)
+	if err == nil {
+		err = checkFound(ctx, s, sel.Where, pages)
 	}
 	if err != nil {
 		return err
 	}
 	for shard := int(o.From >> 32); shard < m.Shards; shard++ {
 		page := pages[shard]
-		pages[shard] = nil // what was read may be forgotten
+		pages[shard] = nil // its memory is free
 		for {
 			for i := range page.Documents {
 				if !give(page.Documents[i].stored()) {

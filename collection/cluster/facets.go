@@ -38,10 +38,14 @@ type plainValue condition.Value
 
 // doFacets counts the values of a field.
 func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answers[facetsFound], error) {
-	of := split(&in.Only, a.Of)
+	parts := split(&in.Only, a.Of)
+	null, err := nullOf(in.Field)
+	if err != nil {
+		return nil, err
+	}
 	return eachShard(ctx, c, a, func(h *held, out *facetsFound) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, of.in(h.Shard), o)
+		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, parts.in(h.Shard), o)
 		if err != nil {
 			return err
 		}
@@ -51,7 +55,7 @@ func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answe
 		out.Facet = *facets[0]
 		out.Facet.Values = nil
 		return nil
-	}, in.Only.Where)
+	}, in.Only.Where, null)
 }
 
 // Facets implements [collection.Faceter]. Each node may use the memory for a facet too.
@@ -78,19 +82,24 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if err := checkWhere(s.Where); err != nil {
 		return nil, err
 	}
-	if !o.Lenient {
-		err := v.s.checkField(ctx, field)
-		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
-			return nil, unknown // without the place in a condition that no user has written
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if err := v.s.checkFields(ctx, s.Where); err != nil {
+	null, err := nullOf(field)
+	if err != nil {
 		return nil, err
 	}
-	_, found, err := all[facetsFound](ctx, v.s, "facets", having(s), &facetsAsk{s, field, o.Memory})
+	which := having(s)
+	if s.Where != nil || !o.Lenient { // any shard may know the fields
+		which = every
+	}
+	_, found, err := all[facetsFound](ctx, v.s, "facets", which, &facetsAsk{s, field, o.Memory})
+	if err == nil {
+		err = checkFound(ctx, v.s, s.Where, found)
+	}
+	if err == nil && !o.Lenient {
+		err = checkFound(ctx, v.s, null, found)
+		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
+			err = unknown // without the place in a condition that no user has written
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +117,11 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	return counter.Facet(ctx)
 }
 
-// checkField makes sure that a document has a field.
-func (s *shards) checkField(ctx context.Context, field condition.Field) error {
+// nullOf is a condition over a field.
+func nullOf(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	null, err := e.Bind()
-	if err != nil {
-		return err
-	}
-	return s.checkFields(ctx, null)
+	return e.Bind()
 }

@@ -23,6 +23,8 @@ var (
 	errNotHere = errors.New("the shard is not here")
 	// errGeneration: the node knows another generation of the collection.
 	errGeneration = errors.New("another generation is searched")
+	// errCutOff: the store does not answer the node, so that nothing can be changed there.
+	errCutOff = errors.New("the object store has not answered")
 )
 
 // carried are the errors that keep their meaning from node to node. Those that are final are the fault
@@ -34,6 +36,7 @@ var carried = []struct {
 }{
 	{"not here", errNotHere, false},
 	{"generation", errGeneration, false},
+	{"cut off", errCutOff, false},
 	{"too busy", errTooBusy, false},
 	{"message", errMessage, false},
 	{"secret", errSecret, false},
@@ -104,10 +107,15 @@ func final(err error) bool {
 	return false
 }
 
+// isAny reports whether an error is one of some.
+func isAny(err error, some ...error) bool {
+	return slices.ContainsFunc(some, func(is error) bool { return errors.Is(err, is) })
+}
+
 // failure is an error on its way.
 type failure struct {
 	Message string   `json:"message"`
-	Codes   []string `json:"codes,omitempty"` // what it is, by [carried]
+	Codes   []string `json:"codes,omitempty"` // by [carried]
 	// One of these at most, if the error has a type that says more.
 	At    *spot                        `json:"at,omitempty"`
 	Field *condition.UnknownFieldError `json:"field,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/clustertest"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // fill adds n documents called by a prefix, and returns their ids.
@@ -264,9 +265,14 @@ func TestSearchesGoOn(t *testing.T) {
 		return err
 	}
 	n := c.Node("n0")
-	c.Await(func() bool { return n.Ready() != nil })
-	_, err := n.Declare(t.Context(), "other", collection.Config{})
-	for _, err := range []error{change(), err, n.Ready()} {
+	c.Await(func() bool {
+		return !slices.ContainsFunc(c.Nodes(), func(n *clustertest.Node) bool { return n.Ready() == nil })
+	})
+	err := change()
+	require.ErrorIs(t, err, collection.ErrUnreachable)
+	require.NotErrorIs(t, err, storage.ErrOutcomeUnknown, "no node has tried")
+	_, err = n.Declare(t.Context(), "other", collection.Config{})
+	for _, err := range []error{err, n.Ready()} {
 		require.True(t, isLabelled(err), "%v", err)
 	}
 	require.NotEmpty(t, n.Status(t.Context()).Faults)

@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// evidenceAsk asks for one thing that feedback takes of shards: the documents that ids stand for (Named); the
+// evidenceAsk asks for one kind of evidence: the documents that ids stand for (Named); the
 // tokens of documents (Rows); their centroids, and in how many of them each is; the sums of their tokens with
 // some centroids; or without documents, in how many of all some terms or centroids are.
 type evidenceAsk struct {
@@ -38,7 +38,7 @@ type foundRows struct {
 	Tokens floats
 }
 
-// doEvidence reads what feedback takes of shards.
+// doEvidence reads the evidence of shards for feedback.
 func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*answers[evidenceFound], error) {
 	named := split(&collection.Selection{IDs: in.Named}, a.Of)
 	return eachShard(ctx, c, a, func(h *held, out *evidenceFound) (err error) {
@@ -55,15 +55,15 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 				live = append(live, p.Ordinal)
 			}
 		}
-		of := len(in.Documents)
+		docs := len(in.Documents)
 		switch {
 		case in.Named != nil:
-			docs, missing, err := snap.Named(ctx, named.in(shard).IDs)
+			meant, missing, err := snap.Named(ctx, named.in(shard).IDs)
 			if err != nil {
 				return err
 			}
 			filled, _ := snap.LiveSet() // without those that have no tokens, which nothing finds
-			for it := docs.Iterator(); it.HasNext(); {
+			for it := meant.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
 					out.Places = append(out.Places, search.Place{Part: shard, Ordinal: o})
 				}
@@ -71,7 +71,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 			out.Missing = missing
 		case in.Rows:
 			for _, o := range live {
-				d, err := search.ReadTerms(ctx, snap, shard, o, of)
+				d, err := search.ReadTerms(ctx, snap, shard, o, docs)
 				if err != nil {
 					return err
 				}
@@ -79,7 +79,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 			}
 		case in.Documents != nil && in.Centroids == nil:
 			out.Centroids = map[uint32]int{}
-			out.Of, err = search.Counts(ctx, snap, live, search.FeedbackTokens(of), out.Centroids)
+			out.Of, err = search.Counts(ctx, snap, live, search.FeedbackTokens(docs), out.Centroids)
 			return err
 		case in.Documents != nil:
 			out.Sums = make(floats, len(in.Centroids)*snap.Dim())
@@ -87,7 +87,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 			for row := range slices.Chunk(out.Sums, snap.Dim()) {
 				rows = append(rows, row)
 			}
-			return search.Sums(ctx, snap, live, search.FeedbackTokens(of), in.Centroids, rows)
+			return search.Sums(ctx, snap, live, search.FeedbackTokens(docs), in.Centroids, rows)
 		case in.Terms != nil:
 			if len(in.Terms)%snap.Dim() != 0 {
 				return fmt.Errorf("%w: %d values of dimension %d", errMessage, len(in.Terms), snap.Dim())
@@ -103,7 +103,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 }
 
 // withFeedback answers a query that feedback has added to, as an engine does: all shards have one codec, so
-// that what it takes of documents is put together of what their shards say.
+// that their evidence can be added up.
 func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	f := o.Feedback
 	if err := v.Check(&q); err != nil {
@@ -120,6 +120,7 @@ func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Option
 	if v.dim == 0 {
 		return last(q)
 	}
+	// The documents that are good and bad: those that are named, and the first of a search.
 	d, err := v.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -146,6 +147,7 @@ func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Option
 		return nil, err
 	}
 	e.good, e.bad = good, unliked
+	// The query with more terms.
 	var from search.Evidence = e
 	if search.UsesOwnTerms(d.Centroids, d.Tokens) {
 		from = &ownEvidence{search.OwnTerms{Dim: v.dim}, e}
@@ -155,6 +157,7 @@ func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Option
 		return nil, err
 	}
 	cut := search.FitFeedback(&more, v.dim, len(q.Vectors), d.Centroids)
+	// Its search, whose figures are those of both.
 	r, err := last(more)
 	if err != nil {
 		return nil, err
@@ -205,14 +208,14 @@ func (e *evidence) named(ctx context.Context, what string, ids []string) (places
 	if err != nil {
 		return nil, err
 	}
-	of := split(&collection.Selection{IDs: ids}, e.v.m.Shards)
+	named := split(&collection.Selection{IDs: ids}, e.v.m.Shards)
 	for _, shard := range sorted(found) {
 		f := found[shard]
 		if f.Docs == 0 {
-			f.Missing = of.in(shard).IDs
+			f.Missing = named.in(shard).IDs
 		}
-		for _, id := range f.Missing {
-			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, id)
+		if len(f.Missing) > 0 {
+			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, f.Missing[0])
 		}
 		places = append(places, f.Places...)
 	}
@@ -248,7 +251,7 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 	return slices.Collect(slices.Chunk(sums, e.v.dim)), err
 }
 
-// frequencies adds up what shards have counted of n terms or centroids.
+// frequencies adds up the counts that shards have of n terms or centroids.
 func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, n)
 	if n == 0 {
@@ -259,8 +262,8 @@ func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs
 		if len(f.Counts) != n && f.Docs > 0 {
 			return nil, 0, fmt.Errorf("shard %d: %w: %d of %d terms", shard, errMessage, len(f.Counts), n)
 		}
-		for i, of := range f.Counts {
-			docs[i] += of
+		for i, count := range f.Counts {
+			docs[i] += count
 		}
 		live += int64(f.Docs)
 	}

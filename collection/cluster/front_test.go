@@ -227,6 +227,34 @@ func TestFiltersFailClosed(t *testing.T) {
 	require.ErrorIs(t, err, search.ErrUnknownID, r)
 }
 
+// A condition that a caller puts into a filter itself is refused in the words of a folder.
+func TestConditionInFilter(t *testing.T) {
+	one, many := beside(t, 2, 4, randomDocs(40, 3))
+	e, err := condition.Parse("nosuch = 1")
+	require.NoError(t, err)
+	where, err := e.Bind()
+	require.NoError(t, err)
+	q := search.Query{Vectors: randomDocs(1, 9)[0].Vectors}
+	var said [2][]string
+	for i, c := range []collection.Collection{one, many} {
+		v, err := c.View(t.Context())
+		require.NoError(t, err)
+		_, searched := v.Search(t.Context(), []search.Query{q}, search.Options{Filter: &search.Filter{Where: where}})
+		own := q
+		own.Filter = &search.Filter{Where: where}
+		_, ofQuery := v.Search(t.Context(), []search.Query{own}, search.Options{})
+		_, explained := v.(collection.Explainer).Explain(t.Context(), q, "d5",
+			search.Options{Filter: &search.Filter{Where: where}})
+		_, fedBack := v.Search(t.Context(), []search.Query{q, own}, search.Options{Feedback: &search.Feedback{Docs: 2}})
+		for _, err := range []error{searched, ofQuery, explained, fedBack} {
+			require.ErrorIs(t, err, condition.ErrUnknownField)
+			said[i] = append(said[i], err.Error())
+		}
+		require.NoError(t, v.Close())
+	}
+	require.Equal(t, said[0], said[1])
+}
+
 // A request that one shard would refuse is made by none, and names the document by its place in the request.
 func TestUpdatesAreWhole(t *testing.T) {
 	docs := randomDocs(40, 3)
@@ -297,14 +325,29 @@ func TestAnswerOfAnotherForm(t *testing.T) {
 		_, _ = w.Write([]byte(`{"shards":[{"shard":0,"docs":5,"stats":"many"}]}`))
 	}))
 	defer server.Close()
-	f := &fan[lookFound]{
+	f := &fan[lookFound, lookAsk, *lookFound]{
 		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
-		in:      func(a asked) any { return &request[lookAsk]{asked: a} },
-		of:      func(p *lookFound) *answered { return &p.answered },
-		missing: map[int]error{}, stop: func() {},
+		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
 	}
 	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
 	require.ErrorIs(t, f.missing[0], errMessage)
+}
+
+// A node that refuses a request for its fault is not passed over.
+func TestRequestAtFault(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_ = json.NewEncoder(w).Encode(failureOf(search.ErrOption))
+	}))
+	defer server.Close()
+	f := &fan[lookFound, lookAsk, *lookFound]{
+		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
+		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
+	}
+	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
+	require.ErrorIs(t, f.refusal, search.ErrOption)
+	require.False(t, c.front.peers.of("other").away)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)

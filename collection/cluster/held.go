@@ -23,11 +23,6 @@ type held struct {
 	view    *store.View
 }
 
-func newHeld(to *answered, s shardAt) *held {
-	to.Shard = s.Shard
-	return &held{answered: to, after: s.After}
-}
-
 // open takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
 // that it does not know.
 func (h *held) open(ctx context.Context, c *Cluster, a *asked, wheres []*condition.Condition) (err error) {
@@ -74,18 +69,38 @@ func (a *answered) failed(err error) {
 	*a = answered{Shard: a.Shard, Entry: a.Entry, Error: failureOf(err)}
 }
 
+// openShards opens shards, all at a time. Some of them may not be ready.
+func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *asked, wheres []*condition.Condition) (
+	*answers[T], []*held) {
+	out, all := &answers[T]{make([]T, len(a.Shards))}, make([]*held, len(a.Shards))
+	var wg sync.WaitGroup
+	for i, s := range a.Shards {
+		all[i] = &held{answered: P(&out.Shards[i]).common(), after: s.After}
+		all[i].Shard = s.Shard
+		wg.Go(func() {
+			if err := c.guarded("a shard", func() error { return all[i].open(ctx, c, a, wheres) }); err != nil {
+				all[i].failed(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out, all
+}
+
+// ready reports whether the shard is open and has documents.
+func (h *held) ready() bool { return h.view != nil && h.Error == nil }
+
 // eachShard answers for shards, each in one state, all at a time. A shard without documents gives the
 // zero answer.
 func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *asked, do func(h *held, out *T) error,
 	wheres ...*condition.Condition) (*answers[T], error) {
-	out := &answers[T]{make([]T, len(a.Shards))}
+	out, all := openShards[T, P](ctx, c, a, wheres)
 	var wg sync.WaitGroup
-	for i, s := range a.Shards {
+	for i, h := range all {
 		wg.Go(func() {
-			h := newHeld(P(&out.Shards[i]).common(), s)
 			err := c.guarded("a shard", func() (err error) {
 				defer func() { err = errors.Join(err, h.close()) }()
-				if err = h.open(ctx, c, a, wheres); err == nil && h.view != nil {
+				if h.ready() {
 					err = do(h, &out.Shards[i])
 				}
 				return err

@@ -33,7 +33,7 @@ const (
 	smallBody = 64 << 20 // bytes of a question, such as a batch of queries or a long list of ids
 	largeBody = 1 << 30  // of documents; the queue of a shard has less
 	// mostAnswer is how large an answer may be; mostRunning how many requests a node takes at a time, and
-	// mostBytes what their bodies may have together.
+	// mostBytes how large their bodies may be together.
 	mostAnswer  = 512 << 20
 	mostRunning = 4096
 	mostBytes   = 2 << 30
@@ -47,7 +47,7 @@ type front struct {
 	bytes   atomic.Int64 // of bodies
 	// documents that shards had when they last answered; guarded by the mutex of the cluster.
 	documents map[shardKey]uint64
-	// when maps were read again, and what searches shards at once, by identity; guarded by it too.
+	// when maps were read again, by name, and searchers of several shards, by identity; guarded by it too.
 	renewed  map[string]time.Time
 	together map[string]*together
 }
@@ -80,7 +80,7 @@ func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in 
 	}
 }
 
-// asks is does for what a node does with shards.
+// asks is does for operations on shards.
 func asks[In, Out any](limit int64, do func(*Cluster, context.Context, *asked, *In) (*Out, error)) *operation {
 	return does(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
 		if err := in.check(); err != nil {
@@ -158,7 +158,7 @@ func statusOf(err error) int {
 	return http.StatusUnprocessableEntity
 }
 
-// hear does what another node asks for.
+// hear carries out a request of another node.
 func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	c.mu.Lock()
 	secret, closed := c.secret, c.closed
@@ -175,7 +175,8 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	if closed {
 		return nil, errNotHere
 	}
-	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name { // of a wrong advertise, or of a node that was there before
+	// It may be meant for a node with a wrong advertise, or for one that had this address before.
+	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name {
 		return nil, fmt.Errorf("%w: node %.200q is meant, and %s answers", errNotHere, meant, c.node.Name)
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -186,11 +187,10 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, stop := context.WithTimeout(ctx, left)
 	defer stop()
 	defer context.AfterFunc(c.ctx, stop)()
-	if c.front.running.Add(1); c.front.running.Load() > mostRunning {
-		c.front.running.Add(-1)
+	defer c.front.running.Add(-1)
+	if c.front.running.Add(1) > mostRunning {
 		return nil, errTooBusy
 	}
-	defer c.front.running.Add(-1)
 	body, release, err := c.read(w, r, op.limit)
 	if err != nil {
 		return nil, err

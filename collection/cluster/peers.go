@@ -25,7 +25,6 @@ type peer struct {
 
 	failures int  // in turn: it said nothing that counts, or others were faster
 	away     bool // it has failed, and has not said since that it lives
-	times    int  // that it was away
 }
 
 // latencies are the times of one operation.
@@ -76,18 +75,14 @@ func (n *peer) cost() float64 {
 	return c
 }
 
-// fail counts a request that was in vain. times is how often the node was away, if it is so from now on, else 0.
-func (p *peers) fail(node string) (times int) {
+// fail counts a request that was in vain. It reports whether the node is away only from now on.
+func (p *peers) fail(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.of(node)
 	n.failures = min(n.failures+1, maxFailures)
-	if n.away {
-		return 0
-	}
-	n.away = true
-	n.times++
-	return n.times
+	first, n.away = !n.away, true
+	return first
 }
 
 // rest is how long a node is left alone that has failed.
@@ -104,7 +99,7 @@ func (p *peers) lives(node string) {
 	p.of(node).away = false
 }
 
-// works counts a request that is no search, until done is called: what it takes says nothing of searches.
+// works counts a request that is no search, until done is called. Its time says nothing of searches.
 func (p *peers) works(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,10 +195,12 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
 	for i, all := range near {
 		n := all[rank%len(all)]
-		if at := slices.IndexFunc(all, free); !free(n) && at >= 0 {
-			n = all[at]
-		} else if at < 0 {
-			n = p.better(all)
+		if !free(n) {
+			if first := slices.IndexFunc(all, free); first >= 0 {
+				n = all[first]
+			} else {
+				n = p.better(all)
+			}
 		}
 		chosen[n] = append(chosen[n], shards[i])
 	}

@@ -52,7 +52,7 @@ func (in *searchAsk) wheres() []*condition.Condition {
 	return all
 }
 
-// searchFound is what a shard has found, for each query.
+// searchFound are the results of a shard, one for each query.
 type searchFound struct {
 	answered
 	Results []foundResult `json:"results,omitzero"`
@@ -61,7 +61,7 @@ type searchFound struct {
 type foundResult struct {
 	Hits  []foundHit   `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have other hits, none of which scores more than Floor.
+	// More says that the shard may have other hits. None of them scores more than Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
@@ -158,8 +158,10 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
-			if err = ofQuery(err); final(err) { // that shards do not answer is no fault of a query
-				err = &search.QueryError{Index: i, Err: err}
+			// Neither a condition that was given to Filter nor a shard that does not answer is the fault of a query.
+			_, placed := errors.AsType[*search.QueryError](err)
+			if final(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
+				err = &search.QueryError{Index: i, Err: ofQuery(err)}
 			}
 			if err != nil {
 				return nil, err
@@ -196,9 +198,6 @@ func (v *view) ranking(qs []search.Query, o search.Options) (*ranking, error) {
 	r.missing = o.AllowMissing || o.Mode != search.Candidates
 	take := func(f *search.Filter) (collection.Selection, error) {
 		s, err := v.selectionOf(f)
-		if err == nil {
-			err = checkWhere(s.Where)
-		}
 		r.missing = r.missing && (f == nil || f.AllowMissing || s.IDs == nil)
 		return s, err
 	}
@@ -238,7 +237,7 @@ func (r *ranking) shards(m *Map) []int {
 	if shards := split(&s, m.Shards).shards(); len(shards) > 0 {
 		return shards
 	}
-	return []int{0} // which says what is wrong with the query
+	return []int{0} // which finds the faults of the query
 }
 
 // ask asks shards for results of queries.
@@ -307,7 +306,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 		slices.SortFunc(scores, func(x, y float32) int { return cmp.Compare(y, x) })
 		hides := false
 		for shard, f := range found {
-			if of := &f.Results[i]; of.More && (len(scores) < k || of.Floor >= scores[k-1]) {
+			if r := &f.Results[i]; r.More && (len(scores) < k || r.Floor >= scores[k-1]) {
 				hides, hiding[shard] = true, true
 			}
 		}
@@ -332,13 +331,13 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 			missing[shard] = lost[shard]
 			continue
 		}
-		for i, of := range queries {
+		for i, query := range queries {
 			last := &f.Results[i].Stats
-			stats := found[shard].Results[of].Stats
+			stats := found[shard].Results[query].Stats
 			stats.Add(*last)
 			stats.Queries, stats.Allowed, stats.FilterMissing = last.Queries, last.Allowed, last.FilterMissing
-			found[shard].Results[of] = f.Results[i]
-			found[shard].Results[of].Stats = stats
+			found[shard].Results[query] = f.Results[i]
+			found[shard].Results[query].Stats = stats
 		}
 	}
 	return false, nil
@@ -348,27 +347,16 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (
 	[]search.Result, error) {
 	s, wanted := r.v.s, r.shards(m)
+	c := coverage(s, m, wanted, found, missing)
 	if len(found) < len(wanted) && (!s.c.c.Partial || len(found) == 0) {
-		return nil, s.unanswered(ctx, m, wanted, func(shard int) bool { return found[shard] != nil }, missing)
+		return nil, s.unanswered(ctx, c, missing)
 	}
 	if len(found) == len(wanted) { // a shard that does not answer may have the field
-		for _, where := range r.in.wheres() {
-			if known(where, found) == nil {
-				continue
-			}
-			if err := s.checkFields(ctx, where); err != nil {
-				return nil, fmt.Errorf("filter: %w", err)
+		for i, where := range r.in.wheres() {
+			if err := checkFound(ctx, s, where, found); err != nil {
+				return nil, r.v.ofFilter(max(i-1, 0), where, err)
 			}
 		}
-	}
-	c := search.Coverage{Parts: m.Shards}
-	for shard := range m.Shards {
-		docs := s.docs(shard)
-		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) { // that returns no document anyway
-			c.Docs += docs
-			continue
-		}
-		c.Missing = append(c.Missing, missingPart(shard, docs, missing[shard]))
 	}
 	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]foundHit, len(r.in.Queries))
 	for i := range results {
@@ -398,7 +386,7 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	return results, nil
 }
 
-// summedStats adds up what the search for a query did in shards.
+// summedStats adds up the figures of the search for a query in shards.
 func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Parts = make([]search.PartStats, m.Shards)
@@ -408,18 +396,18 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 	}
 	tokens, parts := 0, sum.Parts
 	for _, shard := range sorted(found) {
-		of := found[shard].Results[query].Stats
-		part := search.PartStats{Allowed: of.Allowed, Candidates: of.Candidates, ExactDocs: of.ExactDocs}
-		if len(of.Parts) > 0 { // it was searched with others
-			part = of.Parts[0]
+		st := found[shard].Results[query].Stats
+		part := search.PartStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+		if len(st.Parts) > 0 { // it was searched with others
+			part = st.Parts[0]
 		}
 		if parts != nil {
 			part.Part, part.Hits = shard, 0
 			parts[shard] = part
 		}
-		of.Parts = nil
-		tokens = max(tokens, of.QueryTokens)
-		sum.Add(of)
+		st.Parts = nil
+		tokens = max(tokens, st.QueryTokens)
+		sum.Add(st)
 	}
 	sum.Queries, sum.QueryTokens = 1, tokens
 	return sum

@@ -40,7 +40,7 @@ func (t *together) at(ctx context.Context, c *Cluster, parts []*index.Snapshot) 
 	return t.multi.At(snap), nil
 }
 
-// togetherOf is what searches the shards of a collection.
+// togetherOf is the searcher of the shards of a collection.
 func (c *Cluster) togetherOf(a *asked) *together {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,28 +64,12 @@ func (c *Cluster) doSearch(ctx context.Context, a *asked, in *searchAsk) (*answe
 			return c.searchShards(ctx, a, in, []*held{h}, []*searchFound{out})
 		}, in.wheres()...)
 	}
-	out := &answers[searchFound]{make([]searchFound, len(a.Shards))}
-	all := make([]*held, len(a.Shards))
-	defer func() {
-		for _, h := range all {
-			_ = h.close()
-		}
-	}()
-	var wg sync.WaitGroup
-	for i, s := range a.Shards {
-		h := newHeld(&out.Shards[i].answered, s)
-		all[i] = h
-		wg.Go(func() {
-			if err := c.guarded("a shard", func() error { return h.open(ctx, c, a, in.wheres()) }); err != nil {
-				h.failed(err)
-			}
-		})
-	}
-	wg.Wait()
+	out, all := openShards[searchFound](ctx, c, a, in.wheres())
 	var ready []*held
 	var found []*searchFound
 	for i, h := range all {
-		if h.Error == nil && h.view != nil {
+		defer h.close()
+		if h.ready() {
 			ready, found = append(ready, h), append(found, &out.Shards[i])
 		}
 	}
@@ -178,12 +162,12 @@ func (c *Cluster) searchShards(ctx context.Context, a *asked, in *searchAsk, gro
 			}
 		}
 		for j := range r.Hits {
-			at := r.Hits[j].Part
-			hit, err := group[at].found(&r.Hits[j], in.Options.Payload, &room)
+			part := r.Hits[j].Part
+			hit, err := group[part].found(&r.Hits[j], in.Options.Payload, &room)
 			if err != nil {
 				return err
 			}
-			to := &found[at].Results[i]
+			to := &found[part].Results[i]
 			to.Hits = append(to.Hits, hit)
 		}
 	}

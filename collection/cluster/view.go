@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -10,10 +11,11 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 )
 
-// view is a collection from the moment on when it was taken: what a shard answers is of one state of it, and
+// view is a collection from the moment on when it was taken: each answer of a shard is of one state of it, and
 // has the changes that this process knew of then.
 type view struct {
 	s    *shards
@@ -21,8 +23,9 @@ type view struct {
 	dim  int
 	docs int64
 
-	mu      sync.Mutex
-	filters map[*search.Filter]collection.Selection // that Filter has made of numbers
+	mu    sync.Mutex
+	lists map[*search.Filter]collection.Selection // of numbers, of which Filter has made filters
+	given map[*condition.Condition]bool           // to Filter
 }
 
 var (
@@ -39,7 +42,7 @@ func (v *view) Close() error { return nil }
 // Dim implements [collection.View].
 func (v *view) Dim() int { return v.dim }
 
-// Most is above the number of documents: what others are adding is not known here.
+// Most is above the number of documents: others may be adding some.
 func (v *view) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.View].
@@ -50,18 +53,18 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	}
 	var d search.Description
 	for shard := range m.Shards {
-		of, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
-		if of == nil { // it has no documents
+		p, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
+		if p == nil { // it has no documents
 			d.Parts = append(d.Parts, search.PartDescription{Name: name})
 			continue
 		}
-		d.Docs += of.Docs
-		d.Passages += of.Passages
-		d.Tokens += of.Tokens
-		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = of.Centroids, of.Nbits, of.Backend, of.Threads, of.Device
-		d.Pool = max(d.Pool, of.Pool)
+		d.Docs += p.Docs
+		d.Passages += p.Passages
+		d.Tokens += p.Tokens
+		d.Centroids, d.Nbits, d.Backend, d.Threads, d.Device = p.Centroids, p.Nbits, p.Backend, p.Threads, p.Device
+		d.Pool = max(d.Pool, p.Pool)
 		d.Parts = append(d.Parts, search.PartDescription{
-			Name: name, Docs: of.Docs, Passages: of.Passages, Tokens: of.Tokens, Device: of.Device, Memory: of.Memory,
+			Name: name, Docs: p.Docs, Passages: p.Passages, Tokens: p.Tokens, Device: p.Device, Memory: p.Memory,
 		})
 	}
 	if m.Shards == 1 {
@@ -69,7 +72,7 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 	}
 	d.Dim, d.Model, d.Generation = m.Current.Dim, m.Current.Model, m.Current.Number
 	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded anew
+	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded again
 	d.Lineage = h.Sum64()
 	return d, nil
 }
@@ -80,41 +83,49 @@ func (v *view) Filter(_ context.Context, s collection.Selection) (*search.Filter
 		return nil, nil
 	}
 	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
-	if s.Numbers == nil {
-		return f, nil
-	}
-	// A filter has no form for numbers of shards: this one lets nothing through but by its selection.
-	f.IDs = []string{}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.filters == nil {
-		v.filters = map[*search.Filter]collection.Selection{}
+	v.given[s.Where] = true
+	if s.Numbers != nil { // a filter has no form for numbers of shards: it lets nothing through but by its selection
+		f.IDs = []string{}
+		v.lists[f] = s
 	}
-	v.filters[f] = s
 	return f, nil
 }
 
-// selectionOf is what a filter lets through.
+// ofFilter is an error of a condition, with the place that a folder says: it finds a condition that was given to
+// Filter at fault before it searches, and any other in the first query that has it.
+func (v *view) ofFilter(query int, where *condition.Condition, err error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.given[where] || !errors.Is(err, condition.ErrUnknownField) {
+		return err
+	}
+	return &search.QueryError{Index: query, Err: fmt.Errorf("filter: %w", err)}
+}
+
+// selectionOf is the selection that a filter lets through.
 func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 	if f == nil {
 		return collection.Selection{}, nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if s, there := v.filters[f]; there {
-		return s, nil
+	s, there := v.lists[f]
+	switch {
+	case there:
+	case f.Docs != nil:
+		return s, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
+	default:
+		s = collection.Selection{IDs: f.IDs, Where: f.Where}
+		if s.IDs == nil && s.Where == nil { // which matches nothing
+			s.IDs = []string{}
+		}
 	}
-	if f.Docs != nil {
-		return collection.Selection{}, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
-	}
-	s := collection.Selection{IDs: f.IDs, Where: f.Where}
-	if s.IDs == nil && s.Where == nil { // which matches nothing
-		s.IDs = []string{}
-	}
-	return s, nil
+	return s, checkWhere(s.Where)
 }
 
-// Check finds what can be seen of a query without a shard.
+// Check finds the faults of a query that can be seen without a shard.
 func (v *view) Check(q *search.Query) error {
 	dim := v.dim
 	if dim == 0 { // vectors of every dimension find nothing
@@ -132,7 +143,7 @@ func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
-// Traced implements [collection.Measured]: what is changed meanwhile counts.
+// Traced implements [collection.Measured]. Later changes count.
 func (v *view) Traced() collection.Traced { return traced{v} }
 
 // traced is a view as a searcher.
@@ -161,7 +172,7 @@ func (t traced) Trace(ctx context.Context, q search.Query, id string, o search.O
 	return x.Stage, nil
 }
 
-// explainAsk asks for what becomes of the document of an id in a search of its shard, and without an id for
+// explainAsk asks for an explanation of the document of an id in a search of its shard, and without an id for
 // the vectors of the query that are scored.
 type explainAsk struct {
 	searchAsk
@@ -200,27 +211,25 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 		return nil, ofQuery(err)
 	}
 	which := func(m *Map) []int { return []int{m.shardOf(id)} }
-	_, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
+	m, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
 	if err != nil {
 		return nil, err
 	}
 	for _, where := range r.in.wheres() { // other shards may know the fields
 		if err := v.s.checkFields(ctx, where); err != nil {
-			return nil, fmt.Errorf("filter: %w", err)
+			return nil, ofQuery(v.ofFilter(0, where, err))
 		}
 	}
-	for shard, x := range found {
-		if x.Explanation != nil {
-			x.Explanation.Part = shard
-		}
-		return x, nil
+	x := found[m.shardOf(id)]
+	if x.Explanation != nil {
+		x.Explanation.Part = m.shardOf(id)
 	}
-	return nil, errMessage
+	return x, nil
 }
 
-// Explain tells what becomes of a document in a search. What drops it, if anything does, is told of a search
-// of its shard alone, where it competes with fewer documents for what a search may look at; whether it is
-// returned, and its rank, of the search of all shards.
+// Explain follows a document through a search. The stage that drops it is that of a search of its shard alone,
+// where it competes with fewer documents; whether it is returned, and its rank, are those of a search of all
+// shards.
 func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
@@ -248,8 +257,8 @@ func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.
 		return nil, err
 	}
 	// Of a document of passages it is the one that is explained.
-	at := slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
-	if x.Rank = at + 1; at < 0 {
+	x.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
+	if x.Rank == 0 {
 		x.Stage = search.StageOutranked
 	}
 	if n := len(r[0].Hits); n > 0 {

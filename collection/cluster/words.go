@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
@@ -24,6 +25,10 @@ type wordsFound struct {
 
 // doWords searches shards by words.
 func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers[wordsFound], error) {
+	var wheres []*condition.Condition
+	for i := range in.Only {
+		wheres = append(wheres, in.Only[i].Where)
+	}
 	return eachShard(ctx, c, a, func(h *held, out *wordsFound) error {
 		q := in.Query
 		if q.Statistics == nil {
@@ -51,12 +56,12 @@ func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers
 			out.Hits = append(out.Hits, hit)
 		}
 		return nil
-	})
+	}, wheres...)
 }
 
-// SearchKeywords implements [collection.Keywords]: each shard tells first what the query finds in it, and is
-// then searched with the sums of that, so that scores are those of one index as long as nothing changes
-// between. Each shard has to answer, whatever the configuration says.
+// SearchKeywords implements [collection.Keywords]: shards count the words of the query first, and are then
+// searched with the sums, so that scores are those of one index as long as nothing changes between. All shards
+// have to answer, also where partial answers are allowed.
 func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	page := q.Page()
 	if err := page.Check(); err != nil {
@@ -75,29 +80,15 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 			continue
 		}
 		s, err := v.selectionOf(f)
-		if err == nil {
-			err = v.s.checkFields(ctx, s.Where)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("filter: %w", err)
+			return nil, err
 		}
 		in.Only = append(in.Only, s)
 	}
-	_, counted, err := all[wordsFound](ctx, v.s, "words", every, &in)
-	if err != nil {
+	var err error
+	if in.Query.Statistics, err = v.count(ctx, &in); err != nil {
 		return nil, err
 	}
-	sum := &keywords.Statistics{}
-	for _, shard := range sorted(counted) {
-		st := counted[shard].Statistics
-		if st == nil { // it has no documents
-			continue
-		}
-		if err := sum.Add(st); err != nil {
-			return nil, fmt.Errorf("shard %d: %w", shard, err)
-		}
-	}
-	in.Query.Statistics = sum
 	_, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
@@ -111,4 +102,23 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		return nil, err
 	}
 	return page.Hits(best[0]), nil
+}
+
+// count sums up the statistics of the words of a query in the shards.
+func (v *view) count(ctx context.Context, in *wordsAsk) (*keywords.Statistics, error) {
+	_, counted, err := all[wordsFound](ctx, v.s, "words", every, in)
+	for i := range in.Only {
+		if err == nil {
+			err = checkFound(ctx, v.s, in.Only[i].Where, counted)
+		}
+	}
+	sum := &keywords.Statistics{}
+	for _, shard := range sorted(counted) {
+		if st := counted[shard].Statistics; st != nil && err == nil { // nil: it has no documents
+			if err = sum.Add(st); err != nil {
+				err = fmt.Errorf("shard %d: %w", shard, err)
+			}
+		}
+	}
+	return sum, err
 }
