@@ -270,7 +270,7 @@ func noService(cmd *cobra.Command, args []string) error {
 	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
 }
 
-// takes wants as many arguments as names; a name that ends in … takes any
+// takes wants as many arguments as names; one in brackets may be missing, and a name that ends in … takes any
 // number, also none.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -278,7 +278,11 @@ func takes(names ...string) cobra.PositionalArgs {
 			if strings.HasSuffix(name, "…") {
 				return nil
 			}
-			if i >= len(args) {
+			switch {
+			case i < len(args):
+			case strings.HasPrefix(name, "["):
+				return nil
+			default:
 				return fmt.Errorf("%s is missing", name)
 			}
 		}
