@@ -233,7 +233,7 @@ func (f *fan[T]) some(ctx context.Context, shards []int, tried []string) map[int
 		case len(left) > 0:
 			there, holders = append(there, shard), append(holders, left)
 		case len(tried) == 0:
-			f.miss([]int{shard}, errors.New("no node is there that has it"))
+			f.miss([]int{shard}, errNoNode)
 		}
 	}
 	groups := f.s.c.front.peers.assign(there, holders, f.s.c.c.Zone, f.s.c.node, f.joint)

@@ -49,7 +49,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 			return nil, undecided(unknown, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name))
 		}
 		if holders := s.c.holders(m, shard); len(holders) == 0 {
-			last = errors.New("no node is there that has it")
+			last = errNoNode
 		} else {
 			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
 			if try == 0 { // a node that hangs gathers no changes
