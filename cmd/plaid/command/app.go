@@ -199,7 +199,7 @@ func advice(cmd *cobra.Command, err error) string {
 		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
-	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
+	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeOf(cmd) == "":
 		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
 		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: " +
