@@ -291,7 +291,7 @@ func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map
 		case states[n.Name] == nil:
 			r.State = "silent"
 		case !known:
-			r.State = "closed"
+			r.State, can = "closed", true // the first request opens it
 		case state.Phase == replica.Ready:
 			can, r.Behind = true, sh.Entry-state.Entry
 		}

@@ -149,7 +149,7 @@ resumed with --resume.`,
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store (default: that of temporary files, and the current one for the spool)")
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there (default: that of temporary files, and the current one for the spool)")
 	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
 		f.Lookup(name).Usage += " (default: as the index was made)"
@@ -166,6 +166,11 @@ resumed with --resume.`,
 		}
 		if b.o.Resume && scratch == "" {
 			return flags.Usagef("--resume needs --scratch, the folder of the build that was interrupted")
+		}
+		if scratch != "" {
+			if err := os.MkdirAll(scratch, 0o777); err != nil {
+				return err
+			}
 		}
 		c := found.Config()
 		if !f.Changed("nbits") {
