@@ -149,7 +149,8 @@ resumed with --resume.`,
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there (default: that of temporary files, and the current one for the spool)")
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there "+
+		"(default: that of temporary files, and the current one for the spool)")
 	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
 		f.Lookup(name).Usage += " (default: as the index was made)"
