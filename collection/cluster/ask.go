@@ -248,7 +248,7 @@ func (f *fan[T, In, P]) some(ctx context.Context, shards []int, tried []string) 
 		if len(left) > 0 {
 			there, holders = append(there, shard), append(holders, left)
 		} else if len(tried) == 0 {
-			f.miss([]int{shard}, errors.New("no node is there that has it"))
+			f.miss([]int{shard}, errNoNode)
 		}
 	}
 	groups := f.s.c.front.peers.assign(there, holders, f.s.c.c.Zone, f.s.c.node, f.joint)

@@ -35,7 +35,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 	// unknown says that the change may have been made; next is the holder that is asked; cutOff is how many in turn
 	// have said that they do not reach the store.
 	unknown, next, cutOff := false, 0, 0
-	last := errors.New("no node is there that has it")
+	last := errNoNode
 	for try := 0; ; try++ {
 		m, err := s.current(ctx)
 		if err == nil && m.Current == nil {

@@ -146,6 +146,10 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 			return nil, err
 		}
 	}
+	c.lives.stale = 10*c.lives.ttl + time.Minute
+	if c.node == nil { // it may end before it sees that a beat stands still; stores have times in whole seconds
+		c.lives.stale = c.lives.ttl + 3*time.Second
+	}
 	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*")); c.node != nil {
 		for _, dir := range left { // of a process that was killed
 			_ = os.RemoveAll(dir)

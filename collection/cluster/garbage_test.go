@@ -154,6 +154,31 @@ func TestLivesByOwnClock(t *testing.T) {
 	require.Len(t, l.living(now), 1)
 }
 
+// A client may end before it sees that a beat stands still, so it goes by the times of the store at first.
+func TestLivesOfClient(t *testing.T) {
+	s := testStore(t)
+	client := testNode(t, s, "client", func(c *Config) { c.Address, c.Beat = "", 3*time.Second })
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	l := &lives{ttl: client.lives.ttl, stale: client.lives.stale}
+	entry := func(name string, age time.Duration) objects.Entry {
+		return objects.Entry{Name: "nodes/" + name + "@1", Size: 1, Made: now.Add(-age)}
+	}
+	read := func(object string) (*Node, error) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(object, nodesPrefix), "@")
+		return &Node{Name: name, Started: "1"}, nil
+	}
+	listed := []objects.Entry{entry("new", 0), entry("late", 9*time.Second), entry("dead", 16*time.Second)}
+	require.NoError(t, l.look(now, listed, read))
+	var names []string
+	for _, n := range l.living(now) {
+		names = append(names, n.Name)
+	}
+	require.Equal(t, []string{"late", "new"}, names)
+	listed[2] = entry("dead", 0) // it was only slow
+	require.NoError(t, l.look(now, listed, read))
+	require.Len(t, l.living(now), 3)
+}
+
 // What a cluster of 1,600 shards with two replicas on 8 nodes asks of the store while nothing happens.
 func TestIdleRequests(t *testing.T) {
 	const nodes, shards, replicas = 8, 1600, 2

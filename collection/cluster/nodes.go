@@ -34,6 +34,8 @@ const (
 	beatsToDie = 4
 )
 
+var errNoNode = errors.New("no node runs: start plaid serve --store on a machine")
+
 func (n *Node) object() string { return nodesPrefix + n.Name + "@" + n.Started }
 
 // check finds what no node may say of itself.
@@ -95,6 +97,7 @@ func withinReach(nodes []*Node) []*Node {
 // placement alone (I9).
 type lives struct {
 	ttl   time.Duration
+	stale time.Duration    // a beat that is older than the newest by more than this counts as dead at the first look
 	beats map[string]*life // by the name of the object
 }
 
@@ -123,7 +126,7 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 		switch {
 		case b == nil:
 			b = &life{since: now}
-			if old := newest.Sub(e.Made); first && old > 10*l.ttl+time.Minute {
+			if old := newest.Sub(e.Made); first && old > l.stale {
 				b.since = now.Add(-old)
 			}
 		case b.size != e.Size || !b.made.Equal(e.Made):

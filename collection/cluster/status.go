@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -195,13 +197,17 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	}
 	c.mu.Unlock()
 	if len(nodes) == 0 {
-		s.fault("no node runs: start plaid serve --store on a machine")
+		s.fault("%v", errNoNode)
 	}
 	states := map[string]map[replicaKey]replica.State{} // by node
 	for _, n := range nodes {
 		of := NodeStatus{Node: *n}
 		if answer := answers[n]; answer == nil {
-			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
+			why := silent[n]
+			if e, ok := errors.AsType[*url.Error](why); ok { // which names node and address once more
+				why = e.Err
+			}
+			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, why)
 		} else {
 			of.Answers, of.Replicas, states[n.Name] = true, len(answer.Replicas), map[replicaKey]replica.State{}
 			for _, r := range answer.Replicas {
@@ -237,6 +243,9 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 
 // noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
 func (s *Status) noteFewNodes() {
+	if !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.Answers }) {
+		return
+	}
 	n := len(s.Nodes)
 	at := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
 	if n == 1 {
@@ -246,7 +255,7 @@ func (s *Status) noteFewNodes() {
 	same := !slices.ContainsFunc(s.Collections, differs)
 	for _, of := range s.Collections {
 		switch {
-		case n == 0 || of.Replicas <= n:
+		case of.Replicas <= n:
 		case same:
 			s.Notes = append(s.Notes, fmt.Sprintf(at, "", of.Replicas))
 			return
@@ -282,7 +291,7 @@ func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map
 		case states[n.Name] == nil:
 			r.State = "silent"
 		case !known:
-			r.State = "closed"
+			r.State, can = "closed", true // the first request opens it
 		case state.Phase == replica.Ready:
 			can, r.Behind = true, sh.Entry-state.Entry
 		}

@@ -74,7 +74,7 @@ class Stores(unittest.TestCase):
         self.assertEqual(len(index), 10)
 
     def test_addresses(self) -> None:
-        self.assertTrue(_service.is_store("s3://bucket/prefix"))
+        self.assertTrue(all(map(_service.is_store, ("s3://bucket/prefix", "s3:/mistyped"))))
         self.assertFalse(any(map(_service.is_store, ("indexes", "C:\\indexes", Path("/x"), None))))
         self.assertNotEqual(_service.cache_of("s3://a"), _service.cache_of("s3://b"))
 

@@ -398,7 +398,8 @@ func TestAddresses(t *testing.T) {
 	if s, err := Open("s3://bucket"); err != nil || s.(*S3).prefix != "" {
 		t.Errorf("%v %v", s, err)
 	}
-	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x", "file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
+	for _, address := range []string{"", "s3://", "s3:///a", "s3:/bucket", "s3:bucket", "file:/x", "gs://bucket",
+		"http://host/x", "file://host/x", "file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
 		"s3://b?regoin=x", "s3://b?region=x&region=y", "s3://key:secret@b/x", "s3://b/x#y"} {
 		if _, err := Open(address); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)

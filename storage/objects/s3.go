@@ -32,7 +32,8 @@ type S3 struct {
 // from the machine's role.
 func Open(address string) (Store, error) {
 	scheme, _, found := strings.Cut(address, "://")
-	if !found && address != "" {
+	mistyped := strings.HasPrefix(address, "s3:") || strings.HasPrefix(address, "file:") // without both slashes
+	if !found && address != "" && !mistyped {
 		return OpenFolder(address)
 	}
 	u, err := url.Parse(address)
@@ -106,7 +107,7 @@ func (s *S3) explain(name string, err error) error {
 		return fmt.Errorf("%w: %s", ErrNotFound, name)
 	case minio.NoSuchBucket:
 		return fmt.Errorf("object %s: %w (make the bucket %s first)", name, err, s.bucket)
-	case minio.AccessDenied, "InvalidAccessKeyId", "SignatureDoesNotMatch":
+	case minio.AccessDenied, "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch": // X… is versitygw's
 		return fmt.Errorf("object %s: %w (%s: keys are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
 			"of the AWS file, or of the machine's role)", name, err, code)
 	}

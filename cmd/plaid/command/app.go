@@ -199,7 +199,7 @@ func advice(cmd *cobra.Command, err error) string {
 		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
 	case is(condition.ErrParameter) && has("param"):
 		return "--param gives the value of a question mark, one for each, in order"
-	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact":
+	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeOf(cmd) == "":
 		return "plaid compact --salvage saves what can be read"
 	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
 		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: " +
@@ -270,7 +270,7 @@ func noService(cmd *cobra.Command, args []string) error {
 	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
 }
 
-// takes wants as many arguments as names; a name that ends in … takes any
+// takes wants as many arguments as names; one in brackets may be missing, and a name that ends in … takes any
 // number, also none.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -278,7 +278,11 @@ func takes(names ...string) cobra.PositionalArgs {
 			if strings.HasSuffix(name, "…") {
 				return nil
 			}
-			if i >= len(args) {
+			switch {
+			case i < len(args):
+			case strings.HasPrefix(name, "["):
+				return nil
+			default:
 				return fmt.Errorf("%s is missing", name)
 			}
 		}

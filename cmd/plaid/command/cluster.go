@@ -149,7 +149,8 @@ resumed with --resume.`,
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store (default: that of temporary files, and the current one for the spool)")
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there "+
+		"(default: that of temporary files, and the current one for the spool)")
 	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
 		f.Lookup(name).Usage += " (default: as the index was made)"
@@ -166,6 +167,11 @@ resumed with --resume.`,
 		}
 		if b.o.Resume && scratch == "" {
 			return flags.Usagef("--resume needs --scratch, the folder of the build that was interrupted")
+		}
+		if scratch != "" {
+			if err := os.MkdirAll(scratch, 0o777); err != nil {
+				return err
+			}
 		}
 		c := found.Config()
 		if !f.Changed("nbits") {
@@ -225,8 +231,11 @@ needs no command: nodes that come take over shards, and those of nodes that go a
 	}
 	cmd.Flags().Var(flags.Int(&replicas, 0, 1), "replicas", "how many nodes search each shard")
 	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
-		if replicas == 0 {
+		switch {
+		case replicas == 0:
 			return flags.Usagef("--replicas is missing")
+		case replicas > cluster.MaxReplicas:
+			return flags.Usagef("--replicas is %d; at most %d are possible", replicas, cluster.MaxReplicas)
 		}
 		if _, err := ofStore(all, args[0]); err != nil {
 			return err
@@ -252,7 +261,7 @@ Read every byte that a store has of an index, or of all: its logs, which nothing
 from, and its files. Nodes need not run. Objects that no index speaks of, such as what an
 interrupted training has left, are listed; they do no harm.`,
 		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    takes("[INDEX]"),
 	}
 	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error {
 		var o cluster.VerifyOptions

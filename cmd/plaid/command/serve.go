@@ -30,7 +30,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `
 Serve the indexes of a folder over HTTP until SIGINT or SIGTERM: clients of
 next-plaid use it as they are. GET /openapi.json describes the routes, and
-docs/service.md has an example of each.
+docs/service.md has an example of each. With --store the indexes are in an object
+store, which any number of services share; --data is then a cache (docs/cluster.md).
 
 An index is declared (POST /indices), and grows from its first document on. What
 was acknowledged is on the disk and can be searched. The folder is locked: commands
@@ -52,6 +53,7 @@ starts the service for itself holds the other end of a pipe, which closes howeve
 that program ends; with --temporary a folder goes then. SIGHUP has tokens and
 certificates read again.`,
 		Example: `  plaid serve --data ./data
+  plaid serve --store s3://bucket/plaid --listen :8080
   plaid serve --data ./data --model ./models/colbert-nano --listen :8080 --tokens-file tokens
   plaid serve --config plaid.yaml --print-config`,
 		Args: takes(),

@@ -264,6 +264,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Data == "" && c.Store == "" && len(c.Files) == 0:
 		return wrong("--data is missing: the folder of the indexes; or --store, an object store")
+	case strings.Contains(c.Data, "://"):
+		return wrong("data is %q; want a folder of this machine: an address of an object store is for --store", c.Data)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return wrong("tls-cert and tls-key go together")
 	case c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/")):

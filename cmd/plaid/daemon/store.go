@@ -107,8 +107,14 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 
 // OpenStore opens a store for a client, which makes none: a folder has to be there.
 func OpenStore(address string) (objects.Store, error) {
-	if _, err := os.Stat(strings.TrimPrefix(address, "file://")); errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(address, "s3://") {
-		return nil, err
+	folder := address
+	if u, err := url.Parse(address); err == nil && u.Scheme == "file" {
+		folder = filepath.FromSlash(u.Path)
+	} else if strings.Contains(address, "://") || strings.HasPrefix(address, "s3:") {
+		return objects.Open(address)
+	}
+	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w (plaid serve --store makes the folder of a store)", err)
 	}
 	return objects.Open(address)
 }

@@ -17,6 +17,7 @@ func TestSettingsOfStore(t *testing.T) {
 		{"--store s --data d --node n.1 --zone z --advertise https://n.example:8443/plaid --shards 4 --replicas 3 --partial allow", ""},
 		{"--data d", ""},
 		{"", "--data is missing: the folder of the indexes; or --store"},
+		{"--data s3://bucket/plaid", "an address of an object store is for --store"},
 		{"--data d --zone z", "zone is of services that share a store"},
 		{"--data d --shards 2", "shards is of services"},
 		{"--store s --node a/b", `node is "a/b"`},

@@ -39,7 +39,7 @@ UNIX = hasattr(socket, "AF_UNIX")
 
 def is_store(place: object) -> bool:
     """Reports whether indexes are in an object store (``s3://BUCKET/PREFIX``, ``file:///FOLDER``)."""
-    return isinstance(place, str) and "://" in place
+    return isinstance(place, str) and ("://" in place or place.startswith("s3:"))  # the program says what is wrong
 
 
 def cache_of(store: str) -> str:
