@@ -441,27 +441,6 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 	}
 }
 
-// Find looks for the entry of a batch among those with numbers in (after, upTo]; found is false if
-// none has it. It reads the heads of the entries only. The error is [ErrBehind] if one was cut.
-func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry uint64, found bool, err error) {
-	if upTo <= after {
-		return 0, false, nil
-	}
-	has := make([]bool, upTo-after)
-	err = parallel.Do(ctx, len(has), l.ahead, func(i int) error {
-		h, err := l.head(ctx, after+1+uint64(i))
-		if errors.Is(err, objects.ErrNotFound) {
-			return fmt.Errorf("%w: %w", ErrBehind, err)
-		}
-		has[i] = err == nil && slices.Contains(h.batches, batch)
-		return err
-	})
-	if i := slices.Index(has, true); i >= 0 {
-		return after + 1 + uint64(i), true, nil
-	}
-	return 0, false, err
-}
-
 // Cut removes the entries before a number, of which a checkpoint that is older
 // than the grace has all: [Unneeded] decides that. The entry of the number stays, or one after it, so that the
 // newest of a log is never removed (I4).
