@@ -57,6 +57,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 			if m.Current.Model != nil {
 				g.Model = m.Current.Model
 			}
+			g.Base = m.Current.Base
 			m.Next, m.For, m.Failed = g, "", nil
 		}
 		m.Last++

@@ -138,7 +138,7 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	now := m.Current
 	g := &replica.Generation{
 		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
-		Trained: uint64(tokens),
+		Trained: uint64(tokens), Base: now.Base,
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil

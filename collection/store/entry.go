@@ -39,6 +39,9 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
+	// Base is that of the index for which the change was decided, and IDs are those of the chosen ordinals.
+	Base uint64   `json:"base,omitempty"`
+	IDs  []string `json:"ids,omitempty"`
 }
 
 type changeKind string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -108,6 +109,9 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if w.sealed {
 		return done, w.removed()
 	}
+	if err := w.name(o, ch); err != nil {
+		return done, err
+	}
 	body, err := ch.encode()
 	if err != nil {
 		return done, err
@@ -128,6 +132,25 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	}
 	return done, w.passed // else it stands, whatever becomes of the index
 }
+
+// name notes in a change what an index of another [Opened.Base] needs to do it.
+func (w *worker) name(o *opened, ch *change) error {
+	if ch.Base = w.c.given.Base; ch.chosen == nil {
+		return nil
+	}
+	snap, err := o.ix.Snapshot()
+	if err != nil {
+		return err
+	}
+	ch.IDs = make([]string, 0, ch.chosen.GetCardinality())
+	for it := ch.chosen.Iterator(); it.HasNext(); {
+		ch.IDs = append(ch.IDs, strings.Clone(snap.ID(it.Next())))
+	}
+	return snap.Close()
+}
+
+// foreign reports whether a change was decided for an index with other ordinals.
+func (w *worker) foreign(ch *change) bool { return w.journal() != nil && ch.Base != w.c.given.Base }
 
 // removed is the error of changes after a [Seal].
 func (w *worker) removed() error {
@@ -152,7 +175,7 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
 		err = nil
-	case refused(err):
+	case refused(err), w.foreign(ch) && errors.Is(err, index.ErrDimension):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
 		w.passed = err
 		err = e.Skip(ctx)
@@ -222,7 +245,14 @@ type applied struct {
 // apply does a change to the index, in one transaction. All changes come here: those of requests,
 // and entries of a log.
 func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
-	choose := func(*index.Snapshot) (*roaring.Bitmap, error) { return ch.chosen, nil }
+	foreign := w.foreign(ch)
+	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
+		if foreign {
+			chosen, _, err = snap.Named(ctx, ch.IDs)
+			return chosen, err
+		}
+		return ch.chosen, nil
+	}
 	switch ch.Kind {
 	case sealLog:
 		w.sealed = true
@@ -237,12 +267,12 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 			return done, err
 		}
 		report, err := e.Add(ctx, src, &index.AddOptions{
-			Replace: ch.Replace, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
 		})
 		if err != nil {
 			return done, err
 		}
-		if done.evicted = report.Evicted; report.First != ch.First {
+		if done.evicted = report.Evicted; report.First != ch.First && !foreign {
 			err = fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
 		}
 		return done, err

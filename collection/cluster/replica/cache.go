@@ -133,7 +133,7 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	cfg.MaxDocuments = r.most
 	r.behind = int64(has.Sequence-min(newest.Number, has.Sequence)) * entryCost
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: at, Sealed: sealed, Config: cfg}
+	given := store.Opened{Index: ix, Write: true, Journal: at, Sealed: sealed, Config: cfg, Base: r.s.Generation.Base}
 	if at.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
 		at.col, err = at.set.Get(r.name())
 	}
