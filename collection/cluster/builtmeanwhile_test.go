@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
 )
 
 // Whatever is changed while a collection is built is changed of the documents of the same ids in what is built, and
@@ -83,4 +85,33 @@ func changesDuringBuild(t *testing.T, dim int) {
 	require.Equal(t, want, read())
 	add(t, wiki, testDocs(3000, 4, dim))
 	require.Len(t, read(), len(want)+4)
+}
+
+// Numbers of documents that were found before a build are not taken for those of others after it.
+func TestReadDuringBuild(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	docs := testDocs(0, 100, 16)
+	for i := range docs {
+		docs[i].Metadata = fmt.Appendf(nil, `{"text": %q}`, strings.Repeat("x", 60<<10))
+	}
+	wiki := declared(t, c, docs...).(*shards)
+	before, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	require.NoError(t, err)
+	n := 0
+	o := collection.ReadOptions{Metadata: true}
+	err = wiki.documents(t.Context(), collection.Selection{}, o, func(d collection.Stored) bool {
+		require.Equal(t, fmt.Sprint("d", n), d.ID)
+		if n++; n == 1 {
+			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, 16)))
+			require.NoError(t, err)
+			await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 300 })
+		}
+		return true
+	})
+	require.ErrorIs(t, err, collection.ErrUnreachable)
+	require.Less(t, n, 100)
+	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	require.ErrorIs(t, err, errRebuilt)
 }

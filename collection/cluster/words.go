@@ -98,7 +98,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		}
 	}
 	in.Query.Statistics = sum
-	_, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
+	m, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	for shard, f := range found {
 		hits[shard] = f.Hits
 	}
-	best, err := v.s.withPayloads(ctx, q.Payload, merged(hits, page.End()))
+	best, err := v.s.withPayloads(ctx, m, q.Payload, merged(hits, page.End()))
 	if err != nil {
 		return nil, err
 	}
