@@ -219,7 +219,7 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 func refused(err error) bool {
 	for _, e := range []error{
 		index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
-		vectors.ErrID, vectors.ErrShape, vectors.ErrPayload,
+		vectors.ErrID, vectors.ErrShape, vectors.ErrPayload, vectors.ErrFormat,
 	} {
 		if errors.Is(err, e) {
 			return true
