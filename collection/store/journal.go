@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -132,25 +131,6 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	}
 	return done, w.passed // else it stands, whatever becomes of the index
 }
-
-// name notes in a change what an index of another [Opened.Base] needs to do it.
-func (w *worker) name(o *opened, ch *change) error {
-	if ch.Base = w.c.given.Base; ch.chosen == nil {
-		return nil
-	}
-	snap, err := o.ix.Snapshot()
-	if err != nil {
-		return err
-	}
-	ch.IDs = make([]string, 0, ch.chosen.GetCardinality())
-	for it := ch.chosen.Iterator(); it.HasNext(); {
-		ch.IDs = append(ch.IDs, strings.Clone(snap.ID(it.Next())))
-	}
-	return snap.Close()
-}
-
-// foreign reports whether a change was decided for an index with other ordinals.
-func (w *worker) foreign(ch *change) bool { return w.journal() != nil && ch.Base != w.c.given.Base }
 
 // removed is the error of changes after a [Seal].
 func (w *worker) removed() error {
@@ -376,6 +356,13 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		came, err := w.follow(ctx)
 		if err != nil {
 			return fail(group[:n], err)
+		}
+		if r := group[0]; came == 0 && !taken && r.batch.Sent && r.err == nil {
+			if err = w.noteNothing(ctx, r); !errors.Is(err, ErrTaken) {
+				r.err = err
+				return n
+			}
+			taken = true
 		}
 		if came == 0 && !taken {
 			at, err := w.applied(o)
