@@ -64,12 +64,16 @@ type outcome struct {
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
+	Taken    string         `json:"taken,omitempty"` // an addition was refused: an id was taken
 }
 
 // outcomeOf is that of a request which has its answer.
 func outcomeOf(r *request) outcome {
 	a := &r.receipt
-	return outcome{r.batch.ID, len(r.docs), a.Stored, a.Replaced, a.Empty, a.Evicted, r.affected}
+	return outcome{
+		ID: r.batch.ID, Rows: len(r.docs), Stored: a.Stored, Replaced: a.Replaced, Empty: a.Empty, Evicted: a.Evicted,
+		Affected: r.affected,
+	}
 }
 
 // answer gives a request the outcome of its batch; false: the change is of none of that id.
@@ -81,7 +85,9 @@ func (c *change) answer(r *request) bool {
 			row += b.Rows
 			continue
 		}
-		r.affected = b.Affected
+		if r.affected = b.Affected; b.Taken != "" {
+			r.err = fmt.Errorf("%w: %s", index.ErrDuplicateID, b.Taken)
+		}
 		r.receipt = collection.Receipt{Stored: b.Stored, Replaced: b.Replaced, Empty: b.Empty, Evicted: b.Evicted}
 		for n := range b.Rows {
 			r.receipt.Numbers = append(r.receipt.Numbers, uint64(c.First)+uint64(row+n))

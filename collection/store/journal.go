@@ -357,12 +357,17 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		if err != nil {
 			return fail(group[:n], err)
 		}
-		if r := group[0]; came == 0 && !taken && r.batch.Sent && r.err == nil {
-			if err = w.noteNothing(ctx, r); !errors.Is(err, ErrTaken) {
+		r := group[0]
+		if came == 0 && !taken && r.batch.Sent && (r.err == nil || errors.Is(r.err, index.ErrDuplicateID)) {
+			switch err := w.noteNothing(ctx, r); {
+			case errors.Is(err, ErrTaken):
+				taken = true
+			case err != nil:
 				r.err = err
 				return n
+			default:
+				return n
 			}
-			taken = true
 		}
 		if came == 0 && !taken {
 			at, err := w.applied(o)

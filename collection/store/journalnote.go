@@ -26,14 +26,18 @@ func (w *worker) name(o *opened, ch *change) error {
 // foreign reports whether a change was decided for an index with other ordinals.
 func (w *worker) foreign(ch *change) bool { return w.journal() != nil && ch.Base != w.c.given.Base }
 
-// noteNothing puts an entry that says that a request changed nothing, or the first of its kind, which waits
-// elsewhere, would do what there is to do after this one was answered.
+// noteNothing puts an entry that says that a request which is sent again has changed nothing, or was refused. Else the
+// first of its kind, which waits elsewhere, would do what there is to do after this one was answered.
 func (w *worker) noteNothing(ctx context.Context, r *request) error {
 	o, err := w.nonEmpty()
 	if err != nil {
 		return err
 	}
-	none := changeHead{Kind: deleteDocuments, Batches: []outcome{outcomeOf(r)}}
+	out := outcome{ID: r.batch.ID}
+	if r.err != nil {
+		out.Taken = r.err.Error()
+	}
+	none := changeHead{Kind: deleteDocuments, Batches: []outcome{out}}
 	if _, err = w.commit(ctx, o, &change{changeHead: none, chosen: roaring.New()}); err == nil {
 		r.entry = w.appended
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -86,4 +87,36 @@ func TestNothingIsDoneOnce(t *testing.T) {
 		require.JSONEq(t, `{"n":1}`, string(payload))
 		require.NoError(t, v.Close())
 	}
+}
+
+// A change that was refused when it was sent to another node is not made at the first one either.
+func TestRefusedStaysRefused(t *testing.T) {
+	folder, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	open := func() *replica.Replica {
+		c := &replica.Config{Store: folder, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler)}
+		g := replica.Generation{Number: 1, Dim: 2, Nbits: 8, Stage: collection.StageFlat, Begun: true}
+		r, err := replica.Open(c, replica.Shard{Collection: "notes.x1", Generation: g})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = r.Close(context.Background()) })
+		return r
+	}
+	ctx, first, other := t.Context(), open(), open()
+	add := func(r *replica.Replica, b replica.Batch) error {
+		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
+		_, _, err := r.Update(ctx, b, docs, collection.UpdateOptions{})
+		return err
+	}
+	require.NoError(t, add(first, replica.Batch{}))
+	for range 2 {
+		require.ErrorIs(t, add(other, replica.Batch{ID: "one", After: 1, Sent: true}), index.ErrDuplicateID)
+	}
+	n, entry, err := other.Delete(ctx, replica.Batch{}, collection.Selection{IDs: []string{"a"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n.Documents)
+	require.ErrorIs(t, add(first, replica.Batch{ID: "one", After: 1}), index.ErrDuplicateID) // which was late
+	v, _, err := first.View(ctx, entry)
+	require.NoError(t, err)
+	require.Zero(t, v.Snapshot().Documents())
+	require.NoError(t, v.Close())
 }
