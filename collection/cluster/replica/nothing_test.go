@@ -17,21 +17,25 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
+// openOver opens a replica of a shard of a store.
+func openOver(t *testing.T, s objects.Store) *replica.Replica {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	c := &replica.Config{Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: log}
+	g := replica.Generation{Number: 1, Dim: 2, Nbits: 8, Stage: collection.StageFlat, Begun: true}
+	r, err := replica.Open(c, replica.Shard{Collection: "notes.x1", Generation: g})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
 // A change that found nothing to change when it was sent to another node does nothing at the first one either, which
 // goes on later: what it would change then came after its answer.
 func TestNothingIsDoneOnce(t *testing.T) {
 	folder, err := objects.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	p := &paused{Store: folder, begun: make(chan struct{}), going: make(chan struct{})}
-	open := func(s objects.Store) *replica.Replica {
-		c := &replica.Config{Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler)}
-		g := replica.Generation{Number: 1, Dim: 2, Nbits: 8, Stage: collection.StageFlat, Begun: true}
-		r, err := replica.Open(c, replica.Shard{Collection: "notes.x1", Generation: g})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = r.Close(context.Background()) })
-		return r
-	}
-	ctx, first, other := t.Context(), open(p), open(folder)
+	ctx, first, other := t.Context(), openOver(t, p), openOver(t, folder)
 	add := func(r *replica.Replica, id string) error {
 		docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
 		_, _, err := r.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
@@ -93,15 +97,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 func TestRefusedStaysRefused(t *testing.T) {
 	folder, err := objects.OpenFolder(t.TempDir())
 	require.NoError(t, err)
-	open := func() *replica.Replica {
-		c := &replica.Config{Store: folder, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler)}
-		g := replica.Generation{Number: 1, Dim: 2, Nbits: 8, Stage: collection.StageFlat, Begun: true}
-		r, err := replica.Open(c, replica.Shard{Collection: "notes.x1", Generation: g})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = r.Close(context.Background()) })
-		return r
-	}
-	ctx, first, other := t.Context(), open(), open()
+	ctx, first, other := t.Context(), openOver(t, folder), openOver(t, folder)
 	add := func(r *replica.Replica, b replica.Batch) error {
 		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
 		_, _, err := r.Update(ctx, b, docs, collection.UpdateOptions{})
