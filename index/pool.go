@@ -54,6 +54,32 @@ func (p pooling) checkPage(payload []byte, tokens int) error {
 	return nil
 }
 
+// checkAdded finds what is wrong with a payload of a document with so many tokens that is to be added.
+func (p pooling) checkAdded(payload []byte, tokens int) error {
+	if p.n == 1 || !p.by.OfPages() {
+		return p.checkPage(payload, tokens)
+	}
+	page, err := vectors.PageOf(payload)
+	if err != nil {
+		return err
+	}
+	return p.checkGrid(page, tokens)
+}
+
+// checkGrid refuses a document that cannot be pooled as pages are.
+func (p pooling) checkGrid(page *vectors.Page, tokens int) error {
+	if page == nil || page.Grid == nil {
+		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, p.by, vectors.ImageField, vectors.GridField)
+	}
+	return page.Grid.Check(tokens)
+}
+
+// CheckPage finds what [Index.Add] would refuse of the payload of a document with so many tokens, because of the page
+// that it is, or is not.
+func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
+	return poolingOf(s.Header().Build).checkAdded(payload, tokens)
+}
+
 // Grid says how the cells of a page are stored: as the cells of a grid that may be coarser,
 // each of which stands for side rows and columns of the page's own. side is 0 where tokens
 // were pooled in a way that leaves none, and the error [vectors.ErrShape] where a document
@@ -111,12 +137,8 @@ func (p *pooledSource) findGrids(ctx context.Context) error {
 			}
 		}
 		page, err := vectors.PageOf(payload)
-		switch {
-		case err != nil:
-		case page == nil || page.Grid == nil:
-			err = fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, p.by, vectors.ImageField, vectors.GridField)
-		default:
-			err = page.Grid.Check(p.Source.Rows(i))
+		if err == nil {
+			err = p.checkGrid(page, p.Source.Rows(i))
 		}
 		if err != nil {
 			return ofDocument(i, d.ID, err)

@@ -177,7 +177,7 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	defer func() { err = errors.Join(err, snap.Close()) }()
 	h := snap.Header()
 	g := &replica.Generation{
-		Number: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
+		Number: b.generation, Base: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
 		Model: h.Model, Trained: h.Build.Tokens,
 	}
 	if collection.Undecided(snap) {

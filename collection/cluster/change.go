@@ -260,13 +260,13 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 }
 
 // apart takes documents apart by shard, with their places in the request. Documents without a name get a
-// random one if the name decides on the shard.
+// random one if the name decides on the shard, or while the collection is built.
 func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk,
 	places map[int][]int, err error) {
 	parts, places = map[int]*changeAsk{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
-		if d.ID == "" && m.Shards > 1 {
+		if d.ID == "" && (m.Shards > 1 || m.Building != nil) { // what is built may have the number
 			d.ID = randomID()
 		}
 		shard := 0

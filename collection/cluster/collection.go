@@ -59,6 +59,18 @@ func (s *shards) filled(ctx context.Context) (*Map, error) {
 	return m, err
 }
 
+// errRebuilt: numbers of documents that were read before a bulk build are those of others now.
+var errRebuilt = fmt.Errorf("%w: the collection was built again meanwhile", collection.ErrUnreachable)
+
+// same is errRebuilt if documents have other numbers than in a map.
+func (s *shards) same(ctx context.Context, m *Map) error {
+	now, err := s.current(ctx)
+	if err == nil && now.Current.Base != m.Current.Base {
+		err = fmt.Errorf("%q: %w", s.name, errRebuilt)
+	}
+	return err
+}
+
 func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
 
 // refreshed is the newest map, read from the store unless that was done a moment ago: while a node does not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -354,6 +355,9 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 			}
 			o.From = page.Documents[len(page.Documents)-1].Number + 1
 			_, next, err := all[documentsFound](ctx, s, "documents", only(shard), &documentsAsk{sel, o})
+			if err == nil {
+				err = s.same(ctx, m)
+			}
 			if err != nil {
 				return err
 			}
@@ -384,4 +388,60 @@ func (v *view) Documents(ctx context.Context, s collection.Selection,
 			yield(collection.Stored{}, err)
 		}
 	}
+}
+
+// withPayloads are the hits of rankings, with their payloads if these are wanted. Those that had no room in an
+// answer are read; a hit that was deleted meanwhile is left out.
+func (s *shards) withPayloads(ctx context.Context, m *Map, wanted bool, rankings ...[]foundHit) ([][]search.Hit,
+	error) {
+	lacking, read := map[uint64]bool{}, map[uint64]json.RawMessage{}
+	for _, hits := range rankings {
+		for i := range hits {
+			for p := range passagesOf(&hits[i].Hit) {
+				if wanted && hits[i].bare() {
+					lacking[collection.NumberOf(p)] = true
+				}
+			}
+		}
+	}
+	if len(lacking) > 0 {
+		err := s.documents(ctx, collection.Selection{Numbers: sorted(lacking)}, collection.ReadOptions{Metadata: true},
+			func(d collection.Stored) bool {
+				read[d.Number] = d.Metadata
+				return true
+			})
+		if err == nil {
+			err = s.same(ctx, m)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	out := make([][]search.Hit, len(rankings))
+	for i, hits := range rankings {
+		out[i] = make([]search.Hit, 0, len(hits))
+		for j := range hits {
+			if h := &hits[j]; !wanted || h.complete(read) {
+				out[i] = append(out[i], h.Hit)
+			}
+		}
+	}
+	return out, nil
+}
+
+// complete gives a hit its payloads, by the number of documents if they did not come with it. It reports whether
+// all of its documents are there.
+func (h *foundHit) complete(read map[uint64]json.RawMessage) bool {
+	if h.bare() {
+		h.Payloads = nil
+		for p := range passagesOf(&h.Hit) {
+			payload, there := read[collection.NumberOf(p)]
+			if !there {
+				return false
+			}
+			h.Payloads = append(h.Payloads, payload)
+		}
+	}
+	setPayloads(&h.Hit, h.Payloads)
+	return true
 }

@@ -57,6 +57,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 			if m.Current.Model != nil {
 				g.Model = m.Current.Model
 			}
+			g.Base = m.Current.Base
 			m.Next, m.For, m.Failed = g, "", nil
 		}
 		m.Last++
@@ -219,11 +220,13 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 }
 
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
-	select {
-	case c.heavy <- struct{}{}:
-		defer func() { <-c.heavy }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if m.Current.Dim > 0 { // without vectors it is done at once, and whoever adds the first ones waits for it
+		select {
+		case c.heavy <- struct{}{}:
+			defer func() { <-c.heavy }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
 	if err != nil {

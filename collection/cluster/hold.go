@@ -96,13 +96,18 @@ func (c *Cluster) hold(now time.Time) {
 				end = r.Remove
 			}
 			c.ending[k] = true // its folder is not for another one yet
-			then = append(then, func() {
-				if err := end(c.ctx); err != nil {
+			finish := func(ctx context.Context) {
+				if err := end(ctx); err != nil {
 					c.log.Warn("a replica that is not needed any more was not closed", "error", err)
 				}
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				delete(c.ending, k)
+			}
+			then = append(then, func() { // not here: it waits for searches, and the node has to say that it lives
+				if !c.aside(fmt.Sprint("closing ", k), finish) {
+					finish(c.ctx)
+				}
 			})
 			continue
 		}
@@ -241,7 +246,7 @@ func (c *Cluster) sweepCache(now time.Time) {
 		c.opening.Lock() // it is not opened meanwhile
 		c.mu.Lock()
 		over, _ := c.over(k)
-		open := c.replicas[k] != nil
+		open := c.replicas[k] != nil || c.ending[k]
 		c.mu.Unlock()
 		if !open && (over || now.Sub(info.ModTime()) >= cacheAge) {
 			if err := os.RemoveAll(dir); err != nil {

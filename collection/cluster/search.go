@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -282,7 +281,10 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 			return nil, err
 		}
 		if !flipped {
-			return r.merge(ctx, m, found, missing)
+			results, err := r.merge(ctx, m, found, missing)
+			if !errors.Is(err, errRebuilt) {
+				return results, err
+			}
 		}
 	}
 	return nil, fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, v.s.name)
@@ -371,7 +373,7 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 		}
 		rankings[i] = merged(hits, r.in.Options.K)
 	}
-	complete, err := s.withPayloads(ctx, r.in.Options.Payload, rankings...)
+	complete, err := s.withPayloads(ctx, m, r.in.Options.Payload, rankings...)
 	if err != nil {
 		return nil, err
 	}
@@ -429,58 +431,6 @@ func merged(found map[int][]foundHit, k int) []foundHit {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Part, y.Part), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
 	return all[:min(k, len(all))]
-}
-
-// withPayloads are the hits of rankings, with their payloads if these are wanted. Those that had no room in an
-// answer are read; a hit that was deleted meanwhile is left out.
-func (s *shards) withPayloads(ctx context.Context, wanted bool, rankings ...[]foundHit) ([][]search.Hit, error) {
-	lacking, read := map[uint64]bool{}, map[uint64]json.RawMessage{}
-	for _, hits := range rankings {
-		for i := range hits {
-			for p := range passagesOf(&hits[i].Hit) {
-				if wanted && hits[i].bare() {
-					lacking[collection.NumberOf(p)] = true
-				}
-			}
-		}
-	}
-	if len(lacking) > 0 {
-		err := s.documents(ctx, collection.Selection{Numbers: sorted(lacking)}, collection.ReadOptions{Metadata: true},
-			func(d collection.Stored) bool {
-				read[d.Number] = d.Metadata
-				return true
-			})
-		if err != nil {
-			return nil, err
-		}
-	}
-	out := make([][]search.Hit, len(rankings))
-	for i, hits := range rankings {
-		out[i] = make([]search.Hit, 0, len(hits))
-		for j := range hits {
-			if h := &hits[j]; !wanted || h.complete(read) {
-				out[i] = append(out[i], h.Hit)
-			}
-		}
-	}
-	return out, nil
-}
-
-// complete gives a hit its payloads, by the number of documents if they did not come with it. It reports whether
-// all of its documents are there.
-func (h *foundHit) complete(read map[uint64]json.RawMessage) bool {
-	if h.bare() {
-		h.Payloads = nil
-		for p := range passagesOf(&h.Hit) {
-			payload, there := read[collection.NumberOf(p)]
-			if !there {
-				return false
-			}
-			h.Payloads = append(h.Payloads, payload)
-		}
-	}
-	setPayloads(&h.Hit, h.Payloads)
-	return true
 }
 
 // sorted are the keys of a map in order.

@@ -28,7 +28,8 @@ func statsOf(m *Map, from map[*Node]*statusAnswer) (all []shardStats, ok bool) {
 	all = make([]shardStats, m.Shards)
 	for n, answer := range from {
 		for _, r := range answer.Replicas {
-			if r.ID != m.ID || r.Generation != m.Current.Number || r.Shard >= m.Shards || r.Stats == nil {
+			if r.ID != m.ID || r.Generation != m.Current.Number || r.Shard < 0 || r.Shard >= m.Shards ||
+				r.Stats == nil {
 				continue
 			}
 			if s := &all[r.Shard]; s.node == nil || s.at < r.State.Entry {
@@ -138,7 +139,7 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	now := m.Current
 	g := &replica.Generation{
 		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
-		Trained: uint64(tokens),
+		Trained: uint64(tokens), Base: now.Base,
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil

@@ -89,7 +89,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	if in.Query.Statistics, err = v.count(ctx, &in); err != nil {
 		return nil, err
 	}
-	_, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
+	m, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	for shard, f := range found {
 		hits[shard] = f.Hits
 	}
-	best, err := v.s.withPayloads(ctx, q.Payload, merged(hits, page.End()))
+	best, err := v.s.withPayloads(ctx, m, q.Payload, merged(hits, page.End()))
 	if err != nil {
 		return nil, err
 	}

@@ -169,6 +169,13 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 			return false, err
 		}
 	}
+	for i, d := range r.docs {
+		if b.logged { // an entry of the log has to be possible
+			if err := b.snap.CheckPage(payloads[i], len(d.Vectors)/max(d.Dim, 1)); err != nil {
+				return false, fault(i, err)
+			}
+		}
+	}
 	// What the index and the earlier requests say.
 	before := b.admission.Replaced()
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)

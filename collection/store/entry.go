@@ -39,6 +39,9 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
+	// Base is that of the index for which the change was decided, and IDs are those of the chosen ordinals.
+	Base uint64   `json:"base,omitempty"`
+	IDs  []string `json:"ids,omitempty"`
 }
 
 type changeKind string
@@ -60,12 +63,16 @@ type outcome struct {
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
+	Taken    string         `json:"taken,omitempty"` // an addition was refused: an id was taken
 }
 
 // outcomeOf returns the outcome of a request that was done.
 func outcomeOf(r *request) outcome {
 	a := &r.receipt
-	return outcome{r.batch.ID, len(r.docs), a.Stored, a.Replaced, a.Empty, a.Evicted, r.affected}
+	return outcome{
+		ID: r.batch.ID, Rows: len(r.docs), Stored: a.Stored, Replaced: a.Replaced, Empty: a.Empty, Evicted: a.Evicted,
+		Affected: r.affected,
+	}
 }
 
 // answer gives a request the outcome of its batch, and reports whether the change has the batch.
@@ -77,7 +84,9 @@ func (c *change) answer(r *request) bool {
 			row += b.Rows
 			continue
 		}
-		r.affected = b.Affected
+		if r.affected = b.Affected; b.Taken != "" {
+			r.err = fmt.Errorf("%w: %s", index.ErrDuplicateID, b.Taken)
+		}
 		r.receipt = collection.Receipt{Stored: b.Stored, Replaced: b.Replaced, Empty: b.Empty, Evicted: b.Evicted}
 		for n := range b.Rows {
 			r.receipt.Numbers = append(r.receipt.Numbers, uint64(c.First)+uint64(row+n))

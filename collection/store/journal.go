@@ -107,6 +107,9 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if w.sealed {
 		return done, w.removed()
 	}
+	if err := w.name(o, ch); err != nil {
+		return done, err
+	}
 	body, err := ch.encode()
 	if err != nil {
 		return done, err
@@ -151,7 +154,7 @@ func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, 
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
 		err = nil
-	case refused(err):
+	case refused(err), w.foreign(ch) && errors.Is(err, index.ErrDimension):
 		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
 		w.passed = err
 		err = e.Skip(ctx)
@@ -193,7 +196,7 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 // refusals are errors that follow from the index and the entry alone: each index that follows the log has them.
 var refusals = []error{
 	index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
-	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload,
+	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload, vectors.ErrFormat,
 }
 
 func refused(err error) bool {
@@ -217,7 +220,14 @@ type applied struct {
 // apply does a change to the index, in one transaction. All changes come here: those of requests,
 // and entries of a log.
 func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
-	choose := func(*index.Snapshot) (*roaring.Bitmap, error) { return ch.chosen, nil }
+	foreign := w.foreign(ch)
+	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
+		if foreign {
+			chosen, _, err = snap.Named(ctx, ch.IDs)
+			return chosen, err
+		}
+		return ch.chosen, nil
+	}
 	switch ch.Kind {
 	case sealLog:
 		w.sealed = true
@@ -232,12 +242,12 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 			return done, err
 		}
 		report, err := e.Add(ctx, src, &index.AddOptions{
-			Replace: ch.Replace, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
 		})
 		if err != nil {
 			return done, err
 		}
-		if done.evicted = report.Evicted; report.First != ch.First {
+		if done.evicted = report.Evicted; report.First != ch.First && !foreign {
 			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
 		}
 	}
@@ -324,6 +334,18 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		came, err := w.follow(ctx)
 		if err != nil {
 			return fail(group, err)
+		}
+		r := group[0]
+		if came == 0 && !taken && r.batch.Sent && (r.err == nil || errors.Is(r.err, index.ErrDuplicateID)) {
+			switch err := w.noteNothing(ctx, r); {
+			case errors.Is(err, ErrTaken):
+				taken = true
+			case err != nil:
+				r.err = err
+				return n
+			default:
+				return n
+			}
 		}
 		if came == 0 && !taken {
 			if last, err := w.last(); err == nil {

@@ -27,6 +27,8 @@ type Opened struct {
 	// Journal, where set, is the log that the index follows: changes are put into it first. The
 	// entries that the index lacks are applied by [Collection.Follow].
 	Journal Journal
+	// Base names the ordinals of the index: what an entry of another Base says of ordinals is done by ids.
+	Base uint64
 	// Sealed says that the last entry that the index has is a [Seal].
 	Sealed bool
 	// Config, where set, is what the collection was declared with. MaxDocuments is for indexes with

@@ -436,5 +436,5 @@ func TestRequests(t *testing.T) {
 	count("a poll", "GET")
 	_, _, err = l.Find(t.Context(), "batch-2", 1, 2)
 	must(t, err)
-	count("a batch that is sent again", "GET")
+	count("a batch that is sent again", "GET", "GET", "GET")
 }

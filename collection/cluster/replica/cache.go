@@ -116,7 +116,7 @@ func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Chec
 	cfg := r.s.Config
 	cfg.MaxDocuments = r.most
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg}
+	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg, Base: r.s.Generation.Base}
 	if open.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
 		open.col, err = open.set.Get(r.name())
 	}

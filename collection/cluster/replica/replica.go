@@ -66,6 +66,9 @@ type Generation struct {
 	Model *storage.Model   `json:"model,omitempty"`
 	// Trained is the number of tokens that the collection had when the codec was trained.
 	Trained uint64 `json:"trained,omitempty"`
+	// Base is the generation whose first checkpoints gave documents their ordinals: it is that of another one
+	// if that was encoded again, and the own number after a bulk build. 0 is the first.
+	Base uint64 `json:"base,omitempty"`
 	// Begun says that shards may have no checkpoint of the generation: they begin empty, and have
 	// all entries of their logs. Otherwise each has one.
 	Begun bool `json:"begun,omitempty"`

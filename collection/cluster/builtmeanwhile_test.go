@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// Whatever is changed while a collection is built is changed of the documents of the same ids in what is built, and
+// of no others, by writers that have not heard of it too; the shards can be read at once.
+func TestChangesDuringBuild(t *testing.T) {
+	for _, dim := range []int{16, 8} {
+		t.Run(fmt.Sprint(dim), func(t *testing.T) { changesDuringBuild(t, dim) })
+	}
+}
+
+func changesDuringBuild(t *testing.T, dim int) {
+	nodes := startNodes(t, 2, 2, nil)
+	s := nodes[0].c.Store
+	wiki := declared(t, nodes[0])
+	built := testDocs(0, 300, dim)
+	add(t, wiki, testDocs(1000, 60, 16))
+	add(t, wiki, testDocs(0, 20, 16)) // d0 to d19 are in both
+	m, err := nodes[0].mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	bulk := &bulk{store: s, id: m.ID, growth: nodes[0].c.Index.Growth, log: nodes[0].log}
+	require.NoError(t, bulk.begin(t.Context()))
+
+	for i := range 8 {
+		add(t, wiki, testDocs(2000+i, 1, 16))
+	}
+	for i := range 10 {
+		_, err := wiki.Delete(t.Context(), collection.Selection{IDs: []string{fmt.Sprint("d", 1000+i), fmt.Sprint("d", i)}})
+		require.NoError(t, err)
+	}
+	set := map[string]json.RawMessage{"mine": []byte(`true`)}
+	n, err := wiki.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d15", "d1015"}}, set)
+	require.NoError(t, err)
+	require.Equal(t, 2, n.Documents)
+	again := testDocs(5, 1, 16)
+	add(t, wiki, again) // it was deleted
+
+	path := filepath.Join(dir, "whole.plaid")
+	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	_, err = bulk.finish(t.Context(), ix, dir)
+	require.NoError(t, err)
+
+	want := map[string]bool{}
+	for i := 10; i < 300; i++ {
+		want[fmt.Sprint("d", i)] = i == 15
+	}
+	if dim == 16 { // others do not fit
+		want["d5"] = false
+		for i := range 8 {
+			want[fmt.Sprint("d", 2000+i)] = false
+		}
+	}
+	read := func() map[string]bool {
+		got := map[string]bool{}
+		v, err := wiki.View(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, v.Close()) }()
+		for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true}) {
+			require.NoError(t, err)
+			fields := map[string]any{}
+			require.NoError(t, json.Unmarshal(d.Metadata, &fields))
+			got[d.ID] = fields["mine"] == true
+		}
+		return got
+	}
+	await(t, "what was built is read", func() bool { return read()["d299"] || len(read()) > 200 })
+	require.Equal(t, want, read())
+	add(t, wiki, testDocs(3000, 4, dim))
+	require.Len(t, read(), len(want)+4)
+}
+
+// Numbers of documents that were found before a build are not taken for those of others after it.
+func TestReadDuringBuild(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	docs := testDocs(0, 100, 16)
+	for i := range docs {
+		docs[i].Metadata = fmt.Appendf(nil, `{"text": %q}`, strings.Repeat("x", 60<<10))
+	}
+	wiki := declared(t, c, docs...).(*shards)
+	before, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	require.NoError(t, err)
+	n := 0
+	o := collection.ReadOptions{Metadata: true}
+	err = wiki.documents(t.Context(), collection.Selection{}, o, func(d collection.Stored) bool {
+		require.Equal(t, fmt.Sprint("d", n), d.ID)
+		if n++; n == 1 {
+			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, 16)))
+			require.NoError(t, err)
+			await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 300 })
+		}
+		return true
+	})
+	require.ErrorIs(t, err, collection.ErrUnreachable)
+	require.Less(t, n, 100)
+	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	require.ErrorIs(t, err, errRebuilt)
+}

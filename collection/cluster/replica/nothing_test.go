@@ -1,0 +1,118 @@
+package replica_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// openOver opens a replica of a shard of a store.
+func openOver(t *testing.T, s objects.Store) *replica.Replica {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	c := &replica.Config{Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: log}
+	g := replica.Generation{Number: 1, Dim: 2, Nbits: 8, Stage: collection.StageFlat, Begun: true}
+	r, err := replica.Open(c, replica.Shard{Collection: "notes.x1", Generation: g})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
+// A change that found nothing to change when it was sent to another node does nothing at the first one either, which
+// goes on later: what it would change then came after its answer.
+func TestNothingIsDoneOnce(t *testing.T) {
+	folder, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	p := &paused{Store: folder, begun: make(chan struct{}), going: make(chan struct{})}
+	ctx, first, other := t.Context(), openOver(t, p), openOver(t, folder)
+	add := func(r *replica.Replica, id string) error {
+		docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
+		_, _, err := r.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
+		return err
+	}
+	require.NoError(t, add(first, "a"))
+	p.held.Store(true)
+	ended := make(chan error, 3)
+	go func() { ended <- add(first, "b") }()
+	<-p.begun
+	late := collection.Selection{IDs: []string{"late"}}
+	remove := func(r *replica.Replica, b replica.Batch) error {
+		n, _, err := r.Delete(ctx, b, late)
+		if err == nil && n.Documents > 0 {
+			err = errors.New("it is done late")
+		}
+		return err
+	}
+	set := func(r *replica.Replica, b replica.Batch) error {
+		n, _, err := r.UpdateMetadata(ctx, b, late, map[string]json.RawMessage{"n": []byte(`2`)})
+		if err == nil && n.Documents > 0 {
+			err = errors.New("it is done late")
+		}
+		return err
+	}
+	go func() { ended <- remove(first, replica.Batch{ID: "one", After: 1}) }()
+	go func() { ended <- set(first, replica.Batch{ID: "two", After: 1}) }()
+	for { // until they wait behind the one that is held
+		st, err := first.Stats(ctx)
+		require.NoError(t, err)
+		if st.Queue.Requests == 3 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 { // however often
+		require.NoError(t, remove(other, replica.Batch{ID: "one", After: 1, Sent: true}))
+		require.NoError(t, set(other, replica.Batch{ID: "two", After: 1, Sent: true}))
+	}
+	require.NoError(t, add(other, "late"))
+	close(p.going)
+	for range 3 {
+		require.NoError(t, <-ended)
+	}
+	for _, r := range []*replica.Replica{first, other} {
+		v, _, err := r.View(ctx, 5)
+		require.NoError(t, err)
+		o, there, err := v.Snapshot().Ordinal("late")
+		require.NoError(t, err)
+		require.True(t, there)
+		payload, err := v.Snapshot().Payload(o)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"n":1}`, string(payload))
+		require.NoError(t, v.Close())
+	}
+}
+
+// A change that was refused when it was sent to another node is not made at the first one either.
+func TestRefusedStaysRefused(t *testing.T) {
+	folder, err := objects.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	ctx, first, other := t.Context(), openOver(t, folder), openOver(t, folder)
+	add := func(r *replica.Replica, b replica.Batch) error {
+		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
+		_, _, err := r.Update(ctx, b, docs, collection.UpdateOptions{})
+		return err
+	}
+	require.NoError(t, add(first, replica.Batch{}))
+	for range 2 {
+		require.ErrorIs(t, add(other, replica.Batch{ID: "one", After: 1, Sent: true}), index.ErrDuplicateID)
+	}
+	n, entry, err := other.Delete(ctx, replica.Batch{}, collection.Selection{IDs: []string{"a"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n.Documents)
+	require.ErrorIs(t, add(first, replica.Batch{ID: "one", After: 1}), index.ErrDuplicateID) // which was late
+	v, _, err := first.View(ctx, entry)
+	require.NoError(t, err)
+	require.Zero(t, v.Snapshot().Documents())
+	require.NoError(t, v.Close())
+}
