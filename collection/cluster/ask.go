@@ -349,7 +349,7 @@ func (f *fan[T]) elsewhere(shards []int, tried []string) bool {
 func (f *fan[T]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number, Of: f.m.Shards}
 	for _, s := range shards {
-		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
+		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.expected(f.s.id, s)})
 	}
 	peers := &f.s.c.front.peers
 	peers.begin(n.Name)

@@ -80,7 +80,8 @@ type Cluster struct {
 	nodes    []*Node                        // that live, by name, this one among them
 	replicas map[replicaKey]*kept           // of this node
 	ending   map[replicaKey]bool            // replicas that are being closed
-	seen     map[shardKey]uint64            // the newest entry of a shard that this process knows of
+	seen     map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
+	heard    map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
 	secret   string                         // of the inner routes
 	front    front                          // answers requests
 	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
@@ -131,14 +132,15 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
+		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{},
+		heard: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
 		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
 		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
 		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
-		Logger: cfg.Logger, Appended: c.appended, Living: c.living,
+		Logger: cfg.Logger, Appended: c.appended, Misled: c.misled, Living: c.living,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}

@@ -79,42 +79,30 @@ func (c *Cluster) over(k replicaKey) (over, ok bool) {
 func (c *Cluster) hold(now time.Time) {
 	all := c.wants()
 	for k, w := range all {
-		if _, err := c.open(w.m, w.g, k.shard); err != nil && c.ctx.Err() == nil {
+		_, err := c.open(w.m, w.g, k.shard)
+		if err != nil && !errors.Is(err, errNotHere) && c.ctx.Err() == nil { // else it is opened when it was closed
 			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
 		}
 	}
-	var then []func()
+	var moved []*kept
 	c.mu.Lock()
 	for k, r := range c.replicas {
 		w, is := all[k]
 		if is {
 			r.asked = now
 		} else if over, ok := c.over(k); ok && r.users == 0 && now.Sub(r.asked) > min(linger, 20*c.c.Beat) {
-			delete(c.replicas, k)
-			end := r.Close
-			if over {
-				end = r.Remove
-			}
-			c.ending[k] = true // its folder is not for another one yet
-			then = append(then, func() {
-				if err := end(c.ctx); err != nil {
-					c.log.Warn("a replica that is not needed any more was not closed", "error", err)
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				delete(c.ending, k)
-			})
+			c.retire(r, over)
 			continue
 		}
 		if r.first != w.first {
 			r.first, r.poll = w.first, now
-			then = append(then, func() { r.SetWriter(c.node != nil && w.first == c.node.Name) })
+			moved = append(moved, r)
 		}
 	}
 	due := c.duePolls(now)
 	c.mu.Unlock()
-	for _, do := range then {
-		do()
+	for _, r := range moved {
+		r.SetWriter(r.first == c.node.Name)
 	}
 	for _, r := range due {
 		c.aside(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
@@ -127,6 +115,28 @@ func (c *Cluster) hold(now time.Time) {
 			}
 		})
 	}
+}
+
+// retire closes a replica in the background, since that waits for its readers, and removes its file if the replica is
+// of no use any more; c.mu is held. Its folder is not for another replica before that is done.
+func (c *Cluster) retire(r *kept, over bool) {
+	k := r.replicaKey
+	delete(c.replicas, k)
+	delete(c.heard, k.shardKey) // no replica finds out whether that is right
+	c.ending[k] = true
+	c.beside.Go(func() {
+		end := r.Close
+		if over {
+			end = r.Remove
+		}
+		if err := c.guarded("closing a replica", func() error { return end(c.ctx) }); err != nil {
+			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
+		}
+		c.mu.Lock()
+		delete(c.ending, k)
+		c.mu.Unlock()
+		c.poke() // it may be needed again
+	})
 }
 
 // duePolls are the replicas whose logs are to be looked at now; c.mu is held.
@@ -241,7 +251,7 @@ func (c *Cluster) sweepCache(now time.Time) {
 		c.opening.Lock() // it is not opened meanwhile
 		c.mu.Lock()
 		over, _ := c.over(k)
-		open := c.replicas[k] != nil
+		open := c.replicas[k] != nil || c.ending[k]
 		c.mu.Unlock()
 		if !open && (over || now.Sub(info.ModTime()) >= cacheAge) {
 			if err := os.RemoveAll(dir); err != nil {

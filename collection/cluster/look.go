@@ -216,9 +216,9 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 func (c *Cluster) forget(id string) {
 	delete(c.built, id)
 	maps.DeleteFunc(c.placed, func(p placement, _ [][]*Node) bool { return p.id == id })
-	is := func(k shardKey) bool { return k.id == id }
-	maps.DeleteFunc(c.seen, func(k shardKey, _ uint64) bool { return is(k) })
-	maps.DeleteFunc(c.front.documents, func(k shardKey, _ uint64) bool { return is(k) })
+	for _, numbers := range []map[shardKey]uint64{c.seen, c.heard, c.front.documents} {
+		maps.DeleteFunc(numbers, func(k shardKey, _ uint64) bool { return k.id == id })
+	}
 	maps.DeleteFunc(c.times, func(what string, _ time.Time) bool { return strings.HasSuffix(what, " "+id) })
 }
 

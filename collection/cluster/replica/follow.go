@@ -16,15 +16,19 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// appendTime is for what the store has to say of an entry that is put; a variable for tests.
-var appendTime = 20 * time.Second
-
-// Times of a replica.
-const (
-	readTime   = 30 * time.Second // for the next of the entries that are read
+// Times of a replica; variables for tests.
+var (
+	appendTime = 20 * time.Second // for what the store has to say of an entry that is put
 	retryFirst = time.Second      // after a fault; twice as long after each
-	retryMost  = time.Minute
 )
+
+const (
+	readTime  = 30 * time.Second // for the next of the entries that are read
+	retryMost = time.Minute
+)
+
+// mostShort is how often a log is read in vain for an entry that a hint spoke of: for a minute.
+const mostShort = 6
 
 // entryCost is what an entry counts at least, in bytes, for [Config.CheckpointBytes]: to read it is a
 // request.
@@ -128,8 +132,12 @@ func (r *Replica) live() (err error) {
 			continue
 		}
 		wait = min(2*wait, retryMost)
-		if short++; err == nil && short > 5 { // whoever said that there is more was wrong
+		if short++; err == nil && short >= mostShort {
+			wait, short = retryFirst, 0
 			r.set(func() { r.known = r.entry })
+			if r.c.Misled != nil {
+				r.c.Misled(r.s)
+			}
 		}
 	}
 }

@@ -81,6 +81,8 @@ type Config struct {
 	// Appended, where set, is called after an own entry has been put, so that others are told of
 	// it. It must not wait: changes do meanwhile.
 	Appended func(s Shard, entry uint64)
+	// Misled, where set, is called when the log still lacks an entry a minute after it was hinted at.
+	Misled func(s Shard)
 	// Living, where set, looks into the store whether a collection is there: the error is
 	// [collection.ErrUnknown] if it was removed. A writer that has slept asks it before it acknowledges:
 	// of a collection that was removed long ago, the log is gone with its seal.
@@ -351,8 +353,8 @@ func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
 func (r *Replica) Hint(entry uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if entry > r.known {
-		r.known = entry
+	if entry > r.entry { // also if a higher one is known, which may be an error
+		r.known = max(r.known, entry)
 		r.ring()
 	}
 }
