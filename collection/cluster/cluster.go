@@ -78,6 +78,7 @@ type Cluster struct {
 	maps     map[string]*Map                // by the name of the collection, the newest that is known
 	lost     map[string]bool                // collections whose maps the store has lost
 	nodes    []*Node                        // that live, by name, this one among them
+	twin     *Node                          // another process that has the name of this node; nil: there is none
 	replicas map[replicaKey]*kept           // of this node
 	ending   map[replicaKey]bool            // replicas that are being closed
 	seen     map[shardKey]uint64            // the newest entry of a shard that this process has made or seen

@@ -94,6 +94,7 @@ func (c *Cluster) poke() {
 	}
 }
 
+// sawNodes takes over which nodes live, and greets those that are new.
 func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 	now := time.Now()
 	err := c.lives.look(now, beats, func(object string) (*Node, error) {
@@ -104,42 +105,47 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 		c.log.Warn("a node that is in the store cannot be read", "error", err)
 	}
 	living := c.lives.living(now)
+	var twin *Node
 	if c.node != nil { // it lives, whatever the list shows
 		living = slices.DeleteFunc(living, func(n *Node) bool { return n.Name == c.node.Name })
 		living = append(living, c.node)
 		slices.SortFunc(living, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-		for object, l := range c.lives.beats {
-			is := l.node != nil && l.node.Name == c.node.Name && l.node.Started != c.node.Started
-			if is && c.lives.alive(l, now) && c.beat > 3*beatsToDie {
-				c.log.Error("another process has the name of this node: names have to differ",
-					"name", c.node.Name, "its_object", object, "its_address", l.node.Address)
-			}
+		if c.beat > 3*beatsToDie { // else it may be a process before this one, which has ended
+			twin = c.lives.twin(c.node, now)
 		}
 	}
 	living = withinReach(living)
-	c.mu.Lock()
-	var joined []*Node
-	if !slices.Equal(c.nodes, living) {
-		if c.node != nil && !slices.Contains(living, c.node) && (c.nodes == nil || slices.Contains(c.nodes, c.node)) {
-			c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: listen elsewhere, or set advertise",
-				"address", c.node.Address)
-		}
-		for _, n := range living {
-			if !c.self(n) && !slices.ContainsFunc(c.nodes, func(o *Node) bool { return o.Started == n.Started }) {
-				joined = append(joined, n)
-			}
-		}
-		c.nodes = living
-		clear(c.placed)
-		c.changed()
-	}
-	c.mu.Unlock()
-	if c.node == nil {
-		return
-	}
-	for _, n := range joined {
+	for _, n := range c.takeNodes(living, twin) {
 		c.greet(n)
 	}
+}
+
+// takeNodes takes over the living nodes, and the one that has the name of this node. It returns those to greet.
+func (c *Cluster) takeNodes(living []*Node, twin *Node) (joined []*Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if twin != nil && c.twin != twin {
+		c.log.Error("another process has the name of this node: names have to differ",
+			"name", twin.Name, "its_object", twin.object(), "its_address", twin.Address)
+	}
+	c.twin = twin
+	before := c.nodes
+	if slices.Equal(before, living) {
+		return nil
+	}
+	c.nodes = living
+	clear(c.placed)
+	c.changed()
+	if c.node == nil {
+		return nil
+	}
+	if !slices.Contains(living, c.node) && (before == nil || slices.Contains(before, c.node)) {
+		c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: "+
+			"listen elsewhere, or set advertise", "address", c.node.Address)
+	}
+	return slices.DeleteFunc(slices.Clone(living), func(n *Node) bool {
+		return c.self(n) || slices.ContainsFunc(before, func(o *Node) bool { return o.Started == n.Started })
+	})
 }
 
 // sawMaps reads the maps that are newer than the known ones. A known map that is not listed stays: that it is

@@ -146,6 +146,16 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 
 func (l *lives) alive(b *life, now time.Time) bool { return now.Sub(b.since) < l.ttl }
 
+// twin is another living process of a node's name; nil: there is none.
+func (l *lives) twin(n *Node, now time.Time) *Node {
+	for _, b := range l.beats {
+		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.alive(b, now) {
+			return b.node
+		}
+	}
+	return nil
+}
+
 // living are the nodes that live, by name: of one that has started again the newer process.
 func (l *lives) living(now time.Time) []*Node {
 	var nodes []*life

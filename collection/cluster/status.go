@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +58,7 @@ type statusAsk struct {
 
 type statusAnswer struct {
 	Replicas []replicaStatus `json:"replicas"`
+	Twin     string          `json:"twin,omitempty"` // the address of another process that has the name of the node
 }
 
 type replicaStatus struct {
@@ -67,6 +71,11 @@ type replicaStatus struct {
 
 func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, error) {
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
+	c.mu.Lock()
+	if c.twin != nil {
+		answer.Twin = c.twin.Address
+	}
+	c.mu.Unlock()
 	for _, r := range c.opened(func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }) {
 		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
@@ -184,7 +193,9 @@ type ReplicaStatus struct {
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askAll(ctx, &statusAsk{})
-	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}, Notes: []string{}}
+	s := &Status{
+		Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}, Notes: []string{},
+	}
 	if err := c.Ready(); err != nil {
 		s.fault("%v", err)
 	}
@@ -199,40 +210,62 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	}
 	states := map[string]map[replicaKey]replica.State{} // by node
 	for _, n := range nodes {
-		of := NodeStatus{Node: *n}
-		if answer := answers[n]; answer == nil {
-			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent[n])
-		} else {
-			of.Answers, of.Replicas, states[n.Name] = true, len(answer.Replicas), map[replicaKey]replica.State{}
-			for _, r := range answer.Replicas {
-				states[n.Name][replicaKey{shardKey{r.ID, r.Shard}, r.Generation}] = r.State
-			}
-		}
-		s.Nodes = append(s.Nodes, of)
+		s.Nodes = append(s.Nodes, s.node(n, answers[n], silent[n], states))
 	}
 	for _, name := range c.Names() {
-		of := CollectionStatus{Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}}
 		m, err := c.mapOf(ctx, name)
 		if err != nil {
-			of.Fault = err.Error()
 			s.fault("%s: %v", name, err)
-			s.Collections = append(s.Collections, of)
+			s.Collections = append(s.Collections, CollectionStatus{
+				Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}, Fault: err.Error(),
+			})
 			continue
 		}
-		if m.Failed != nil {
-			s.fault("%s: the last training failed: %s", name, m.Failed.Cause.Message)
-		}
-		if of.Replicas, of.Work = m.Replicas, m.work(); m.Current != nil {
-			of.Generation, of.Stage = m.Current.Number, m.Current.Stage
-		}
-		for shard := range m.Shards {
-			sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
-			of.Documents, of.Bytes, of.Shards = of.Documents+sh.Documents, of.Bytes+bytes, append(of.Shards, sh)
-		}
-		s.Collections = append(s.Collections, of)
+		s.Collections = append(s.Collections, c.collectionStatus(s, m, states))
 	}
+	s.noteVersions()
 	s.noteFewNodes()
 	return s
+}
+
+// node takes down what a node has answered, and the states of its replicas.
+func (s *Status) node(n *Node, answer *statusAnswer, silent error, states map[string]map[replicaKey]replica.State) NodeStatus {
+	if answer == nil {
+		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
+			silent = e.Err
+		}
+		s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent)
+		return NodeStatus{Node: *n}
+	}
+	if answer.Twin != "" {
+		s.fault("node %s at %s: another process, at %s, has its name: names have to differ", n.Name, n.Address, answer.Twin)
+	}
+	states[n.Name] = map[replicaKey]replica.State{}
+	for _, r := range answer.Replicas {
+		states[n.Name][replicaKey{shardKey{r.ID, r.Shard}, r.Generation}] = r.State
+	}
+	return NodeStatus{*n, true, len(answer.Replicas)}
+}
+
+// noteVersions notes that nodes run different versions.
+func (s *Status) noteVersions() {
+	nodes := map[string][]string{} // by version
+	for _, n := range s.Nodes {
+		nodes[n.Version] = append(nodes[n.Version], n.Name)
+	}
+	if len(nodes) < 2 {
+		return
+	}
+	var which []string
+	for _, version := range slices.Sorted(maps.Keys(nodes)) {
+		has := nodes[version]
+		if len(has) > 3 {
+			has = append(has[:3:3], "…")
+		}
+		which = append(which, fmt.Sprintf("%s on %s", version, strings.Join(has, ", ")))
+	}
+	s.Notes = append(s.Notes, fmt.Sprintf("nodes run different versions and may not understand each other: %s",
+		strings.Join(which, "; ")))
 }
 
 // noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
@@ -258,6 +291,24 @@ func (s *Status) noteFewNodes() {
 
 func (s *Status) fault(format string, a ...any) {
 	s.Faults = append(s.Faults, fmt.Sprintf(format, a...))
+}
+
+// collectionStatus takes down the state of a collection.
+func (c *Cluster) collectionStatus(s *Status, m *Map, states map[string]map[replicaKey]replica.State) CollectionStatus {
+	out := CollectionStatus{
+		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.work(), Shards: []ShardStatus{},
+	}
+	if m.Failed != nil {
+		s.fault("%s: the last training failed: %s", m.Name, m.Failed.Cause.Message)
+	}
+	if m.Current != nil {
+		out.Generation, out.Stage = m.Current.Number, m.Current.Stage
+	}
+	for shard := range m.Shards {
+		sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
+		out.Documents, out.Bytes, out.Shards = out.Documents+sh.Documents, out.Bytes+bytes, append(out.Shards, sh)
+	}
+	return out
 }
 
 // shard takes down the state of a shard, and the size of its largest replica.
