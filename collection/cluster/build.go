@@ -156,13 +156,8 @@ func (b *bulk) begin(ctx context.Context) error {
 func (b *bulk) release(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
-		if m.Building == nil || m.Building.Generation != b.generation {
-			return errSame
-		}
-		m.release(&m.Building)
-		return nil
-	}))
+	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, when(
+		func(m *Map) bool { return m.Building.is(b.generation) }, func(m *Map) { m.release(&m.Building) })))
 	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
 		b.log.Warn("the remains of a build stay for a week", "collection", nameOf(b.id), "error", err)
 	}
@@ -213,7 +208,7 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 		}
 	}
 	return b.update(ctx, func(m *Map) error {
-		if m.Building == nil || m.Building.Generation != g.Number {
+		if !m.Building.is(g.Number) {
 			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
 				ErrConflict, m.Name, buildGrace)
 		}

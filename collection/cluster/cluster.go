@@ -128,8 +128,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	place := cfg.Store
-	cfg.Store = reached{place}
+	given := cfg.Store
+	cfg.Store = reached{given}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
@@ -155,7 +155,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		}
 	}
 	var err error
-	if c.secret, err = secretOf(ctx, place); err != nil { // the error of the store itself
+	if c.secret, err = secretOf(ctx, given); err != nil { // the error of the store itself
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
 	if c.node != nil {
@@ -191,7 +191,8 @@ func secretOf(ctx context.Context, s objects.Store) (string, error) {
 }
 
 // ErrStore: a store that a cluster cannot have.
-var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): changes would be lost")
+var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): " +
+	"changes would be lost")
 
 // checkStore puts an object twice: a store that takes both would take two entries of one number. Other errors
 // say nothing.
@@ -219,8 +220,17 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	stopped := within(ctx, c.beside.Wait)
-	var err error
+	idle := make(chan struct{})
+	go func() {
+		c.beside.Wait()
+		close(idle)
+	}()
+	stopped := true
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		stopped = false
+	}
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
 		ended := []string{c.node.object()}
@@ -247,22 +257,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 		errs[i] = open[i].Close(ctx)
 		return nil
 	})
-	return errors.Join(err, errors.Join(errs...))
-}
-
-// within waits until do returns, or ctx ends. It reports whether do has returned.
-func within(ctx context.Context, do func()) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return errors.Join(errs...)
 }
 
 // living looks into the store whether a collection is there.
@@ -294,6 +289,16 @@ func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) 
 		_ = c.guarded(what, func() error { do(c.ctx); return nil })
 	})
 	return true
+}
+
+// take waits for one of the turns that a channel has room for; end gives it back.
+func take(ctx context.Context, turns chan struct{}) (end func(), err error) {
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // holders are the living nodes that have a shard, in order: the first gathers its changes.

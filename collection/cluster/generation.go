@@ -160,13 +160,7 @@ func (c *Cluster) advance(ctx context.Context, m *Map) {
 	if len(has) < m.Shards || !c.coordinates(m) || waited < waitBeats*c.c.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
-	_, err = c.updateID(ctx, m.ID, func(now *Map) error {
-		if !now.builds(m.Next.Number) {
-			return errSame
-		}
-		now.promote(now.Next)
-		return nil
-	})
+	_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
 	c.failed(ctx, err, "the next generation of a collection is complete, and is not searched", m)
 }
 
@@ -186,7 +180,7 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 	defer stop()
 	go func() { // another generation, or none, is to be built
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !now.builds(m.Next.Number), nil })
+		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !builds(m.Next.Number)(now), nil })
 	}()
 	for _, s := range shards {
 		err := c.encodeShard(ctx, m, s)
@@ -206,25 +200,19 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 		if b.tries++; b.tries < encodeTries {
 			return // the next look comes
 		}
-		_, err = c.updateID(ctx, m.ID, func(now *Map) error {
-			if !now.builds(m.Next.Number) {
-				return errSame
-			}
-			now.giveUp(fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err))
-			return nil
-		})
+		why := fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err)
+		_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.giveUp(why) }))
 		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
 		return
 	}
 }
 
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
-	select {
-	case c.heavy <- struct{}{}:
-		defer func() { <-c.heavy }()
-	case <-ctx.Done():
-		return ctx.Err()
+	end, err := take(ctx, c.heavy)
+	if err != nil {
+		return err
 	}
+	defer end()
 	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
 	if err != nil {
 		return err

@@ -106,8 +106,11 @@ func (c *Cluster) hold(now time.Time) {
 	}
 	for _, r := range due {
 		c.aside(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
-			c.polls <- struct{}{}
-			defer func() { <-c.polls }()
+			end, err := take(ctx, c.polls)
+			if err != nil {
+				return
+			}
+			defer end()
 			ctx, stop := context.WithTimeout(ctx, pollTime) // one that is not ready has no need of it
 			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {

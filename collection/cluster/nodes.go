@@ -111,7 +111,7 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 	first := l.beats == nil
 	before := l.beats
 	l.beats = map[string]*life{}
-	newest := time.Time{}
+	var newest time.Time
 	for _, e := range listed {
 		if e.Made.After(newest) {
 			newest = e.Made
@@ -133,11 +133,8 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 		l.beats[e.Name] = b
 		if b.node == nil && l.alive(b, now) {
 			var err error
-			if b.node, err = read(e.Name); err != nil {
-				b.node = nil
-				if !errors.Is(err, objects.ErrNotFound) {
-					errs = append(errs, err)
-				}
+			if b.node, err = read(e.Name); !errors.Is(err, objects.ErrNotFound) {
+				errs = append(errs, err)
 			}
 		}
 	}
@@ -158,20 +155,14 @@ func (l *lives) twin(n *Node, now time.Time) *Node {
 
 // living are the nodes that live, by name: of one that has started again the newer process.
 func (l *lives) living(now time.Time) []*Node {
-	var nodes []*life
+	living := []*Node{}
 	for _, b := range l.beats {
 		if b.node != nil && l.alive(b, now) {
-			nodes = append(nodes, b)
+			living = append(living, b.node)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b *life) int {
-		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), b.node.Since.Compare(a.node.Since),
-			cmp.Compare(a.node.Started, b.node.Started))
+	slices.SortFunc(living, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), b.Since.Compare(a.Since), cmp.Compare(a.Started, b.Started))
 	})
-	nodes = slices.CompactFunc(nodes, func(a, b *life) bool { return a.node.Name == b.node.Name })
-	living := make([]*Node, len(nodes))
-	for i, b := range nodes {
-		living[i] = b.node
-	}
-	return living
+	return slices.CompactFunc(living, func(a, b *Node) bool { return a.Name == b.Name })
 }

@@ -90,7 +90,9 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	}
 	exists := fmt.Errorf("%w: %q", collection.ErrExists, name)
 	for {
-		m := &Map{Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas}
+		m := &Map{
+			Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas,
+		}
 		before, err := newestMap(ctx, c.c.Store, name)
 		switch known := c.lastMap(name); {
 		case unreadable(err):
@@ -136,17 +138,10 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err != nil {
 		return existed, err
 	}
-	for try := range putTries { // the store may have refused one request of many
-		if err = c.seal(ctx, m); err == nil || ctx.Err() != nil {
-			break
-		}
-		select {
-		case <-time.After(10 * time.Millisecond << try):
-		case <-ctx.Done():
-		}
-	}
+	err = persist(ctx, func() error { return c.seal(ctx, m) }) // the store may have refused one request of many
 	if err != nil {
-		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w", name, err)
+		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w",
+			name, err)
 	}
 	return existed, nil
 }
@@ -161,8 +156,8 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 		if g.Shards == 0 {
 			continue
 		}
-		err := parallel.Do(ctx, g.Shards, sealing, func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) })
-		if err != nil {
+		seal := func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) }
+		if err := parallel.Do(ctx, g.Shards, sealing, seal); err != nil {
 			return err
 		}
 		sealed[g.ID] = true
@@ -203,7 +198,8 @@ func (c *Cluster) sealDue(now time.Time) {
 	for _, m := range due {
 		c.aside("sealing "+m.ID, func(ctx context.Context) {
 			if err := c.seal(ctx, m); err != nil && ctx.Err() == nil {
-				c.log.Warn("the logs of a collection that was removed are not sealed yet", "collection", m.Name, "error", err)
+				c.log.Warn("the logs of a collection that was removed are not sealed yet",
+					"collection", m.Name, "error", err)
 			}
 		})
 	}
@@ -214,13 +210,9 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	if err := checkSpread(1, replicas); err != nil {
 		return err
 	}
-	_, err := c.update(ctx, name, func(m *Map) error {
-		if m.Replicas == replicas {
-			return errSame
-		}
+	_, err := c.update(ctx, name, when(func(m *Map) bool { return m.Replicas != replicas }, func(m *Map) {
 		m.Replicas = replicas
-		return nil
-	})
+	}))
 	return err
 }
 
@@ -306,13 +298,8 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		return nil
 	}
 	if declared {
-		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
-			if m.Current != nil {
-				return errSame
-			}
-			m.remove()
-			return nil
-		})
+		empty := func(m *Map) bool { return m.Current == nil }
+		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, when(empty, (*Map).remove))
 		if rerr != nil {
 			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", rerr)
 		}

@@ -71,12 +71,11 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 	if !due {
 		return
 	}
-	select {
-	case c.heavy <- struct{}{}:
-		defer func() { <-c.heavy }()
-	case <-ctx.Done():
+	end, err := take(ctx, c.heavy)
+	if err != nil {
 		return
 	}
+	defer end()
 	m, err := c.updateID(ctx, is.ID, func(m *Map) error {
 		if m.Next != nil || m.Current == nil || m.Current.Number != is.Current.Number || m.Wanted != is.Wanted ||
 			m.Training != nil && m.Training.By != c.node.Started && c.runs(m.Training.By) {
@@ -101,7 +100,7 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 		c.rest(m.ID)
 	}
 	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
-		if m.Training == nil || m.Training.Generation != number {
+		if !m.Training.is(number) {
 			return ErrConflict
 		}
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
@@ -122,13 +121,8 @@ func passing(err error) bool {
 
 // release lets the generation go of a coordinator that has ended.
 func (c *Cluster) release(ctx context.Context, m *Map) {
-	_, err := c.updateID(ctx, m.ID, func(now *Map) error {
-		if now.Training == nil || now.Training.Generation != m.Training.Generation {
-			return errSame
-		}
-		now.release(&now.Training)
-		return nil
-	})
+	_, err := c.updateID(ctx, m.ID, when(func(now *Map) bool { return now.Training.is(m.Training.Generation) },
+		func(now *Map) { now.release(&now.Training) }))
 	c.failed(ctx, err, "a training that was interrupted was not given up", m)
 }
 
