@@ -134,20 +134,20 @@ func (b *bulk) begin(ctx context.Context) error {
 	b.generation, b.ends = m.Building.Generation, nil
 	for s := range m.Shards {
 		log := journal.New(b.store, m.ID, s, journal.Options{})
-		at := journal.Position{}
+		end := journal.Position{}
 		if m.Current != nil {
 			all, err := log.Checkpoints(ctx, m.Current.Number)
 			if err != nil {
 				return err
 			}
 			if len(all) > 0 {
-				at = all[len(all)-1].Position
+				end = all[len(all)-1].Position
 			}
 		}
-		if at, err = log.Read(ctx, at, 0, func(journal.Entry) error { return nil }); err != nil {
+		if end, err = log.Read(ctx, end, 0, func(journal.Entry) error { return nil }); err != nil {
 			return fmt.Errorf("shard %d: %w", s, err)
 		}
-		b.ends = append(b.ends, at)
+		b.ends = append(b.ends, end)
 	}
 	return nil
 }
@@ -192,10 +192,9 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	for s := range parts {
 		parts[s] = roaring.New()
 	}
-	of := &Map{Shards: len(parts)}
 	for ordinal := range snap.State().Docs {
 		if snap.Live(ordinal) {
-			parts[of.shardOf(snap.ID(ordinal))].Add(ordinal)
+			parts[index.Place(whole(snap.ID(ordinal)), len(parts))].Add(ordinal)
 		}
 	}
 	part := filepath.Join(dir, "part.plaid")
@@ -226,17 +225,17 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	at := b.ends[shard]
-	if at.Number > 0 {
+	end := b.ends[shard]
+	if end.Number > 0 {
 		ix, err := index.Open(ctx, path, &index.Options{Write: true})
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(ix.Entry(at.Number).Marked(at.Hash).Skip(ctx), ix.Close()); err != nil {
+		if err := errors.Join(ix.Entry(end.Number).Marked(end.Hash).Skip(ctx), ix.Close()); err != nil {
 			return err
 		}
 	}
 	log := journal.New(b.store, b.id, shard, journal.Options{})
-	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, at), path)
+	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, end), path)
 	return err
 }

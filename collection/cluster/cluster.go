@@ -310,11 +310,11 @@ func (c *Cluster) holders(m *Map, shard int) []*Node {
 
 // placeOf are the holders of all shards; c.mu is held.
 func (c *Cluster) placeOf(m *Map) [][]*Node {
-	at := placement{m.ID, m.Shards, m.Replicas}
-	if c.placed[at] == nil {
-		c.placed[at] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
+	p := placement{m.ID, m.Shards, m.Replicas}
+	if c.placed[p] == nil {
+		c.placed[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
 	}
-	return c.placed[at]
+	return c.placed[p]
 }
 
 // coordinates reports whether this node looks after a collection.

@@ -228,7 +228,10 @@ func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 
 // nextIsOpen reports whether the holders of all shards have replicas of the next generation that are ready.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
-	type place struct{ node, shard any }
+	type place struct {
+		node  *Node
+		shard int
+	}
 	ready := map[place]bool{}
 	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
@@ -330,10 +333,10 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.
 	for _, s := range all {
-		of := s.Growth.Drift
-		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, of.TrainRMSE), max(d.Centroids, of.Centroids)
-		d.Added += of.Added
-		squares += float64(of.Added) * of.AddedRMSE * of.AddedRMSE
+		shard := s.Growth.Drift
+		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, shard.TrainRMSE), max(d.Centroids, shard.Centroids)
+		d.Added += shard.Added
+		squares += float64(shard.Added) * shard.AddedRMSE * shard.AddedRMSE
 		tokens += s.Tokens
 	}
 	d.Wanted = codec.DefaultK(int64(tokens))

@@ -203,7 +203,8 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 				return nil
 			}
 		}
-		c.log.Error("the map of a collection cannot be read: nothing of it is touched", "collection", name, "error", err)
+		c.log.Error("the map of a collection cannot be read: nothing of it is touched",
+			"collection", name, "error", err)
 	case err != nil:
 		return err
 	case before != nil && before.Version >= m.Version:

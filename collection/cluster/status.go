@@ -190,11 +190,15 @@ type ReplicaStatus struct {
 	Error  string `json:"error,omitempty"`
 }
 
+// replicaStates are the states of replicas by the name of their node. Nodes that are silent have none.
+type replicaStates map[string]map[replicaKey]replica.State
+
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askAll(ctx, &statusAsk{})
 	s := &Status{
-		Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}, Notes: []string{},
+		Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
+		Faults: []string{}, Notes: []string{},
 	}
 	if err := c.Ready(); err != nil {
 		s.fault("%v", err)
@@ -208,7 +212,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	if len(nodes) == 0 {
 		s.fault("no node runs: start plaid serve --store on a machine")
 	}
-	states := map[string]map[replicaKey]replica.State{} // by node
+	states := replicaStates{}
 	for _, n := range nodes {
 		s.Nodes = append(s.Nodes, s.node(n, answers[n], silent[n], states))
 	}
@@ -229,7 +233,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 }
 
 // node takes down what a node has answered, and the states of its replicas.
-func (s *Status) node(n *Node, answer *statusAnswer, silent error, states map[string]map[replicaKey]replica.State) NodeStatus {
+func (s *Status) node(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
 	if answer == nil {
 		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
 			silent = e.Err
@@ -238,7 +242,8 @@ func (s *Status) node(n *Node, answer *statusAnswer, silent error, states map[st
 		return NodeStatus{Node: *n}
 	}
 	if answer.Twin != "" {
-		s.fault("node %s at %s: another process, at %s, has its name: names have to differ", n.Name, n.Address, answer.Twin)
+		s.fault("node %s at %s: another process, at %s, has its name: names have to differ",
+			n.Name, n.Address, answer.Twin)
 	}
 	states[n.Name] = map[replicaKey]replica.State{}
 	for _, r := range answer.Replicas {
@@ -271,20 +276,21 @@ func (s *Status) noteVersions() {
 // noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
 func (s *Status) noteFewNodes() {
 	n := len(s.Nodes)
-	at := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
-	if n == 1 {
-		at = "one node: every shard%s has one replica of %d wanted"
+	if n == 0 {
+		return
 	}
-	differs := func(of CollectionStatus) bool { return of.Replicas <= n || of.Replicas != s.Collections[0].Replicas }
-	same := !slices.ContainsFunc(s.Collections, differs)
-	for _, of := range s.Collections {
-		switch {
-		case n == 0 || of.Replicas <= n:
-		case same:
-			s.Notes = append(s.Notes, fmt.Sprintf(at, "", of.Replicas))
-			return
-		default:
-			s.Notes = append(s.Notes, fmt.Sprintf(at, " of "+of.Name, of.Replicas))
+	text := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
+	if n == 1 {
+		text = "one node: every shard%s has one replica of %d wanted"
+	}
+	differs := func(c CollectionStatus) bool { return c.Replicas <= n || c.Replicas != s.Collections[0].Replicas }
+	if len(s.Collections) > 0 && !slices.ContainsFunc(s.Collections, differs) {
+		s.Notes = append(s.Notes, fmt.Sprintf(text, "", s.Collections[0].Replicas))
+		return
+	}
+	for _, c := range s.Collections {
+		if c.Replicas > n {
+			s.Notes = append(s.Notes, fmt.Sprintf(text, " of "+c.Name, c.Replicas))
 		}
 	}
 }
@@ -294,7 +300,7 @@ func (s *Status) fault(format string, a ...any) {
 }
 
 // collectionStatus takes down the state of a collection.
-func (c *Cluster) collectionStatus(s *Status, m *Map, states map[string]map[replicaKey]replica.State) CollectionStatus {
+func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) CollectionStatus {
 	out := CollectionStatus{
 		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.work(), Shards: []ShardStatus{},
 	}
@@ -312,8 +318,7 @@ func (c *Cluster) collectionStatus(s *Status, m *Map, states map[string]map[repl
 }
 
 // shard takes down the state of a shard, and the size of its largest replica.
-func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map[replicaKey]replica.State) (
-	sh ShardStatus, bytes int64) {
+func (s *Status) shard(m *Map, shard int, holders []*Node, states replicaStates) (sh ShardStatus, bytes int64) {
 	k := replicaKey{shardKey: shardKey{m.ID, shard}}
 	if m.Current != nil {
 		k.generation = m.Current.Number
@@ -368,10 +373,11 @@ func (c *Cluster) Layout() collection.Layout {
 	for _, n := range s.Nodes {
 		l.Nodes = append(l.Nodes, collection.Node{Name: n.Name, Heard: n.Answers})
 	}
-	for _, of := range s.Collections {
-		p := collection.Placement{Name: of.Name, Generation: of.Generation, Replicas: of.Replicas}
-		p.Shards = []collection.Shard{}
-		for _, shard := range of.Shards {
+	for _, held := range s.Collections {
+		p := collection.Placement{
+			Name: held.Name, Generation: held.Generation, Replicas: held.Replicas, Shards: []collection.Shard{},
+		}
+		for _, shard := range held.Shards {
 			sh := collection.Shard{Documents: shard.Documents, Replicas: []collection.Replica{}}
 			for _, r := range shard.Replicas {
 				sh.Replicas = append(sh.Replicas, collection.Replica{Node: r.Node, State: r.State})

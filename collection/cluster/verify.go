@@ -107,7 +107,8 @@ func (v *verifier) fault(format string, a ...any) {
 // where the store does not answer.
 func (v *verifier) judge(ctx context.Context, what string, err error) error {
 	faults := []error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}
-	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, func(is error) bool { return errors.Is(err, is) }) {
+	of := func(fault error) bool { return errors.Is(err, fault) }
+	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, of) {
 		return errors.Join(err, ctx.Err())
 	}
 	v.fault("%s: %v", what, err)
@@ -205,7 +206,8 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	log := journal.New(v.store, m.ID, shard, journal.Options{})
 	var err error
 	for _, from := range starts {
-		if _, err = log.Read(ctx, from, 0, func(journal.Entry) error { return nil }); !errors.Is(err, journal.ErrBehind) {
+		_, err = log.Read(ctx, from, 0, func(journal.Entry) error { return nil })
+		if !errors.Is(err, journal.ErrBehind) {
 			break
 		}
 	}
