@@ -20,10 +20,11 @@ type hint struct {
 	Entry uint64 `json:"entry"`
 }
 
-type hintAnswer struct{}
+// nothing is the answer to what is only told.
+type nothing struct{}
 
 // doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
-func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*hintAnswer, error) {
+func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*nothing, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
 		for _, r := range c.opened(func(of replicaKey) bool { return of.shardKey == k }) {
@@ -33,7 +34,7 @@ func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*hintAnswer, error) {
 			r.Hint(h.Entry)
 		}
 	}
-	return &hintAnswer{}, nil
+	return &nothing{}, nil
 }
 
 // misled forgets the hints of a shard whose log does not have the entry: reads would wait for it in vain.
@@ -111,7 +112,9 @@ func (c *Cluster) tellHints(n *Node) {
 				all = append(all, hint{k.id, k.shard, entry})
 			}
 			for some := range slices.Chunk(all, 10_000) {
-				if err := c.hint(ctx, n, some); err != nil {
+				patient, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
+				err := c.call(patient, n, "hint", &hintAsk{some}, &nothing{})
+				if stop(); err != nil {
 					c.hintAgain(n, waiting)
 					select {
 					case <-time.After(c.c.Beat):
@@ -122,12 +125,6 @@ func (c *Cluster) tellHints(n *Node) {
 			}
 		}
 	})
-}
-
-func (c *Cluster) hint(ctx context.Context, n *Node, hints []hint) error {
-	ctx, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
-	defer stop()
-	return c.call(ctx, n, "hint", &hintAsk{hints}, &hintAnswer{})
 }
 
 // hintAgain keeps hints that a node has not heard, as long as it lives.

@@ -338,7 +338,7 @@ func (c *Cluster) tell(m *Map) (wait func()) {
 		defer close(told)
 		c.eachNode(ctx, c.c.Beat, func(ctx context.Context, n *Node) {
 			if !c.self(n) {
-				_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &newsAnswer{}) // else it looks by itself
+				_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &nothing{}) // else it looks by itself
 			}
 		})
 	})

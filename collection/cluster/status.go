@@ -38,16 +38,14 @@ type newsAsk struct {
 	Version uint64 `json:"version"`
 }
 
-type newsAnswer struct{}
-
-func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*newsAnswer, error) {
+func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*nothing, error) {
 	if m := c.lastMap(in.Name); m == nil || m.Version < in.Version {
 		if _, err := c.renew(ctx, in.Name); err != nil {
-			return &newsAnswer{}, nil // the next look says why
+			return &nothing{}, nil // the next look says why
 		}
 	}
 	c.poke()
-	return &newsAnswer{}, nil
+	return &nothing{}, nil
 }
 
 // statusAsk asks what a node has open of collections, by identity; nil: of all.
