@@ -22,7 +22,7 @@ import (
 // BuildOptions of a collection.
 type BuildOptions struct {
 	// Train says how the codec is trained, or which is used, and how documents are encoded. With Input
-	// and Resume a build that was interrupted goes on with what it has left in Dir.
+	// and Resume a build that was interrupted goes on with its files in Dir.
 	Train index.BuildOptions
 	// Dir is where the files are made before they are objects: it takes twice their size. "": a
 	// temporary folder.
@@ -34,9 +34,9 @@ type BuildOptions struct {
 }
 
 // Build gives a collection that was declared all documents of sources, in the place of those that it has:
-// it trains one codec, encodes the documents, and puts a file of each shard into the store, on this machine
-// and beside all nodes; they search them when all are there. Changes of the collection that are made
-// meanwhile are made to the new documents.
+// this machine trains one codec, encodes the documents, and puts a file of each shard into the store. Nodes
+// search the files when all are there. Changes of the collection that are made meanwhile are made to the new
+// documents.
 //
 // Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
 func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (

@@ -29,7 +29,7 @@ func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.
 	if err != nil {
 		return collection.Config{}, err
 	}
-	s.c.tell(m)() // so that whoever writes next knows it
+	s.c.tell(m)() // so that the next writer knows it
 	return m.Config, nil
 }
 

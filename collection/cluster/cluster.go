@@ -30,7 +30,7 @@ type Config struct {
 	Store objects.Store
 	Place string // the address of the store, for messages
 	Dir   string // of the cache
-	// Name of the node, the same after a restart; Zone is what may fail as a whole with it.
+	// Name of the node, the same after a restart. The nodes of a Zone may fail together.
 	Name, Zone string
 	// Address is the URL under which other nodes reach [Cluster.Handler]; "": a client, which
 	// has no shards and asks the nodes for everything.
@@ -95,7 +95,7 @@ type Cluster struct {
 	now      time.Time                      // by the clock of the store, at the last beat
 	answered time.Time                      // when the store has answered, by the clock of this process
 	trouble  error                          // of the last look; nil: there was none
-	news     chan struct{}                  // closed when a map, or who lives, has changed
+	news     chan struct{}                  // closed when a map, or the list of nodes, has changed
 	closed   bool
 	panics   atomic.Uint64
 	requests atomic.Int64    // to the store, of the loop; for tests
@@ -324,7 +324,7 @@ func (c *Cluster) coordinates(m *Map) bool {
 	return c.node != nil && coordinator(c.nodes, m.ID) == c.node
 }
 
-// runs reports whether a process is known to live, by what its node has as Started.
+// runs reports whether a process is known to live, by the Started of its node.
 func (c *Cluster) runs(started string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

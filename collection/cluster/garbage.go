@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Garbage is what a readable map retires, first marked there with the time of the store, and deleted when the
-// grace is over since; and what newer checkpoints have. The coordinator of a collection, or of one that was removed,
-// deletes it. Nothing is deleted because something could not be read or was not there (I8).
+// Garbage are the objects that a readable map retires, and those that newer checkpoints replace. The first are marked
+// in the map with the time of the store, and deleted a grace later. The coordinator of a collection, or of one that
+// was removed, deletes them. No object is deleted because another could not be read or was not there (I8).
 
 const (
 	// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.

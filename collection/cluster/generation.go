@@ -28,10 +28,10 @@ const (
 	encodeTries = 3         // of a node, for the next generation
 	waitBeats   = 20        // that a generation waits for its replicas to be open, and a failed training for another
 	maxSample   = 256 << 20 // bytes of a shard
-	sampleRows  = 64        // tokens of what stands for a document in a training
+	sampleRows  = 64        // tokens that stand for a document in a training
 )
 
-// building is what a node knows of the next generation of a collection.
+// building is the state of the next generation of a collection, as a node knows it.
 type building struct {
 	generation uint64
 	has        map[int]bool // shards with a checkpoint
@@ -63,7 +63,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		return nil
 	})
 	if err == nil {
-		c.tell(m)() // who asks another node finds documents there
+		c.tell(m)() // so that other nodes have documents too
 	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
@@ -76,7 +76,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 	})
 }
 
-// act does what the maps that are known ask for.
+// act does the work that the known maps ask for.
 func (c *Cluster) act() {
 	now := time.Now()
 	c.hold(now)
@@ -106,7 +106,7 @@ func (c *Cluster) act() {
 	c.aside("garbage", c.tidy)
 }
 
-// due reports whether something was done so long ago, or never, and notes that it is done now.
+// due reports whether work is to be done that comes once in a while, and notes that it is done now.
 func (c *Cluster) due(what string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Cluster) due(what string, every time.Duration) bool {
 	return true
 }
 
-// rest puts off what has to do with the generations of a collection, and failed because others did not answer.
+// rest puts off the work on the generations of a collection, which failed because others did not answer.
 func (c *Cluster) rest(id string) { c.due("rest "+id, 0) }
 
 func (c *Cluster) rests(id string) bool {
@@ -218,8 +218,8 @@ func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 		return err
 	}
 	defer done()
-	// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
-	// before this generation, which are all older than that, cuts nothing that it needs.
+	// The checkpoint has all that the log has now. A collector that knows only checkpoints from before this
+	// generation, which are all older than that, cuts no entry that it needs.
 	if err := r.Poll(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type hint struct {
 	Entry uint64 `json:"entry"`
 }
 
-// nothing is the answer to what is only told.
+// nothing is the answer to hints and news.
 type nothing struct{}
 
 // doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
@@ -60,7 +60,7 @@ func raise(entries, more map[shardKey]uint64) {
 }
 
 // appended tells the nodes that have a shard of an entry, this one too, which may have another generation of it
-// open. It does not wait. What comes while a node is told is told next, together.
+// open. It does not wait. Entries that come while a node is told are told next, together.
 func (c *Cluster) appended(s replica.Shard, entry uint64) {
 	m, err := c.mapByID(s.Collection)
 	if err != nil || s.Number >= m.Shards {

@@ -75,7 +75,7 @@ func (c *Cluster) over(k replicaKey) (over, ok bool) {
 	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, true
 }
 
-// hold opens the replicas that this node is to have, tells them what has changed, and closes the others.
+// hold opens the replicas that this node is to have, tells them of changes, and closes the others.
 func (c *Cluster) hold(now time.Time) {
 	all := c.wants()
 	for k, w := range all {

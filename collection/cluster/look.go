@@ -67,7 +67,7 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 }
 
 // noteTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
-// be of an hour in which the clock was ahead, and what is not needed would go too early ever after.
+// be of an hour in which the clock was ahead, and garbage would go too early ever after.
 func (c *Cluster) noteTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 	}
 	living := c.lives.living(now)
 	var twin *Node
-	if c.node != nil { // it lives, whatever the list shows
+	if c.node != nil { // it lives, though the list may not show it
 		living = slices.DeleteFunc(living, func(n *Node) bool { return n.Name == c.node.Name })
 		living = append(living, c.node)
 		slices.SortFunc(living, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
@@ -181,8 +181,8 @@ func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 	return errors.Join(errs...)
 }
 
-// learn takes over a map that was read, or that one is there that cannot be read: then nothing of the collection
-// is touched until there is a newer one that can be. It returns other errors of the read.
+// learn takes over a map that was read. If err says that the map cannot be understood, the collection is not touched
+// until there is a newer one. learn returns other errors of the read.
 func (c *Cluster) learn(name string, m *Map, err error) error {
 	news := false
 	defer func() { // without the mutex
@@ -292,7 +292,7 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 	return c.renew(ctx, name)
 }
 
-// renew is mapOf with a look into the store, whatever is known here.
+// renew is mapOf that always looks into the store.
 func (c *Cluster) renew(ctx context.Context, name string) (*Map, error) {
 	m, err := newestMap(ctx, c.c.Store, name)
 	if err := c.learn(name, m, err); err != nil && !errors.Is(err, collection.ErrUnknown) {

@@ -29,7 +29,7 @@ type Map struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"` // another collection of the same name has another
 	Version uint64 `json:"version"`
-	Token   string `json:"token"` // tells who has put this version
+	Token   string `json:"token"` // tells this version from that of another writer
 	Removed bool   `json:"removed,omitempty"`
 	// Config is as the collection was declared; MaxDocuments may change.
 	Config   collection.Config `json:"config"`
@@ -45,7 +45,7 @@ type Map struct {
 	// coordinator, and of a bulk build. A maker whose reservation was replaced has lost the generation.
 	Training *Reserved `json:"training,omitempty"`
 	Building *Reserved `json:"building,omitempty"`
-	// Wanted is the token of a caller who has asked for a training, whatever has grown.
+	// Wanted is the token of a caller who has asked for a training.
 	Wanted string `json:"wanted,omitempty"`
 	// Failed is why the last training was given up.
 	Failed *Failed `json:"failed,omitempty"`
@@ -382,7 +382,7 @@ func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 	return m, err
 }
 
-// persist does what the store may refuse at first, 6 times at most. errTaken ends it.
+// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
 func persist(ctx context.Context, do func() error) (err error) {
 	for try := range 6 {
 		if try > 0 {

@@ -16,8 +16,7 @@ import (
 )
 
 // Node is a process that has shards. Its beat is the object nodes/NAME@STARTED, which it replaces every
-// [Config.Beat] by one of another size, so that a list shows that it lives, whatever the clock of the
-// store is worth.
+// [Config.Beat] by one of another size: so a list shows that it lives, even if the clock of the store stands still.
 type Node struct {
 	Name    string    `json:"name"`
 	Address string    `json:"address"`
@@ -36,7 +35,7 @@ const (
 
 func (n *Node) object() string { return nodesPrefix + n.Name + "@" + n.Started }
 
-// check finds what no node may say of itself.
+// check refuses names that no node may have.
 func (n *Node) check() error {
 	for _, part := range []string{n.Name, n.Started} {
 		if part == "" || len(part) > 200 || strings.ContainsAny(part, "/@") || objects.CheckName(part) != nil {
@@ -91,7 +90,7 @@ func withinReach(nodes []*Node) []*Node {
 	return far
 }
 
-// lives is what one observer knows of the life of nodes, by its own monotonic clock. It decides about
+// lives has the beats of nodes as one observer sees them, by its own monotonic clock. It decides about
 // placement alone (I9).
 type lives struct {
 	ttl   time.Duration
@@ -105,7 +104,7 @@ type life struct {
 	since time.Time // when the observer saw that the object had changed
 }
 
-// look takes what a list of the beats shows. All that are listed count as alive at first, but for those
+// look takes over a list of the beats. All that are listed count as alive at first, but for those
 // that were old already by the clock of the store.
 func (l *lives) look(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
 	first := l.beats == nil

@@ -106,7 +106,7 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		case !before.Removed:
 			_ = c.learn(name, before, nil)
 			return nil, exists
-		default: // numbers go on, so that nobody takes one for another
+		default: // numbers go on, so that none is taken for another
 			m.Version, m.Last, m.Retired = before.Version+1, before.Last, before.Retired
 		}
 		if err := putMap(ctx, c.c.Store, m); errors.Is(err, errTaken) {
@@ -114,13 +114,13 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.tell(m)() // who asks another node finds it there
+		c.tell(m)() // so that other nodes have it too
 		return c.Get(name)
 	}
 }
 
 // Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
-// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard (I10). The objects are
+// are sealed: when it returns, no node acknowledges a change of it, whether it has heard or not (I10). The objects are
 // deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
@@ -180,7 +180,7 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 	return err
 }
 
-// sealDue seals what a process has left that was interrupted, some time after it was seen first.
+// sealDue finishes removals that were interrupted, some time after they were seen first.
 func (c *Cluster) sealDue(now time.Time) {
 	c.mu.Lock()
 	var due []*Map

@@ -48,7 +48,7 @@ func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*nothing, error) {
 	return &nothing{}, nil
 }
 
-// statusAsk asks what a node has open of collections, by identity; nil: of all.
+// statusAsk asks for the open replicas of collections, by identity; nil means all.
 type statusAsk struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
@@ -143,20 +143,20 @@ type Status struct {
 	Place       string             `json:"place"`
 	Nodes       []NodeStatus       `json:"nodes"`
 	Collections []CollectionStatus `json:"collections"`
-	// Faults say in words what is wrong; there are none when all is well.
+	// Faults are sentences; there are none when all is well.
 	Faults []string `json:"faults"`
-	// Notes say in words what is not as wanted and does no harm, such as fewer nodes than replicas.
+	// Notes are sentences about states that are not as wanted and do no harm, such as fewer nodes than replicas.
 	Notes []string `json:"notes"`
 }
 
-// NodeStatus is what is known of a node that lives.
+// NodeStatus describes a node that lives.
 type NodeStatus struct {
 	Node
 	Answers  bool `json:"answers"`
 	Replicas int  `json:"replicas"` // that it has open
 }
 
-// CollectionStatus is what is known of a collection.
+// CollectionStatus describes a collection.
 type CollectionStatus struct {
 	Name       string           `json:"name"`
 	Generation uint64           `json:"generation"` // 0: nothing is searched yet
@@ -165,24 +165,23 @@ type CollectionStatus struct {
 	Bytes      int64            `json:"bytes"` // of one replica of each shard
 	Replicas   int              `json:"replicas"`
 	Shards     []ShardStatus    `json:"shards"`
-	// Work is what is being done; "": nothing.
+	// Work names the work that is under way; "" means none.
 	Work string `json:"work,omitempty"`
 	// Fault is why nothing of the collection is touched.
 	Fault string `json:"fault,omitempty"`
 }
 
-// ShardStatus is what is known of a shard. Replicas are those of its holders, in order: the first one
-// gathers the changes.
+// ShardStatus describes a shard. Replicas are those of its holders, in order: the first one gathers the changes.
 type ShardStatus struct {
 	Entry     uint64          `json:"entry"` // the newest of its log that is known
 	Documents uint64          `json:"documents"`
 	Replicas  []ReplicaStatus `json:"replicas"`
 }
 
-// ReplicaStatus is what is known of a replica.
+// ReplicaStatus describes a replica.
 type ReplicaStatus struct {
 	Node string `json:"node"`
-	// State is "ready", what it does instead, or "silent".
+	// State is "ready", another phase of the replica, "empty", "closed", or "silent".
 	State  string `json:"state"`
 	Behind uint64 `json:"behind"` // entries
 	Error  string `json:"error,omitempty"`
@@ -230,7 +229,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	return s
 }
 
-// node takes down what a node has answered, and the states of its replicas.
+// node takes down the answer of a node, and the states of its replicas.
 func (s *Status) node(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
 	if answer == nil {
 		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
@@ -271,7 +270,7 @@ func (s *Status) noteVersions() {
 		strings.Join(which, "; ")))
 }
 
-// noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
+// noteFewNodes notes the collections that have fewer replicas than wanted because there are fewer nodes.
 func (s *Status) noteFewNodes() {
 	n := len(s.Nodes)
 	if n == 0 {
@@ -351,7 +350,7 @@ func (s *Status) shard(m *Map, shard int, holders []*Node, states replicaStates)
 	return sh, bytes
 }
 
-// work says what is being done to a collection.
+// work names the work on a collection that is under way; "" means none.
 func (m *Map) work() string {
 	switch {
 	case m.Next != nil:

@@ -54,7 +54,7 @@ func (c *Cluster) grow(ctx context.Context, growing []*Map) {
 	}
 }
 
-// train makes the next codec of a collection if that is due, or wanted, whatever it has grown by.
+// train makes the next codec of a collection if that is due or wanted.
 func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 	tokens := int64(0)
 	for _, s := range all {
