@@ -148,28 +148,31 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		if err := c.node.check(); err != nil {
 			return nil, err
 		}
-	}
-	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*")); c.node != nil {
+		left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
 		for _, dir := range left { // of a process that was killed
 			_ = os.RemoveAll(dir)
 		}
 	}
-	var err error
-	if c.secret, err = secretOf(ctx, given); err != nil { // the error of the store itself
-		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
-	}
-	if c.node != nil {
-		if err := checkStore(ctx, cfg.Store); err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Place, err)
-		}
-	}
 	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := c.lookOnce(ctx); err != nil {
+	if err := c.join(ctx, given); err != nil {
 		c.end()
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
 	c.beside.Go(c.loop)
 	return c, nil
+}
+
+// join looks at the store for the first time. Errors of given, unlike those of [reached], are those of the store alone.
+func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
+	if c.secret, err = secretOf(ctx, given); err != nil {
+		return err
+	}
+	if c.node != nil {
+		if err := checkStore(ctx, given); err != nil {
+			return err
+		}
+	}
+	return c.lookOnce(ctx)
 }
 
 const secretName = "secret"
