@@ -304,6 +304,23 @@ func take(ctx context.Context, turns chan struct{}) (end func(), err error) {
 	}
 }
 
+// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
+func persist(ctx context.Context, do func() error) (err error) {
+	for try := range 6 {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return errors.Join(err, ctx.Err())
+			case <-time.After(10 * time.Millisecond << try):
+			}
+		}
+		if err = do(); err == nil || errors.Is(err, errTaken) {
+			return err
+		}
+	}
+	return err
+}
+
 // holders are the living nodes that have a shard, in order: the first gathers its changes.
 func (c *Cluster) holders(m *Map, shard int) []*Node {
 	c.mu.Lock()

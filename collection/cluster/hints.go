@@ -27,10 +27,15 @@ type nothing struct{}
 func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*nothing, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
-		for _, r := range c.opened(func(of replicaKey) bool { return of.shardKey == k }) {
-			c.mu.Lock()
-			c.heard[k] = max(c.heard[k], h.Entry)
-			c.mu.Unlock()
+		var open []*kept
+		c.mu.Lock()
+		for key, r := range c.replicas {
+			if key.shardKey == k {
+				open, c.heard[k] = append(open, r), max(c.heard[k], h.Entry)
+			}
+		}
+		c.mu.Unlock()
+		for _, r := range open {
 			r.Hint(h.Entry)
 		}
 	}

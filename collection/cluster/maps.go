@@ -382,23 +382,6 @@ func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 	return m, err
 }
 
-// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
-func persist(ctx context.Context, do func() error) (err error) {
-	for try := range 6 {
-		if try > 0 {
-			select {
-			case <-ctx.Done():
-				return errors.Join(err, ctx.Err())
-			case <-time.After(10 * time.Millisecond << try):
-			}
-		}
-		if err = do(); err == nil || errors.Is(err, errTaken) {
-			return err
-		}
-	}
-	return err
-}
-
 // putMap puts a map as its version. The error is errTaken if another process has put that, or if the version
 // was there before, and is so old that it was deleted; after others it is not known whether it is there.
 func putMap(ctx context.Context, s objects.Store, m *Map) error {

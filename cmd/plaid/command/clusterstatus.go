@@ -23,7 +23,8 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `
 Show whether all is well, and if not, what is wrong; then the indexes of the store, the largest
 first, and its nodes. --json has all of them, and each shard. The exit code is 0 if all is well,
-and 1 if not. Fewer nodes than an index is to have replicas are no fault: a note says so.`,
+and 1 if not. Fewer nodes than an index is to have replicas, and nodes of different versions, are
+no fault: notes say so.`,
 		Example: `  plaid cluster status --store s3://bucket/plaid`,
 		Args:    takes(),
 	}

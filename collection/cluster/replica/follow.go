@@ -20,15 +20,13 @@ import (
 var (
 	appendTime = 20 * time.Second // for what the store has to say of an entry that is put
 	retryFirst = time.Second      // after a fault; twice as long after each
+	hintTime   = time.Minute      // how long a log is read in vain for an entry that a hint spoke of
 )
 
 const (
 	readTime  = 30 * time.Second // for the next of the entries that are read
 	retryMost = time.Minute
 )
-
-// mostShort is how often a log is read in vain for an entry that a hint spoke of: for a minute.
-const mostShort = 6
 
 // entryCost is what an entry counts at least, in bytes, for [Config.CheckpointBytes]: to read it is a
 // request.
@@ -105,7 +103,8 @@ func (r *Replica) live() (err error) {
 		at.col.SetMost(r.most)
 	})
 	go cold()
-	wait, short := retryFirst, 0
+	wait := retryFirst
+	var missed time.Time // when the log was first read in vain for an entry that it should have; zero: it was not
 	for {
 		var retry <-chan time.Time
 		if r.missing() {
@@ -128,12 +127,14 @@ func (r *Replica) live() (err error) {
 			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
 		}
 		if !r.missing() {
-			wait, short = retryFirst, 0
+			wait, missed = retryFirst, time.Time{}
 			continue
 		}
 		wait = min(2*wait, retryMost)
-		if short++; err == nil && short >= mostShort {
-			wait, short = retryFirst, 0
+		if missed.IsZero() {
+			missed = time.Now()
+		} else if err == nil && time.Since(missed) >= hintTime {
+			wait, missed = retryFirst, time.Time{}
 			r.set(func() { r.known = r.entry })
 			if r.c.Misled != nil {
 				r.c.Misled(r.s)

@@ -174,8 +174,8 @@ func TestManyAtATime(t *testing.T) {
 
 // A log that does not have an entry a hint spoke of is read some times in vain. Meanwhile hints that are right count.
 func TestHintThatIsWrong(t *testing.T) {
-	defer func(d time.Duration) { retryFirst = d }(retryFirst)
-	retryFirst = 20 * time.Millisecond
+	defer func(first, hint time.Duration) { retryFirst, hintTime = first, hint }(retryFirst, hintTime)
+	retryFirst, hintTime = 20*time.Millisecond, 200*time.Millisecond
 	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
 	misled := make(chan Shard, 10)
 	a := openReplica(t, s, t.TempDir(), shardOf(flat))
