@@ -29,17 +29,17 @@ const (
 type kept struct {
 	*replica.Replica
 	replicaKey
-	first string    // the node that gathers the changes of the shard
-	poll  time.Time // when the log is looked at next
-	asked time.Time // when the replica was needed last
-	users int       // that need it for long
+	holders []*Node   // of the shard; the first one gathers its changes
+	poll    time.Time // when the log is looked at next
+	asked   time.Time // when the replica was needed last
+	users   int       // that need it for long
 }
 
 // wanted is a replica that the node is to have.
 type wanted struct {
-	m     *Map
-	g     *replica.Generation
-	first string
+	m       *Map
+	g       *replica.Generation
+	holders []*Node
 }
 
 // wants are the replicas that this node is to have: those that are searched, and those of the next generation
@@ -57,7 +57,7 @@ func (c *Cluster) wants() map[replicaKey]wanted {
 			for s, has := range c.placeOf(m) {
 				ready := g == m.Current || b != nil && b.generation == g.Number && b.has[s]
 				if ready && slices.Contains(has, c.node) {
-					all[replicaKey{shardKey{m.ID, s}, g.Number}] = wanted{m, g, has[0].Name}
+					all[replicaKey{shardKey{m.ID, s}, g.Number}] = wanted{m, g, has}
 				}
 			}
 		}
@@ -94,15 +94,15 @@ func (c *Cluster) hold(now time.Time) {
 			c.retire(r, over)
 			continue
 		}
-		if r.first != w.first {
-			r.first, r.poll = w.first, now
+		if !slices.Equal(r.holders, w.holders) { // one that has ended may have told no other of its last entry
+			r.holders, r.poll = w.holders, now
 			moved = append(moved, r)
 		}
 	}
 	due := c.duePolls(now)
 	c.mu.Unlock()
 	for _, r := range moved {
-		r.SetWriter(r.first == c.node.Name)
+		r.SetWriter(c.gathers(r))
 	}
 	for _, r := range due {
 		c.aside(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
@@ -119,6 +119,9 @@ func (c *Cluster) hold(now time.Time) {
 		})
 	}
 }
+
+// gathers reports whether this node gathers the changes of a shard.
+func (c *Cluster) gathers(r *kept) bool { return len(r.holders) > 0 && c.self(r.holders[0]) }
 
 // retire closes a replica in the background, since that waits for its readers, and removes its file if the replica is
 // of no use any more; c.mu is held. Its folder is not for another replica before that is done.
@@ -210,11 +213,12 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) 
 		return nil, errors.Join(collection.ErrClosed, r.Close(context.WithoutCancel(c.ctx)))
 	}
 	if c.node != nil {
-		r.first = c.placeOf(m)[shard][0].Name
+		r.holders = c.placeOf(m)[shard]
 	}
 	c.replicas[k] = r
+	writer := c.gathers(r)
 	c.mu.Unlock()
-	r.SetWriter(c.node != nil && r.first == c.node.Name)
+	r.SetWriter(writer)
 	return r, nil
 }
 
