@@ -341,7 +341,7 @@ func (f *fan[T, In, P]) node(ctx context.Context, n *Node, shards []int, tried [
 func (f *fan[T, In, P]) send(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := asked{Name: f.s.name, ID: f.s.id, Generation: f.m.Current.Number, Of: f.m.Shards}
 	for _, s := range shards {
-		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.newest(f.s.id, s)})
+		a.Shards = append(a.Shards, shardAt{Shard: s, After: f.s.c.expected(f.s.id, s)})
 	}
 	peers := &f.s.c.front.peers
 	peers.begin(n.Name)

@@ -22,7 +22,7 @@ import (
 // BuildOptions of a collection.
 type BuildOptions struct {
 	// Train says how the codec is trained, or which is used, and how documents are encoded. With Input
-	// and Resume a build that was interrupted goes on with what it has left in Dir.
+	// and Resume a build that was interrupted goes on with its files in Dir.
 	Train index.BuildOptions
 	// Dir is where the files are made before they are objects: it takes twice their size. "": a
 	// temporary folder.
@@ -34,9 +34,9 @@ type BuildOptions struct {
 }
 
 // Build gives a collection that was declared all documents of sources, in the place of those that it has:
-// it trains one codec, encodes the documents, and puts a file of each shard into the store, on this machine
-// and beside all nodes; they search them when all are there. Changes of the collection that are made
-// meanwhile are made to the new documents.
+// this machine trains one codec, encodes the documents, and puts a file of each shard into the store. Nodes
+// search the files when all are there. Changes of the collection that are made meanwhile are made to the new
+// documents.
 //
 // Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
 func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
@@ -134,20 +134,20 @@ func (b *bulk) begin(ctx context.Context) error {
 	b.generation, b.ends = m.Building.Generation, nil
 	for s := range m.Shards {
 		log := journal.New(b.store, m.ID, s, journal.Options{})
-		at := journal.Position{}
+		end := journal.Position{}
 		if m.Current != nil {
 			all, err := log.Checkpoints(ctx, m.Current.Number)
 			if err != nil {
 				return err
 			}
 			if len(all) > 0 {
-				at = all[len(all)-1].Position
+				end = all[len(all)-1].Position
 			}
 		}
-		if at, err = log.Read(ctx, at, 0, func(journal.Entry) error { return nil }); err != nil {
+		if end, err = log.Read(ctx, end, 0, func(journal.Entry) error { return nil }); err != nil {
 			return fmt.Errorf("shard %d: %w", s, err)
 		}
-		b.ends = append(b.ends, at)
+		b.ends = append(b.ends, end)
 	}
 	return nil
 }
@@ -156,13 +156,8 @@ func (b *bulk) begin(ctx context.Context) error {
 func (b *bulk) release(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
-		if m.Building == nil || m.Building.Generation != b.generation {
-			return errSame
-		}
-		m.release(&m.Building)
-		return nil
-	}))
+	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, when(
+		func(m *Map) bool { return m.Building.is(b.generation) }, func(m *Map) { m.release(&m.Building) })))
 	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
 		b.log.Warn("the remains of a build stay for a week", "collection", nameOf(b.id), "error", err)
 	}
@@ -197,10 +192,9 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	for s := range parts {
 		parts[s] = roaring.New()
 	}
-	of := &Map{Shards: len(parts)}
 	for ordinal := range snap.State().Docs {
 		if snap.Live(ordinal) {
-			parts[of.shardOf(snap.ID(ordinal))].Add(ordinal)
+			parts[index.Place(whole(snap.ID(ordinal)), len(parts))].Add(ordinal)
 		}
 	}
 	part := filepath.Join(dir, "part.plaid")
@@ -213,7 +207,7 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 		}
 	}
 	return b.update(ctx, func(m *Map) error {
-		if m.Building == nil || m.Building.Generation != g.Number {
+		if !m.Building.is(g.Number) {
 			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
 				ErrConflict, m.Name, buildGrace)
 		}
@@ -231,17 +225,17 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	at := b.ends[shard]
-	if at.Number > 0 {
+	end := b.ends[shard]
+	if end.Number > 0 {
 		ix, err := index.Open(ctx, path, &index.Options{Write: true})
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(ix.Entry(at.Number).Marked(at.Hash).Skip(ctx), ix.Close()); err != nil {
+		if err := errors.Join(ix.Entry(end.Number).Marked(end.Hash).Skip(ctx), ix.Close()); err != nil {
 			return err
 		}
 	}
 	log := journal.New(b.store, b.id, shard, journal.Options{})
-	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, at), path)
+	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, end), path)
 	return err
 }

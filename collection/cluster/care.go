@@ -29,7 +29,7 @@ func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.
 	if err != nil {
 		return collection.Config{}, err
 	}
-	s.c.tell(m)() // so that whoever writes next knows it
+	s.c.tell(m)() // so that the next writer knows it
 	return m.Config, nil
 }
 
@@ -37,42 +37,12 @@ func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.
 // do it.
 func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	token, began := newToken(), time.Now()
-	var before *Map
-	for before == nil {
-		_, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
-			return m.Wanted == "" && m.Next == nil, nil // after one that goes on
-		})
-		if err != nil {
-			return nil, err
-		}
-		_, err = s.c.updateID(ctx, s.id, func(m *Map) error {
-			if m.Current == nil {
-				return collection.ErrEmpty
-			}
-			if before = nil; m.Wanted == "" && m.Next == nil {
-				before = m.clone()
-				m.Wanted = token
-				return nil
-			}
-			return errSame // which updateID takes over, so that await knows
-		})
-		if err != nil {
-			return nil, err
-		}
+	before, err := s.wantTraining(ctx, token)
+	if err != nil {
+		return nil, err
 	}
 	r := &index.RetrainReport{}
-	of := func(m *Map) index.CodecReport {
-		all, _ := statsOf(m, s.c.ask(ctx, &statusAsk{IDs: []string{s.id}, Stats: true}))
-		stats := make([]collection.Stats, len(all))
-		r.Docs, r.Passages, r.Tokens = 0, 0, 0
-		for i, of := range all {
-			stats[i] = of.Stats
-			r.Docs, r.Passages, r.Tokens = r.Docs+int(of.Documents), r.Passages+int(of.Passages), r.Tokens+int64(of.Tokens)
-		}
-		d := s.c.growthOf(m, stats).Drift
-		return index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
-	}
-	r.Before = of(before)
+	r.Before = s.codecReport(ctx, before, r)
 	m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:
@@ -87,18 +57,51 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	if err != nil {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer stop()
-		_, _ = s.c.updateID(ctx, s.id, func(m *Map) error { // the caller has gone
-			if m.Wanted != token {
-				return errSame
-			}
-			m.Wanted = ""
-			return nil
-		})
+		wanted := func(m *Map) bool { return m.Wanted == token } // though the caller has gone
+		_, _ = s.c.updateID(ctx, s.id, when(wanted, func(m *Map) { m.Wanted = "" }))
 		return nil, err
 	}
-	r.After = of(m)
+	r.After = s.codecReport(ctx, m, r)
 	r.Seconds.Train = time.Since(began).Seconds()
 	return r, nil
+}
+
+// wantTraining asks for a training in the map, after one that goes on. before is the map before that.
+func (s *shards) wantTraining(ctx context.Context, token string) (before *Map, err error) {
+	idle := func(m *Map) bool { return m.Wanted == "" && m.Next == nil }
+	for before == nil && err == nil {
+		if _, err = s.c.await(ctx, s.id, func(m *Map) (bool, error) { return idle(m), nil }); err != nil {
+			break
+		}
+		_, err = s.c.updateID(ctx, s.id, func(m *Map) error {
+			before = nil
+			switch {
+			case m.Current == nil:
+				return collection.ErrEmpty
+			case !idle(m):
+				return errSame // which updateID takes over, so that await knows
+			}
+			before = m.clone()
+			m.Wanted = token
+			return nil
+		})
+	}
+	return before, err
+}
+
+// codecReport describes the codec of a collection. It takes down the counts of its documents too.
+func (s *shards) codecReport(ctx context.Context, m *Map, r *index.RetrainReport) index.CodecReport {
+	all, _ := statsOf(m, s.c.ask(ctx, &statusAsk{IDs: []string{s.id}, Stats: true}))
+	stats := make([]collection.Stats, len(all))
+	r.Docs, r.Passages, r.Tokens = 0, 0, 0
+	for i, shard := range all {
+		stats[i] = shard.Stats
+		r.Docs += int(shard.Documents)
+		r.Passages += int(shard.Passages)
+		r.Tokens += int64(shard.Tokens)
+	}
+	d := s.c.growthOf(m, stats).Drift
+	return index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
 }
 
 // Backup implements [collection.Backuper]: one index file of all shards, as that of a folder is. It is made in
@@ -140,7 +143,8 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 	}
 	defer remove()
 	path := filepath.Join(dir, "whole.plaid")
-	if _, err := index.Copy(ctx, path, from, &index.CopyOptions{Memory: s.c.c.Index.Memory, Logger: s.c.log}); err != nil {
+	o := &index.CopyOptions{Memory: s.c.c.Index.Memory, Logger: s.c.log}
+	if _, err := index.Copy(ctx, path, from, o); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, path, nil)

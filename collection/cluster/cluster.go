@@ -30,7 +30,7 @@ type Config struct {
 	Store objects.Store
 	Place string // the address of the store, for messages
 	Dir   string // of the cache
-	// Name of the node, the same after a restart; Zone is what may fail as a whole with it.
+	// Name of the node, the same after a restart. The nodes of a Zone may fail together.
 	Name, Zone string
 	// Address is the URL under which other nodes reach [Cluster.Handler]; "": a client, which
 	// has no shards and asks the nodes for everything.
@@ -78,9 +78,11 @@ type Cluster struct {
 	maps     map[string]*Map                // by the name of the collection, the newest that is known
 	lost     map[string]bool                // collections whose maps the store has lost
 	nodes    []*Node                        // that live, by name, this one among them
+	twin     *Node                          // another process that has the name of this node; nil: there is none
 	replicas map[replicaKey]*kept           // of this node
 	ending   map[replicaKey]bool            // replicas that are being closed
-	seen     map[shardKey]uint64            // the newest entry of a shard that this process knows of
+	seen     map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
+	heard    map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
 	secret   string                         // of the inner routes
 	front    front                          // answers requests
 	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
@@ -93,7 +95,7 @@ type Cluster struct {
 	now      time.Time                      // by the clock of the store, at the last beat
 	answered time.Time                      // when the store has answered, by the clock of this process
 	trouble  error                          // of the last look; nil: there was none
-	news     chan struct{}                  // closed when a map, or who lives, has changed
+	news     chan struct{}                  // closed when a map, or the list of nodes, has changed
 	closed   bool
 	panics   atomic.Uint64
 	requests atomic.Int64    // to the store, of the loop; for tests
@@ -126,51 +128,55 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	place := cfg.Store
-	cfg.Store = reached{place}
+	given := cfg.Store
+	cfg.Store = reached{given}
 	c := &Cluster{
 		c: cfg, log: cfg.Logger,
 		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
+		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{},
+		heard: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
 		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
 		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
 		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
 	}
 	c.rc = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
-		Logger: cfg.Logger, Appended: c.appended, Living: c.living,
+		Logger: cfg.Logger, Appended: c.appended, Misled: c.misled, Living: c.living,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
 		if err := c.node.check(); err != nil {
 			return nil, err
 		}
+		left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
+		for _, dir := range left { // of a process that was killed
+			_ = os.RemoveAll(dir)
+		}
 	}
 	c.lives.stale = 10*c.lives.ttl + time.Minute
 	if c.node == nil { // it may end before it sees that a beat stands still; stores have times in whole seconds
 		c.lives.stale = c.lives.ttl + 3*time.Second
 	}
-	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*")); c.node != nil {
-		for _, dir := range left { // of a process that was killed
-			_ = os.RemoveAll(dir)
-		}
-	}
-	var err error
-	if c.secret, err = secretOf(ctx, place); err != nil {
-		return nil, fmt.Errorf("%s: %w", cfg.Place, firstError{err})
-	}
-	if c.node != nil {
-		if err := checkStore(ctx, cfg.Store); err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Place, err)
-		}
-	}
 	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := c.lookOnce(ctx); err != nil {
+	if err := c.join(ctx, given); err != nil {
 		c.end()
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
 	c.beside.Go(c.loop)
 	return c, nil
+}
+
+// join looks at the store for the first time. Errors of given, unlike those of [reached], are those of the store alone.
+func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
+	if c.secret, err = secretOf(ctx, given); err != nil {
+		return firstError{err}
+	}
+	if c.node != nil {
+		if err := checkStore(ctx, given); err != nil {
+			return err
+		}
+	}
+	return c.lookOnce(ctx)
 }
 
 const secretName = "secret"
@@ -192,7 +198,8 @@ func secretOf(ctx context.Context, s objects.Store) (string, error) {
 }
 
 // ErrStore: a store that a cluster cannot have.
-var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): changes would be lost")
+var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): " +
+	"changes would be lost")
 
 // checkStore puts an object twice: a store that takes both would take two entries of one number. Other errors
 // say nothing.
@@ -220,8 +227,17 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	stopped := within(ctx, c.beside.Wait)
-	var err error
+	idle := make(chan struct{})
+	go func() {
+		c.beside.Wait()
+		close(idle)
+	}()
+	stopped := true
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		stopped = false
+	}
 	if c.node != nil {
 		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
 		ended := []string{c.node.object()}
@@ -248,22 +264,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 		errs[i] = open[i].Close(ctx)
 		return nil
 	})
-	return errors.Join(err, errors.Join(errs...))
-}
-
-// within waits until do returns, or ctx ends. It reports whether do has returned.
-func within(ctx context.Context, do func()) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		do()
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return errors.Join(errs...)
 }
 
 // living looks into the store whether a collection is there.
@@ -297,6 +298,33 @@ func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) 
 	return true
 }
 
+// take waits for one of the turns that a channel has room for; end gives it back.
+func take(ctx context.Context, turns chan struct{}) (end func(), err error) {
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
+func persist(ctx context.Context, do func() error) (err error) {
+	for try := range 6 {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return errors.Join(err, ctx.Err())
+			case <-time.After(10 * time.Millisecond << try):
+			}
+		}
+		if err = do(); err == nil || errors.Is(err, errTaken) {
+			return err
+		}
+	}
+	return err
+}
+
 // holders are the living nodes that have a shard, in order: the first gathers its changes.
 func (c *Cluster) holders(m *Map, shard int) []*Node {
 	c.mu.Lock()
@@ -306,11 +334,11 @@ func (c *Cluster) holders(m *Map, shard int) []*Node {
 
 // placeOf are the holders of all shards; c.mu is held.
 func (c *Cluster) placeOf(m *Map) [][]*Node {
-	at := placement{m.ID, m.Shards, m.Replicas}
-	if c.placed[at] == nil {
-		c.placed[at] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
+	p := placement{m.ID, m.Shards, m.Replicas}
+	if c.placed[p] == nil {
+		c.placed[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
 	}
-	return c.placed[at]
+	return c.placed[p]
 }
 
 // coordinates reports whether this node looks after a collection.
@@ -320,7 +348,7 @@ func (c *Cluster) coordinates(m *Map) bool {
 	return c.node != nil && coordinator(c.nodes, m.ID) == c.node
 }
 
-// runs reports whether a process is known to live, by what its node has as Started.
+// runs reports whether a process is known to live, by the Started of its node.
 func (c *Cluster) runs(started string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,7 +93,7 @@ func (c *Cluster) refreshed(ctx context.Context, name string) (*Map, error) {
 // deadline is how long a request may take that says nothing of that.
 func (c *Cluster) deadline() time.Duration { return cmp.Or(c.c.Deadline, 30*time.Second) }
 
-// newest is the newest entry of a shard that this process knows of.
+// newest is the newest entry of a shard that this process has made or seen.
 func (c *Cluster) newest(id string, shard int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Garbage is what a readable map retires, first marked there with the time of the store, and deleted when the
-// grace is over since; and what newer checkpoints have. The coordinator of a collection, or of one that was removed,
-// deletes it. Nothing is deleted because something could not be read or was not there (I8).
+// Garbage are the objects that a readable map retires, and those that newer checkpoints replace. The first are marked
+// in the map with the time of the store, and deleted a grace later. The coordinator of a collection, or of one that
+// was removed, deletes them. No object is deleted because another could not be read or was not there (I8).
 
 const (
 	// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
@@ -80,28 +79,32 @@ func (k *collector) over(since time.Time) bool { return !since.IsZero() && k.now
 
 // collect removes the garbage of a collection, or of one that was removed.
 func (k *collector) collect(ctx context.Context, name string) error {
-	m, err := newestMap(ctx, k.store, name)
+	m, err := updateAny(ctx, k.store, name, func(m *Map) error {
+		if k.now.IsZero() || !k.mark(m) {
+			return errSame
+		}
+		return nil
+	})
 	if errors.Is(err, collection.ErrUnknown) || unreadable(err) {
 		return nil // which says nothing
 	}
 	if err != nil {
 		return err
 	}
-	if !k.now.IsZero() && k.mark(m.clone()) {
-		if m, err = k.update(ctx, m, func(m *Map) { k.mark(m) }); err != nil {
-			return err
-		}
-	}
-	gone := func(r Retired) bool { return k.over(r.Since) }
+	var deleted []Retired
 	for _, r := range m.Retired {
-		if gone(r) {
+		if k.over(r.Since) {
 			if err := k.delete(ctx, r); err != nil {
 				return err
 			}
+			deleted = append(deleted, r)
 		}
 	}
-	if slices.ContainsFunc(m.Retired, gone) {
-		m, err = k.update(ctx, m, func(m *Map) { m.Retired = slices.DeleteFunc(m.Retired, gone) })
+	if len(deleted) > 0 {
+		m, err = updateAny(ctx, k.store, name, func(m *Map) error {
+			m.Retired = slices.DeleteFunc(m.Retired, func(r Retired) bool { return slices.Contains(deleted, r) })
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -110,18 +113,6 @@ func (k *collector) collect(ctx context.Context, name string) error {
 		return err
 	}
 	return k.oldVersions(ctx, name)
-}
-
-// update puts the next version of a map, which may say that the collection was removed. It does not try again.
-func (k *collector) update(ctx context.Context, m *Map, change func(*Map)) (*Map, error) {
-	next := m.clone()
-	change(next)
-	next.Version++
-	err := putMap(ctx, k.store, next)
-	if errors.Is(err, errTaken) {
-		err = fmt.Errorf("%s: %w", m.Name, ErrConflict)
-	}
-	return next, err
 }
 
 // mark notes the time in newly retired entries, and gives up a bulk build that has not ended. It reports whether
@@ -193,8 +184,8 @@ func (k *collector) oldVersions(ctx context.Context, name string) error {
 		return err
 	}
 	listed = slices.DeleteFunc(listed, func(e objects.Entry) bool {
-		of, _, ok := mapVersion(e.Name)
-		return !ok || of != name
+		other, _, ok := mapVersion(e.Name)
+		return !ok || other != name
 	})
 	for i := 0; i+1 < len(listed) && k.over(listed[i+1].Made); i++ {
 		if err := k.store.Delete(ctx, listed[i].Name); err != nil {

@@ -28,10 +28,10 @@ const (
 	encodeTries = 3         // of a node, for the next generation
 	waitBeats   = 20        // that a generation waits for its replicas to be open, and a failed training for another
 	maxSample   = 256 << 20 // bytes of a shard
-	sampleRows  = 64        // tokens of what stands for a document in a training
+	sampleRows  = 64        // tokens that stand for a document in a training
 )
 
-// building is what a node knows of the next generation of a collection.
+// building is the state of the next generation of a collection, as a node knows it.
 type building struct {
 	generation uint64
 	has        map[int]bool // shards with a checkpoint
@@ -64,7 +64,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		return nil
 	})
 	if err == nil {
-		c.tell(m)() // who asks another node finds documents there
+		c.tell(m)() // so that other nodes have documents too
 	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
@@ -77,7 +77,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 	})
 }
 
-// act does what the maps that are known ask for.
+// act does the work that the known maps ask for.
 func (c *Cluster) act() {
 	now := time.Now()
 	c.hold(now)
@@ -107,7 +107,7 @@ func (c *Cluster) act() {
 	c.aside("garbage", c.tidy)
 }
 
-// due reports whether something was done so long ago, or never, and notes that it is done now.
+// due reports whether work is to be done that comes once in a while, and notes that it is done now.
 func (c *Cluster) due(what string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *Cluster) due(what string, every time.Duration) bool {
 	return true
 }
 
-// rest puts off what has to do with the generations of a collection, and failed because others did not answer.
+// rest puts off the work on the generations of a collection, which failed because others did not answer.
 func (c *Cluster) rest(id string) { c.due("rest "+id, 0) }
 
 func (c *Cluster) rests(id string) bool {
@@ -161,13 +161,7 @@ func (c *Cluster) advance(ctx context.Context, m *Map) {
 	if len(has) < m.Shards || !c.coordinates(m) || waited < waitBeats*c.c.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
-	_, err = c.updateID(ctx, m.ID, func(now *Map) error {
-		if !now.builds(m.Next.Number) {
-			return errSame
-		}
-		now.promote(now.Next)
-		return nil
-	})
+	_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
 	c.failed(ctx, err, "the next generation of a collection is complete, and is not searched", m)
 }
 
@@ -187,7 +181,7 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 	defer stop()
 	go func() { // another generation, or none, is to be built
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !now.builds(m.Next.Number), nil })
+		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !builds(m.Next.Number)(now), nil })
 	}()
 	for _, s := range shards {
 		err := c.encodeShard(ctx, m, s)
@@ -207,13 +201,8 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 		if b.tries++; b.tries < encodeTries {
 			return // the next look comes
 		}
-		_, err = c.updateID(ctx, m.ID, func(now *Map) error {
-			if !now.builds(m.Next.Number) {
-				return errSame
-			}
-			now.giveUp(fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err))
-			return nil
-		})
+		why := fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err)
+		_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.giveUp(why) }))
 		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
 		return
 	}
@@ -221,20 +210,19 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 	if m.Current.Dim > 0 { // without vectors it is done at once, and whoever adds the first ones waits for it
-		select {
-		case c.heavy <- struct{}{}:
-			defer func() { <-c.heavy }()
-		case <-ctx.Done():
-			return ctx.Err()
+		end, err := take(ctx, c.heavy)
+		if err != nil {
+			return err
 		}
+		defer end()
 	}
 	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
 	if err != nil {
 		return err
 	}
 	defer done()
-	// What the log has now is in the checkpoint. So whoever cuts logs by a list of checkpoints from
-	// before this generation, which are all older than that, cuts nothing that it needs.
+	// The checkpoint has all that the log has now. A collector that knows only checkpoints from before this
+	// generation, which are all older than that, cuts no entry that it needs.
 	if err := r.Poll(ctx); err != nil {
 		return err
 	}
@@ -243,7 +231,10 @@ func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 
 // nextIsOpen reports whether the holders of all shards have replicas of the next generation that are ready.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
-	type place struct{ node, shard any }
+	type place struct {
+		node  *Node
+		shard int
+	}
 	ready := map[place]bool{}
 	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
@@ -345,10 +336,10 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.
 	for _, s := range all {
-		of := s.Growth.Drift
-		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, of.TrainRMSE), max(d.Centroids, of.Centroids)
-		d.Added += of.Added
-		squares += float64(of.Added) * of.AddedRMSE * of.AddedRMSE
+		shard := s.Growth.Drift
+		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, shard.TrainRMSE), max(d.Centroids, shard.Centroids)
+		d.Added += shard.Added
+		squares += float64(shard.Added) * shard.AddedRMSE * shard.AddedRMSE
 		tokens += s.Tokens
 	}
 	d.Wanted = codec.DefaultK(int64(tokens))

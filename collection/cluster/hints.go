@@ -20,24 +20,52 @@ type hint struct {
 	Entry uint64 `json:"entry"`
 }
 
-type hintAnswer struct{}
+// nothing is the answer to hints and news.
+type nothing struct{}
 
 // doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
-func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*hintAnswer, error) {
+func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*nothing, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
-		for _, r := range c.opened(func(of replicaKey) bool { return of.shardKey == k }) {
-			c.mu.Lock()
-			c.seen[k] = max(c.seen[k], h.Entry)
-			c.mu.Unlock()
+		var open []*kept
+		c.mu.Lock()
+		for key, r := range c.replicas {
+			if key.shardKey == k {
+				open, c.heard[k] = append(open, r), max(c.heard[k], h.Entry)
+			}
+		}
+		c.mu.Unlock()
+		for _, r := range open {
 			r.Hint(h.Entry)
 		}
 	}
-	return &hintAnswer{}, nil
+	return &nothing{}, nil
+}
+
+// misled forgets the hints of a shard whose log does not have the entry: reads would wait for it in vain.
+func (c *Cluster) misled(s replica.Shard) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.heard, shardKey{s.Collection, s.Number})
+}
+
+// expected is the entry that a read of a shard has to include: the newest that this process has seen or heard of.
+func (c *Cluster) expected(id string, shard int) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := shardKey{id, shard}
+	return max(c.seen[k], c.heard[k])
+}
+
+// raise takes over the higher numbers of more.
+func raise(entries, more map[shardKey]uint64) {
+	for k, entry := range more {
+		entries[k] = max(entries[k], entry)
+	}
 }
 
 // appended tells the nodes that have a shard of an entry, this one too, which may have another generation of it
-// open. It does not wait. What comes while a node is told is told next, together.
+// open. It does not wait. Entries that come while a node is told are told next, together.
 func (c *Cluster) appended(s replica.Shard, entry uint64) {
 	m, err := c.mapByID(s.Collection)
 	if err != nil || s.Number >= m.Shards {
@@ -63,13 +91,10 @@ func (c *Cluster) appended(s replica.Shard, entry uint64) {
 // they were put, and was not told of them.
 func (c *Cluster) greet(n *Node) {
 	c.mu.Lock()
-	if len(c.seen) > 0 {
-		known := maps.Clone(c.seen)
-		for k, entry := range c.hints[n.Started] {
-			known[k] = max(known[k], entry)
-		}
-		c.hints[n.Started] = known
-	}
+	known := maps.Clone(c.seen)
+	raise(known, c.heard)
+	raise(known, c.hints[n.Started])
+	c.hints[n.Started] = known
 	c.mu.Unlock()
 	c.tellHints(n)
 }
@@ -92,7 +117,9 @@ func (c *Cluster) tellHints(n *Node) {
 				all = append(all, hint{k.id, k.shard, entry})
 			}
 			for some := range slices.Chunk(all, 10_000) {
-				if err := c.hint(ctx, n, some); err != nil {
+				patient, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
+				err := c.call(patient, n, "hint", &hintAsk{some}, &nothing{})
+				if stop(); err != nil {
 					c.hintAgain(n, waiting)
 					select {
 					case <-time.After(c.c.Beat):
@@ -105,21 +132,13 @@ func (c *Cluster) tellHints(n *Node) {
 	})
 }
 
-func (c *Cluster) hint(ctx context.Context, n *Node, hints []hint) error {
-	ctx, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
-	defer stop()
-	return c.call(ctx, n, "hint", &hintAsk{hints}, &hintAnswer{})
-}
-
 // hintAgain keeps hints that a node has not heard, as long as it lives.
 func (c *Cluster) hintAgain(n *Node, hints map[shardKey]uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.nodes, func(other *Node) bool { return other.Started == n.Started }) {
+	if !c.runs(n.Started) {
 		return
 	}
-	for k, entry := range c.hints[n.Started] {
-		hints[k] = max(hints[k], entry)
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raise(hints, c.hints[n.Started])
 	c.hints[n.Started] = hints
 }

@@ -73,3 +73,18 @@ func TestHintsAreGivenAgain(t *testing.T) {
 	add(t, of, docs[1:2])
 	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
 }
+
+// A hint that is wrong counts until the log was read in vain for its entry, and never for what tells changes apart.
+func TestHintsThatAreWrong(t *testing.T) {
+	a := testNode(t, testStore(t), "a", nil)
+	of := declared(t, a, testDocs(0, 1, 4)...)
+	m, err := a.mapByID(of.(*shards).id)
+	require.NoError(t, err)
+	_, err = a.doHint(t.Context(), &hintAsk{[]hint{{m.ID, 0, 100}}})
+	require.NoError(t, err)
+	require.EqualValues(t, 100, a.expected(m.ID, 0))
+	require.EqualValues(t, 1, a.newest(m.ID, 0))
+	a.rc.Misled(m.shard(0, m.Current))
+	require.EqualValues(t, 1, a.expected(m.ID, 0))
+	require.EqualValues(t, 1, numbersOf(t, of).Documents)
+}

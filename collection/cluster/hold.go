@@ -29,17 +29,17 @@ const (
 type kept struct {
 	*replica.Replica
 	replicaKey
-	first string    // the node that gathers the changes of the shard
-	poll  time.Time // when the log is looked at next
-	asked time.Time // when the replica was needed last
-	users int       // that need it for long
+	holders []*Node   // of the shard; the first one gathers its changes
+	poll    time.Time // when the log is looked at next
+	asked   time.Time // when the replica was needed last
+	users   int       // that need it for long
 }
 
 // wanted is a replica that the node is to have.
 type wanted struct {
-	m     *Map
-	g     *replica.Generation
-	first string
+	m       *Map
+	g       *replica.Generation
+	holders []*Node
 }
 
 // wants are the replicas that this node is to have: those that are searched, and those of the next generation
@@ -57,7 +57,7 @@ func (c *Cluster) wants() map[replicaKey]wanted {
 			for s, has := range c.placeOf(m) {
 				ready := g == m.Current || b != nil && b.generation == g.Number && b.has[s]
 				if ready && slices.Contains(has, c.node) {
-					all[replicaKey{shardKey{m.ID, s}, g.Number}] = wanted{m, g, has[0].Name}
+					all[replicaKey{shardKey{m.ID, s}, g.Number}] = wanted{m, g, has}
 				}
 			}
 		}
@@ -75,56 +75,42 @@ func (c *Cluster) over(k replicaKey) (over, ok bool) {
 	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, true
 }
 
-// hold opens the replicas that this node is to have, tells them what has changed, and closes the others.
+// hold opens the replicas that this node is to have, tells them of changes, and closes the others.
 func (c *Cluster) hold(now time.Time) {
 	all := c.wants()
 	for k, w := range all {
-		if _, err := c.open(w.m, w.g, k.shard); err != nil && c.ctx.Err() == nil {
+		_, err := c.open(w.m, w.g, k.shard)
+		if err != nil && !errors.Is(err, errNotHere) && c.ctx.Err() == nil { // else it is opened when it was closed
 			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
 		}
 	}
-	var then []func()
+	var moved []*kept
 	c.mu.Lock()
 	for k, r := range c.replicas {
 		w, is := all[k]
 		if is {
 			r.asked = now
 		} else if over, ok := c.over(k); ok && r.users == 0 && now.Sub(r.asked) > min(linger, 20*c.c.Beat) {
-			delete(c.replicas, k)
-			end := r.Close
-			if over {
-				end = r.Remove
-			}
-			c.ending[k] = true // its folder is not for another one yet
-			finish := func(ctx context.Context) {
-				if err := end(ctx); err != nil {
-					c.log.Warn("a replica that is not needed any more was not closed", "error", err)
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				delete(c.ending, k)
-			}
-			then = append(then, func() { // not here: it waits for searches, and the node has to say that it lives
-				if !c.aside(fmt.Sprint("closing ", k), finish) {
-					finish(c.ctx)
-				}
-			})
+			c.retire(r, over)
 			continue
 		}
-		if r.first != w.first {
-			r.first, r.poll = w.first, now
-			then = append(then, func() { r.SetWriter(c.node != nil && w.first == c.node.Name) })
+		if !slices.Equal(r.holders, w.holders) { // one that has ended may have told no other of its last entry
+			r.holders, r.poll = w.holders, now
+			moved = append(moved, r)
 		}
 	}
 	due := c.duePolls(now)
 	c.mu.Unlock()
-	for _, do := range then {
-		do()
+	for _, r := range moved {
+		r.SetWriter(c.gathers(r))
 	}
 	for _, r := range due {
 		c.aside(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
-			c.polls <- struct{}{}
-			defer func() { <-c.polls }()
+			end, err := take(ctx, c.polls)
+			if err != nil {
+				return
+			}
+			defer end()
 			ctx, stop := context.WithTimeout(ctx, pollTime) // one that is not ready has no need of it
 			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
@@ -132,6 +118,31 @@ func (c *Cluster) hold(now time.Time) {
 			}
 		})
 	}
+}
+
+// gathers reports whether this node gathers the changes of a shard.
+func (c *Cluster) gathers(r *kept) bool { return len(r.holders) > 0 && c.self(r.holders[0]) }
+
+// retire closes a replica in the background, since that waits for its readers, and removes its file if the replica is
+// of no use any more; c.mu is held. Its folder is not for another replica before that is done.
+func (c *Cluster) retire(r *kept, over bool) {
+	k := r.replicaKey
+	delete(c.replicas, k)
+	delete(c.heard, k.shardKey) // no replica finds out whether that is right
+	c.ending[k] = true
+	c.beside.Go(func() {
+		end := r.Close
+		if over {
+			end = r.Remove
+		}
+		if err := c.guarded("closing a replica", func() error { return end(c.ctx) }); err != nil {
+			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
+		}
+		c.mu.Lock()
+		delete(c.ending, k)
+		c.mu.Unlock()
+		c.poke() // it may be needed again
+	})
 }
 
 // duePolls are the replicas whose logs are to be looked at now; c.mu is held.
@@ -202,11 +213,12 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) 
 		return nil, errors.Join(collection.ErrClosed, r.Close(context.WithoutCancel(c.ctx)))
 	}
 	if c.node != nil {
-		r.first = c.placeOf(m)[shard][0].Name
+		r.holders = c.placeOf(m)[shard]
 	}
 	c.replicas[k] = r
+	writer := c.gathers(r)
 	c.mu.Unlock()
-	r.SetWriter(c.node != nil && r.first == c.node.Name)
+	r.SetWriter(writer)
 	return r, nil
 }
 

@@ -67,7 +67,7 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 }
 
 // noteTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
-// be of an hour in which the clock was ahead, and what is not needed would go too early ever after.
+// be of an hour in which the clock was ahead, and garbage would go too early ever after.
 func (c *Cluster) noteTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,6 +94,7 @@ func (c *Cluster) poke() {
 	}
 }
 
+// sawNodes takes over which nodes live, and greets those that are new.
 func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 	now := time.Now()
 	err := c.lives.look(now, beats, func(object string) (*Node, error) {
@@ -104,42 +105,47 @@ func (c *Cluster) sawNodes(ctx context.Context, beats []objects.Entry) {
 		c.log.Warn("a node that is in the store cannot be read", "error", err)
 	}
 	living := c.lives.living(now)
-	if c.node != nil { // it lives, whatever the list shows
+	var twin *Node
+	if c.node != nil { // it lives, though the list may not show it
 		living = slices.DeleteFunc(living, func(n *Node) bool { return n.Name == c.node.Name })
 		living = append(living, c.node)
 		slices.SortFunc(living, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-		for object, l := range c.lives.beats {
-			is := l.node != nil && l.node.Name == c.node.Name && l.node.Started != c.node.Started
-			if is && c.lives.alive(l, now) && c.beat > 3*beatsToDie {
-				c.log.Error("another process has the name of this node: names have to differ",
-					"name", c.node.Name, "its_object", object, "its_address", l.node.Address)
-			}
+		if c.beat > 3*beatsToDie { // else it may be a process before this one, which has ended
+			twin = c.lives.twin(c.node, now)
 		}
 	}
 	living = withinReach(living)
-	c.mu.Lock()
-	var joined []*Node
-	if !slices.Equal(c.nodes, living) {
-		if c.node != nil && !slices.Contains(living, c.node) && (c.nodes == nil || slices.Contains(c.nodes, c.node)) {
-			c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: listen elsewhere, or set advertise",
-				"address", c.node.Address)
-		}
-		for _, n := range living {
-			if !c.self(n) && !slices.ContainsFunc(c.nodes, func(o *Node) bool { return o.Started == n.Started }) {
-				joined = append(joined, n)
-			}
-		}
-		c.nodes = living
-		clear(c.placed)
-		c.changed()
-	}
-	c.mu.Unlock()
-	if c.node == nil {
-		return
-	}
-	for _, n := range joined {
+	for _, n := range c.takeNodes(living, twin) {
 		c.greet(n)
 	}
+}
+
+// takeNodes takes over the living nodes, and the one that has the name of this node. It returns those to greet.
+func (c *Cluster) takeNodes(living []*Node, twin *Node) (joined []*Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if twin != nil && c.twin != twin {
+		c.log.Error("another process has the name of this node: names have to differ",
+			"name", twin.Name, "its_object", twin.object(), "its_address", twin.Address)
+	}
+	c.twin = twin
+	before := c.nodes
+	if slices.Equal(before, living) {
+		return nil
+	}
+	c.nodes = living
+	clear(c.placed)
+	c.changed()
+	if c.node == nil {
+		return nil
+	}
+	if !slices.Contains(living, c.node) && (before == nil || slices.Contains(before, c.node)) {
+		c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: "+
+			"listen elsewhere, or set advertise", "address", c.node.Address)
+	}
+	return slices.DeleteFunc(slices.Clone(living), func(n *Node) bool {
+		return c.self(n) || slices.ContainsFunc(before, func(o *Node) bool { return o.Started == n.Started })
+	})
 }
 
 // sawMaps reads the maps that are newer than the known ones. A known map that is not listed stays: that it is
@@ -175,8 +181,8 @@ func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 	return errors.Join(errs...)
 }
 
-// learn takes over a map that was read, or that one is there that cannot be read: then nothing of the collection
-// is touched until there is a newer one that can be. It returns other errors of the read.
+// learn takes over a map that was read. If err says that the map cannot be understood, the collection is not touched
+// until there is a newer one. learn returns other errors of the read.
 func (c *Cluster) learn(name string, m *Map, err error) error {
 	news := false
 	defer func() { // without the mutex
@@ -197,7 +203,8 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 				return nil
 			}
 		}
-		c.log.Error("the map of a collection cannot be read: nothing of it is touched", "collection", name, "error", err)
+		c.log.Error("the map of a collection cannot be read: nothing of it is touched",
+			"collection", name, "error", err)
 	case err != nil:
 		return err
 	case before != nil && before.Version >= m.Version:
@@ -216,9 +223,9 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 func (c *Cluster) forget(id string) {
 	delete(c.built, id)
 	maps.DeleteFunc(c.placed, func(p placement, _ [][]*Node) bool { return p.id == id })
-	is := func(k shardKey) bool { return k.id == id }
-	maps.DeleteFunc(c.seen, func(k shardKey, _ uint64) bool { return is(k) })
-	maps.DeleteFunc(c.front.documents, func(k shardKey, _ uint64) bool { return is(k) })
+	for _, numbers := range []map[shardKey]uint64{c.seen, c.heard, c.front.documents} {
+		maps.DeleteFunc(numbers, func(k shardKey, _ uint64) bool { return k.id == id })
+	}
 	maps.DeleteFunc(c.times, func(what string, _ time.Time) bool { return strings.HasSuffix(what, " "+id) })
 }
 
@@ -285,7 +292,7 @@ func (c *Cluster) mapOf(ctx context.Context, name string) (*Map, error) {
 	return c.renew(ctx, name)
 }
 
-// renew is mapOf with a look into the store, whatever is known here.
+// renew is mapOf that always looks into the store.
 func (c *Cluster) renew(ctx context.Context, name string) (*Map, error) {
 	m, err := newestMap(ctx, c.c.Store, name)
 	if err := c.learn(name, m, err); err != nil && !errors.Is(err, collection.ErrUnknown) {
@@ -331,7 +338,7 @@ func (c *Cluster) tell(m *Map) (wait func()) {
 		defer close(told)
 		c.eachNode(ctx, c.c.Beat, func(ctx context.Context, n *Node) {
 			if !c.self(n) {
-				_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &newsAnswer{}) // else it looks by itself
+				_ = c.call(ctx, n, "news", &newsAsk{m.Name, m.Version}, &nothing{}) // else it looks by itself
 			}
 		})
 	})

@@ -29,7 +29,7 @@ type Map struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"` // another collection of the same name has another
 	Version uint64 `json:"version"`
-	Token   string `json:"token"` // tells who has put this version
+	Token   string `json:"token"` // tells this version from that of another writer
 	Removed bool   `json:"removed,omitempty"`
 	// Config is as the collection was declared; MaxDocuments may change.
 	Config   collection.Config `json:"config"`
@@ -45,7 +45,7 @@ type Map struct {
 	// coordinator, and of a bulk build. A maker whose reservation was replaced has lost the generation.
 	Training *Reserved `json:"training,omitempty"`
 	Building *Reserved `json:"building,omitempty"`
-	// Wanted is the token of a caller who has asked for a training, whatever has grown.
+	// Wanted is the token of a caller who has asked for a training.
 	Wanted string `json:"wanted,omitempty"`
 	// Failed is why the last training was given up.
 	Failed *Failed `json:"failed,omitempty"`
@@ -61,6 +61,9 @@ type Reserved struct {
 	By         string    `json:"by"`
 	Since      time.Time `json:"since,omitzero"` // as of [Retired]
 }
+
+// is reports whether a generation is reserved here; nil: nothing is.
+func (r *Reserved) is(generation uint64) bool { return r != nil && r.Generation == generation }
 
 // Failed is a training that was given up.
 type Failed struct {
@@ -109,6 +112,7 @@ func unknown(what string) error { return fmt.Errorf("%w: %q", collection.ErrUnkn
 func unreadable(err error) bool { return errors.Is(err, collection.ErrDamaged) }
 
 func mapsOf(name string) string { return mapsPrefix + name + "/" }
+
 func mapName(name string, version uint64) string {
 	return fmt.Sprintf("%s%016x", mapsOf(name), version)
 }
@@ -144,12 +148,12 @@ func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
 		return fault(storage.ErrCorrupt, "its checksum is not that of its bytes")
 	}
-	var any struct{ Format int }
-	if err := json.Unmarshal(text, &any); err != nil {
+	var head struct{ Format int }
+	if err := json.Unmarshal(text, &head); err != nil {
 		return fault(storage.ErrCorrupt, "%v", err)
 	}
-	if any.Format != mapFormat {
-		return fault(ErrNewer, "its format is %d, %d is known here", any.Format, mapFormat)
+	if head.Format != mapFormat {
+		return fault(ErrNewer, "its format is %d, %d is known here", head.Format, mapFormat)
 	}
 	m := &Map{}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -241,8 +245,10 @@ func (m *Map) generation(number uint64) *replica.Generation {
 	return nil
 }
 
-// builds reports whether a generation is Next.
-func (m *Map) builds(number uint64) bool { return m.Next != nil && m.Next.Number == number }
+// builds makes a test of whether a generation is Next.
+func builds(number uint64) func(*Map) bool {
+	return func(m *Map) bool { return m.Next != nil && m.Next.Number == number }
+}
 
 func (m *Map) retire(number uint64) {
 	m.Retired = append(m.Retired, Retired{ID: m.ID, Generation: number})
@@ -302,11 +308,11 @@ func (m *Map) shardOf(id string) int { return index.Place(whole(id), m.Shards) }
 // passage has the same place, since it cannot be told from one where it is looked up.
 func whole(id string) string {
 	for {
-		of, number := vectors.SplitPassageID(id)
-		if number < 0 || of == "" {
+		document, number := vectors.SplitPassageID(id)
+		if number < 0 || document == "" {
 			return id
 		}
-		id = of
+		id = document
 	}
 }
 
@@ -315,9 +321,9 @@ func (m *Map) most(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil
 	}
-	n, s, of := *m.Config.MaxDocuments, uint64(shard), uint64(m.Shards)
-	part := func(i uint64) uint64 { return n/of*i + n%of*i/of }
-	share := part(s+1) - part(s)
+	n, s, shards := *m.Config.MaxDocuments, uint64(shard), uint64(m.Shards)
+	first := func(i uint64) uint64 { return n/shards*i + n%shards*i/shards } // of the shards before i, together
+	share := first(s+1) - first(s)
 	return &share
 }
 
@@ -376,9 +382,6 @@ func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 	return m, err
 }
 
-// putTries is how often a map is put, and looked for, while the store does not answer.
-const putTries = 6
-
 // putMap puts a map as its version. The error is errTaken if another process has put that, or if the version
 // was there before, and is so old that it was deleted; after others it is not known whether it is there.
 func putMap(ctx context.Context, s objects.Store, m *Map) error {
@@ -394,22 +397,7 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible",
 			collection.ErrConfig, m.Name, len(body), maxMap)
 	}
-	again := func(do func() error) (err error) {
-		for try := range putTries {
-			if try > 0 {
-				select {
-				case <-ctx.Done():
-					return errors.Join(err, ctx.Err())
-				case <-time.After(10 * time.Millisecond << try):
-				}
-			}
-			if err = do(); err == nil || errors.Is(err, errTaken) {
-				return err
-			}
-		}
-		return err
-	}
-	err = again(func() error {
+	err = persist(ctx, func() error {
 		_, err := s.Put(ctx, mapName(m.Name, m.Version), bytes.NewReader(body), int64(len(body)))
 		if err == nil {
 			return nil
@@ -428,7 +416,7 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	}
 	// The version may have been there long ago: a process that slept meanwhile does not know of the
 	// versions after it. Old ones are deleted in their order, so that the one before would be gone too.
-	return again(func() error {
+	return persist(ctx, func() error {
 		first := max(m.Version, 2) - 1
 		listed, err := s.List(ctx, mapsOf(m.Name), mapName(m.Name, first-1), 0)
 		if err != nil {
@@ -447,10 +435,21 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 func updateMap(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
 	return updateAny(ctx, s, name, func(m *Map) error {
 		if m.Removed {
-			return fmt.Errorf("%w: %q", collection.ErrUnknown, name)
+			return unknown(name)
 		}
 		return change(m)
 	})
+}
+
+// when makes a change of maps that it fits; others stay.
+func when(fits func(*Map) bool, change func(*Map)) func(*Map) error {
+	return func(m *Map) error {
+		if !fits(m) {
+			return errSame
+		}
+		change(m)
+		return nil
+	}
 }
 
 // updateAny is updateMap of a collection that may have been removed.

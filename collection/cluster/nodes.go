@@ -16,8 +16,7 @@ import (
 )
 
 // Node is a process that has shards. Its beat is the object nodes/NAME@STARTED, which it replaces every
-// [Config.Beat] by one of another size, so that a list shows that it lives, whatever the clock of the
-// store is worth.
+// [Config.Beat] by one of another size: so a list shows that it lives, even if the clock of the store stands still.
 type Node struct {
 	Name    string    `json:"name"`
 	Address string    `json:"address"`
@@ -38,7 +37,7 @@ var errNoNode = errors.New("no node runs: start plaid serve --store on a machine
 
 func (n *Node) object() string { return nodesPrefix + n.Name + "@" + n.Started }
 
-// check finds what no node may say of itself.
+// check refuses names that no node may have.
 func (n *Node) check() error {
 	for _, part := range []string{n.Name, n.Started} {
 		if part == "" || len(part) > 200 || strings.ContainsAny(part, "/@") || objects.CheckName(part) != nil {
@@ -93,7 +92,7 @@ func withinReach(nodes []*Node) []*Node {
 	return far
 }
 
-// lives is what one observer knows of the life of nodes, by its own monotonic clock. It decides about
+// lives has the beats of nodes as one observer sees them, by its own monotonic clock. It decides about
 // placement alone (I9).
 type lives struct {
 	ttl   time.Duration
@@ -108,13 +107,13 @@ type life struct {
 	since time.Time // when the observer saw that the object had changed
 }
 
-// look takes what a list of the beats shows. All that are listed count as alive at first, but for those
+// look takes over a list of the beats. All that are listed count as alive at first, but for those
 // that were old already by the clock of the store.
 func (l *lives) look(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
 	first := l.beats == nil
 	before := l.beats
 	l.beats = map[string]*life{}
-	newest := time.Time{}
+	var newest time.Time
 	for _, e := range listed {
 		if e.Made.After(newest) {
 			newest = e.Made
@@ -136,11 +135,8 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 		l.beats[e.Name] = b
 		if b.node == nil && l.alive(b, now) {
 			var err error
-			if b.node, err = read(e.Name); err != nil {
-				b.node = nil
-				if !errors.Is(err, objects.ErrNotFound) {
-					errs = append(errs, err)
-				}
+			if b.node, err = read(e.Name); !errors.Is(err, objects.ErrNotFound) {
+				errs = append(errs, err)
 			}
 		}
 	}
@@ -149,22 +145,26 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 
 func (l *lives) alive(b *life, now time.Time) bool { return now.Sub(b.since) < l.ttl }
 
-// living are the nodes that live, by name: of one that has started again the newer process.
-func (l *lives) living(now time.Time) []*Node {
-	var nodes []*life
+// twin is another living process of a node's name; nil: there is none.
+func (l *lives) twin(n *Node, now time.Time) *Node {
 	for _, b := range l.beats {
-		if b.node != nil && l.alive(b, now) {
-			nodes = append(nodes, b)
+		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.alive(b, now) {
+			return b.node
 		}
 	}
-	slices.SortFunc(nodes, func(a, b *life) int {
-		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), b.node.Since.Compare(a.node.Since),
-			cmp.Compare(a.node.Started, b.node.Started))
-	})
-	nodes = slices.CompactFunc(nodes, func(a, b *life) bool { return a.node.Name == b.node.Name })
-	living := make([]*Node, len(nodes))
-	for i, b := range nodes {
-		living[i] = b.node
+	return nil
+}
+
+// living are the nodes that live, by name: of one that has started again the newer process.
+func (l *lives) living(now time.Time) []*Node {
+	living := []*Node{}
+	for _, b := range l.beats {
+		if b.node != nil && l.alive(b, now) {
+			living = append(living, b.node)
+		}
 	}
-	return living
+	slices.SortFunc(living, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), b.Since.Compare(a.Since), cmp.Compare(a.Started, b.Started))
+	})
+	return slices.CompactFunc(living, func(a, b *Node) bool { return a.Name == b.Name })
 }

@@ -15,10 +15,9 @@ import (
 type reached struct{ objects.Store }
 
 func unreached(err error) error {
-	for _, answer := range []error{objects.ErrNotFound, objects.ErrExists, objects.ErrName} {
-		if err == nil || errors.Is(err, answer) {
-			return err
-		}
+	if err == nil || errors.Is(err, objects.ErrNotFound) || errors.Is(err, objects.ErrExists) ||
+		errors.Is(err, objects.ErrName) {
+		return err
 	}
 	return fmt.Errorf("%w: the object store: %w", collection.ErrUnreachable, err)
 }

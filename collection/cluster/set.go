@@ -90,7 +90,9 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	}
 	exists := fmt.Errorf("%w: %q", collection.ErrExists, name)
 	for {
-		m := &Map{Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas}
+		m := &Map{
+			Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas,
+		}
 		before, err := newestMap(ctx, c.c.Store, name)
 		switch known := c.lastMap(name); {
 		case unreadable(err):
@@ -104,7 +106,7 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		case !before.Removed:
 			_ = c.learn(name, before, nil)
 			return nil, exists
-		default: // numbers go on, so that nobody takes one for another
+		default: // numbers go on, so that none is taken for another
 			m.Version, m.Last, m.Retired = before.Version+1, before.Last, before.Retired
 		}
 		if err := putMap(ctx, c.c.Store, m); errors.Is(err, errTaken) {
@@ -112,13 +114,13 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.tell(m)() // who asks another node finds it there
+		c.tell(m)() // so that other nodes have it too
 		return c.Get(name)
 	}
 }
 
 // Drop implements [collection.Set]. First the map says that the collection is removed, then the logs of its shards
-// are sealed: when it returns, no node acknowledges a change of it, whatever it has heard (I10). The objects are
+// are sealed: when it returns, no node acknowledges a change of it, whether it has heard or not (I10). The objects are
 // deleted when the grace is over.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
@@ -136,17 +138,10 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err != nil {
 		return existed, err
 	}
-	for try := range putTries { // the store may have refused one request of many
-		if err = c.seal(ctx, m); err == nil || ctx.Err() != nil {
-			break
-		}
-		select {
-		case <-time.After(10 * time.Millisecond << try):
-		case <-ctx.Done():
-		}
-	}
+	err = persist(ctx, func() error { return c.seal(ctx, m) }) // the store may have refused one request of many
 	if err != nil {
-		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w", name, err)
+		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w",
+			name, err)
 	}
 	return existed, nil
 }
@@ -161,8 +156,8 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 		if g.Shards == 0 {
 			continue
 		}
-		err := parallel.Do(ctx, g.Shards, sealing, func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) })
-		if err != nil {
+		seal := func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) }
+		if err := parallel.Do(ctx, g.Shards, sealing, seal); err != nil {
 			return err
 		}
 		sealed[g.ID] = true
@@ -185,7 +180,7 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 	return err
 }
 
-// sealDue seals what a process has left that was interrupted, some time after it was seen first.
+// sealDue finishes removals that were interrupted, some time after they were seen first.
 func (c *Cluster) sealDue(now time.Time) {
 	c.mu.Lock()
 	var due []*Map
@@ -203,7 +198,8 @@ func (c *Cluster) sealDue(now time.Time) {
 	for _, m := range due {
 		c.aside("sealing "+m.ID, func(ctx context.Context) {
 			if err := c.seal(ctx, m); err != nil && ctx.Err() == nil {
-				c.log.Warn("the logs of a collection that was removed are not sealed yet", "collection", m.Name, "error", err)
+				c.log.Warn("the logs of a collection that was removed are not sealed yet",
+					"collection", m.Name, "error", err)
 			}
 		})
 	}
@@ -214,13 +210,9 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	if err := checkSpread(1, replicas); err != nil {
 		return err
 	}
-	_, err := c.update(ctx, name, func(m *Map) error {
-		if m.Replicas == replicas {
-			return errSame
-		}
+	_, err := c.update(ctx, name, when(func(m *Map) bool { return m.Replicas != replicas }, func(m *Map) {
 		m.Replicas = replicas
-		return nil
-	})
+	}))
 	return err
 }
 
@@ -306,13 +298,8 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		return nil
 	}
 	if declared {
-		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, func(m *Map) error {
-			if m.Current != nil {
-				return errSame
-			}
-			m.remove()
-			return nil
-		})
+		empty := func(m *Map) bool { return m.Current == nil }
+		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, when(empty, (*Map).remove))
 		if rerr != nil {
 			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", rerr)
 		}

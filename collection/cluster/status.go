@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,19 +38,17 @@ type newsAsk struct {
 	Version uint64 `json:"version"`
 }
 
-type newsAnswer struct{}
-
-func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*newsAnswer, error) {
+func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*nothing, error) {
 	if m := c.lastMap(in.Name); m == nil || m.Version < in.Version {
 		if _, err := c.renew(ctx, in.Name); err != nil {
-			return &newsAnswer{}, nil // the next look says why
+			return &nothing{}, nil // the next look says why
 		}
 	}
 	c.poke()
-	return &newsAnswer{}, nil
+	return &nothing{}, nil
 }
 
-// statusAsk asks what a node has open of collections, by identity; nil: of all.
+// statusAsk asks for the open replicas of collections, by identity; nil means all.
 type statusAsk struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
@@ -57,6 +56,7 @@ type statusAsk struct {
 
 type statusAnswer struct {
 	Replicas []replicaStatus `json:"replicas"`
+	Twin     string          `json:"twin,omitempty"` // the address of another process that has the name of the node
 }
 
 type replicaStatus struct {
@@ -69,6 +69,11 @@ type replicaStatus struct {
 
 func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, error) {
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
+	c.mu.Lock()
+	if c.twin != nil {
+		answer.Twin = c.twin.Address
+	}
+	c.mu.Unlock()
 	for _, r := range c.opened(func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }) {
 		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
@@ -138,20 +143,20 @@ type Status struct {
 	Place       string             `json:"place"`
 	Nodes       []NodeStatus       `json:"nodes"`
 	Collections []CollectionStatus `json:"collections"`
-	// Faults say in words what is wrong; there are none when all is well.
+	// Faults are sentences; there are none when all is well.
 	Faults []string `json:"faults"`
-	// Notes say in words what is not as wanted and does no harm, such as fewer nodes than replicas.
+	// Notes are sentences about states that are not as wanted and do no harm, such as fewer nodes than replicas.
 	Notes []string `json:"notes"`
 }
 
-// NodeStatus is what is known of a node that lives.
+// NodeStatus describes a node that lives.
 type NodeStatus struct {
 	Node
 	Answers  bool `json:"answers"`
 	Replicas int  `json:"replicas"` // that it has open
 }
 
-// CollectionStatus is what is known of a collection.
+// CollectionStatus describes a collection.
 type CollectionStatus struct {
 	Name       string           `json:"name"`
 	Generation uint64           `json:"generation"` // 0: nothing is searched yet
@@ -160,33 +165,38 @@ type CollectionStatus struct {
 	Bytes      int64            `json:"bytes"` // of one replica of each shard
 	Replicas   int              `json:"replicas"`
 	Shards     []ShardStatus    `json:"shards"`
-	// Work is what is being done; "": nothing.
+	// Work names the work that is under way; "" means none.
 	Work string `json:"work,omitempty"`
 	// Fault is why nothing of the collection is touched.
 	Fault string `json:"fault,omitempty"`
 }
 
-// ShardStatus is what is known of a shard. Replicas are those of its holders, in order: the first one
-// gathers the changes.
+// ShardStatus describes a shard. Replicas are those of its holders, in order: the first one gathers the changes.
 type ShardStatus struct {
 	Entry     uint64          `json:"entry"` // the newest of its log that is known
 	Documents uint64          `json:"documents"`
 	Replicas  []ReplicaStatus `json:"replicas"`
 }
 
-// ReplicaStatus is what is known of a replica.
+// ReplicaStatus describes a replica.
 type ReplicaStatus struct {
 	Node string `json:"node"`
-	// State is "ready", what it does instead, or "silent".
+	// State is "ready", another phase of the replica, "empty", "closed", or "silent".
 	State  string `json:"state"`
 	Behind uint64 `json:"behind"` // entries
 	Error  string `json:"error,omitempty"`
 }
 
+// replicaStates are the states of replicas by the name of their node. Nodes that are silent have none.
+type replicaStates map[string]map[replicaKey]replica.State
+
 // Status asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askAll(ctx, &statusAsk{})
-	s := &Status{Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{}, Faults: []string{}, Notes: []string{}}
+	s := &Status{
+		Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
+		Faults: []string{}, Notes: []string{},
+	}
 	if err := c.Ready(); err != nil {
 		s.fault("%v", err)
 	}
@@ -199,68 +209,88 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	if len(nodes) == 0 {
 		s.fault("%v", errNoNode)
 	}
-	states := map[string]map[replicaKey]replica.State{} // by node
+	states := replicaStates{}
 	for _, n := range nodes {
-		of := NodeStatus{Node: *n}
-		if answer := answers[n]; answer == nil {
-			why := silent[n]
-			if e, ok := errors.AsType[*url.Error](why); ok { // which names node and address once more
-				why = e.Err
-			}
-			s.fault("node %s does not answer at %s: %v", n.Name, n.Address, why)
-		} else {
-			of.Answers, of.Replicas, states[n.Name] = true, len(answer.Replicas), map[replicaKey]replica.State{}
-			for _, r := range answer.Replicas {
-				states[n.Name][replicaKey{shardKey{r.ID, r.Shard}, r.Generation}] = r.State
-			}
-		}
-		s.Nodes = append(s.Nodes, of)
+		s.Nodes = append(s.Nodes, s.node(n, answers[n], silent[n], states))
 	}
 	for _, name := range c.Names() {
-		of := CollectionStatus{Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}}
 		m, err := c.mapOf(ctx, name)
 		if err != nil {
-			of.Fault = err.Error()
 			s.fault("%s: %v", name, err)
-			s.Collections = append(s.Collections, of)
+			s.Collections = append(s.Collections, CollectionStatus{
+				Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}, Fault: err.Error(),
+			})
 			continue
 		}
-		if m.Failed != nil {
-			s.fault("%s: the last training failed: %s", name, m.Failed.Cause.Message)
-		}
-		if of.Replicas, of.Work = m.Replicas, m.work(); m.Current != nil {
-			of.Generation, of.Stage = m.Current.Number, m.Current.Stage
-		}
-		for shard := range m.Shards {
-			sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
-			of.Documents, of.Bytes, of.Shards = of.Documents+sh.Documents, of.Bytes+bytes, append(of.Shards, sh)
-		}
-		s.Collections = append(s.Collections, of)
+		s.Collections = append(s.Collections, c.collectionStatus(s, m, states))
 	}
+	s.noteVersions()
 	s.noteFewNodes()
 	return s
 }
 
-// noteFewNodes notes of which collections the shards have fewer replicas than wanted because there are fewer nodes.
+// node takes down the answer of a node, and the states of its replicas.
+func (s *Status) node(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
+	if answer == nil {
+		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
+			silent = e.Err
+		}
+		s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent)
+		return NodeStatus{Node: *n}
+	}
+	if answer.Twin != "" {
+		s.fault("node %s at %s: another process, at %s, has its name: names have to differ",
+			n.Name, n.Address, answer.Twin)
+	}
+	states[n.Name] = map[replicaKey]replica.State{}
+	for _, r := range answer.Replicas {
+		states[n.Name][replicaKey{shardKey{r.ID, r.Shard}, r.Generation}] = r.State
+	}
+	return NodeStatus{*n, true, len(answer.Replicas)}
+}
+
+// noteVersions notes that nodes run different versions.
+func (s *Status) noteVersions() {
+	nodes := map[string][]string{} // by version
+	for _, n := range s.Nodes {
+		nodes[n.Version] = append(nodes[n.Version], n.Name)
+	}
+	if len(nodes) < 2 {
+		return
+	}
+	var which []string
+	for _, version := range slices.Sorted(maps.Keys(nodes)) {
+		has := nodes[version]
+		if len(has) > 3 {
+			has = append(has[:3:3], "…")
+		}
+		which = append(which, fmt.Sprintf("%s on %s", version, strings.Join(has, ", ")))
+	}
+	s.Notes = append(s.Notes, fmt.Sprintf("nodes run different versions and may not understand each other: %s",
+		strings.Join(which, "; ")))
+}
+
+// noteFewNodes notes the collections that have fewer replicas than wanted because there are fewer nodes.
 func (s *Status) noteFewNodes() {
 	if !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.Answers }) {
 		return
 	}
 	n := len(s.Nodes)
-	at := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
-	if n == 1 {
-		at = "one node: every shard%s has one replica of %d wanted"
+	if n == 0 {
+		return
 	}
-	differs := func(of CollectionStatus) bool { return of.Replicas <= n || of.Replicas != s.Collections[0].Replicas }
-	same := !slices.ContainsFunc(s.Collections, differs)
-	for _, of := range s.Collections {
-		switch {
-		case of.Replicas <= n:
-		case same:
-			s.Notes = append(s.Notes, fmt.Sprintf(at, "", of.Replicas))
-			return
-		default:
-			s.Notes = append(s.Notes, fmt.Sprintf(at, " of "+of.Name, of.Replicas))
+	text := fmt.Sprintf("%d nodes: every shard%%s has %d replicas of %%d wanted", n, n)
+	if n == 1 {
+		text = "one node: every shard%s has one replica of %d wanted"
+	}
+	differs := func(c CollectionStatus) bool { return c.Replicas <= n || c.Replicas != s.Collections[0].Replicas }
+	if len(s.Collections) > 0 && !slices.ContainsFunc(s.Collections, differs) {
+		s.Notes = append(s.Notes, fmt.Sprintf(text, "", s.Collections[0].Replicas))
+		return
+	}
+	for _, c := range s.Collections {
+		if c.Replicas > n {
+			s.Notes = append(s.Notes, fmt.Sprintf(text, " of "+c.Name, c.Replicas))
 		}
 	}
 }
@@ -269,9 +299,26 @@ func (s *Status) fault(format string, a ...any) {
 	s.Faults = append(s.Faults, fmt.Sprintf(format, a...))
 }
 
+// collectionStatus takes down the state of a collection.
+func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) CollectionStatus {
+	out := CollectionStatus{
+		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.work(), Shards: []ShardStatus{},
+	}
+	if m.Failed != nil {
+		s.fault("%s: the last training failed: %s", m.Name, m.Failed.Cause.Message)
+	}
+	if m.Current != nil {
+		out.Generation, out.Stage = m.Current.Number, m.Current.Stage
+	}
+	for shard := range m.Shards {
+		sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
+		out.Documents, out.Bytes, out.Shards = out.Documents+sh.Documents, out.Bytes+bytes, append(out.Shards, sh)
+	}
+	return out
+}
+
 // shard takes down the state of a shard, and the size of its largest replica.
-func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map[replicaKey]replica.State) (
-	sh ShardStatus, bytes int64) {
+func (s *Status) shard(m *Map, shard int, holders []*Node, states replicaStates) (sh ShardStatus, bytes int64) {
 	k := replicaKey{shardKey: shardKey{m.ID, shard}}
 	if m.Current != nil {
 		k.generation = m.Current.Number
@@ -306,7 +353,7 @@ func (s *Status) shard(m *Map, shard int, holders []*Node, states map[string]map
 	return sh, bytes
 }
 
-// work says what is being done to a collection.
+// work names the work on a collection that is under way; "" means none.
 func (m *Map) work() string {
 	switch {
 	case m.Next != nil:
@@ -326,10 +373,11 @@ func (c *Cluster) Layout() collection.Layout {
 	for _, n := range s.Nodes {
 		l.Nodes = append(l.Nodes, collection.Node{Name: n.Name, Heard: n.Answers})
 	}
-	for _, of := range s.Collections {
-		p := collection.Placement{Name: of.Name, Generation: of.Generation, Replicas: of.Replicas}
-		p.Shards = []collection.Shard{}
-		for _, shard := range of.Shards {
+	for _, held := range s.Collections {
+		p := collection.Placement{
+			Name: held.Name, Generation: held.Generation, Replicas: held.Replicas, Shards: []collection.Shard{},
+		}
+		for _, shard := range held.Shards {
 			sh := collection.Shard{Documents: shard.Documents, Replicas: []collection.Replica{}}
 			for _, r := range shard.Replicas {
 				sh.Replicas = append(sh.Replicas, collection.Replica{Node: r.Node, State: r.State})

@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,4 +31,40 @@ func TestFewNodesAreNoFault(t *testing.T) {
 	testNode(t, s, "b", change)
 	await(t, "the second node is seen", func() bool { return len(a.Status(t.Context()).Nodes) == 2 })
 	require.Equal(t, []string{"2 nodes: every shard of other has 2 replicas of 3 wanted"}, a.Status(t.Context()).Notes)
+}
+
+// Status says that two processes have one name, and that nodes run different versions.
+func TestStatusOfNodesThatDiffer(t *testing.T) {
+	s := testStore(t)
+	hasty := func(c *Config) { c.Beat = 30 * time.Millisecond }
+	a, twin := testNode(t, s, "a", hasty), testNode(t, s, "a", hasty)
+	client, err := Open(t.Context(), Config{Store: s, Dir: t.TempDir(), Beat: 30 * time.Millisecond})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, client.Close(context.WithoutCancel(t.Context()))) }()
+	says := func(c, other *Cluster) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(c.Status(t.Context()).Faults, func(fault string) bool {
+				return strings.HasSuffix(fault, "another process, at "+other.node.Address+", has its name: names have to differ")
+			})
+		}
+	}
+	await(t, "the first process knows the second", says(a, twin))
+	await(t, "the second process knows the first", says(twin, a))
+	await(t, "a client is told", says(client, a))
+	require.NoError(t, twin.Close(t.Context()))
+	await(t, "it has ended", func() bool { is := a.Status(t.Context()); return len(is.Faults) == 0 && len(is.Notes) == 0 })
+
+	newer := &Node{Name: "b", Address: "http://127.0.0.1:1", Started: "now", Version: "v99"}
+	var is *Status
+	count := uint64(0)
+	await(t, "the third node is seen", func() bool {
+		count++
+		_, err = beat(t.Context(), s, newer, count)
+		require.NoError(t, err)
+		is = a.Status(t.Context())
+		return len(is.Nodes) == 2
+	})
+	require.Equal(t, []string{"nodes run different versions and may not understand each other: " +
+		a.node.Version + " on a; v99 on b"}, is.Notes)
+	require.Regexp(t, `^node b does not answer at http://127.0.0.1:1: dial [^/]* refused$`, is.Faults[0])
 }

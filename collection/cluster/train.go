@@ -55,31 +55,31 @@ func (c *Cluster) grow(ctx context.Context, growing []*Map) {
 	}
 }
 
-// train makes the next codec of a collection if that is due, or wanted, whatever it has grown by.
-func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
+// train makes the next codec of a collection if that is due or wanted.
+func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 	tokens := int64(0)
 	for _, s := range all {
 		tokens += int64(s.Tokens)
 	}
-	coded := collection.Coded{Stage: is.Current.Stage, Nbits: is.Current.Nbits, Trained: int64(is.Current.Trained)}
+	now := known.Current
+	coded := collection.Coded{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
 	growth := &c.c.Index.Growth
-	t, due := growth.Due(coded, tokens, is.Config)
-	if is.Wanted != "" {
-		t, due = growth.Again(coded, tokens, is.Config), true
-	} else if is.Failed != nil && collection.FailedAgain(int64(is.Failed.Tokens), tokens) {
+	t, due := growth.Due(coded, tokens, known.Config)
+	if known.Wanted != "" {
+		t, due = growth.Again(coded, tokens, known.Config), true
+	} else if known.Failed != nil && collection.FailedAgain(int64(known.Failed.Tokens), tokens) {
 		return
 	}
 	if !due {
 		return
 	}
-	select {
-	case c.heavy <- struct{}{}:
-		defer func() { <-c.heavy }()
-	case <-ctx.Done():
+	end, err := take(ctx, c.heavy)
+	if err != nil {
 		return
 	}
-	m, err := c.updateID(ctx, is.ID, func(m *Map) error {
-		if m.Next != nil || m.Current == nil || m.Current.Number != is.Current.Number || m.Wanted != is.Wanted ||
+	defer end()
+	m, err := c.updateID(ctx, known.ID, func(m *Map) error {
+		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != known.Wanted ||
 			m.Training != nil && m.Training.By != c.node.Started && c.runs(m.Training.By) {
 			return ErrConflict
 		}
@@ -88,7 +88,7 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 	})
 	if err != nil {
 		if !errors.Is(err, ErrConflict) {
-			c.failed(ctx, err, "a collection that has grown was not trained", is)
+			c.failed(ctx, err, "a collection that has grown was not trained", known)
 		}
 		return
 	}
@@ -102,7 +102,7 @@ func (c *Cluster) train(ctx context.Context, is *Map, all []shardStats) {
 		c.rest(m.ID)
 	}
 	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
-		if m.Training == nil || m.Training.Generation != number {
+		if !m.Training.is(number) {
 			return ErrConflict
 		}
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
@@ -123,13 +123,8 @@ func passing(err error) bool {
 
 // release lets the generation go of a coordinator that has ended.
 func (c *Cluster) release(ctx context.Context, m *Map) {
-	_, err := c.updateID(ctx, m.ID, func(now *Map) error {
-		if now.Training == nil || now.Training.Generation != m.Training.Generation {
-			return errSame
-		}
-		now.release(&now.Training)
-		return nil
-	})
+	_, err := c.updateID(ctx, m.ID, when(func(now *Map) bool { return now.Training.is(m.Training.Generation) },
+		func(now *Map) { now.release(&now.Training) }))
 	c.failed(ctx, err, "a training that was interrupted was not given up", m)
 }
 

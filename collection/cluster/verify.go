@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// VerifyOptions say what is read.
+// VerifyOptions choose the objects that are read.
 type VerifyOptions struct {
 	Name string // of a collection; "": all
 	Dir  string // for files; "": a temporary folder
@@ -28,7 +28,7 @@ type VerifyReport struct {
 	Bytes       int64 `json:"bytes"`       // of the objects
 	// Faults say in words which objects are damaged or missing.
 	Faults []string `json:"faults"`
-	// Unclaimed are objects of which no map speaks, such as those of an interrupted training. No program deletes them.
+	// Unclaimed are objects that no map names, such as those of an interrupted training. No program deletes them.
 	Unclaimed []string `json:"unclaimed"`
 }
 
@@ -103,11 +103,12 @@ func (v *verifier) fault(format string, a ...any) {
 	v.report.Faults = append(v.report.Faults, fmt.Sprintf(format, a...))
 }
 
-// judge takes down an error that says what is wrong with an object. It returns those that say nothing of it, as
-// where the store does not answer.
+// judge takes down an error that finds fault with an object. It returns other errors, such as that of a store that
+// does not answer.
 func (v *verifier) judge(ctx context.Context, what string, err error) error {
 	faults := []error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}
-	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, func(is error) bool { return errors.Is(err, is) }) {
+	of := func(fault error) bool { return errors.Is(err, fault) }
+	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, of) {
 		return errors.Join(err, ctx.Err())
 	}
 	v.fault("%s: %v", what, err)
@@ -205,7 +206,8 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	log := journal.New(v.store, m.ID, shard, journal.Options{})
 	var err error
 	for _, from := range starts {
-		if _, err = log.Read(ctx, from, 0, func(journal.Entry) error { return nil }); !errors.Is(err, journal.ErrBehind) {
+		_, err = log.Read(ctx, from, 0, func(journal.Entry) error { return nil })
+		if !errors.Is(err, journal.ErrBehind) {
 			break
 		}
 	}

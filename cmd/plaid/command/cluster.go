@@ -52,8 +52,15 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 	return cmd
 }
 
+// stored is what a command has of an object store: its collections, the store itself, and the arguments.
+type stored struct {
+	*cluster.Cluster
+	store objects.Store
+	args  []string
+}
+
 // ofCluster makes a command for the collections of a store. c is how it is opened.
-func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error) *cobra.Command {
+func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(context.Context, stored) error) *cobra.Command {
 	f := cmd.Flags()
 	f.String("store", "", daemon.StoreUsage+" (default: "+EnvStore+")")
 	if f.Lookup("json") == nil {
@@ -64,7 +71,9 @@ func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(ctx cont
 		if store == "" {
 			return flags.Usagef("--store is missing, and %s is not set", EnvStore)
 		}
-		return a.withStore(ctx, store, *c, func(all *cluster.Cluster, s objects.Store) error { return use(ctx, all, s, args) })
+		return a.withStore(ctx, store, *c, func(all *cluster.Cluster, s objects.Store) error {
+			return use(ctx, stored{all, s, args})
+		})
 	})
 	return cmd
 }
@@ -103,14 +112,14 @@ With --max-documents the oldest documents go when there are more: each shard kee
 	f.Var(flags.Nbits(&c.Nbits), "nbits", "residual bits a component")
 	c.Nbits, f.Lookup("nbits").DefValue = 4, "4"
 	f.Var(flags.Int(&most, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
-	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode, collection.TokenizerTrigram), "tokenizer",
-		"find words, or any part of a text of three characters or more")
-	return a.ofCluster(cmd, &o, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
+	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode,
+		collection.TokenizerTrigram), "tokenizer", "find words, or any part of a text of three characters or more")
+	return a.ofCluster(cmd, &o, func(ctx context.Context, in stored) error {
 		if most > 0 {
 			n := uint64(most)
 			c.MaxDocuments = &n
 		}
-		made, err := all.Declare(ctx, args[0], c)
+		made, err := in.Declare(ctx, in.args[0], c)
 		if err != nil {
 			return err
 		}
@@ -120,7 +129,8 @@ With --max-documents the oldest documents go when there are more: each shard kee
 			Replicas int               `json:"replicas"`
 			Config   collection.Config `json:"config"`
 		}{made.Name(), o.Shards, o.Replicas, made.Config()}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "made %s with %s, each on %s\n", made.Name(), out.Plural(o.Shards, "shard"), out.Plural(o.Replicas, "node"))
+			fmt.Fprintf(b, "made %s with %s, each on %s\n", made.Name(), out.Plural(o.Shards, "shard"),
+				out.Plural(o.Replicas, "node"))
 		})
 	})
 }
@@ -151,14 +161,15 @@ resumed with --resume.`,
 	b.in.registerStored(f)
 	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there "+
 		"(default: that of temporary files, and the current one for the spool)")
-	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files in the same --scratch")
+	f.BoolVar(&b.o.Resume, "resume", false,
+		"continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
 		f.Lookup(name).Usage += " (default: as the index was made)"
 		f.Lookup(name).DefValue = ""
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error {
-		name := args[0]
-		found, err := ofStore(all, name)
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+		name := in.args[0]
+		found, err := ofStore(in.Cluster, name)
 		if err != nil {
 			return fmt.Errorf("%w (plaid cluster create makes one)", err)
 		}
@@ -186,35 +197,42 @@ resumed with --resume.`,
 		use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
 			if show := a.progress(); show != nil {
-				build.Progress = func(done, of int) {
-					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(of), Unit: "shards"})
+				build.Progress = func(done, total int) {
+					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(total), Unit: "shards"})
 				}
 			}
-			r, err := cluster.Build(ctx, s, name, build, src)
+			r, err := cluster.Build(ctx, in.store, name, build, src)
 			if err != nil {
 				return err
 			}
-			return a.report(struct {
-				Name      string         `json:"name"`
-				Docs      int            `json:"docs"`
-				Passages  int            `json:"passages"`
-				EmptyDocs int            `json:"empty_docs"`
-				Tokens    int64          `json:"tokens"`
-				Dim       int            `json:"dim"`
-				Nbits     int            `json:"nbits"`
-				Centroids int            `json:"centroids"`
-				RMSE      float64        `json:"rmse"`
-				Encoded   *textsReport   `json:"encoded,omitempty"`
-				Model     *storage.Model `json:"model,omitempty"`
-			}{name, r.Docs, r.Passages, r.Empty, r.Tokens, src.Dim(), o.Nbits, r.Train.K, r.RMSE, texts, o.Model}, func(text *bytes.Buffer) {
-				if texts != nil {
-					texts.line(text)
-				}
-				fmt.Fprintf(text, "%s: %s (%d empty), %s of dimension %d at %s\n", name, out.Documents(r.Docs, r.Passages), r.Empty,
-					out.Plural(r.Tokens, "token"), src.Dim(), out.Plural(o.Nbits, "bit"))
-			})
+			return a.reportClusterBuild(name, r, src.Dim(), texts, &o)
 		}
 		return a.build(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
+	})
+}
+
+func (a *app) reportClusterBuild(name string, r *index.BuildReport, dim int, texts *textsReport,
+	o *index.BuildOptions) error {
+	return a.report(struct {
+		Name      string         `json:"name"`
+		Docs      int            `json:"docs"`
+		Passages  int            `json:"passages"`
+		EmptyDocs int            `json:"empty_docs"`
+		Tokens    int64          `json:"tokens"`
+		Dim       int            `json:"dim"`
+		Nbits     int            `json:"nbits"`
+		Centroids int            `json:"centroids"`
+		RMSE      float64        `json:"rmse"`
+		Encoded   *textsReport   `json:"encoded,omitempty"`
+		Model     *storage.Model `json:"model,omitempty"`
+	}{
+		name, r.Docs, r.Passages, r.Empty, r.Tokens, dim, o.Nbits, r.Train.K, r.RMSE, texts, o.Model,
+	}, func(text *bytes.Buffer) {
+		if texts != nil {
+			texts.line(text)
+		}
+		fmt.Fprintf(text, "%s: %s (%d empty), %s of dimension %d at %s\n", name, out.Documents(r.Docs, r.Passages),
+			r.Empty, out.Plural(r.Tokens, "token"), dim, out.Plural(o.Nbits, "bit"))
 	})
 }
 
@@ -230,24 +248,24 @@ needs no command: nodes that come take over shards, and those of nodes that go a
 		Args:    takes("INDEX"),
 	}
 	cmd.Flags().Var(flags.Int(&replicas, 0, 1), "replicas", "how many nodes search each shard")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
 		switch {
 		case replicas == 0:
 			return flags.Usagef("--replicas is missing")
 		case replicas > cluster.MaxReplicas:
 			return flags.Usagef("--replicas is %d; at most %d are possible", replicas, cluster.MaxReplicas)
 		}
-		if _, err := ofStore(all, args[0]); err != nil {
+		if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
 			return err
 		}
-		if err := all.SetReplicas(ctx, args[0], replicas); err != nil {
+		if err := in.SetReplicas(ctx, in.args[0], replicas); err != nil {
 			return err
 		}
 		return a.report(struct {
 			Name     string `json:"name"`
 			Replicas int    `json:"replicas"`
-		}{args[0], replicas}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "each shard of %s is for %s\n", args[0], out.Plural(replicas, "node"))
+		}{in.args[0], replicas}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "each shard of %s is for %s\n", in.args[0], out.Plural(replicas, "node"))
 		})
 	})
 }
@@ -263,16 +281,16 @@ interrupted training has left, are listed; they do no harm.`,
 		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
 		Args:    takes("[INDEX]"),
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, s objects.Store, args []string) error {
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
 		var o cluster.VerifyOptions
-		what := all.Place()
-		if len(args) > 0 {
-			if _, err := ofStore(all, args[0]); err != nil {
+		what := in.Place()
+		if len(in.args) > 0 {
+			if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
 				return err
 			}
-			o.Name, what = args[0], args[0]
+			o.Name, what = in.args[0], in.args[0]
 		}
-		r, err := cluster.Verify(ctx, s, o)
+		r, err := cluster.Verify(ctx, in.store, o)
 		if err != nil {
 			return err
 		}
@@ -283,7 +301,8 @@ interrupted training has left, are listed; they do no harm.`,
 			if len(r.Faults) == 0 {
 				fmt.Fprintf(b, "%s: sound: ", what)
 			}
-			fmt.Fprintf(b, "%s, %s, %s\n", out.Plural(r.Collections, "index", "indexes"), out.Plural(r.Objects, "object"), out.Bytes(r.Bytes))
+			fmt.Fprintf(b, "%s, %s, %s\n", out.Plural(r.Collections, "index", "indexes"),
+				out.Plural(r.Objects, "object"), out.Bytes(r.Bytes))
 			for _, fault := range r.Faults {
 				fmt.Fprintln(b, fault)
 			}
@@ -307,9 +326,9 @@ the old index is in the new one.`,
 		Args:    takes("INDEX"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, args []string) error {
-		name := args[0]
-		if _, err := ofStore(all, name); err != nil {
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+		name := in.args[0]
+		if _, err := ofStore(in.Cluster, name); err != nil {
 			return err
 		}
 		switch {
@@ -317,11 +336,12 @@ the old index is in the new one.`,
 		case !a.asks:
 			return flags.Usagef("%s would be removed with all its documents: --yes says that you mean it", name)
 		default:
-			if err := a.ask(ctx, fmt.Sprintf("This removes %s of %s with all its documents.", name, all.Place())); err != nil {
+			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, in.Place())
+			if err := a.ask(ctx, question); err != nil {
 				return err
 			}
 		}
-		existed, err := all.Drop(ctx, name)
+		existed, err := in.Drop(ctx, name)
 		if err != nil {
 			return err
 		}

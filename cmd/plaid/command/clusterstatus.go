@@ -12,7 +12,6 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/collection/cluster"
-	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 var errNotWell = errors.New("not all is well")
@@ -24,12 +23,13 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `
 Show whether all is well, and if not, what is wrong; then the indexes of the store, the largest
 first, and its nodes. --json has all of them, and each shard. The exit code is 0 if all is well,
-and 1 if not. Fewer nodes than an index is to have replicas are no fault: a note says so.`,
+and 1 if not. Fewer nodes than an index is to have replicas, and nodes of different versions, are
+no fault: notes say so.`,
 		Example: `  plaid cluster status --store s3://bucket/plaid`,
 		Args:    takes(),
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, all *cluster.Cluster, _ objects.Store, _ []string) error {
-		s := all.Status(ctx)
+	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+		s := in.Status(ctx)
 		err := a.report(s, func(b *bytes.Buffer) { clusterText(b, s) })
 		if err == nil && len(s.Faults) > 0 {
 			err = fmt.Errorf("%s: %w", s.Place, errNotWell)
@@ -48,56 +48,38 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 	} else {
 		b.WriteString("not all is well:\n")
 	}
-	more := func(n int, one string, many ...string) {
-		if n > mostLines {
-			fmt.Fprintf(b, "  … and %s, which --json shows\n", out.Plural(n-mostLines, one, many...))
-		}
-	}
-	for _, fault := range s.Faults[:min(len(s.Faults), mostLines)] {
+	for _, fault := range firstLines(s.Faults) {
 		fmt.Fprintf(b, "  %s\n", fault)
 	}
-	more(len(s.Faults), "more fault")
-	for _, note := range s.Notes[:min(len(s.Notes), mostLines)] {
+	moreLines(b, len(s.Faults), "more fault")
+	for _, note := range firstLines(s.Notes) {
 		fmt.Fprintf(b, "  %s\n", note)
 	}
-	more(len(s.Notes), "more note")
+	moreLines(b, len(s.Notes), "more note")
 
 	if len(s.Collections) > 0 {
 		b.WriteByte('\n')
 		t := out.Table{Indent: 2, Left: 2}
 		t.Line("INDEX", "STATE", "DOCUMENTS", "SHARDS", "REPLICAS", "BYTES")
-		largest := slices.SortedStableFunc(slices.Values(s.Collections), func(x, y cluster.CollectionStatus) int { return cmp.Compare(y.Bytes, x.Bytes) })
-		for _, c := range largest[:min(len(largest), mostLines)] {
-			state := cmp.Or(c.Work, string(c.Stage))
-			if c.Fault != "" {
-				state = "not touched"
-			}
-			late, unknown := 0, c.Fault != ""
-			for _, shard := range c.Shards {
-				unknown = unknown || c.Generation > 0 && !slices.ContainsFunc(shard.Replicas, func(r cluster.ReplicaStatus) bool { return r.State == "ready" })
-				for _, r := range shard.Replicas {
-					if c.Generation > 0 && (r.State != "ready" || r.Behind > 0) {
-						late++
-					}
-				}
-			}
-			if late > 0 {
-				state += fmt.Sprintf("; %s not ready or behind", out.Plural(late, "replica"))
-			}
+		largest := slices.SortedStableFunc(slices.Values(s.Collections), func(x, y cluster.CollectionStatus) int {
+			return cmp.Compare(y.Bytes, x.Bytes)
+		})
+		for _, c := range firstLines(largest) {
+			state, known := stateOf(&c)
 			documents, size := out.Count(c.Documents), out.Bytes(c.Bytes)
-			if unknown {
+			if !known {
 				documents, size = "?", "?"
 			}
 			t.Line(c.Name, state, documents, out.Count(len(c.Shards)), out.Count(c.Replicas), size)
 		}
 		t.Print(b)
-		more(len(largest), "more index", "more indexes")
+		moreLines(b, len(largest), "more index", "more indexes")
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteByte('\n')
 		t := out.Table{Indent: 2, Left: 4}
 		t.Line("NODE", "STATE", "ADDRESS", "ZONE", "REPLICAS")
-		for _, n := range s.Nodes[:min(len(s.Nodes), mostLines)] {
+		for _, n := range firstLines(s.Nodes) {
 			state := "answers"
 			if !n.Answers {
 				state = "silent"
@@ -105,6 +87,43 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 			t.Line(n.Name, state, n.Address, n.Zone, out.Count(n.Replicas))
 		}
 		t.Print(b)
-		more(len(s.Nodes), "more node")
+		moreLines(b, len(s.Nodes), "more node")
+	}
+}
+
+// stateOf says what a collection does. known reports whether each shard says how large it is.
+func stateOf(c *cluster.CollectionStatus) (state string, known bool) {
+	if c.Fault != "" {
+		return "not touched", false
+	}
+	state, known = cmp.Or(c.Work, string(c.Stage)), true
+	if c.Generation == 0 {
+		return state, true
+	}
+	late := 0
+	for _, shard := range c.Shards {
+		ready := 0
+		for _, r := range shard.Replicas {
+			if r.State == "ready" {
+				ready++
+			}
+			if r.State != "ready" || r.Behind > 0 {
+				late++
+			}
+		}
+		known = known && ready > 0
+	}
+	if late > 0 {
+		state += fmt.Sprintf("; %s not ready or behind", out.Plural(late, "replica"))
+	}
+	return state, known
+}
+
+func firstLines[T any](all []T) []T { return all[:min(len(all), mostLines)] }
+
+// moreLines says how many lines are left out.
+func moreLines(b *bytes.Buffer, n int, one string, many ...string) {
+	if n > mostLines {
+		fmt.Fprintf(b, "  … and %s, which --json shows\n", out.Plural(n-mostLines, one, many...))
 	}
 }

@@ -15,14 +15,16 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// appendTime bounds the put of an entry, with all tries; a variable for tests.
-var appendTime = 20 * time.Second
-
-// Times of a replica.
-const (
-	readTime   = 30 * time.Second // for each entry that is read
+// Times of a replica; variables for tests.
+var (
+	appendTime = 20 * time.Second // bounds the put of an entry, with all tries
 	retryFirst = time.Second      // after a fault; twice as long after each
-	retryMost  = time.Minute
+	hintTime   = time.Minute      // how long a log is read in vain for an entry that a hint spoke of
+)
+
+const (
+	readTime  = 30 * time.Second // for the next of the entries that are read
+	retryMost = time.Minute
 )
 
 // entryCost is the least that an entry counts for [Config.CheckpointBytes]: reading it is a request.
@@ -106,7 +108,8 @@ func (r *Replica) live() (err error) {
 
 // stayReady reads the log after hints, and puts checkpoints, until the file cannot follow any more or the replica ends.
 func (r *Replica) stayReady(open *opened) error {
-	wait, short := retryFirst, 0
+	wait := retryFirst
+	var missed time.Time // when the log was first read in vain for an entry that it should have; zero: it was not
 	for {
 		var retry <-chan time.Time
 		if r.missing() {
@@ -129,12 +132,18 @@ func (r *Replica) stayReady(open *opened) error {
 			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
 		}
 		if !r.missing() {
-			wait, short = retryFirst, 0
+			wait, missed = retryFirst, time.Time{}
 			continue
 		}
 		wait = min(2*wait, retryMost)
-		if short++; err == nil && short > 5 { // the hint was wrong
+		if missed.IsZero() {
+			missed = time.Now()
+		} else if err == nil && time.Since(missed) >= hintTime {
+			wait, missed = retryFirst, time.Time{}
 			r.set(func() { r.known = r.entry })
+			if r.c.Misled != nil {
+				r.c.Misled(r.s)
+			}
 		}
 	}
 }

@@ -87,6 +87,8 @@ type Config struct {
 	// Appended is called after an own entry has been put, to tell other nodes; nil: it is not.
 	// Changes of the shard wait for it.
 	Appended func(s Shard, entry uint64)
+	// Misled is called when the log still lacks an entry a minute after it was hinted at; nil: it is not.
+	Misled func(s Shard)
 	// Living asks the store whether a collection is there: the error is [collection.ErrUnknown] if
 	// it was removed. A writer that has slept calls it before it acknowledges a change: the log of a
 	// collection that was removed long ago is gone with its seal (I10). nil: none are removed.
@@ -356,10 +358,10 @@ func (r *Replica) Hint(entry uint64) {
 	r.hear(entry)
 }
 
-// hear notes that the log has an entry. r.mu is held.
+// hear notes that the log has an entry, also if a higher one is known, which may be an error. r.mu is held.
 func (r *Replica) hear(entry uint64) {
-	if entry > r.known {
-		r.known = entry
+	if entry > r.entry {
+		r.known = max(r.known, entry)
 		r.ring()
 	}
 }

@@ -171,3 +171,25 @@ func TestManyAtATime(t *testing.T) {
 	}
 	require.NotZero(t, unknown.Load())
 }
+
+// A log that does not have an entry a hint spoke of is read some times in vain. Meanwhile hints that are right count.
+func TestHintThatIsWrong(t *testing.T) {
+	defer func(first, hint time.Duration) { retryFirst, hintTime = first, hint }(retryFirst, hintTime)
+	retryFirst, hintTime = 20*time.Millisecond, 200*time.Millisecond
+	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	misled := make(chan Shard, 10)
+	a := openReplica(t, s, t.TempDir(), shardOf(flat))
+	b, err := Open(&Config{Store: s, Dir: t.TempDir(), Misled: func(s Shard) { misled <- s }}, shardOf(flat))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close(ctx)) }()
+	require.NoError(t, b.Poll(ctx))
+	b.Hint(100)
+	require.Eventually(t, func() bool { return len(misled) == 1 }, 20*time.Second, time.Millisecond)
+	require.Zero(t, b.State().Known)
+	b.Hint(100)
+	_, entry, err := a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "d")}, collection.UpdateOptions{})
+	require.NoError(t, err)
+	b.Hint(entry)
+	require.Eventually(t, func() bool { return b.State().Entry == entry }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(misled) == 2 }, 20*time.Second, time.Millisecond)
+}

@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A replica that is closed waits for what it reads, and nothing waits for it.
+func TestReplicasCloseInTheBackground(t *testing.T) {
+	b := &bent{Store: testStore(t)}
+	a := testNode(t, b, "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
+	of := declared(t, a, testDocs(0, 2, 4)...)
+	m, err := a.mapByID(of.(*shards).id)
+	require.NoError(t, err)
+	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	require.NoError(t, err)
+	_, err = a.Drop(t.Context(), "wiki")
+	require.NoError(t, err)
+	b.cut.Store(true)
+	defer b.cut.Store(false)
+	r.Hint(100)
+	await(t, "the log is read", func() bool { return b.hung.Load() > 0 })
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		a.hold(time.Now().Add(2 * linger))
+	}()
+	select {
+	case <-held:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it waits for the replica")
+	}
+	ending := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		require.Nil(t, a.replicas[r.replicaKey])
+		return a.ending[r.replicaKey]
+	}
+	require.True(t, ending())
+	b.cut.Store(false)
+	await(t, "the replica is closed", func() bool { return !ending() })
+}
+
+// When a holder of a shard ends, the others look at the log, also if the node that gathers the changes stays: the one
+// that has ended may have told no other of its last entry.
+func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
+	a := testNode(t, testStore(t), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
+	of := declared(t, a, testDocs(0, 2, 4)...)
+	m, err := a.mapByID(of.(*shards).id)
+	require.NoError(t, err)
+	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	require.NoError(t, err)
+	other := &Node{Name: "b"}
+	for placeShards([]*Node{a.node, other}, m.ID, 1, 2)[0][0] != a.node {
+		other.Name += "b"
+	}
+	live := func(nodes ...*Node) (polled bool) {
+		a.mu.Lock()
+		a.nodes, r.poll = nodes, time.Now().Add(time.Hour)
+		poll := r.poll
+		clear(a.placed)
+		a.mu.Unlock()
+		a.hold(time.Now())
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return r.poll.Before(poll)
+	}
+	live(a.node, other)
+	require.False(t, live(a.node, other))
+	require.True(t, live(a.node))
+}
