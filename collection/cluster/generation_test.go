@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -185,8 +186,8 @@ func TestMaxDocuments(t *testing.T) {
 func TestTrainingThatFails(t *testing.T) {
 	for part, says := range map[string]string{"/codec/": "refused", "/files/0001/": "shard 1"} {
 		t.Run(says, func(t *testing.T) {
-			s := newMemory()
-			s.fail(part, fmt.Errorf("refused: %w", objects.ErrName))
+			s := memory.New()
+			s.Fail(part, fmt.Errorf("refused: %w", objects.ErrName))
 			nodes := nodesOver(t, s, 2, func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
 			docs := testDocs(0, 60, 16)
 			of := declared(t, nodes[0], docs...)
@@ -198,7 +199,7 @@ func TestTrainingThatFails(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			require.Nil(t, inStore(t, s).Next)
 			last := inStore(t, s).Last
-			s.fail("", nil)
+			s.Hook(nil)
 			add(t, of, testDocs(100, 2, 16))
 			looks(t, nodes[0], 10)
 			require.Equal(t, last, inStore(t, s).Last, "it is not tried again")
@@ -210,19 +211,19 @@ func TestTrainingThatFails(t *testing.T) {
 
 // A store that is away for a while during a training puts that off, and no longer.
 func TestTrainingWhileStoreIsAway(t *testing.T) {
-	s := newMemory()
-	s.fail("/codec/", errLost)
+	s := memory.New()
+	s.Fail("/codec/", errLost)
 	c := testNode(t, s, "a", func(c *Config) {
 		c.Beat, c.Index.Growth = 20*time.Millisecond, collection.Growth{Flat: 100, Until: 10_000}
 	})
 	of := declared(t, c, testDocs(0, 60, 16)...)
 	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
 	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
-	s.fail("/files/", errLost)
+	s.Fail("/files/", errLost)
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
-	s.fail("", nil)
+	s.Hook(nil)
 	trained(t, of)
 }
 
@@ -286,7 +287,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 
 // Damage in the store is found, and what no map speaks of is named.
 func TestVerifyFindsDamage(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
 	of := declared(t, c, testDocs(0, 40, 8)...)
 	await(t, "it is trained", func() bool { return numbersOf(t, of).Growth.Stage == collection.StageFinal })
@@ -296,27 +297,25 @@ func TestVerifyFindsDamage(t *testing.T) {
 	require.NoError(t, of.(collection.Verifier).Verify(t.Context()))
 	m, err := c.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
-	s.put("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
-	s.put(codecName(m.ID, 77), []byte("x"))
+	s.Set("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
+	s.Set(codecName(m.ID, 77), []byte("x"))
 	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
 	require.NoError(t, err)
 	require.Empty(t, r.Faults)
 	require.Len(t, r.Unclaimed, 2)
-	files, logs := s.names(dataOf(m.ID)+"files/"), s.names(dataOf(m.ID)+"log/0001/")
+	files, logs := s.Names(dataOf(m.ID)+"files/"), s.Names(dataOf(m.ID)+"log/0001/")
 	require.NotEmpty(t, files)
 	for _, name := range []string{m.Current.Codec.Name, files[len(files)-1], logs[len(logs)-2]} {
-		s.mu.Lock()
-		whole := s.objects[name]
-		s.mu.Unlock()
-		damaged := bytes.Clone(whole.body)
+		whole := s.Body(name)
+		damaged := bytes.Clone(whole)
 		for i := len(damaged) / 4; i < len(damaged)*3/4; i++ { // one byte may be of a page that is free
 			damaged[i] ^= 1
 		}
-		s.put(name, damaged)
+		s.Set(name, damaged)
 		err := of.(collection.Verifier).Verify(t.Context())
 		require.Error(t, err, name)
 		require.Contains(t, err.Error(), "wiki")
-		s.put(name, whole.body)
+		s.Set(name, whole)
 	}
 	require.NoError(t, s.Delete(t.Context(), logs[len(logs)-2]))
 	require.Error(t, of.(collection.Verifier).Verify(t.Context()), "a gap")
@@ -324,7 +323,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 
 // Files of replicas that are not needed go after a day, those of collections that are gone at once.
 func TestCacheIsSwept(t *testing.T) {
-	c := testNode(t, newMemory(), "a", nil)
+	c := testNode(t, memory.New(), "a", nil)
 	of := declared(t, c, testDocs(0, 10, 8)...)
 	id := of.(*shards).id
 	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001", id + "/0007-00000001", ".scratch-1/x"} {
@@ -344,7 +343,7 @@ func TestCacheIsSwept(t *testing.T) {
 
 // A training whose coordinator has died is given up, and somebody who asks for one gets another.
 func TestTrainingThatWasInterrupted(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	of := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
 	changeMap(t, s, func(m *Map) { m.reserve(&m.Training, "somebody who died") })
 	r, err := of.(collection.Retrainer).Retrain(t.Context())
@@ -359,7 +358,7 @@ func TestTrainingThatWasInterrupted(t *testing.T) {
 // A shard is encoded for the next generation with all that its log has, whatever the replica was told of: a list of
 // checkpoints from before may be used for cutting the log afterwards.
 func TestNextHasAllOfTheLog(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := testNode(t, s, "a", nil)
 	of := declared(t, c, testDocs(0, 10, 8)...)
 	m := inStore(t, s)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
 // A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
 // entry when that node gets to know it.
 func TestHintsOfNodesThatJoin(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	docs := testDocs(0, 2, 4)
 	of := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
 	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
@@ -37,7 +38,7 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 
 // A hint that a node did not hear is given again.
 func TestHintsAreGivenAgain(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	var b *Cluster
 	var deaf atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

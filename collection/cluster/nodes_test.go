@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -109,10 +111,15 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 // A node that starts while the store is away ends with an error that names the store.
 func TestStartWithoutAStore(t *testing.T) {
 	for _, at := range []string{secretName, nodesPrefix, mapsPrefix} {
-		s := newMemory()
+		s := memory.New()
 		_, err := secretOf(t.Context(), s)
 		require.NoError(t, err)
-		s.fault = func(_, name string) (before, after bool) { return strings.HasPrefix(name, at), false }
+		s.Hook(func(_ context.Context, _, name string) (before, after error) {
+			if strings.HasPrefix(name, at) {
+				return errLost, nil
+			}
+			return nil, nil
+		})
 		_, err = Open(t.Context(), Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 		require.ErrorIs(t, err, errLost, at)
 		require.ErrorContains(t, err, "the store: ", at)

@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
 // Fewer nodes than replicas are no fault, and are noted while it is so.
 func TestFewNodesAreNoFault(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	change := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	a := testNode(t, s, "a", change)
 	require.Empty(t, a.Status(t.Context()).Notes, "without collections")

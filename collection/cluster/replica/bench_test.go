@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -17,7 +18,7 @@ import (
 func BenchmarkChange(b *testing.B) {
 	folder, err := objects.OpenFolder(b.TempDir())
 	require.NoError(b, err)
-	for name, s := range map[string]objects.Store{"memory": newMemory(), "folder": folder} {
+	for name, s := range map[string]objects.Store{"memory": memory.New(), "folder": folder} {
 		b.Run(name, func(b *testing.B) {
 			g := flat
 			g.Dim = 128

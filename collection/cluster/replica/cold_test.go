@@ -11,6 +11,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
 )
 
@@ -20,7 +21,7 @@ func TestCold(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("makes a file of 40 MiB, since smaller ones are fetched at once")
 	}
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	g := flat
 	g.Dim = 128
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
@@ -73,7 +74,7 @@ func TestCold(t *testing.T) {
 
 // A file that can be read only when it has been fetched already is there all the same.
 func TestColdTooLate(t *testing.T) {
-	s, ctx, g := newMemory(), t.Context(), flat
+	s, ctx, g := memory.New(), t.Context(), flat
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
 	last := add(t, a, collection.Document{ID: "a"}, collection.Document{ID: "b"})
 	require.NoError(t, a.Checkpoint(ctx))

@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -28,7 +29,7 @@ func put1(t testing.TB, r *Replica, b Batch, id string) (uint64, error) {
 // After a seal no replica takes a change: not one that had not read it, not one that is opened again, and not
 // one that begins with a checkpoint. What was made before is still answered.
 func TestSeal(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	dirs := []string{t.TempDir(), t.TempDir()}
 	one, two := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
 	_, err := put1(t, one, Batch{ID: "first"}, "a")
@@ -63,7 +64,7 @@ func TestSeal(t *testing.T) {
 
 // A log that is empty, and one that was cut, can be sealed as well.
 func TestSealOfOtherLogs(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := &Config{Store: s, Dir: t.TempDir()}
 	r := openReplica(t, s, t.TempDir(), shardOf(flat))
 	for i := range 5 {
@@ -88,7 +89,7 @@ func TestSealOfOtherLogs(t *testing.T) {
 // acknowledge what it puts in the place of that.
 func TestSleptUntilDeleted(t *testing.T) {
 	for entries := range 2 { // with a log that was empty, as far as it knew, and with one that was not
-		s := newMemory()
+		s := memory.New()
 		gone := false
 		r, err := Open(&Config{
 			Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler),
@@ -106,10 +107,9 @@ func TestSleptUntilDeleted(t *testing.T) {
 		}
 		_, _, err = r.View(t.Context(), 0)
 		require.NoError(t, err)
-		s.mu.Lock()
-		clear(s.objects)
-		gone, s.now = true, s.now.Add(3*time.Hour)
-		s.mu.Unlock()
+		gone = true
+		s.Clear()
+		s.Pass(3 * time.Hour)
 		_, err = put1(t, r, Batch{}, "late")
 		require.Error(t, err)
 		require.NoError(t, r.Close(t.Context()))
@@ -119,7 +119,7 @@ func TestSleptUntilDeleted(t *testing.T) {
 // A change that comes late, out of the socket of a process that slept for example, and does not say that it was
 // sent elsewhere since, is not done twice by a replica that remembers nothing.
 func TestLateChange(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	one := openReplica(t, s, t.TempDir(), shardOf(flat))
 	_, err := put1(t, one, Batch{ID: "first"}, "a")
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestLateChange(t *testing.T) {
 
 // A change that finds nothing to change says of which state that is so.
 func TestNothingToChangeHasAnEntry(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	one, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
 	_, err := put1(t, one, Batch{}, "a")
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestNothingToChangeHasAnEntry(t *testing.T) {
 
 // A file with damage that a search has found is fetched again.
 func TestCorrupt(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	dir := t.TempDir()
 	r := openReplica(t, s, dir, shardOf(flat))
 	_, err := put1(t, r, Batch{}, "a")

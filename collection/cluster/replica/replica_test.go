@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,13 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // Two replicas write in turns and have the same; one that starts again, and one that begins with a
 // checkpoint when the log is cut, have it as well.
 func TestReplicas(t *testing.T) {
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	dirs := []string{t.TempDir(), t.TempDir()}
 	a, b := openReplica(t, s, dirs[0], shardOf(flat)), openWith(t, s, dirs[1], shardOf(flat), "generic")
 	for i := range 20 {
@@ -69,17 +71,23 @@ func TestReplicas(t *testing.T) {
 func TestManyAtATime(t *testing.T) {
 	defer func(d time.Duration) { appendTime = d }(appendTime)
 	appendTime = 45 * time.Millisecond
-	ctx, s := t.Context(), newMemory()
+	ctx, s := t.Context(), memory.New()
 	lose := rand.New(rand.NewPCG(3, 4))
-	s.lose = func(name string) (before, after error) {
-		if n := lose.IntN(60); n == 0 && strings.Contains(name, "/log/") {
+	var mu sync.RWMutex
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op != "put" || !strings.Contains(name, "/log/") {
+			return nil, nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch lose.IntN(60) {
+		case 0:
 			return errors.New("no connection"), nil
-		} else if n == 1 && strings.Contains(name, "/log/") {
+		case 1:
 			return nil, errors.New("no answer")
 		}
 		return nil, nil
-	}
-	var mu sync.RWMutex
+	})
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	replicas := make([]*Replica, len(dirs))
 	for i := range replicas {
@@ -160,7 +168,7 @@ func TestManyAtATime(t *testing.T) {
 	writers.Wait()
 	close(done)
 	others.Wait()
-	s.lose = nil
+	s.Hook(nil)
 	require.NoError(t, replicas[0].Poll(ctx))
 	end := replicas[0].State().Entry
 	want, docs := content(t, replicas[0], end)
