@@ -53,6 +53,7 @@ func store1(t *testing.T, ctx context.Context, c collection.Collection, id strin
 
 // A node that has not heard of a removal, nor of another collection of the name, acknowledges nothing after it.
 func TestDropFences(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	b := s.Beside()
 	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
@@ -82,7 +83,7 @@ func TestDropFences(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), again, "another"))
 	for i := range 6 {
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		err := store1(t, ctx, there, fmt.Sprint("after", i))
 		stop()
 		require.Error(t, err)
@@ -100,8 +101,10 @@ func TestDropFences(t *testing.T) {
 
 // What a removal has left that was interrupted is sealed by the coordinator, or by who removes it again.
 func TestDropInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, who := range []string{"coordinator", "again"} {
 		t.Run(who, func(t *testing.T) {
+			t.Parallel()
 			b := memory.New()
 			c := testNode(t, b, "a", func(c *Config) {
 				if c.Shards = 2; who == "again" {
@@ -153,6 +156,7 @@ func TestEmptyIsLookedAt(t *testing.T) {
 
 // A change whose first holder does not reach the store is made by another one.
 func TestChangeWhoseHolderIsCut(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	ways := map[string]*memory.Store{"a": s, "b": s.Beside()}
 	spread := func(c *Config) { c.Replicas = 2 }
@@ -232,6 +236,7 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 
 // A node whose store does not answer is closed when the context of that ends.
 func TestCloseWithoutAStore(t *testing.T) {
+	t.Parallel()
 	b := memory.New()
 	c := testNode(t, b, "a", nil)
 	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
@@ -257,6 +262,7 @@ func TestCloseWithoutAStore(t *testing.T) {
 
 // A clock of the store that was ahead for a while, and was set right, does not make what is new look old.
 func TestClockOfTheStoreComesBack(t *testing.T) {
+	t.Parallel()
 	b := memory.New()
 	c := testNode(t, b, "a", nil)
 	right := b.Now()

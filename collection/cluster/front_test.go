@@ -75,6 +75,7 @@ func beside(t *testing.T, nodes, shards int, docs []collection.Document) (one, m
 
 // Searches over shards answer as one index does.
 func TestSearchAsOneIndex(t *testing.T) {
+	t.Parallel()
 	docs := randomDocs(240, 7)
 	one, many := beside(t, 3, 4, docs)
 	a, err := one.View(t.Context())
@@ -313,6 +314,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // Lists, passages and payloads that have no room in one answer are read in several.
 func TestMuchMetadata(t *testing.T) {
+	t.Parallel()
 	c, err := startNodes(t, 2, 2, nil)[1].Declare(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
 	docs := make([]collection.Document, 60)

@@ -156,6 +156,7 @@ func TestLivesByOwnClock(t *testing.T) {
 
 // What a cluster of 1,600 shards with two replicas on 8 nodes asks of the store while nothing happens.
 func TestIdleRequests(t *testing.T) {
+	t.Parallel()
 	const nodes, shards, replicas = 8, 1600, 2
 	const beats = 3
 	s := memory.New()

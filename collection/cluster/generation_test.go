@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +37,7 @@ func sourceOf(t *testing.T, docs []collection.Document) vectors.Source {
 
 // A bulk build takes the place of what there was, and changes made meanwhile are made to what it has built.
 func TestBuild(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b, s := nodes[0], nodes[1], nodes[0].c.Store
 	of := declared(t, a)
@@ -121,18 +124,13 @@ func TestBackupAndRestore(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, index.Affected{Documents: 2, Passages: 3}, gone)
 	}
-	_, err = copied.Update(t.Context(), testDocs(100, 10, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
-	require.ErrorIs(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())), collection.ErrExists)
-	require.Error(t, b.Restore(t.Context(), "broken", bytes.NewReader(file.Bytes()[:file.Len()/2])))
-	_, err = b.Get("broken")
-	require.ErrorIs(t, err, collection.ErrUnknown, "whatever fails leaves nothing behind")
 }
 
 func errOf[T any](_ T, err error) error { return err }
 
 // Documents without vectors come first, and the first vectors decide the dimension.
 func TestDimensionComesLater(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
 	of := declared(t, a)
@@ -157,6 +155,7 @@ func TestDimensionComesLater(t *testing.T) {
 
 // The share of each shard follows max_documents, and less than one document a shard is refused.
 func TestMaxDocuments(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
 	n := func(n uint64) *uint64 { return &n }
@@ -166,11 +165,26 @@ func TestMaxDocuments(t *testing.T) {
 	require.NoError(t, err)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)
-	for i := range 10 {
-		_, err = []collection.Collection{of, there}[i%2].Update(t.Context(), testDocs(20*i, 20, 8), collection.UpdateOptions{})
-		require.NoError(t, err)
+	var evicted atomic.Int64
+	var wg sync.WaitGroup
+	for front, c := range []collection.Collection{of, there} {
+		wg.Go(func() {
+			for i := range 5 {
+				docs := testDocs(100*front+20*i, 20, 8)
+				r, err := c.Update(t.Context(), docs, collection.UpdateOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+				evicted.Add(int64(r.Evicted))
+				if n := numbersOf(t, c).Documents; n > 30 || i > 1 && n < 30 {
+					t.Errorf("%d documents are there, and 30 are kept", n)
+				}
+			}
+		})
 	}
+	wg.Wait()
 	require.EqualValues(t, 30, numbersOf(t, of).Documents)
+	require.EqualValues(t, 200-30, evicted.Load(), "by one of them only")
 	_, err = of.SetMaxDocuments(t.Context(), n(2))
 	require.ErrorIs(t, err, collection.ErrConfig)
 	cfg, err := of.SetMaxDocuments(t.Context(), n(10))
@@ -184,8 +198,10 @@ func TestMaxDocuments(t *testing.T) {
 // A training that fails is not repeated before the collection has grown by a tenth, and the statistics say why:
 // whether no codec can be put, or no checkpoint of a shard, which all nodes say.
 func TestTrainingThatFails(t *testing.T) {
+	t.Parallel()
 	for part, says := range map[string]string{"/codec/": "refused", "/files/0001/": "shard 1"} {
 		t.Run(says, func(t *testing.T) {
+			t.Parallel()
 			s := memory.New()
 			s.Fail(part, fmt.Errorf("refused: %w", objects.ErrName))
 			nodes := nodesOver(t, s, 2, func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
@@ -211,6 +227,7 @@ func TestTrainingThatFails(t *testing.T) {
 
 // A store that is away for a while during a training puts that off, and no longer.
 func TestTrainingWhileStoreIsAway(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	s.Fail("/codec/", errLost)
 	c := testNode(t, s, "a", func(c *Config) {
@@ -287,6 +304,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 
 // Damage in the store is found, and what no map speaks of is named.
 func TestVerifyFindsDamage(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
 	of := declared(t, c, testDocs(0, 40, 8)...)
@@ -343,6 +361,7 @@ func TestCacheIsSwept(t *testing.T) {
 
 // A training whose coordinator has died is given up, and somebody who asks for one gets another.
 func TestTrainingThatWasInterrupted(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	of := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
 	changeMap(t, s, func(m *Map) { m.reserve(&m.Training, "somebody who died") })

@@ -19,6 +19,7 @@ import (
 // A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
 // entry when that node gets to know it.
 func TestHintsOfNodesThatJoin(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	docs := testDocs(0, 2, 4)
 	of := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
@@ -38,6 +39,7 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 
 // A hint that a node did not hear is given again.
 func TestHintsAreGivenAgain(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	var b *Cluster
 	var deaf atomic.Int32

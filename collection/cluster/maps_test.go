@@ -21,6 +21,7 @@ import (
 // Processes change a map at a time while requests and answers get lost. Each change that was acknowledged is in
 // the map once, and one that was not at most once.
 func TestMapsModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		s := memory.New()
 		testMap(t, s, "wiki", nil)

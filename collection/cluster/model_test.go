@@ -367,6 +367,9 @@ func (m *model) settle(shares []*share, r *ring) {
 // and answers: no acknowledged change is lost, none comes back, no answer is wrong, and every error
 // says what it is.
 func TestModel(t *testing.T) {
+	if *over == "folder" { // the others set the environment
+		t.Parallel()
+	}
 	n := *misfits
 	if n == 0 {
 		n = effort.Cases(12, 200)

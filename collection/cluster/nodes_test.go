@@ -19,6 +19,7 @@ import (
 // A node that listens where no other machine reaches it has shards only if all nodes do: otherwise
 // searches and changes would be sent to what is another process there, or none.
 func TestNodesWithinReach(t *testing.T) {
+	t.Parallel()
 	addresses := func(nodes []*Node) (all []string) {
 		for _, n := range nodes {
 			all = append(all, n.Address)

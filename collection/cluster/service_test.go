@@ -136,6 +136,7 @@ func TestEveryRouteIsSupported(t *testing.T) {
 // A document number is that of one document: deleting it does not delete the one that takes its
 // place meanwhile, whichever node is asked.
 func TestDeleteBesideReplace(t *testing.T) {
+	t.Parallel()
 	c := three(t, 2, 2)
 	one := c.Node("n0").Declared(t, "wiki", collection.Config{})
 	at := update(t, one, document("x", "a b", "")).Numbers[0]
@@ -193,6 +194,7 @@ func TestDeclareAgainElsewhere(t *testing.T) {
 // was acknowledged before it began and nothing that was never written, it makes an index of a
 // folder and one of a cluster with other shards, and these answer alike.
 func TestBackupWhileWritten(t *testing.T) {
+	t.Parallel()
 	c, wide := three(t, 3, 2), clustertest.New(t, clustertest.Options{Nodes: 1, Change: shards(5, 1)})
 	f, other, plain := serve(t, c.Node("n1"), nil, nil), serve(t, wide.Node("n0"), nil, nil), folder(t)
 	const at = "/indices/wiki"
@@ -278,6 +280,7 @@ func TestBackupWhileWritten(t *testing.T) {
 // away, is trained again when somebody wants that, and keeps its documents, their numbers and
 // their metadata.
 func TestGrowth(t *testing.T) {
+	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, small)})
 	one := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
 	numbers := map[string]uint64{}

@@ -105,8 +105,7 @@ func TestSleptUntilDeleted(t *testing.T) {
 			_, err := put1(t, r, Batch{}, fmt.Sprint(i))
 			require.NoError(t, err)
 		}
-		_, _, err = r.View(t.Context(), 0)
-		require.NoError(t, err)
+		content(t, r, 0)
 		gone = true
 		s.Clear()
 		s.Pass(3 * time.Hour)
