@@ -16,6 +16,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
+// entryOf is the last entry that the one replica of a node has.
+func entryOf(t *testing.T, c *Cluster) uint64 {
+	t.Helper()
+	is, err := c.doStatus(t.Context(), &statusAsk{})
+	require.NoError(t, err)
+	if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
+		return 0
+	}
+	return is.Replicas[0].State.Entry
+}
+
 // A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
 // entry when that node gets to know it.
 func TestHintsOfNodesThatJoin(t *testing.T) {
@@ -24,17 +35,9 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 	docs := testDocs(0, 2, 4)
 	of := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
 	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
-	entry := func() uint64 {
-		is, err := b.doStatus(t.Context(), &statusAsk{})
-		require.NoError(t, err)
-		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
-			return 0
-		}
-		return is.Replicas[0].State.Entry
-	}
-	await(t, "b has read the log", func() bool { b.poke(); return entry() == 1 })
+	await(t, "b has read the log", func() bool { b.poke(); return entryOf(t, b) == 1 })
 	add(t, of, docs[1:])
-	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
+	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
 
 // A hint that a node did not hear is given again.
@@ -63,16 +66,8 @@ func TestHintsAreGivenAgain(t *testing.T) {
 	})
 	docs := testDocs(0, 3, 4)
 	of := declared(t, a, docs[:1]...)
-	entry := func() uint64 {
-		is, err := b.doStatus(t.Context(), &statusAsk{})
-		require.NoError(t, err)
-		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
-			return 0
-		}
-		return is.Replicas[0].State.Entry
-	}
-	await(t, "b has read the log", func() bool { return entry() == 1 })
+	await(t, "b has read the log", func() bool { return entryOf(t, b) == 1 })
 	deaf.Store(3)
 	add(t, of, docs[1:2])
-	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
+	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }

@@ -154,42 +154,6 @@ func TestDeleteBesideReplace(t *testing.T) {
 	}
 }
 
-// What one node has removed and declared again is another collection for the other nodes too, and
-// the documents of the old one do not come into it.
-func TestDeclareAgainElsewhere(t *testing.T) {
-	c := three(t, 2, 2)
-	one := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	stale := c.Get(c.Node("n1"), "wiki")
-	var wg sync.WaitGroup // both give it its first documents
-	for i, ix := range []collection.Collection{one, stale} {
-		wg.Go(func() {
-			if _, err := ix.Update(t.Context(), []collection.Document{document(fmt.Sprint("old", i), "a", "")}, collection.UpdateOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	existed, err := c.Node("n0").Drop(t.Context(), "wiki")
-	require.NoError(t, err)
-	require.True(t, existed)
-	again := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	update(t, again, document("new", "a", ""))
-	if _, err = stale.Update(t.Context(), []collection.Document{document("stale", "a", "")}, collection.UpdateOptions{}); err != nil {
-		require.ErrorIs(t, err, collection.ErrUnknown)
-	}
-	require.NotContains(t, ids(t, again), "stale")
-	for _, n := range c.Nodes() {
-		c.Await(func() bool {
-			ix, err := n.Get("wiki")
-			if err != nil {
-				return false
-			}
-			st, err := ix.Stats(t.Context())
-			return err == nil && st.Documents == 1 && slices.Equal(ids(t, ix), []string{"new"})
-		})
-	}
-}
-
 // A backup that is made while documents come, change and go is one index file. It has what
 // was acknowledged before it began and nothing that was never written, it makes an index of a
 // folder and one of a cluster with other shards, and these answer alike.
