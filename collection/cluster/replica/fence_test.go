@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,6 +113,53 @@ func TestSleptUntilDeleted(t *testing.T) {
 		_, err = put1(t, r, Batch{}, "late")
 		require.Error(t, err)
 		require.NoError(t, r.Close(t.Context()))
+	}
+}
+
+// A change that waits at one node, and was sent to another one meanwhile, is not done a second time when
+// the first one goes on: it would undo what came after it.
+func TestNotDoneTwice(t *testing.T) {
+	s := memory.New()
+	ctx, first, other := t.Context(), openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s.Beside(), t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{}, "a")
+	require.NoError(t, err)
+	begun, going := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(begun); <-going })
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		if op == "put" {
+			hold()
+		}
+		return nil, nil
+	})
+	ended := make(chan error, 2)
+	send := func(id string) {
+		_, err := put1(t, first, Batch{ID: id}, id)
+		ended <- err
+	}
+	go send("one")
+	<-begun
+	go send("two")
+	require.Eventually(t, func() bool { // it waits behind the one that is held
+		st, err := first.Stats(ctx)
+		return err == nil && st.Queue.Requests == 2
+	}, 20*time.Second, time.Millisecond)
+	for _, id := range []string{"one", "two"} {
+		_, err := put1(t, other, Batch{ID: id, Sent: true, After: 1}, id)
+		require.NoError(t, err)
+	}
+	n, last, err := other.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"one", "two"}})
+	require.NoError(t, err)
+	require.Equal(t, 2, n.Documents)
+	close(going)
+	for range 2 {
+		require.NoError(t, <-ended, "it was done, by another")
+	}
+	_, err = put1(t, first, Batch{ID: "two", After: 1}, "two") // late, and it does not say that it was sent elsewhere
+	require.NoError(t, err)
+	for _, r := range []*Replica{first, other} {
+		_, docs := content(t, r, last)
+		require.Len(t, docs, 1)
+		require.Equal(t, last, r.State().Entry, "nothing came after the deletion")
 	}
 }
 
