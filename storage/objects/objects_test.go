@@ -217,48 +217,39 @@ func TestRequests(t *testing.T) {
 	count("delete", 1, errors.Join(s.Delete(ctx, "n/0000"), nil))
 }
 
-// A condition that was not made cannot have failed: what is answered so is asked again.
-func TestNoConditionFails(t *testing.T) {
+// A request without a condition is sent again when a condition is said to have failed, and a list when its answer
+// was cut.
+func TestSentAgain(t *testing.T) {
 	s, b := open(t, "s3")
 	ctx := context.Background()
 	if err := putText(s, "n/1", "x"); err != nil {
 		t.Fatal(err)
 	}
-	for what, do := range map[string]func() error{
-		"get":     func() error { _, _, err := Read(ctx, s, "n/1", 10); return err },
-		"list":    func() error { _, err := s.List(ctx, "n/", "", 0); return err },
-		"replace": func() error { _, err := s.Replace(ctx, "n/2", []byte("y")); return err },
-		"delete":  func() error { return s.Delete(ctx, "n/3") },
+	list := func() error {
+		listed, err := s.List(ctx, "n/", "", 0)
+		if err == nil && (len(listed) == 0 || listed[0].Name != "n/1") {
+			return fmt.Errorf("%v is listed", listed)
+		}
+		return err
+	}
+	refused, cut := []objectstest.Fault{objectstest.Refused}, []objectstest.Fault{objectstest.Cut, objectstest.Cut}
+	for what, c := range map[string]struct {
+		do            func() error
+		before, after []objectstest.Fault
+	}{
+		"get":         {func() error { _, _, err := Read(ctx, s, "n/1", 10); return err }, refused, nil},
+		"list":        {list, refused, nil},
+		"replace":     {func() error { _, err := s.Replace(ctx, "n/2", []byte("y")); return err }, refused, nil},
+		"delete":      {func() error { return s.Delete(ctx, "n/3") }, refused, nil},
+		"list, twice": {list, nil, cut},
 	} {
-		refused := false
-		b.Before = func(*http.Request) objectstest.Fault {
-			if refused {
-				return objectstest.None
-			}
-			refused = true
-			return objectstest.Refused
+		requests := 0
+		before := faults(c.before...)
+		b.Before = func(r *http.Request) objectstest.Fault { requests++; return before(r) }
+		b.After = faults(c.after...)
+		if err := c.do(); err != nil || requests != 1+len(c.before)+len(c.after) {
+			t.Errorf("%s: %d requests, %v", what, requests, err)
 		}
-		if err := do(); err != nil || !refused {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-// A list whose answer was cut is asked for again.
-func TestListThatIsCut(t *testing.T) {
-	s, b := open(t, "s3")
-	if err := putText(s, "n/1", "x"); err != nil {
-		t.Fatal(err)
-	}
-	cut := 0
-	b.After = func(*http.Request) objectstest.Fault {
-		if cut++; cut <= 2 {
-			return objectstest.Cut
-		}
-		return objectstest.None
-	}
-	if of, err := s.List(context.Background(), "n/", "", 0); err != nil || len(of) != 1 || cut != 3 {
-		t.Errorf("%v after %d answers: %v", of, cut, err)
 	}
 }
 

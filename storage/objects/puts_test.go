@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
@@ -157,7 +158,7 @@ func TestReplaceShowsObjectsAlone(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		for range 200 {
+		for range effort.Cases(50, 500) {
 			if _, err := s.Replace(ctx, "nodes/one", []byte("x")); err != nil {
 				done <- err
 				return

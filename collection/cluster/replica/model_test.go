@@ -84,8 +84,8 @@ type model struct {
 	t        *testing.T
 	rng      *rand.Rand
 	store    *memory.Store
-	dirs     []string
-	replicas []*Replica
+	dirs     [3]string
+	replicas [3]*Replica
 	picture  picture
 	last     uint64 // newest entry that was acknowledged
 	counts   map[string]int
@@ -240,7 +240,16 @@ func (m *model) restart() {
 		_ = os.WriteFile(file, []byte("no index"), 0o666)
 		m.counts["damaged"]++
 	}
-	m.replicas[i] = openReplica(m.t, m.store, m.dirs[i], m.shard())
+	m.open(i)
+}
+
+// open opens a replica; the last one has another backend than the others.
+func (m *model) open(i int) {
+	backend := ""
+	if i == 2 {
+		backend = "generic"
+	}
+	m.replicas[i] = openWith(m.t, m.store, m.dirs[i], m.shard(), backend)
 }
 
 // cut puts a checkpoint, and removes the entries that it has when the grace is over.
@@ -313,9 +322,9 @@ func TestModel(t *testing.T) {
 				lost = 0
 				return nil, nil
 			})
-			for range 3 {
-				m.dirs = append(m.dirs, t.TempDir())
-				m.replicas = append(m.replicas, openReplica(t, m.store, m.dirs[len(m.dirs)-1], m.shard()))
+			for i := range m.replicas {
+				m.dirs[i] = t.TempDir()
+				m.open(i)
 			}
 			for i := range 120 {
 				switch m.rng.IntN(12) {

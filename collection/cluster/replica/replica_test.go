@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,53 +17,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
-
-// Two replicas write in turns and have the same; one that starts again, and one that begins with a
-// checkpoint when the log is cut, have it as well.
-func TestReplicas(t *testing.T) {
-	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
-	dirs := []string{t.TempDir(), t.TempDir()}
-	a, b := openReplica(t, s, dirs[0], shardOf(flat)), openWith(t, s, dirs[1], shardOf(flat), "generic")
-	for i := range 20 {
-		w := []*Replica{a, b}[i/3%2]
-		docs := []collection.Document{randomDoc(rng, fmt.Sprint("d", i)), randomDoc(rng, "")}
-		r, entry, err := w.Update(ctx, Batch{}, docs, collection.UpdateOptions{})
-		require.NoError(t, err)
-		require.EqualValues(t, i+1, entry)
-		require.Equal(t, []uint64{uint64(2 * i), uint64(2*i + 1)}, r.Numbers)
-		require.LessOrEqual(t, w.State().Known, entry)
-	}
-	n, _, err := b.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"d1", "d2"}})
-	require.NoError(t, err)
-	require.Equal(t, 2, n.Documents)
-	n, last, err := a.UpdateMetadata(ctx, Batch{}, collection.Selection{IDs: []string{"d3", "d2"}},
-		map[string]json.RawMessage{"x": []byte(`"<y>"`)})
-	require.NoError(t, err)
-	require.Equal(t, 1, n.Documents)
-	ca, da := content(t, a, last)
-	cb, db := content(t, b, last)
-	require.Equal(t, da, db)
-	require.Equal(t, ca, cb)
-	require.Len(t, da, 38)
-	require.Contains(t, da["d3"], `"x":"<y>"`)
-	require.EqualValues(t, 22, last)
-
-	require.NoError(t, b.Close(ctx))
-	b = openReplica(t, s, dirs[1], shardOf(flat))
-	cb, _ = content(t, b, 0)
-	require.Equal(t, ca, cb)
-	require.NoError(t, b.Checkpoint(ctx))
-	_, last, err = a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "d1")}, collection.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = a.journal.Cut(ctx, 22)
-	require.NoError(t, err)
-	b.Hint(last)
-	require.Eventually(t, func() bool { return b.State().Entry == last }, 20*time.Second, time.Millisecond)
-	c := openReplica(t, s, t.TempDir(), shardOf(flat))
-	cc, _ := content(t, c, last)
-	ca, _ = content(t, a, last)
-	require.Equal(t, ca, cc)
-}
 
 // Many writers and readers of several replicas at a time, some of which end and begin again: what was
 // acknowledged is seen by who asks for its entry, and is there once in the end, whatever was lost.
