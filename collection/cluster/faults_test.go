@@ -87,7 +87,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 	}
 }
 
-// Logs are cut behind checkpoints whoever is away, and who comes back has what the others have.
+// Logs are cut behind checkpoints while a node is away, and the node catches up when it is back.
 func TestLogIsCutWhileANodeIsAway(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
@@ -229,7 +229,7 @@ func TestSearchesGoOn(t *testing.T) {
 	require.Len(t, ids(t, ix), 31)
 }
 
-// What is removed goes out of the store after the grace, and nothing else does.
+// The objects of a removed collection are deleted after the grace, and no others.
 func TestRemovedIsCollected(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(2, 2, hasty)})

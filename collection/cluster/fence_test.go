@@ -101,7 +101,7 @@ func TestDropFences(t *testing.T) {
 	}
 }
 
-// What a removal has left that was interrupted is sealed by the coordinator, or by who removes it again.
+// The logs that an interrupted removal has left are sealed by the coordinator, or by a second removal.
 func TestDropInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"coordinator", "again"} {

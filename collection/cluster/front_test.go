@@ -53,7 +53,7 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 	return docs
 }
 
-// beside has the same documents in a folder and in a collection over nodes.
+// beside puts the same documents into a folder and into a collection over nodes.
 func beside(t *testing.T, nodes, shards int, docs []collection.Document) (one, many collection.Collection) {
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)

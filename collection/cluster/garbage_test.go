@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
-// What is over is marked first, deleted when the grace is over since, and nothing else ever.
+// Garbage is marked first, and deleted a grace later; nothing else is ever deleted.
 func TestGarbage(t *testing.T) {
 	s := memory.New()
 	testMap(t, s, "wiki", func(m *Map) {
@@ -154,7 +154,7 @@ func TestLivesByOwnClock(t *testing.T) {
 	require.Len(t, l.living(now), 1)
 }
 
-// What a cluster of 1,600 shards with two replicas on 8 nodes asks of the store while nothing happens.
+// An idle cluster of 1,600 shards with two replicas on 8 nodes asks the store at most 20 times a second.
 func TestIdleRequests(t *testing.T) {
 	t.Parallel()
 	const nodes, shards, replicas = 8, 1600, 2

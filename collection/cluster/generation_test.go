@@ -259,7 +259,7 @@ func looks(t *testing.T, c *Cluster, n int64) {
 	await(t, "some looks", func() bool { return c.requests.Load() > at+3*n })
 }
 
-// Whatever becomes of generations, in whatever order, each number is of one thing, and none is forgotten.
+// In any order of changes to generations, each number stands for one of them, and none is forgotten.
 func TestNumbersOfGenerations(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m := &Map{Name: "wiki", ID: "wiki.0123456789abcdef", Version: 1, Shards: 1, Replicas: 1}
@@ -359,7 +359,7 @@ func TestCacheIsSwept(t *testing.T) {
 	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
 }
 
-// A training whose coordinator has died is given up, and somebody who asks for one gets another.
+// A training whose coordinator has died is given up when another one is asked for.
 func TestTrainingThatWasInterrupted(t *testing.T) {
 	t.Parallel()
 	s := memory.New()

@@ -33,7 +33,7 @@ type (
 	list   = []any
 )
 
-// shards is an option: collections of so many shards, each on so many nodes.
+// shards sets the number of shards of a collection, and of replicas of a shard.
 func shards(shards, replicas int, more ...func(*cluster.Config)) func(*cluster.Config) {
 	return func(c *cluster.Config) {
 		c.Shards, c.Replicas = shards, replicas

@@ -62,7 +62,7 @@ type model struct {
 	p     *picture
 	tally tally
 	ctx   context.Context
-	// calm is held by everybody who changes or reads; whoever settles takes it alone.
+	// calm is read-locked by changes and reads, and locked by settle.
 	calm sync.RWMutex
 }
 
@@ -196,7 +196,7 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 		if !s.docs[id].keep(m.p.step(), func(v value) bool { return v.version > 0 }) {
 			m.Errorf("%s is said to be there, and was deleted", id)
 		}
-	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty): // nobody has the field now
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty): // no document has the field now
 		m.tally.refused.Add(1)
 	case errors.Is(err, collection.ErrBusy):
 		m.tally.refused.Add(1)
@@ -332,7 +332,7 @@ func (m *model) settle(shares []*share, r *ring) {
 	n := m.node(shares[0].r)
 	ctx, stop := context.WithTimeout(m.ctx, clustertest.Patience)
 	defer stop()
-	// Whoever was told of a change of each shard knows all before it.
+	// A node that was told of a change of each shard knows all before it.
 	missing := map[int]bool{0: true, 1: true, 2: true}
 	for i := 0; len(missing) > 0 && ctx.Err() == nil; i++ {
 		begun := m.p.step()

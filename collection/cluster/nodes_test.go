@@ -63,8 +63,7 @@ func TestNodesWithinReach(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// What is asked of a node is not answered by another one that is at its address, because of a wrong
-// setting or since the address has gone over to it: that one has other shards.
+// A request for a node is not answered by another one at its address, which has other shards.
 func TestAnotherNodeAnswers(t *testing.T) {
 	s, err := objects.OpenFolder(t.TempDir())
 	require.NoError(t, err)

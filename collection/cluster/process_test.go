@@ -109,7 +109,7 @@ func (p *process) put(ctx context.Context, id string, version int) error {
 }
 
 // Processes are killed at any moment, or stopped and continued, and go on with their caches or
-// without: whatever one of them has acknowledged stays.
+// without: each acknowledged change stays.
 func TestKilledProcesses(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("kills processes for a minute")

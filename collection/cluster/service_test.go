@@ -65,7 +65,7 @@ func TestEveryRouteIsSupported(t *testing.T) {
 	}
 	f := serve(t, three(t, 2, 2).Node("n1"), words{}, &server.Options{})
 	const asJSON = "application/json"
-	// What takes texts needs a collection of the encoder's vectors; other examples have two components.
+	// Routes for texts need a collection of the encoder's vectors; other examples have two components.
 	for name, update := range map[string][2]string{
 		"pets":  {"update", `{"documents": [{"embeddings": [[1, 0], [0, 1]]}, {"embeddings": [[0, 1]]}], "metadata": [{"_id": "a", "year": 2021, "lang": "en"}, {"_id": "b", "year": 2019}]}`},
 		"texts": {"update_with_encoding", `{"documents": ["Cats sleep for most of the day.", "Dogs bark."], "metadata": [{"year": 2021}, {"year": 2019}], "text_field": "text"}`},
@@ -263,7 +263,7 @@ func TestGrowth(t *testing.T) {
 	}
 	add(1)
 	require.Equal(t, collection.StageFlat, stage())
-	c.Kill("n2") // and nobody has to wait for it
+	c.Kill("n2") // the others do not wait for it
 	add(14)
 	gone, err := one.Delete(t.Context(), collection.Selection{IDs: []string{"d3"}})
 	require.NoError(t, err)

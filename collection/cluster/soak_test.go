@@ -124,7 +124,7 @@ func TestSoak(t *testing.T) {
 	t.Logf("%d changes, %d searches, %d turned away; heap and objects: %v", changes.Load(), searches.Load(), turned.Load(), samples)
 	require.Positive(t, changes.Load())
 	require.Positive(t, searches.Load())
-	// What the second half has at most is hardly more than what the first half had.
+	// The maxima of the second half are hardly higher than those of the first.
 	var most [2]sample
 	for i, s := range samples {
 		half := &most[2*i/len(samples)]

@@ -25,7 +25,7 @@ func (p *patched) Get(ctx context.Context, name string, from, length int64) (io.
 	return p.get(ctx, name, from, length)
 }
 
-// large puts an object of some blocks, the last of which is not full.
+// large puts an object of several blocks; the last one is not full.
 func large(t *testing.T, s Store, blocks int) []byte {
 	t.Helper()
 	b := make([]byte, blocks*FetchBlock-1000)
@@ -49,7 +49,7 @@ func temp(t *testing.T) *os.File {
 	return f
 }
 
-// What is ensured is there, whatever else is; what is filled is all there, and little of it is fetched twice.
+// Ensure fetches the range that it is asked for and Fill the whole file, and little is fetched twice.
 func TestFetcher(t *testing.T) {
 	s, _ := open(t, "folder")
 	want := large(t, s, 100)

@@ -101,7 +101,7 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 			t.Errorf("list %q: %q", prefix, names)
 		}
 	}
-	// What is replaced is there as a whole, the newer one, and later.
+	// Replace makes the whole newer object, with a later time.
 	before, err := s.Replace(ctx, "r/beat", []byte("1"))
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 
 func age(made time.Time) time.Duration { return time.Since(made).Abs() }
 
-// A list is in the order of the names, whatever folders they are in, and begins and ends where it is told to.
+// A list is in the order of the names, also over several folders, and begins and ends where it is told to.
 func TestLists(t *testing.T) {
 	for _, kind := range []string{"folder", "s3"} {
 		t.Run(kind, func(t *testing.T) {
@@ -184,7 +184,7 @@ func testLists(t *testing.T, s Store) {
 	}
 }
 
-// What is done often is one request, and a list one for each 1,000 objects.
+// A put, a get, a replacement and a deletion are one request each, and a list one for each 1,000 objects.
 func TestRequests(t *testing.T) {
 	s, b := open(t, "s3")
 	ctx := context.Background()
@@ -286,7 +286,7 @@ func TestMade(t *testing.T) {
 	}
 }
 
-// What the store refuses was not made; of what is unclear that is not said.
+// A refused put is ErrNotMade, and one whose outcome is unclear is not.
 func TestNotMade(t *testing.T) {
 	s, b := open(t, "s3")
 	b.Before = faults(objectstest.Denied)

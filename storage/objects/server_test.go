@@ -128,8 +128,8 @@ func TestLeftoversOfServer(t *testing.T) {
 	}
 }
 
-// What the network does at random nobody mistakes: whoever is told that an object was made
-// has made it, one at most is told so, and what was made is there until it is deleted.
+// With random faults of the network, at most one rival is told that it has made an object, that one has made it, and the
+// object is there until it is deleted.
 func TestServerAtRandom(t *testing.T) {
 	network, s, direct := server(t)
 	ctx := context.Background()
@@ -161,7 +161,7 @@ func TestServerAtRandom(t *testing.T) {
 			}
 		}
 		r, _, err := direct.Get(ctx, name, 0, -1)
-		if won < 0 { // nobody knows
+		if won < 0 { // it is not known
 			if err == nil {
 				_ = r.Close()
 			}
@@ -174,7 +174,7 @@ func TestServerAtRandom(t *testing.T) {
 			t.Fatalf("%s: %.10s %v, %d has made it", name, text, err, won)
 		}
 		_ = r.Close()
-		// What is read is what was put, or an error; what is deleted is gone, or it is one.
+		// A read gives the object that was put, or an error; a deletion succeeds, or is an error.
 		if r, _, err := s.Get(ctx, name, 0, -1); err == nil {
 			if text, err := io.ReadAll(r); err == nil && string(text[:1]) != fmt.Sprint(won) {
 				t.Fatalf("%s: %.10s", name, text)

@@ -53,7 +53,7 @@ func checkpoint(t *testing.T, l *Log, generation uint64, at Position) {
 	}
 }
 
-// What was appended is read, from any position, with and without a number that is known.
+// Entries are read from any position, with and without a number that is known.
 func TestLog(t *testing.T) {
 	l, _ := openLog()
 	if bodies, at, err := read(t, l, Position{}, 0); len(bodies) > 0 || at.Number > 0 || err != nil {
@@ -82,7 +82,7 @@ func TestLog(t *testing.T) {
 	if _, found, err := l.Find(t.Context(), "batch-17", 17, 30); found || err != nil {
 		t.Error(found, err)
 	}
-	// Whoever comes second hears so, whatever it writes; what is used before an error counts.
+	// The second writer of a number is refused, even with the same content; entries used before an error count.
 	if _, err := l.Append(t.Context(), all[28], []string{"batch-30"}, []byte("body 30")); !errors.Is(err, ErrTaken) {
 		t.Error(err)
 	}
@@ -240,8 +240,8 @@ func counting(s *memory.Store) *int {
 	return lists
 }
 
-// A writer that slept over the cut of what it has not read does not acknowledge what it puts in the
-// place of an entry that was cut (I5), and nobody reads that. One that is awake pays no list.
+// A writer that slept while entries that it had not read were cut does not acknowledge its entry in the place of one of
+// those (I5), and no reader uses it. A writer that is awake makes no list.
 func TestSleeper(t *testing.T) {
 	for _, gone := range []uint64{3, 4, 6} { // up to which entry the log is cut
 		l, s := openLog()
@@ -301,7 +301,7 @@ func TestLateLists(t *testing.T) {
 	if end, err := l.End(t.Context(), all[4]); end != 5 || err != nil {
 		t.Error(end, err)
 	}
-	// What is gone by its name is gone.
+	// An entry that is not found by its name is gone.
 	s.Listed(nil)
 	if err := errors.Join(s.Delete(t.Context(), l.name(6)), s.Delete(t.Context(), l.name(5))); err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestLostAnswers(t *testing.T) {
 	if _, err := l.Append(t.Context(), all[1], []string{"b"}, []byte("mine")); !errors.Is(err, ErrTaken) {
 		t.Error(err)
 	}
-	// What the store refuses is not unknown, unless it may be there from before.
+	// The outcome of a refused put is known, unless an earlier put may have made the entry.
 	refuse = true
 	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) || errors.Is(err, ErrUnknown) {
 		t.Error(err)
@@ -364,7 +364,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A put, a list and a get are one request each, whatever is done.
+// The requests of each step are those of docs/lab/cluster.md.
 func TestRequests(t *testing.T) {
 	b, address := objectstest.Open(t)
 	s, err := objects.Open(address)

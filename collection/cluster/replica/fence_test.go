@@ -197,7 +197,7 @@ func TestLateChange(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A change that finds nothing to change says of which state that is so.
+// A change that finds nothing to change names the entry up to which that holds.
 func TestNothingToChangeHasAnEntry(t *testing.T) {
 	s := memory.New()
 	one, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))

@@ -18,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Many writers and readers of several replicas at a time, some of which end and begin again: what was
-// acknowledged is seen by who asks for its entry, and is there once in the end, whatever was lost.
+// Writers and readers use several replicas at a time, some of which end and begin again, while requests and answers are
+// lost: a reader that asks for the entry of an acknowledged change sees it, and in the end it is there once.
 func TestManyAtATime(t *testing.T) {
 	defer func(d time.Duration) { appendTime = d }(appendTime)
 	appendTime = 45 * time.Millisecond

@@ -156,7 +156,7 @@ func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(co
 		s.mu.Unlock()
 		s.arrives.Go(func() {
 			time.Sleep(delay)
-			_, _ = one(context.WithoutCancel(ctx)) // whoever asked hears nothing
+			_, _ = one(context.WithoutCancel(ctx)) // the caller hears nothing
 		})
 	case Mute:
 		if _, err := one(ctx); err != nil {

@@ -36,8 +36,8 @@ type suite struct {
 // Run runs the suite over a set that has no collection called [Name].
 func Run(t *testing.T, set collection.Set) { RunShards(t, set, 1) }
 
-// RunShards is Run over a set whose collections have several shards, each of which keeps its share of the
-// largest number of documents.
+// RunShards is Run over a set whose collections have several shards, each with its share of the largest number of
+// documents.
 func RunShards(t *testing.T, set collection.Set, shards int) {
 	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
 	s.declare()
@@ -355,7 +355,7 @@ func (s *suite) passages() {
 		_, err = v.Search(s.Context(), []search.Query{q}, search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
 		require.ErrorIs(s, err, search.ErrUnknownID)
 	})
-	var other []collection.Document // so many that they are anywhere
+	var other []collection.Document // enough for all shards
 	for n := range 8 {
 		d := document(fmt.Sprintf("o%d#0", n), n)
 		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"o%d","n":0,"start":0,"end":1}}`, n)
