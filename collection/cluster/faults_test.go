@@ -121,7 +121,8 @@ func TestWriterPausedAcrossTheGrace(t *testing.T) {
 			late := make(chan error, 1)
 			c.Node(name).Pause()
 			go func() {
-				_, err := ix.Update(t.Context(), []collection.Document{document("late", "late", "")}, collection.UpdateOptions{})
+				_, err := ix.Update(t.Context(), []collection.Document{document("late", "late", "")},
+					collection.UpdateOptions{})
 				late <- err
 			}()
 			c.Await(func() bool {
@@ -174,7 +175,8 @@ func TestHintsLost(t *testing.T) {
 // then that it is.
 func TestSearchesGoOn(t *testing.T) {
 	t.Parallel()
-	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, func(c *cluster.Config) { c.Deadline = clustertest.Patience })})
+	c := clustertest.New(t,
+		clustertest.Options{Change: shards(3, 2, func(c *cluster.Config) { c.Deadline = clustertest.Patience })})
 	ix := c.Node("n0").Declared(t, "wiki", collection.Config{})
 	want := fill(t, ix, "d", 30)
 	for _, n := range c.Nodes() {
@@ -185,7 +187,8 @@ func TestSearchesGoOn(t *testing.T) {
 		v, err := ix.View(t.Context())
 		require.NoError(t, err)
 		defer v.Close()
-		r, err := v.Search(t.Context(), []search.Query{{Vectors: flat("a1 b2"), Dim: dim}}, search.Options{K: 40, Mode: search.Exhaustive})
+		r, err := v.Search(t.Context(), []search.Query{{Vectors: flat("a1 b2"), Dim: dim}},
+			search.Options{K: 40, Mode: search.Exhaustive})
 		require.NoError(t, err)
 		require.Len(t, r[0].Hits, 30)
 		require.True(t, r[0].Coverage.Complete())
@@ -214,7 +217,8 @@ func TestSearchesGoOn(t *testing.T) {
 	change := func() error {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		_, err := ix.Update(ctx, []collection.Document{document("new", "new", "")}, collection.UpdateOptions{Replace: true})
+		_, err := ix.Update(ctx, []collection.Document{document("new", "new", "")},
+			collection.UpdateOptions{Replace: true})
 		return err
 	}
 	n := c.Node("n0")
@@ -285,7 +289,8 @@ func TestChangesGoOn(t *testing.T) {
 		front := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
 		c.Node(name).Hang()
 		ctx, stop := context.WithTimeout(t.Context(), 8*time.Second) // less than a node has to answer
-		_, err := front.Update(ctx, []collection.Document{document("to-"+name, "text", "")}, collection.UpdateOptions{Replace: true})
+		_, err := front.Update(ctx, []collection.Document{document("to-"+name, "text", "")},
+			collection.UpdateOptions{Replace: true})
 		stop()
 		c.Node(name).Resume()
 		require.NoError(t, err, name)

@@ -206,7 +206,8 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 	}))
 	defer server.Close()
 	node, err := Open(t.Context(), Config{
-		Store: s, Dir: filepath.Join(t.TempDir(), "n"), Name: "n", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
+		Store: s, Dir: filepath.Join(t.TempDir(), "n"), Name: "n", Address: server.URL, Beat: testBeat,
+		Index: store.Options{Threads: 1},
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, node.Close(context.WithoutCancel(t.Context()))) }()

@@ -36,7 +36,8 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 		for range testDim * (1 + rng.IntN(6)) {
 			d.Vectors = append(d.Vectors, float32(rng.NormFloat64()))
 		}
-		text := fmt.Sprintf("%s %s %s", words[rng.IntN(len(words))], words[rng.IntN(len(words))], words[rng.IntN(len(words))])
+		text := fmt.Sprintf("%s %s %s", words[rng.IntN(len(words))], words[rng.IntN(len(words))],
+			words[rng.IntN(len(words))])
 		passage := ""
 		if i%3 == 0 && i > 0 {
 			of := i / 12
@@ -215,7 +216,8 @@ func TestFiltersFailClosed(t *testing.T) {
 	f, err := v.Filter(t.Context(), collection.Selection{Numbers: []uint64{number}})
 	require.NoError(t, err)
 	ask := func(f *search.Filter) []search.Hit {
-		r, err := v.Search(t.Context(), []search.Query{{Vectors: randomDocs(1, 9)[0].Vectors}}, search.Options{K: 9, Filter: f})
+		r, err := v.Search(t.Context(), []search.Query{{Vectors: randomDocs(1, 9)[0].Vectors}},
+			search.Options{K: 9, Filter: f})
 		require.NoError(t, err)
 		return r[0].Hits
 	}
@@ -224,7 +226,8 @@ func TestFiltersFailClosed(t *testing.T) {
 	copied := *f
 	require.Empty(t, ask(&copied))
 	require.Empty(t, ask(&search.Filter{}))
-	r, err := v.Search(t.Context(), []search.Query{{Vectors: randomDocs(1, 9)[0].Vectors}}, search.Options{Filter: search.Only("nobody")})
+	r, err := v.Search(t.Context(), []search.Query{{Vectors: randomDocs(1, 9)[0].Vectors}},
+		search.Options{Filter: search.Only("nobody")})
 	require.ErrorIs(t, err, search.ErrUnknownID, r)
 }
 
@@ -275,9 +278,11 @@ func TestInnerRoutes(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, post("/other", c.secret, "{}"))
 	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, "{"))
 	require.Equal(t, http.StatusOK, post(innerPath+"look", c.secret, `{"shards":[]}`))
-	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":2,"shards":[{"shard":1},{"shard":1}]}`))
+	require.Equal(t, http.StatusBadRequest,
+		post(innerPath+"look", c.secret, `{"of":2,"shards":[{"shard":1},{"shard":1}]}`))
 	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":2,"shards":[{"shard":2}]}`))
-	require.Equal(t, http.StatusBadRequest, post(innerPath+"look", c.secret, `{"of":9000000000000000000,"shards":[{"shard":1}]}`))
+	require.Equal(t, http.StatusBadRequest,
+		post(innerPath+"look", c.secret, `{"of":9000000000000000000,"shards":[{"shard":1}]}`))
 }
 
 // An answer that can be read only in part counts for none of its shards.
@@ -288,7 +293,8 @@ func TestAnswerOfAnotherForm(t *testing.T) {
 	}))
 	defer server.Close()
 	f := &fan[lookFound]{
-		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
+		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
+		op:      "look",
 		in:      func(a asked) any { return &request[lookAsk]{asked: a} },
 		of:      func(p *lookFound) *answered { return &p.answered },
 		missing: map[int]error{}, stop: func() {},
@@ -311,7 +317,8 @@ func TestMuchMetadata(t *testing.T) {
 	for i := range docs {
 		d := randomDocs(1, uint64(i))[0]
 		d.ID = fmt.Sprintf("book#%d", i)
-		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"book","n":%d,"start":0,"end":1},"x":"%s"}`, i, strings.Repeat("x", 100<<10))
+		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"book","n":%d,"start":0,"end":1},"x":"%s"}`, i,
+			strings.Repeat("x", 100<<10))
 		docs[i], ids = d, append(ids, d.ID)
 	}
 	_, err = c.Update(t.Context(), docs, collection.UpdateOptions{})
@@ -337,7 +344,8 @@ func TestMuchMetadata(t *testing.T) {
 	for i := range r[0].Hits {
 		require.Greater(t, len(r[0].Hits[i].Payload), 100<<10)
 	}
-	r, err = v.Search(t.Context(), []search.Query{{Vectors: docs[0].Vectors}}, search.Options{Payload: true, Group: search.GroupBest, Passages: 50})
+	r, err = v.Search(t.Context(), []search.Query{{Vectors: docs[0].Vectors}},
+		search.Options{Payload: true, Group: search.GroupBest, Passages: 50})
 	require.NoError(t, err)
 	require.Len(t, r[0].Hits, 1)
 	require.Greater(t, len(r[0].Hits[0].Passages[49].Payload), 100<<10)
@@ -347,7 +355,8 @@ func TestMuchMetadata(t *testing.T) {
 // A change whose answer is lost is made once.
 func TestLostAnswers(t *testing.T) {
 	nodes := startNodes(t, 3, 3, nil)
-	client, err := Open(t.Context(), Config{Store: nodes[0].c.Store, Dir: t.TempDir(), Beat: 100 * time.Millisecond, Shards: 3})
+	client, err := Open(t.Context(),
+		Config{Store: nodes[0].c.Store, Dir: t.TempDir(), Beat: 100 * time.Millisecond, Shards: 3})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
 	var lost atomic.Int64
@@ -380,7 +389,8 @@ func TestLostAnswers(t *testing.T) {
 			seen[n] = true
 		}
 	}
-	n, err := c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d1", "d2", "d3", "d4"}}, map[string]json.RawMessage{"x": []byte(`"<a>  &"`)})
+	n, err := c.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"d1", "d2", "d3", "d4"}},
+		map[string]json.RawMessage{"x": []byte(`"<a>  &"`)})
 	require.NoError(t, err)
 	require.Equal(t, 4, n.Documents)
 	n, err = c.Delete(t.Context(), collection.Selection{Where: conditiontest.Bind(t, "x IS NULL")})

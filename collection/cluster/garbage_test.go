@@ -41,8 +41,11 @@ func TestGarbage(t *testing.T) {
 			s.Set(log.CheckpointName(g, logs[shard][g]), []byte("checkpoint"))
 		}
 	}
-	for _, name := range []string{codecName(id, 1), codecName(id, 2), codecName(id, 3), "data/wiki.0000000000000001/log/0000/0000000000000001",
-		"data/wiki.0000000000000002/log/0000/0000000000000001", "data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a"} {
+	for _, name := range []string{
+		codecName(id, 1), codecName(id, 2), codecName(id, 3),
+		"data/wiki.0000000000000001/log/0000/0000000000000001", "data/wiki.0000000000000002/log/0000/0000000000000001",
+		"data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a",
+	} {
 		s.Set(name, []byte("x"))
 	}
 	all := s.Names("data/")
@@ -58,7 +61,8 @@ func TestGarbage(t *testing.T) {
 	got := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(left, name) })
 	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
 	require.Contains(t, got, codecName(id, 1))
-	require.Len(t, got, 4, "%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
+	require.Len(t, got, 4,
+		"%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
 	m := inStore(t, s)
 	require.Empty(t, m.Retired)
 
@@ -66,7 +70,8 @@ func TestGarbage(t *testing.T) {
 	s.Pass(buildGrace)
 	for shard := range 2 {
 		log := journal.New(s, id, shard, journal.Options{})
-		s.Set(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint")) // the newest one, and too young to cut behind
+		// the newest one, and too young to cut behind
+		s.Set(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint"))
 	}
 	collect(t, s)
 	m = inStore(t, s)
@@ -76,7 +81,8 @@ func TestGarbage(t *testing.T) {
 	collect(t, s)
 	for shard := range 2 {
 		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
-		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q", left)
+		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q",
+			left)
 	}
 	changeMap(t, s, func(m *Map) { m.giveUp(errors.New("a test")) })
 	collect(t, s)
@@ -84,7 +90,8 @@ func TestGarbage(t *testing.T) {
 		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
 		require.True(t, strings.HasSuffix(left[len(left)-1], fmt.Sprintf("%016x", 10)), "the newest entry stays")
 		require.Less(t, len(left), 10)
-		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4), "what is after the older checkpoint stays")
+		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4),
+			"what is after the older checkpoint stays")
 	}
 }
 
@@ -117,7 +124,8 @@ func TestLivesByOwnClock(t *testing.T) {
 	look := func() (names string) {
 		listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 		require.NoError(t, err)
-		require.NoError(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+		require.NoError(t,
+			l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
 		for _, n := range l.living(now) {
 			names += n.Name + "@" + n.Started + " "
 		}
@@ -150,7 +158,8 @@ func TestLivesByOwnClock(t *testing.T) {
 	s.Set("nodes/x@y", []byte("{"))
 	listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 	require.NoError(t, err)
-	require.Error(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+	require.Error(t,
+		l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
 	require.Len(t, l.living(now), 1)
 }
 
@@ -192,6 +201,7 @@ func TestIdleRequests(t *testing.T) {
 	collect(t, s)
 	garbage := float64(s.Requests() - before)
 	rate := nodes*looks/3 + nodes*float64(polls)/(hours*3600) + garbage/1800
-	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3, nodes*float64(polls)/(hours*3600), garbage/1800)
+	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3,
+		nodes*float64(polls)/(hours*3600), garbage/1800)
 	require.LessOrEqual(t, rate, 20.)
 }

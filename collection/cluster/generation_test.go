@@ -72,9 +72,11 @@ func TestBuild(t *testing.T) {
 	_, err = second.finish(t.Context(), ix, dir)
 	require.NoError(t, err)
 
-	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]), sourceOf(t, docs[100:200]))
+	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]),
+		sourceOf(t, docs[100:200]))
 	require.NoError(t, err)
-	await(t, "what was built is searched", func() bool { st := numbersOf(t, of); return st.Documents == 200 && st.Nbits == 2 })
+	await(t, "what was built is searched",
+		func() bool { st := numbersOf(t, of); return st.Documents == 200 && st.Nbits == 2 })
 	_, err = Build(t.Context(), s, "other", BuildOptions{}, sourceOf(t, docs))
 	require.ErrorIs(t, err, collection.ErrUnknown)
 	r, err := Verify(t.Context(), s, VerifyOptions{})
@@ -204,7 +206,8 @@ func TestTrainingThatFails(t *testing.T) {
 			t.Parallel()
 			s := memory.New()
 			s.Fail(part, fmt.Errorf("refused: %w", objects.ErrName))
-			nodes := nodesOver(t, s, 2, func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
+			nodes := nodesOver(t, s, 2,
+				func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
 			docs := testDocs(0, 60, 16)
 			of := declared(t, nodes[0], docs...)
 			await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
@@ -344,7 +347,8 @@ func TestCacheIsSwept(t *testing.T) {
 	c := testNode(t, memory.New(), "a", nil)
 	of := declared(t, c, testDocs(0, 10, 8)...)
 	id := of.(*shards).id
-	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001", id + "/0007-00000001", ".scratch-1/x"} {
+	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001",
+		id + "/0007-00000001", ".scratch-1/x"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
 	}
 	dirs := func() (n int) {

@@ -50,8 +50,9 @@ func testNode(t testing.TB, s objects.Store, name string, change func(*Config)) 
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	cfg := Config{
-		Store: s, Place: "a test", Dir: filepath.Join(t.TempDir(), name), Name: name, Address: "http://" + server.Listener.Addr().String(),
-		Beat: testBeat, Deadline: 20 * time.Second, Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		Store: s, Place: "a test", Dir: filepath.Join(t.TempDir(), name), Name: name,
+		Address: "http://" + server.Listener.Addr().String(), Beat: testBeat, Deadline: 20 * time.Second,
+		Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
 	if os.Getenv("PLAID_CLUSTER_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", name)
@@ -148,7 +149,8 @@ func testDocs(from, n, dim int) []collection.Document {
 	docs := make([]collection.Document, n)
 	for i := range docs {
 		rng := rand.New(rand.NewPCG(uint64(from+i), 1))
-		docs[i] = collection.Document{ID: fmt.Sprint("d", from+i), Dim: dim, Metadata: []byte(fmt.Sprintf(`{"n":%d}`, from+i))}
+		docs[i] = collection.Document{ID: fmt.Sprint("d", from+i), Dim: dim,
+			Metadata: []byte(fmt.Sprintf(`{"n":%d}`, from+i))}
 		for range 2 * dim {
 			docs[i].Vectors = append(docs[i].Vectors, float32(rng.NormFloat64()))
 		}

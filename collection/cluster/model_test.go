@@ -34,7 +34,8 @@ var (
 
 // labelled are the errors that users are told of what is away, and what a change may end with then.
 var labelled = []error{
-	collection.ErrUnreachable, collection.ErrBusy, collection.ErrClosed, collection.ErrReopened, storage.ErrOutcomeUnknown, journal.ErrUnknown,
+	collection.ErrUnreachable, collection.ErrBusy, collection.ErrClosed, collection.ErrReopened,
+	storage.ErrOutcomeUnknown, journal.ErrUnknown,
 	context.DeadlineExceeded,
 }
 
@@ -160,7 +161,8 @@ func (m *model) change(s *share, n *clustertest.Node) {
 }
 
 // changed enters what became of a change in the picture.
-func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, one, all effect, matches func(value) bool, affected index.Affected, err error) {
+func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, one, all effect,
+	matches func(value) bool, affected index.Affected, err error) {
 	of := map[string]*pictured{id: s.docs[id]}
 	if all != nil {
 		of, one = s.docs, all
@@ -183,7 +185,8 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 				least++
 			}
 			// A change that finds nothing is none: it tells nothing of its shard.
-			if made := all == nil && (stores || affected.Documents > 0) || all != nil && hit == len(d.may()); made && d.shard >= 0 {
+			made := all == nil && (stores || affected.Documents > 0) || all != nil && hit == len(d.may())
+			if made && d.shard >= 0 {
 				m.p.told(n, d.shard, begun)
 			}
 			d.apply(step, one)
@@ -196,7 +199,8 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 		if !s.docs[id].keep(m.p.step(), func(v value) bool { return v.version > 0 }) {
 			m.Errorf("%s is said to be there, and was deleted", id)
 		}
-	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty): // no document has the field now
+	// no document has the field now
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty):
 		m.tally.refused.Add(1)
 	case errors.Is(err, collection.ErrBusy):
 		m.tally.refused.Add(1)
@@ -340,7 +344,8 @@ func (m *model) settle(shares []*share, r *ring) {
 		if err != nil {
 			continue
 		}
-		got, err := c.Update(ctx, []collection.Document{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)}, collection.UpdateOptions{Replace: true})
+		got, err := c.Update(ctx, []collection.Document{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)},
+			collection.UpdateOptions{Replace: true})
 		if m.failed("a change when all is calm", n, err) {
 			continue
 		}
@@ -379,11 +384,12 @@ func TestModel(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Store: stores(t)[*over](t), Change: shards(modelShards, 2, small, func(c *cluster.Config) {
-		c.Grace = 4 * time.Second
-		c.CheckpointBytes = 32 * 64 << 10 // entries of one change each
-		c.Deadline = opTime
-	})})
+	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Store: stores(t)[*over](t),
+		Change: shards(modelShards, 2, small, func(c *cluster.Config) {
+			c.Grace = 4 * time.Second
+			c.CheckpointBytes = 32 * 64 << 10 // entries of one change each
+			c.Deadline = opTime
+		})})
 	m := &model{T: t, c: c, p: newPicture(), ctx: ctx, tally: tally{faults: map[string]int{}}}
 	most := uint64(ringMost)
 	first := c.Node("n0")
@@ -430,9 +436,11 @@ func TestModel(t *testing.T) {
 	}
 	stop()
 	working.Wait()
-	t.Logf("seed %d: faults %v; store %v; %d changes: %d acknowledged, %d refused, %d unknown; %d reads: %d answered, %d turned away; %d times settled",
-		*seed, m.tally.faults, c.Store.Counts(), m.tally.changes.Load(), m.tally.acknowledged.Load(), m.tally.refused.Load(), m.tally.unknown.Load(),
-		m.tally.reads.Load(), m.tally.answered.Load(), m.tally.turned.Load(), m.tally.settled.Load())
+	t.Logf("seed %d: faults %v; store %v; %d times settled", *seed, m.tally.faults, c.Store.Counts(),
+		m.tally.settled.Load())
+	t.Logf("%d changes: %d acknowledged, %d refused, %d unknown; %d reads: %d answered, %d turned away",
+		m.tally.changes.Load(), m.tally.acknowledged.Load(), m.tally.refused.Load(), m.tally.unknown.Load(),
+		m.tally.reads.Load(), m.tally.answered.Load(), m.tally.turned.Load())
 }
 
 // cold ends all nodes, and looks at what a new one finds in the store.

@@ -40,7 +40,8 @@ func TestNodesWithinReach(t *testing.T) {
 	s, err := objects.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	open := func(name, address string) *Cluster {
-		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address, Beat: 100 * time.Millisecond})
+		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address,
+			Beat: 100 * time.Millisecond})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
 		return c
@@ -81,7 +82,8 @@ func TestAnotherNodeAnswers(t *testing.T) {
 	open("two", one.node.Address)
 	client := open("", "")
 	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
-	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{}, &statusAnswer{})
+	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{},
+		&statusAnswer{})
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults
 	require.Len(t, faults, 1)
@@ -99,7 +101,8 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 		_, err = beat(t.Context(), s, n, 1)
 		require.NoError(t, err)
 	}
-	c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+	c, err := Open(t.Context(),
+		Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 	left, err := s.List(t.Context(), nodesPrefix, "", 0)
@@ -120,7 +123,8 @@ func TestStartWithoutAStore(t *testing.T) {
 			}
 			return nil, nil
 		})
-		_, err = Open(t.Context(), Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+		_, err = Open(t.Context(),
+			Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 		require.ErrorIs(t, err, errLost, at)
 		require.ErrorContains(t, err, "the store: ", at)
 	}

@@ -37,7 +37,8 @@ func moved(before, after [][]*Node) (n int) {
 func TestPlace(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ nodes, zones, shards, replicas int }{
-		{1, 0, 4, 2}, {2, 0, 4, 2}, {3, 0, 4, 2}, {3, 3, 4, 2}, {8, 0, 1600, 2}, {8, 2, 1600, 2}, {9, 3, 600, 3}, {5, 0, 64, 1}, {40, 4, 400, 3},
+		{1, 0, 4, 2}, {2, 0, 4, 2}, {3, 0, 4, 2}, {3, 3, 4, 2}, {8, 0, 1600, 2}, {8, 2, 1600, 2}, {9, 3, 600, 3},
+		{5, 0, 64, 1}, {40, 4, 400, 3},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			nodes := nodesOf(c.nodes, c.zones)

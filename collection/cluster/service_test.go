@@ -34,8 +34,9 @@ func TestRealClients(t *testing.T) {
 	python := pyenv.Python(t, clients+"/requirements.txt")
 	args := []string{clients + "/clients.py", "--tmp", t.TempDir(), "--keywords"}
 	for name, o := range map[string]*server.Options{
-		"plain": {}, "texts": {}, "damaged": {}, "loading": {EncoderLater: true}, "limited": {Limits: server.Limits{Rate: .001, Burst: 5}},
-		"tokens": {Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}},
+		"plain": {}, "texts": {}, "damaged": {}, "loading": {EncoderLater: true},
+		"limited": {Limits: server.Limits{Rate: .001, Burst: 5}},
+		"tokens":  {Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}},
 	} {
 		c := three(t, 1, 3)
 		if name == "damaged" {
@@ -67,8 +68,12 @@ func TestEveryRouteIsSupported(t *testing.T) {
 	const asJSON = "application/json"
 	// Routes for texts need a collection of the encoder's vectors; other examples have two components.
 	for name, update := range map[string][2]string{
-		"pets":  {"update", `{"documents": [{"embeddings": [[1, 0], [0, 1]]}, {"embeddings": [[0, 1]]}], "metadata": [{"_id": "a", "year": 2021, "lang": "en"}, {"_id": "b", "year": 2019}]}`},
-		"texts": {"update_with_encoding", `{"documents": ["Cats sleep for most of the day.", "Dogs bark."], "metadata": [{"year": 2021}, {"year": 2019}], "text_field": "text"}`},
+		"pets": {"update",
+			`{"documents": [{"embeddings": [[1, 0], [0, 1]]}, {"embeddings": [[0, 1]]}],
+				"metadata": [{"_id": "a", "year": 2021, "lang": "en"}, {"_id": "b", "year": 2019}]}`},
+		"texts": {"update_with_encoding",
+			`{"documents": ["Cats sleep for most of the day.", "Dogs bark."],
+				"metadata": [{"year": 2021}, {"year": 2019}], "text_field": "text"}`},
 	} {
 		f.do(200, "POST", "/indices", object{"name": name}, nil)
 		status, text := f.ask("POST", "/indices/"+name+"/"+update[0]+"?wait=true", asJSON, []byte(update[1]))
@@ -121,7 +126,8 @@ func TestEveryRouteIsSupported(t *testing.T) {
 		return slices.Index([]string{"GET", "POST", "PUT", "DELETE"}, r.method)
 	}
 	slices.SortFunc(routes, func(a, b route) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(strings.Count(b.path, "/"), strings.Count(a.path, "/")), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(last(a), last(b)),
+			cmp.Compare(strings.Count(b.path, "/"), strings.Count(a.path, "/")), cmp.Compare(a.id, b.id))
 	})
 	for _, r := range routes {
 		status, text := f.ask(r.method, strings.ReplaceAll(r.path, "{name}", r.index)+r.query, r.kind, []byte(r.body))
@@ -166,7 +172,8 @@ func TestBackupWhileWritten(t *testing.T) {
 	f.do(404, "GET", at+"/backup", nil, nil)
 	put := func(id string, version int) {
 		text := fmt.Sprint("t", version%64)
-		f.do(200, "POST", at+"/update", object{"documents": list{object{"embeddings": rows(text)}}, "metadata": list{object{"_id": id, "v": version}}}, nil)
+		f.do(200, "POST", at+"/update", object{"documents": list{object{"embeddings": rows(text)}},
+			"metadata": list{object{"_id": id, "v": version}}}, nil)
 	}
 	for i := range 8 {
 		put(fmt.Sprint("d", i), 0)
@@ -231,13 +238,15 @@ func TestBackupWhileWritten(t *testing.T) {
 	}
 	close(ended)
 	wg.Wait()
-	body := object{"queries": list{object{"embeddings": rows("t3 t9")}}, "params": object{"top_k": 16}, "metadata": false}
+	body := object{"queries": list{object{"embeddings": rows("t3 t9")}}, "params": object{"top_k": 16},
+		"metadata": false}
 	var answers [2]object
 	plain.do(200, "POST", "/indices/copy2/search", body, &answers[0])
 	other.do(200, "POST", "/indices/copy2/search", body, &answers[1])
 	same(t, answers, body)
 	other.do(200, "POST", "/indices/copy2/verify", nil, nil)
-	other.do(200, "POST", "/indices/copy2/update", object{"documents": list{object{"embeddings": rows("more")}}}, nil) // it grows on
+	// it grows on
+	other.do(200, "POST", "/indices/copy2/update", object{"documents": list{object{"embeddings": rows("more")}}}, nil)
 }
 
 // A collection grows from one document through all stages while it is written to and a node is
@@ -252,7 +261,8 @@ func TestGrowth(t *testing.T) {
 	add := func(most int) {
 		for end := n + most; n < end; n++ {
 			id := fmt.Sprint("d", n)
-			numbers[id] = update(t, one, document(id, fmt.Sprintf("a%d b%d c%d d%d", n%7, n%5, n%11, n), fmt.Sprintf(`{"n":%d}`, n))).Numbers[0]
+			numbers[id] = update(t, one,
+				document(id, fmt.Sprintf("a%d b%d c%d d%d", n%7, n%5, n%11, n), fmt.Sprintf(`{"n":%d}`, n))).Numbers[0]
 		}
 	}
 	stage := func() collection.Stage {

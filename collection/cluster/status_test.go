@@ -23,7 +23,8 @@ func TestFewNodesAreNoFault(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, a.Status(t.Context()).Notes, 1, "once for all")
 	require.NoError(t, a.SetReplicas(t.Context(), "other", 3))
-	require.Equal(t, []string{"one node: every shard of other has one replica of 3 wanted", "one node: every shard of wiki has one replica of 2 wanted"},
+	require.Equal(t, []string{"one node: every shard of other has one replica of 3 wanted",
+		"one node: every shard of wiki has one replica of 2 wanted"},
 		a.Status(t.Context()).Notes)
 	testNode(t, s, "b", change)
 	await(t, "the second node is seen", func() bool { return len(a.Status(t.Context()).Nodes) == 2 })

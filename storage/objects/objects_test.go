@@ -68,7 +68,8 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 	for _, c := range []struct {
 		from, length int64
 		want         string
-	}{{0, -1, "first"}, {0, 5, "first"}, {0, 1, "f"}, {1, 2, "ir"}, {4, 1, "t"}, {2, -1, "rst"}, {3, 100, "st"}, {0, 0, ""}, {5, 3, ""}, {5, -1, ""}, {9, -1, ""}} {
+	}{{0, -1, "first"}, {0, 5, "first"}, {0, 1, "f"}, {1, 2, "ir"}, {4, 1, "t"}, {2, -1, "rst"}, {3, 100, "st"},
+		{0, 0, ""}, {5, 3, ""}, {5, -1, ""}, {9, -1, ""}} {
 		r, e, err := s.Get(ctx, "a/b", c.from, c.length)
 		if err != nil {
 			t.Fatalf("%d, %d: %v", c.from, c.length, err)
@@ -96,7 +97,8 @@ func testStore(t *testing.T, s Store, network *objectstest.Faulty) {
 			t.Errorf("a folder: %v", err)
 		}
 	}
-	for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"}, "a": {"a/b", "a/c", "ab"}, "x/": nil} {
+	for prefix, want := range map[string][]string{"": {"a/b", "a/c", "ab"}, "a/": {"a/b", "a/c"},
+		"a": {"a/b", "a/c", "ab"}, "x/": nil} {
 		if names := namesOf(t, s, prefix); !slices.Equal(names, want) {
 			t.Errorf("list %q: %q", prefix, names)
 		}
@@ -140,7 +142,8 @@ func TestLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := s.(*Folder)
-	if err := errors.Join(os.RemoveAll(filepath.Join(f.dir, "log", "2")), os.WriteFile(filepath.Join(f.dir, "log", "2"), nil, 0o644)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(f.dir, "log", "2")),
+		os.WriteFile(filepath.Join(f.dir, "log", "2"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if names := namesOf(t, s, "log/1/"); !slices.Equal(names, []string{"log/1/a"}) {
@@ -294,7 +297,8 @@ func TestNotMade(t *testing.T) {
 		t.Error(err)
 	}
 	b.Before = nil
-	b.After = faults(objectstest.Lost, objectstest.Lost, objectstest.Lost) // the put, a second one is refused, and the look is not answered
+	// the put, a second one is refused, and the look is not answered
+	b.After = faults(objectstest.Lost, objectstest.Lost, objectstest.Lost)
 	if err := putText(s, "b", "x"); err != nil && errors.Is(err, ErrNotMade) {
 		t.Error(err)
 	}
@@ -354,7 +358,8 @@ func TestStandingStill(t *testing.T) {
 				text, err = io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
 			}
-			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.count() != 1 {
+			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") ||
+				heard.count() != 1 {
 				t.Errorf("%s, %d: %q %v", path, try, text, err)
 			}
 		}
@@ -363,7 +368,8 @@ func TestStandingStill(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
-	for _, address := range []string{dir, "file://" + filepath.ToSlash(dir), "file://localhost" + filepath.ToSlash(dir)} {
+	for _, address := range []string{dir, "file://" + filepath.ToSlash(dir),
+		"file://localhost" + filepath.ToSlash(dir)} {
 		if s, err := Open(address); err != nil || s.(*Folder).dir != dir {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -375,7 +381,8 @@ func TestAddresses(t *testing.T) {
 	if s, err := Open("s3://bucket"); err != nil || s.(*S3).prefix != "" {
 		t.Errorf("%v %v", s, err)
 	}
-	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x", "file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
+	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x",
+		"file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
 		"s3://b?regoin=x", "s3://b?region=x&region=y", "s3://key:secret@b/x", "s3://b/x#y"} {
 		if _, err := Open(address); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
@@ -387,14 +394,16 @@ func TestAddresses(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	for _, address := range []string{"s3://b/p?endpoint=http://h:1&region=r", "s3://%zz", "s3://b/%2e%2e", "s3://b?endpoint=%"} {
+	for _, address := range []string{"s3://b/p?endpoint=http://h:1&region=r", "s3://%zz", "s3://b/%2e%2e",
+		"s3://b?endpoint=%"} {
 		f.Add(address)
 	}
 	f.Fuzz(func(t *testing.T, address string) {
 		if !strings.HasPrefix(address, "s3://") { // others make folders
 			return
 		}
-		if s, err := Open(address); err == nil && s.(*S3).prefix != "" && CheckName(strings.TrimSuffix(s.(*S3).prefix, "/")) != nil {
+		if s, err := Open(address); err == nil && s.(*S3).prefix != "" &&
+			CheckName(strings.TrimSuffix(s.(*S3).prefix, "/")) != nil {
 			t.Errorf("%q has the prefix %q", address, s.(*S3).prefix)
 		}
 	})

@@ -68,8 +68,8 @@ func faults(next ...objectstest.Fault) func(*http.Request) objectstest.Fault {
 	}
 }
 
-// A put that has made its object succeeds, also where the answer is lost and the client, or the system, asks again and is
-// refused; any other put of the name is ErrExists.
+// A put that has made its object succeeds, also where the answer is lost and the client, or the system, asks again and
+// is refused; any other put of the name is ErrExists.
 func TestOwnPutsAreRecognised(t *testing.T) {
 	for _, fault := range []objectstest.Fault{objectstest.Busy, objectstest.Lost} {
 		s, b := open(t, "s3")
@@ -112,7 +112,8 @@ func ownPut(t *testing.T, s Store, name string) {
 	}
 }
 
-// Leftovers of an interrupted Put of a folder go when they are old; objects stay, and so do files that a Put is writing.
+// Leftovers of an interrupted Put of a folder go when they are old; objects stay, and so do files that a Put is
+// writing.
 func TestLeftoversOfPuts(t *testing.T) {
 	ctx := context.Background()
 	s, err := OpenFolder(t.TempDir())

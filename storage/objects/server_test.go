@@ -104,7 +104,8 @@ func TestLeftoversOfServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := core.PutObjectPart(ctx, at.bucket, at.prefix+"a/b", id, 1, strings.NewReader("part"), 4, minio.PutObjectPartOptions{}); err != nil {
+		if _, err := core.PutObjectPart(ctx, at.bucket, at.prefix+"a/b", id, 1, strings.NewReader("part"), 4,
+			minio.PutObjectPartOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return id
@@ -128,8 +129,8 @@ func TestLeftoversOfServer(t *testing.T) {
 	}
 }
 
-// With random faults of the network, at most one rival is told that it has made an object, that one has made it, and the
-// object is there until it is deleted.
+// With random faults of the network, at most one rival is told that it has made an object, that one has made it, and
+// the object is there until it is deleted.
 func TestServerAtRandom(t *testing.T) {
 	network, s, direct := server(t)
 	ctx := context.Background()
@@ -183,7 +184,8 @@ func TestServerAtRandom(t *testing.T) {
 		} else if errors.Is(err, ErrNotFound) {
 			t.Fatal(err)
 		}
-		if names, err := s.List(ctx, "race/", "", 0); err == nil && !slices.ContainsFunc(names, func(e Entry) bool { return e.Name == name }) {
+		if names, err := s.List(ctx, "race/", "", 0); err == nil &&
+			!slices.ContainsFunc(names, func(e Entry) bool { return e.Name == name }) {
 			t.Fatalf("%s is not in the list", name)
 		}
 		if i%2 == 0 && s.Delete(ctx, name) == nil {

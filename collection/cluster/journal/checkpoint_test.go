@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -19,11 +20,13 @@ func TestCheckpoints(t *testing.T) {
 			checkpoint(t, l, g, at(n))
 		}
 	}
-	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY", "1-0000000000000007-07ab0000000000000000000000000000"} {
+	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY",
+		"1-0000000000000007-07ab0000000000000000000000000000"} {
 		s.Set(l.files+stranger, nil)
 	}
 	of, err := l.Checkpoints(t.Context(), 1)
-	if err != nil || len(of) != 3 || of[2].Number != 256 || of[2].Hash != at(256).Hash || of[2].Generation != 1 || of[2].Size != 1 || of[2].Made.IsZero() {
+	if err != nil || len(of) != 3 || of[2].Number != 256 || of[2].Hash != at(256).Hash || of[2].Generation != 1 ||
+		of[2].Size != 1 || of[2].Made.IsZero() {
 		t.Error(of, err)
 	}
 	if of[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
@@ -40,7 +43,8 @@ func TestUnneeded(t *testing.T) {
 	begin := time.Now()
 	const grace = time.Hour
 	cp := func(g, n uint64, age time.Duration) Checkpoint {
-		return Checkpoint{Name: fmt.Sprint(g, "-", n), Generation: g, Position: Position{Number: n}, Made: begin.Add(-age)}
+		return Checkpoint{Name: fmt.Sprint(g, "-", n), Generation: g, Position: Position{Number: n},
+			Made: begin.Add(-age)}
 	}
 	for i, c := range []struct {
 		all         []Checkpoint
@@ -56,7 +60,8 @@ func TestUnneeded(t *testing.T) {
 		{[]Checkpoint{cp(1, 10, grace-1), cp(1, 20, 0)}, []uint64{1}, 0, ""},
 		{[]Checkpoint{cp(1, 30, 2*grace), cp(1, 10, 5*grace), cp(1, 20, 3*grace)}, []uint64{1}, 20, "1-10"},
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 25, 10), cp(1, 30, 1)}, []uint64{1}, 20, "1-10"},
-		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1), cp(2, 15, 2*grace), cp(2, 28, 9)}, []uint64{1, 2}, 15, "1-10"},
+		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1), cp(2, 15, 2*grace), cp(2, 28, 9)},
+			[]uint64{1, 2}, 15, "1-10"},
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1)}, []uint64{1, 2}, 0, "1-10"},
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(2, 15, 3*grace), cp(2, 30, 1)}, []uint64{2}, 15, ""},
 	} {
@@ -107,7 +112,8 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Add("100000003-ffffffffffffffff-00000000000000000000000000000000")
 	f.Fuzz(func(t *testing.T, name string) {
 		if c, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
-			if want := l.CheckpointName(c.Generation, c.Position); want[strings.LastIndexByte(want, '/'):] != "/"+name[strings.LastIndexByte(name, '/')+1:] {
+			want := l.CheckpointName(c.Generation, c.Position)
+			if path.Base(want) != name[strings.LastIndexByte(name, '/')+1:] {
 				t.Fatalf("%q is %v, which is %q", name, c, want)
 			}
 		}

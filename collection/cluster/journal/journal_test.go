@@ -26,7 +26,8 @@ func fill(t *testing.T, l *Log, at Position, n int) []Position {
 	t.Helper()
 	var all []Position
 	for range n {
-		next, err := l.Append(t.Context(), at, []string{fmt.Sprint("batch-", at.Number+1)}, fmt.Append(nil, "body ", at.Number+1))
+		next, err := l.Append(t.Context(), at, []string{fmt.Sprint("batch-", at.Number+1)},
+			fmt.Append(nil, "body ", at.Number+1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,8 @@ func TestLog(t *testing.T) {
 		}
 		for _, known := range []uint64{0, uint64(from) + 1, 30, 31, 1000} {
 			bodies, at, err := read(t, l, after, known)
-			if err != nil || len(bodies) != 30-from || bodies[0] != fmt.Sprint("body ", from+1) || at.Hash != all[29].Hash || at.Seen.IsZero() {
+			if err != nil || len(bodies) != 30-from || bodies[0] != fmt.Sprint("body ", from+1) ||
+				at.Hash != all[29].Hash || at.Seen.IsZero() {
 				t.Fatalf("after %d, %d known: %q %v %v", from, known, bodies, at, err)
 			}
 		}
@@ -216,7 +218,8 @@ func TestCut(t *testing.T) {
 		}
 	}
 	for _, after := range []Position{all[3], all[4], all[7]} { // the entry itself may be gone
-		if bodies, at, err := read(t, l, after, 0); err != nil || at.Hash != all[7].Hash || len(bodies) != int(8-after.Number) {
+		if bodies, at, err := read(t, l, after, 0); err != nil || at.Hash != all[7].Hash ||
+			len(bodies) != int(8-after.Number) {
 			t.Errorf("after %d: %q %v", after.Number, bodies, err)
 		}
 	}
@@ -258,7 +261,11 @@ func TestSleeper(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Pass(2 * time.Hour)
-		if at, err := l.Append(t.Context(), sleeper, nil, []byte("late")); !errors.Is(err, map[bool]error{true: ErrTaken, false: ErrUnknown}[gone == 3]) {
+		want := ErrUnknown
+		if gone == 3 {
+			want = ErrTaken
+		}
+		if at, err := l.Append(t.Context(), sleeper, nil, []byte("late")); !errors.Is(err, want) {
 			t.Errorf("cut up to %d: acknowledged at %v: %v", gone, at, err)
 		}
 		if bodies, _, err := read(t, l, reader, 0); !errors.Is(err, ErrBehind) || len(bodies) > 0 {
@@ -334,7 +341,8 @@ func TestLostAnswers(t *testing.T) {
 	if err != nil || at.Number != 3 {
 		t.Fatal(at, err)
 	}
-	if bodies, end, err := read(t, l, all[1], 0); err != nil || !slices.Equal(bodies, []string{"mine"}) || end.Hash != at.Hash {
+	if bodies, end, err := read(t, l, all[1], 0); err != nil || !slices.Equal(bodies, []string{"mine"}) ||
+		end.Hash != at.Hash {
 		t.Error(bodies, err)
 	}
 	// Another's entry of the same content is another's.
@@ -344,7 +352,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 	// The outcome of a refused put is known, unless an earlier put may have made the entry.
 	refuse = true
-	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) || errors.Is(err, ErrUnknown) {
+	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) ||
+		errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -52,7 +52,8 @@ func TestCold(t *testing.T) {
 	require.Equal(t, Fetching, b.State().Phase)
 	require.EqualValues(t, 3200, b.State().Documents)
 	find := func() {
-		found, err := v.Search(ctx, []search.Query{{Vectors: docs[7].Vectors[:5*g.Dim], Dim: g.Dim}}, search.Options{K: 1})
+		found, err := v.Search(ctx, []search.Query{{Vectors: docs[7].Vectors[:5*g.Dim], Dim: g.Dim}},
+			search.Options{K: 1})
 		require.NoError(t, err)
 		require.Equal(t, docs[7].ID, found[0].Hits[0].ID)
 	}

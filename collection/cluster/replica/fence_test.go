@@ -120,7 +120,8 @@ func TestSleptUntilDeleted(t *testing.T) {
 // the first one goes on: it would undo what came after it.
 func TestNotDoneTwice(t *testing.T) {
 	s := memory.New()
-	ctx, first, other := t.Context(), openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s.Beside(), t.TempDir(), shardOf(flat))
+	ctx, first := t.Context(), openReplica(t, s, t.TempDir(), shardOf(flat))
+	other := openReplica(t, s.Beside(), t.TempDir(), shardOf(flat))
 	_, err := put1(t, first, Batch{}, "a")
 	require.NoError(t, err)
 	begun, going := make(chan struct{}), make(chan struct{})

@@ -61,7 +61,8 @@ func TestManyAtATime(t *testing.T) {
 				var entry uint64
 				for {
 					var err error
-					if _, entry, err = some(rng).Update(ctx, b, []collection.Document{doc}, collection.UpdateOptions{}); err == nil {
+					if _, entry, err = some(rng).Update(ctx, b, []collection.Document{doc},
+						collection.UpdateOptions{}); err == nil {
 						break
 					}
 					if errors.Is(err, storage.ErrOutcomeUnknown) {

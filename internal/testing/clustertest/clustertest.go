@@ -89,7 +89,8 @@ func New(t testing.TB, o Options) *Cluster {
 	c.Await(func() bool { // all know all, so that shards stay where they are
 		return !slices.ContainsFunc(c.Nodes(), func(n *Node) bool {
 			s := n.Status(t.Context())
-			return len(s.Nodes) < o.Nodes || slices.ContainsFunc(s.Nodes, func(n cluster.NodeStatus) bool { return !n.Answers })
+			return len(s.Nodes) < o.Nodes ||
+				slices.ContainsFunc(s.Nodes, func(n cluster.NodeStatus) bool { return !n.Answers })
 		})
 	})
 	return c

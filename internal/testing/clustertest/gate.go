@@ -94,7 +94,8 @@ func (g *gate) Put(ctx context.Context, name string, r io.Reader, size int64) (t
 }
 
 func (g *gate) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	return through(ctx, g.valve, func(ctx context.Context) (time.Time, error) { return g.next.Replace(ctx, name, body) })
+	return through(ctx, g.valve,
+		func(ctx context.Context) (time.Time, error) { return g.next.Replace(ctx, name, body) })
 }
 
 func (g *gate) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {

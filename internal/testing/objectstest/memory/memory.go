@@ -109,7 +109,8 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (made tim
 }
 
 // Get implements [objects.Store].
-func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
+func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
+	err error) {
 	err = s.do(ctx, "get", name, func() error {
 		o, there := s.objects[name]
 		if !there {
