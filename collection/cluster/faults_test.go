@@ -105,46 +105,6 @@ func TestLogIsCutWhileANodeIsAway(t *testing.T) {
 	awaitIDs(t, c, c.Start("n4"), "wiki", want)
 }
 
-// A writer that was away for longer than the grace, while others went on and cut the log, does not
-// acknowledge a change that is nowhere.
-func TestWriterPausedAcrossTheGrace(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"n0", "n1", "n2"} { // one of them is the first to be asked
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := clustertest.New(t, clustertest.Options{Change: shards(1, 3, hasty)})
-			ix := c.Node(name).Declared(t, "wiki", collection.Config{})
-			want := fill(t, ix, "a", 3)
-			there := c.Get(c.Node(map[string]string{"n0": "n1", "n1": "n2", "n2": "n0"}[name]), "wiki")
-			first := func() string { return c.Objects("data/", "/log/")[0] }
-			begin := first()
-			late := make(chan error, 1)
-			c.Node(name).Pause()
-			go func() {
-				_, err := ix.Update(t.Context(), []collection.Document{document("late", "late", "")},
-					collection.UpdateOptions{})
-				late <- err
-			}()
-			c.Await(func() bool {
-				want = append(want, fill(t, there, fmt.Sprint("b", len(want)), 1)...)
-				return first() > begin
-			})
-			c.Node(name).Resume()
-			err := <-late
-			want = append(want, fill(t, there, "z", 1)...)
-			got := ids(t, there)
-			if err == nil {
-				require.Contains(t, got, "late", "it was acknowledged")
-			} else {
-				require.True(t, isLabelled(err), "%v", err)
-			}
-			got = slices.DeleteFunc(got, func(id string) bool { return id == "late" })
-			slices.Sort(want)
-			require.Equal(t, want, got)
-		})
-	}
-}
-
 // A node that was told of no change shows those of others as soon as it makes one itself, and when
 // the one that made them is gone.
 func TestHintsLost(t *testing.T) {

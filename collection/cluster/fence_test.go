@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -40,14 +38,11 @@ func hang(s *memory.Store) (away *atomic.Bool, logs *atomic.Int64) {
 	return away, logs
 }
 
-// noteOf is a document.
-func noteOf(id string) []collection.Document {
-	return []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
-}
-
+// store1 adds or replaces a document.
 func store1(t *testing.T, ctx context.Context, c collection.Collection, id string) error {
 	t.Helper()
-	_, err := c.Update(ctx, noteOf(id), collection.UpdateOptions{Replace: true})
+	docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+	_, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true})
 	return err
 }
 
@@ -190,9 +185,9 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 	s := memory.New()
 	var node *Cluster
 	var lose atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	node = testNodeBehind(t, s, "n", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/update") && lose.CompareAndSwap(true, false) {
-			node.Handler().ServeHTTP(httptest.NewRecorder(), r)
+			next.ServeHTTP(httptest.NewRecorder(), r)
 			node.mu.Lock()
 			open := node.replicas
 			node.replicas = map[replicaKey]*kept{}
@@ -202,15 +197,8 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 			}
 			panic(http.ErrAbortHandler)
 		}
-		node.Handler().ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	node, err := Open(t.Context(), Config{
-		Store: s, Dir: filepath.Join(t.TempDir(), "n"), Name: "n", Address: server.URL, Beat: testBeat,
-		Index: store.Options{Threads: 1},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, node.Close(context.WithoutCancel(t.Context()))) }()
+		next.ServeHTTP(w, r)
+	}, nil)
 	of, err := node.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	for i := range 8 {
@@ -220,10 +208,9 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 	r, err := node.replica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
 	require.NoError(t, r.Checkpoint(t.Context()))
-	log, err := s.List(t.Context(), dataOf(m.ID)+"log/0000/", "", 0)
-	require.NoError(t, err)
-	for _, e := range log[:len(log)-1] { // as a collector would
-		require.NoError(t, s.Delete(t.Context(), e.Name))
+	log := s.Names(dataOf(m.ID) + "log/0000/")
+	for _, name := range log[:len(log)-1] { // as a collector would
+		require.NoError(t, s.Delete(t.Context(), name))
 	}
 	client := testNode(t, s, "c", func(c *Config) { c.Address = "" })
 	there, err := client.Get("wiki")

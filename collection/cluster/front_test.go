@@ -20,7 +20,6 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
-	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/conditiontest"
 	"github.com/plaid-ir/plaid/search"
 )
@@ -173,17 +172,6 @@ func TestSearchAsOneIndex(t *testing.T) {
 		require.NotEmpty(t, scores[0])
 		require.Equal(t, scores[0], scores[1], q.Text)
 	}
-	text, err := condition.ParseField("text")
-	require.NoError(t, err)
-	for _, s := range []collection.Selection{{}, {Where: where}, {IDs: []string{"long1", "d1", "d2"}}} {
-		var facets [2][]*index.Facet
-		for side, v := range []collection.View{a, b} {
-			of := v.(collection.Faceter)
-			facets[side], err = of.Facets(t.Context(), []condition.Field{text}, s, index.FacetOptions{Values: 7})
-			require.NoError(t, err)
-		}
-		require.Equal(t, facets[0], facets[1])
-	}
 	contents := func(v collection.View, s collection.Selection) map[string]string {
 		all := map[string]string{}
 		for d, err := range v.Documents(t.Context(), s, collection.ReadOptions{Metadata: true, Vectors: true}) {
@@ -195,11 +183,6 @@ func TestSearchAsOneIndex(t *testing.T) {
 	for _, s := range []collection.Selection{{}, {Where: where}, {IDs: []string{"long1", "d1", "long3", "d2"}}} {
 		require.Equal(t, contents(a, s), contents(b, s))
 	}
-	tokens, err := b.(collection.Explainer).QueryTokens(t.Context(), &search.Query{Vectors: queries[0].Vectors})
-	require.NoError(t, err)
-	want, err := a.(collection.Explainer).QueryTokens(t.Context(), &search.Query{Vectors: queries[0].Vectors})
-	require.NoError(t, err)
-	require.Equal(t, want, tokens)
 }
 
 // A filter of numbers lets no document through that is not among them, even if it is copied, and travels as

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -48,6 +49,13 @@ const testBeat = 100 * time.Millisecond
 // testNode starts a node of a store for as long as a test runs.
 func testNode(t testing.TB, s objects.Store, name string, change func(*Config)) *Cluster {
 	t.Helper()
+	return testNodeBehind(t, s, name, http.Handler.ServeHTTP, change)
+}
+
+// testNodeBehind is testNode with a function between the network and the handler of the node.
+func testNodeBehind(t testing.TB, s objects.Store, name string,
+	serve func(http.Handler, http.ResponseWriter, *http.Request), change func(*Config)) *Cluster {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	cfg := Config{
 		Store: s, Place: "a test", Dir: filepath.Join(t.TempDir(), name), Name: name,
@@ -62,7 +70,7 @@ func testNode(t testing.TB, s objects.Store, name string, change func(*Config)) 
 	}
 	c, err := Open(t.Context(), cfg)
 	require.NoError(t, err)
-	server.Config.Handler = c.Handler()
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(c.Handler(), w, r) })
 	server.Start()
 	t.Cleanup(func() {
 		require.NoError(t, c.Close(context.WithoutCancel(t.Context())))

@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
-	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
@@ -44,20 +41,13 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 func TestHintsAreGivenAgain(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
-	var b *Cluster
 	var deaf atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b := testNodeBehind(t, s, "b", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/hint") && deaf.Add(-1) >= 0 {
 			panic(http.ErrAbortHandler)
 		}
-		b.Handler().ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	b, err := Open(t.Context(), Config{
-		Store: s, Dir: t.TempDir(), Name: "b", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, b.Close(context.WithoutCancel(t.Context()))) }()
+		next.ServeHTTP(w, r)
+	}, nil)
 	a := testNode(t, s, "a", nil)
 	await(t, "a knows b", func() bool {
 		a.mu.Lock()

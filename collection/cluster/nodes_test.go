@@ -13,7 +13,6 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // A node that listens where no other machine reaches it has shards only if all nodes do: otherwise
@@ -37,8 +36,7 @@ func TestNodesWithinReach(t *testing.T) {
 	require.Equal(t, near, addresses(withinReach(of(near...))))
 	require.Equal(t, far, addresses(withinReach(of(slices.Concat(near, far)...))))
 
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	open := func(name, address string) *Cluster {
 		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address,
 			Beat: 100 * time.Millisecond})
@@ -66,8 +64,7 @@ func TestNodesWithinReach(t *testing.T) {
 
 // A request for a node is not answered by another one at its address, which has other shards.
 func TestAnotherNodeAnswers(t *testing.T) {
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	server := httptest.NewUnstartedServer(nil)
 	open := func(name, address string) *Cluster {
 		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address})
@@ -82,7 +79,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 	open("two", one.node.Address)
 	client := open("", "")
 	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
-	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{},
+	err := client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{},
 		&statusAnswer{})
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults
@@ -93,22 +90,18 @@ func TestAnotherNodeAnswers(t *testing.T) {
 // A node that ends in order is not there any more: neither it nor a process of its name that was
 // killed before it began.
 func TestEndedNodesLeaveNothing(t *testing.T) {
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	killed := &Node{Name: "one", Started: "before", Address: "http://127.0.0.1:1", Since: time.Now().Add(-time.Hour)}
 	other := &Node{Name: "two", Started: "before", Address: "http://127.0.0.1:2", Since: time.Now().Add(-time.Hour)}
 	for _, n := range []*Node{killed, other} {
-		_, err = beat(t.Context(), s, n, 1)
+		_, err := beat(t.Context(), s, n, 1)
 		require.NoError(t, err)
 	}
 	c, err := Open(t.Context(),
 		Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
-	left, err := s.List(t.Context(), nodesPrefix, "", 0)
-	require.NoError(t, err)
-	require.Len(t, left, 1)
-	require.Equal(t, other.object(), left[0].Name)
+	require.Equal(t, []string{other.object()}, s.Names(nodesPrefix))
 }
 
 // A node that starts while the store is away ends with an error that names the store.
