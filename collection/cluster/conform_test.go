@@ -183,6 +183,9 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, %d nodes, %d shards", kind, n.nodes, n.shards), func(t *testing.T) {
+				if kind == "folder" { // the others set the environment
+					t.Parallel()
+				}
 				c := clustertest.New(t,
 					clustertest.Options{Nodes: n.nodes, Store: open(t), Change: shards(n.shards, 2)})
 				var nodes []*clustertest.Node

@@ -96,7 +96,8 @@ func TestBackupAndRestore(t *testing.T) {
 	nodes := startNodes(t, 2, 4, func(c *Config) { c.Replicas = 1 }) // so that a node has not all shards
 	a, b := nodes[0], nodes[1]
 	of := declared(t, a)
-	require.ErrorIs(t, errOf(of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})), collection.ErrEmpty)
+	_, err := of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})
+	require.ErrorIs(t, err, collection.ErrEmpty)
 	docs := testDocs(0, 60, 16)
 	for i := range 3 { // passages, and a document that looks like one
 		p := &vectors.Passage{Of: "long#1", Number: i, Start: i, End: i + 1}
@@ -107,7 +108,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	docs[30].ID = "short#1"
 	add(t, of, docs)
-	_, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
+	_, err = of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
 	require.NoError(t, err)
 	var file bytes.Buffer
 	r, err := of.(collection.Backuper).Backup(t.Context(), &file)
@@ -127,8 +128,6 @@ func TestBackupAndRestore(t *testing.T) {
 		require.Equal(t, index.Affected{Documents: 2, Passages: 3}, gone)
 	}
 }
-
-func errOf[T any](_ T, err error) error { return err }
 
 // Documents without vectors come first, and the first vectors decide the dimension.
 func TestDimensionComesLater(t *testing.T) {

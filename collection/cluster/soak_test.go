@@ -89,7 +89,7 @@ func TestSoak(t *testing.T) {
 							search.Options{K: 10, Payload: true})
 						_ = v.Close()
 					}
-					if err == nil || !isEmpty(err) && labelled(err) {
+					if err == nil || !errors.Is(err, collection.ErrEmpty) && labelled(err) {
 						searches.Add(1)
 					}
 				}
@@ -138,5 +138,3 @@ func TestSoak(t *testing.T) {
 	require.Less(t, most[1].heap, most[0].heap*3/2+32<<20, "the memory grows")
 	require.Less(t, most[1].objects, most[0].objects*3/2+100, "the objects become more")
 }
-
-func isEmpty(err error) bool { return errors.Is(err, collection.ErrEmpty) }
