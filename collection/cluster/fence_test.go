@@ -53,9 +53,9 @@ func TestDropFences(t *testing.T) {
 	b := s.Beside()
 	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	here, deaf := testNode(t, s, "a", spread), testNode(t, b, "b", spread)
-	of, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := here.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	there, err := deaf.Get("wiki")
 	require.NoError(t, err)
 	for i := range 6 {
@@ -91,8 +91,8 @@ func TestDropFences(t *testing.T) {
 	}, 20*time.Second, testBeat)
 	there, err = deaf.Get("wiki")
 	require.NoError(t, err)
-	for _, of := range []collection.Collection{again, there} {
-		require.EqualValues(t, 1, numbersOf(t, of).Documents)
+	for _, c := range []collection.Collection{again, there} {
+		require.EqualValues(t, 1, numbersOf(t, c).Documents)
 	}
 }
 
@@ -108,9 +108,9 @@ func TestDropInterrupted(t *testing.T) {
 					c.Beat = time.Minute
 				}
 			})
-			of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+			wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 			require.NoError(t, err)
-			require.NoError(t, store1(t, t.Context(), of, "one"))
+			require.NoError(t, store1(t, t.Context(), wiki, "one"))
 			b.Fail("/log/0001/", objects.ErrNotMade)
 			existed, err := c.Drop(t.Context(), "wiki")
 			require.Error(t, err)
@@ -138,15 +138,15 @@ func TestEmptyIsLookedAt(t *testing.T) {
 	s := memory.New()
 	client, node := testNode(t, s, "c", func(c *Config) { c.Address, c.Beat = "", time.Hour }), testNode(t, s, "a", nil)
 	require.NoError(t, client.lookOnce(t.Context())) // it sees the node
-	of, err := client.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := client.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	there, err := node.Get("wiki")
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), there, "one"))
-	v, err := of.View(t.Context())
+	v, err := wiki.View(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, v.Close())
-	require.EqualValues(t, 1, numbersOf(t, of).Documents)
+	require.EqualValues(t, 1, numbersOf(t, wiki).Documents)
 }
 
 // A change whose first holder does not reach the store is made by another one.
@@ -156,9 +156,9 @@ func TestChangeWhoseHolderIsCut(t *testing.T) {
 	ways := map[string]*memory.Store{"a": s, "b": s.Beside()}
 	spread := func(c *Config) { c.Replicas = 2 }
 	nodes := map[string]*Cluster{"a": testNode(t, ways["a"], "a", spread), "b": testNode(t, ways["b"], "b", spread)}
-	of, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	for _, c := range nodes {
 		await(t, "the nodes know each other", func() bool {
 			c.mu.Lock()
@@ -199,10 +199,10 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	}, nil)
-	of, err := node.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := node.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	for i := range 8 {
-		require.NoError(t, store1(t, t.Context(), of, fmt.Sprint("d", i)))
+		require.NoError(t, store1(t, t.Context(), wiki, fmt.Sprint("d", i)))
 	}
 	m := node.lastMap("wiki")
 	r, err := node.replica(t.Context(), m.ID, 0, m.Current.Number)
@@ -227,13 +227,13 @@ func TestCloseWithoutAStore(t *testing.T) {
 	t.Parallel()
 	b := memory.New()
 	c := testNode(t, b, "a", nil)
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	away, logs := hang(b)
 	away.Store(true)
 	waits := make(chan error, 1)
-	go func() { waits <- store1(t, context.WithoutCancel(t.Context()), of, "two") }()
+	go func() { waits <- store1(t, context.WithoutCancel(t.Context()), wiki, "two") }()
 	await(t, "a change waits", func() bool { return logs.Load() > 0 })
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()

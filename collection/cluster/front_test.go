@@ -54,14 +54,14 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 }
 
 // beside puts the same documents into a folder and into a collection over nodes.
-func beside(t *testing.T, nodes, shards int, docs []collection.Document) (one, many collection.Collection) {
+func beside(t *testing.T, nodes, shards int, docs []collection.Document) (single, many collection.Collection) {
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close(context.Background())) })
 	for _, set := range []collection.Set{folder.Set(), startNodes(t, nodes, shards, nil)[nodes-1]} {
 		c, err := set.Declare(t.Context(), "notes", collection.Config{})
 		require.NoError(t, err)
-		one, many = many, c
+		single, many = many, c
 		for some := range slices.Chunk(docs, len(docs)/2) {
 			r, err := c.Update(t.Context(), some, collection.UpdateOptions{})
 			require.NoError(t, err)
@@ -70,15 +70,15 @@ func beside(t *testing.T, nodes, shards int, docs []collection.Document) (one, m
 			}
 		}
 	}
-	return one, many
+	return single, many
 }
 
 // Searches over shards answer as one index does.
 func TestSearchAsOneIndex(t *testing.T) {
 	t.Parallel()
 	docs := randomDocs(240, 7)
-	one, many := beside(t, 3, 4, docs)
-	a, err := one.View(t.Context())
+	single, many := beside(t, 3, 4, docs)
+	a, err := single.View(t.Context())
 	require.NoError(t, err)
 	defer a.Close()
 	b, err := many.View(t.Context())

@@ -40,16 +40,16 @@ func TestBuild(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b, s := nodes[0], nodes[1], nodes[0].c.Store
-	of := declared(t, a)
+	wiki := declared(t, a)
 	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
-	add(t, of, before)
+	add(t, wiki, before)
 	m, err := a.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
 
 	dir := t.TempDir()
 	bulk := &bulk{store: s, id: m.ID, growth: a.c.Index.Growth, log: a.log}
 	require.NoError(t, bulk.begin(t.Context()))
-	add(t, of, during)
+	add(t, wiki, during)
 	path := filepath.Join(dir, "whole.plaid")
 	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestBuild(t *testing.T) {
 	defer func() { require.NoError(t, ix.Close()) }()
 	_, err = bulk.finish(t.Context(), ix, dir)
 	require.NoError(t, err)
-	await(t, "what was built is searched", func() bool { return numbersOf(t, of).Documents == 330 })
+	await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 330 })
 	require.Equal(t, "d2007", found(t, b, "wiki", during[7]))
 	require.Equal(t, "d77", found(t, b, "wiki", docs[77]))
 	require.NotEqual(t, "d1007", found(t, b, "wiki", before[7]))
@@ -76,7 +76,7 @@ func TestBuild(t *testing.T) {
 		sourceOf(t, docs[100:200]))
 	require.NoError(t, err)
 	await(t, "what was built is searched",
-		func() bool { st := numbersOf(t, of); return st.Documents == 200 && st.Nbits == 2 })
+		func() bool { st := numbersOf(t, wiki); return st.Documents == 200 && st.Nbits == 2 })
 	_, err = Build(t.Context(), s, "other", BuildOptions{}, sourceOf(t, docs))
 	require.ErrorIs(t, err, collection.ErrUnknown)
 	r, err := Verify(t.Context(), s, VerifyOptions{})
@@ -95,8 +95,8 @@ func TestBuild(t *testing.T) {
 func TestBackupAndRestore(t *testing.T) {
 	nodes := startNodes(t, 2, 4, func(c *Config) { c.Replicas = 1 }) // so that a node has not all shards
 	a, b := nodes[0], nodes[1]
-	of := declared(t, a)
-	_, err := of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})
+	wiki := declared(t, a)
+	_, err := wiki.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})
 	require.ErrorIs(t, err, collection.ErrEmpty)
 	docs := testDocs(0, 60, 16)
 	for i := range 3 { // passages, and a document that looks like one
@@ -107,23 +107,23 @@ func TestBackupAndRestore(t *testing.T) {
 		docs[20+i].Metadata = payload
 	}
 	docs[30].ID = "short#1"
-	add(t, of, docs)
-	_, err = of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
+	add(t, wiki, docs)
+	_, err = wiki.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
 	require.NoError(t, err)
 	var file bytes.Buffer
-	r, err := of.(collection.Backuper).Backup(t.Context(), &file)
+	r, err := wiki.(collection.Backuper).Backup(t.Context(), &file)
 	require.NoError(t, err)
 	require.EqualValues(t, file.Len(), r.Size)
 	require.NoError(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())))
 	copied, err := a.Get("again")
 	require.NoError(t, err)
-	want, got := numbersOf(t, of), numbersOf(t, copied)
+	want, got := numbersOf(t, wiki), numbersOf(t, copied)
 	require.Equal(t, want.Documents, got.Documents)
 	require.Equal(t, want.Tokens, got.Tokens)
 	require.Equal(t, want.Growth.Stage, got.Growth.Stage)
 	require.Equal(t, "d7", found(t, a, "again", docs[7]))
-	for _, of := range []collection.Collection{of, copied} {
-		gone, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"long#1", "short#1", "d5"}})
+	for _, c := range []collection.Collection{wiki, copied} {
+		gone, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"long#1", "short#1", "d5"}})
 		require.NoError(t, err)
 		require.Equal(t, index.Affected{Documents: 2, Passages: 3}, gone)
 	}
@@ -134,23 +134,23 @@ func TestDimensionComesLater(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
-	of := declared(t, a)
+	wiki := declared(t, a)
 	var without []collection.Document
 	for i := range 10 {
 		without = append(without, collection.Document{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
 	}
-	add(t, of, without)
-	require.Zero(t, numbersOf(t, of).Dim)
+	add(t, wiki, without)
+	require.Zero(t, numbersOf(t, wiki).Dim)
 	docs := testDocs(0, 10, 16)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)
 	_, err = there.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
-	st := numbersOf(t, of)
+	st := numbersOf(t, wiki)
 	require.EqualValues(t, 20, st.Documents)
 	require.Equal(t, 16, st.Dim)
 	require.Equal(t, "d3", found(t, a, "wiki", docs[3]))
-	_, err = of.Update(t.Context(), testDocs(50, 1, 8), collection.UpdateOptions{})
+	_, err = wiki.Update(t.Context(), testDocs(50, 1, 8), collection.UpdateOptions{})
 	require.ErrorIs(t, err, index.ErrDimension)
 }
 
@@ -162,13 +162,13 @@ func TestMaxDocuments(t *testing.T) {
 	n := func(n uint64) *uint64 { return &n }
 	_, err := a.Declare(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
 	require.ErrorIs(t, err, collection.ErrConfig)
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
+	wiki, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
 	require.NoError(t, err)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)
 	var evicted atomic.Int64
 	var wg sync.WaitGroup
-	for front, c := range []collection.Collection{of, there} {
+	for front, c := range []collection.Collection{wiki, there} {
 		wg.Go(func() {
 			for i := range 5 {
 				docs := testDocs(100*front+20*i, 20, 8)
@@ -184,11 +184,11 @@ func TestMaxDocuments(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.EqualValues(t, 30, numbersOf(t, of).Documents)
+	require.EqualValues(t, 30, numbersOf(t, wiki).Documents)
 	require.EqualValues(t, 200-30, evicted.Load(), "by one of them only")
-	_, err = of.SetMaxDocuments(t.Context(), n(2))
+	_, err = wiki.SetMaxDocuments(t.Context(), n(2))
 	require.ErrorIs(t, err, collection.ErrConfig)
-	cfg, err := of.SetMaxDocuments(t.Context(), n(10))
+	cfg, err := wiki.SetMaxDocuments(t.Context(), n(10))
 	require.NoError(t, err)
 	require.EqualValues(t, 10, *cfg.MaxDocuments)
 	_, err = there.Update(t.Context(), testDocs(1000, 20, 8), collection.UpdateOptions{})
@@ -208,21 +208,21 @@ func TestTrainingThatFails(t *testing.T) {
 			nodes := nodesOver(t, s, 2,
 				func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
 			docs := testDocs(0, 60, 16)
-			of := declared(t, nodes[0], docs...)
-			await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-			require.Contains(t, numbersOf(t, of).Growth.Failed, says)
-			require.Equal(t, collection.StageFlat, numbersOf(t, of).Growth.Stage)
+			wiki := declared(t, nodes[0], docs...)
+			await(t, "the training fails", func() bool { return numbersOf(t, wiki).Growth.Failed != "" })
+			require.Contains(t, numbersOf(t, wiki).Growth.Failed, says)
+			require.Equal(t, collection.StageFlat, numbersOf(t, wiki).Growth.Stage)
 			require.Equal(t, "d7", found(t, nodes[1], "wiki", docs[7]))
-			_, err := of.(collection.Retrainer).Retrain(t.Context())
+			_, err := wiki.(collection.Retrainer).Retrain(t.Context())
 			require.ErrorContains(t, err, says)
 			require.Nil(t, inStore(t, s).Next)
 			last := inStore(t, s).Last
 			s.Hook(nil)
-			add(t, of, testDocs(100, 2, 16))
+			add(t, wiki, testDocs(100, 2, 16))
 			looks(t, nodes[0], 10)
 			require.Equal(t, last, inStore(t, s).Last, "it is not tried again")
-			add(t, of, testDocs(200, 10, 16))
-			trained(t, of)
+			add(t, wiki, testDocs(200, 10, 16))
+			trained(t, wiki)
 		})
 	}
 }
@@ -235,21 +235,21 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	c := testNode(t, s, "a", func(c *Config) {
 		c.Beat, c.Index.Growth = 20*time.Millisecond, collection.Growth{Flat: 100, Until: 10_000}
 	})
-	of := declared(t, c, testDocs(0, 60, 16)...)
-	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	wiki := declared(t, c, testDocs(0, 60, 16)...)
+	await(t, "the training fails", func() bool { return numbersOf(t, wiki).Growth.Failed != "" })
 	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
 	s.Fail("/files/", errLost)
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
 	s.Hook(nil)
-	trained(t, of)
+	trained(t, wiki)
 }
 
-func trained(t *testing.T, of collection.Collection) {
+func trained(t *testing.T, wiki collection.Collection) {
 	t.Helper()
 	await(t, "it is trained", func() bool {
-		st := numbersOf(t, of).Growth
+		st := numbersOf(t, wiki).Growth
 		return st.Stage == collection.StagePrecise && st.Failed == ""
 	})
 }
@@ -309,12 +309,12 @@ func TestVerifyFindsDamage(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
 	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
-	of := declared(t, c, testDocs(0, 40, 8)...)
-	await(t, "it is trained", func() bool { return numbersOf(t, of).Growth.Stage == collection.StageFinal })
+	wiki := declared(t, c, testDocs(0, 40, 8)...)
+	await(t, "it is trained", func() bool { return numbersOf(t, wiki).Growth.Stage == collection.StageFinal })
 	for i := range 4 {
-		add(t, of, testDocs(100*(i+1), 10, 8))
+		add(t, wiki, testDocs(100*(i+1), 10, 8))
 	}
-	require.NoError(t, of.(collection.Verifier).Verify(t.Context()))
+	require.NoError(t, wiki.(collection.Verifier).Verify(t.Context()))
 	m, err := c.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
 	s.Set("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
@@ -332,20 +332,20 @@ func TestVerifyFindsDamage(t *testing.T) {
 			damaged[i] ^= 1
 		}
 		s.Set(name, damaged)
-		err := of.(collection.Verifier).Verify(t.Context())
+		err := wiki.(collection.Verifier).Verify(t.Context())
 		require.Error(t, err, name)
 		require.Contains(t, err.Error(), "wiki")
 		s.Set(name, whole)
 	}
 	require.NoError(t, s.Delete(t.Context(), logs[len(logs)-2]))
-	require.Error(t, of.(collection.Verifier).Verify(t.Context()), "a gap")
+	require.Error(t, wiki.(collection.Verifier).Verify(t.Context()), "a gap")
 }
 
 // Files of replicas that are not needed go after a day, those of collections that are gone at once.
 func TestCacheIsSwept(t *testing.T) {
 	c := testNode(t, memory.New(), "a", nil)
-	of := declared(t, c, testDocs(0, 10, 8)...)
-	id := of.(*shards).id
+	wiki := declared(t, c, testDocs(0, 10, 8)...)
+	id := wiki.(*shards).id
 	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001",
 		id + "/0007-00000001", ".scratch-1/x"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
@@ -366,9 +366,9 @@ func TestCacheIsSwept(t *testing.T) {
 func TestTrainingThatWasInterrupted(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
-	of := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
+	wiki := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
 	changeMap(t, s, func(m *Map) { m.reserve(&m.Training, "somebody who died") })
-	r, err := of.(collection.Retrainer).Retrain(t.Context())
+	r, err := wiki.(collection.Retrainer).Retrain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 10, r.Docs)
 	m := inStore(t, s)
@@ -382,7 +382,7 @@ func TestTrainingThatWasInterrupted(t *testing.T) {
 func TestNextHasAllOfTheLog(t *testing.T) {
 	s := memory.New()
 	c := testNode(t, s, "a", nil)
-	of := declared(t, c, testDocs(0, 10, 8)...)
+	wiki := declared(t, c, testDocs(0, 10, 8)...)
 	m := inStore(t, s)
 	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
 	other, err := replica.Open(&silent, m.shard(0, m.Current))
@@ -397,7 +397,7 @@ func TestNextHasAllOfTheLog(t *testing.T) {
 		next.Number, next.Begun = m.Last, false
 		m.Next = &next
 	})
-	await(t, "the next generation is searched", func() bool { return numbersOf(t, of).Generation == 2 })
+	await(t, "the next generation is searched", func() bool { return numbersOf(t, wiki).Generation == 2 })
 	all, err := journal.New(s, m.ID, 0, journal.Options{}).Checkpoints(t.Context(), 2)
 	require.NoError(t, err)
 	require.Len(t, all, 1)

@@ -108,23 +108,23 @@ func nodesOver(t testing.TB, s objects.Store, nodes int, change func(*Config)) (
 // declared declares a collection, and adds documents.
 func declared(t *testing.T, c *Cluster, docs ...collection.Document) collection.Collection {
 	t.Helper()
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	if len(docs) > 0 {
-		add(t, of, docs)
+		add(t, wiki, docs)
 	}
-	return of
+	return wiki
 }
 
-func add(t *testing.T, of collection.Collection, docs []collection.Document) {
+func add(t *testing.T, c collection.Collection, docs []collection.Document) {
 	t.Helper()
-	_, err := of.Update(t.Context(), docs, collection.UpdateOptions{})
+	_, err := c.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
 }
 
-func numbersOf(t *testing.T, of collection.Collection) collection.Stats {
+func numbersOf(t *testing.T, c collection.Collection) collection.Stats {
 	t.Helper()
-	st, err := of.Stats(t.Context())
+	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	return st
 }
@@ -169,9 +169,9 @@ func testDocs(from, n, dim int) []collection.Document {
 // found is the document that is most like another one.
 func found(t *testing.T, c *Cluster, name string, d collection.Document) string {
 	t.Helper()
-	of, err := c.Get(name)
+	wiki, err := c.Get(name)
 	require.NoError(t, err)
-	v, err := of.View(t.Context())
+	v, err := wiki.View(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, v.Close()) }()
 	rs, err := v.Search(t.Context(), []search.Query{{Vectors: d.Vectors, Dim: d.Dim}}, search.Options{K: 1})

@@ -30,10 +30,10 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
 	docs := testDocs(0, 2, 4)
-	of := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
+	wiki := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
 	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
 	await(t, "b has read the log", func() bool { b.poke(); return entryOf(t, b) == 1 })
-	add(t, of, docs[1:])
+	add(t, wiki, docs[1:])
 	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
 
@@ -55,9 +55,9 @@ func TestHintsAreGivenAgain(t *testing.T) {
 		return len(a.nodes) == 2
 	})
 	docs := testDocs(0, 3, 4)
-	of := declared(t, a, docs[:1]...)
+	wiki := declared(t, a, docs[:1]...)
 	await(t, "b has read the log", func() bool { return entryOf(t, b) == 1 })
 	deaf.Store(3)
-	add(t, of, docs[1:2])
+	add(t, wiki, docs[1:2])
 	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }

@@ -97,7 +97,7 @@ func TestMapsSleeper(t *testing.T) {
 func TestMapsOfOthers(t *testing.T) {
 	s := memory.New()
 	c := testNode(t, s, "a", nil)
-	of := declared(t, c, testDocs(0, 3, 8)...)
+	wiki := declared(t, c, testDocs(0, 3, 8)...)
 	m := inStore(t, s)
 	m.Version++
 	body, err := m.encode()
@@ -118,8 +118,8 @@ func TestMapsOfOthers(t *testing.T) {
 		require.ErrorIs(t, err, x.is, name)
 	}
 	s.Set(mapName("wiki", m.Version), sealed(strings.Replace(text, "{", `{"colour":"red",`, 1)))
-	await(t, "the node sees it", func() bool { return of.Err() != nil })
-	require.ErrorIs(t, of.Err(), ErrNewer)
+	await(t, "the node sees it", func() bool { return wiki.Err() != nil })
+	require.ErrorIs(t, wiki.Err(), ErrNewer)
 	require.Equal(t, []string{"wiki"}, c.Names())
 	again, err := c.Get("wiki")
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestMapsOfOthers(t *testing.T) {
 
 	require.NoError(t, s.Delete(t.Context(), mapName("wiki", m.Version))) // the newer program is gone
 	changeMap(t, s, func(m *Map) { m.Replicas = 1 })
-	await(t, "it can be used again", func() bool { return of.Err() == nil })
+	await(t, "it can be used again", func() bool { return wiki.Err() == nil })
 }
 
 // sealed is an object of a map's text.

@@ -112,18 +112,18 @@ func (m *model) change(s *share, n *clustertest.Node) {
 	number, other := s.r.IntN(4), s.r.IntN(4)
 	where := collection.Selection{Where: conditiontest.Bind(m, fmt.Sprintf("w = '%s' AND n = %d", s.writer, number))}
 	matches := func(v value) bool { return v.version > 0 && v.n == number }
-	var one, all effect // of the document, or of all
+	var single, all effect // of the document, or of all
 	var affected index.Affected
 	stores := false
 	switch op := s.r.IntN(10); {
 	case op < 5: // replace or add
 		s.version++
 		v := value{s.version, number}
-		one = func(value) value { return v }
+		single = func(value) value { return v }
 		replace := op < 4
 		stores = true
 		if !replace {
-			one = func(old value) value {
+			single = func(old value) value {
 				if old.version > 0 {
 					return old
 				}
@@ -138,7 +138,7 @@ func (m *model) change(s *share, n *clustertest.Node) {
 			}
 		}
 	case op < 7:
-		one = func(value) value { return value{} }
+		single = func(value) value { return value{} }
 		affected, err = c.Delete(ctx, collection.Selection{IDs: []string{id, "nobody"}})
 	case op < 8:
 		all = func(v value) value {
@@ -157,15 +157,15 @@ func (m *model) change(s *share, n *clustertest.Node) {
 		}
 		affected, err = c.UpdateMetadata(ctx, where, map[string]json.RawMessage{"n": fmt.Append(nil, other)})
 	}
-	m.changed(s, n, id, begun, stores, one, all, matches, affected, err)
+	m.changed(s, n, id, begun, stores, single, all, matches, affected, err)
 }
 
 // changed enters what became of a change in the picture.
-func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, one, all effect,
+func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, single, all effect,
 	matches func(value) bool, affected index.Affected, err error) {
 	of := map[string]*pictured{id: s.docs[id]}
 	if all != nil {
-		of, one = s.docs, all
+		of, single = s.docs, all
 	}
 	switch {
 	case err == nil:
@@ -189,7 +189,7 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 			if made && d.shard >= 0 {
 				m.p.told(n, d.shard, begun)
 			}
-			d.apply(step, one)
+			d.apply(step, single)
 		}
 		if all != nil && (affected.Documents < least || affected.Documents > most) {
 			m.Errorf("a change by a condition has changed %d documents, not %d to %d", affected.Documents, least, most)
@@ -208,7 +208,7 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 		m.tally.unknown.Add(1)
 		m.failed("a change", n, err)
 		for _, d := range of {
-			d.pending = append(d.pending, one)
+			d.pending = append(d.pending, single)
 			d.close()
 		}
 	}

@@ -27,14 +27,14 @@ func TestNodesWithinReach(t *testing.T) {
 	}
 	near := []string{"http://127.0.0.1:8080", "https://localhost:1", "http://[::1]:8080"}
 	far := []string{"http://10.0.0.7:8080", "https://plaid-1.example:8080", "http://[2001:db8::1]:8080"}
-	of := func(addresses ...string) (nodes []*Node) {
+	listening := func(addresses ...string) (nodes []*Node) {
 		for _, a := range addresses {
 			nodes = append(nodes, &Node{Address: a})
 		}
 		return nodes
 	}
-	require.Equal(t, near, addresses(withinReach(of(near...))))
-	require.Equal(t, far, addresses(withinReach(of(slices.Concat(near, far)...))))
+	require.Equal(t, near, addresses(withinReach(listening(near...))))
+	require.Equal(t, far, addresses(withinReach(listening(slices.Concat(near, far)...))))
 
 	s := memory.New()
 	open := func(name, address string) *Cluster {
@@ -72,14 +72,14 @@ func TestAnotherNodeAnswers(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
 		return c
 	}
-	one := open("one", "http://"+server.Listener.Addr().String())
-	server.Config.Handler = one.Handler()
+	first := open("one", "http://"+server.Listener.Addr().String())
+	server.Config.Handler = first.Handler()
 	server.Start()
 	t.Cleanup(server.Close)
-	open("two", one.node.Address)
+	open("two", first.node.Address)
 	client := open("", "")
-	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
-	err := client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{},
+	require.NoError(t, client.call(t.Context(), first.node, "status", &statusAsk{}, &statusAnswer{}))
+	err := client.call(t.Context(), &Node{Name: "two", Address: first.node.Address}, "status", &statusAsk{},
 		&statusAnswer{})
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults

@@ -144,19 +144,19 @@ func TestEveryRouteIsSupported(t *testing.T) {
 func TestDeleteBesideReplace(t *testing.T) {
 	t.Parallel()
 	c := three(t, 2, 2)
-	one := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	at := update(t, one, document("x", "a b", "")).Numbers[0]
+	wiki := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	number := update(t, wiki, document("x", "a b", "")).Numbers[0]
 	other := c.Get(c.Node("n2"), "wiki")
 	for range effort.Cases(10, 100) {
 		var next uint64
 		var wg sync.WaitGroup
-		wg.Go(func() { next = update(t, one, document("x", "a b", "")).Numbers[0] })
-		n, err := other.Delete(t.Context(), collection.Selection{Numbers: []uint64{at}})
+		wg.Go(func() { next = update(t, wiki, document("x", "a b", "")).Numbers[0] })
+		n, err := other.Delete(t.Context(), collection.Selection{Numbers: []uint64{number}})
 		wg.Wait()
 		require.NoError(t, err)
 		require.LessOrEqual(t, n.Documents, 1)
-		require.Equal(t, []string{"x"}, ids(t, one), "the document that took its place is gone")
-		at = next
+		require.Equal(t, []string{"x"}, ids(t, wiki), "the document that took its place is gone")
+		number = next
 	}
 }
 
@@ -167,12 +167,12 @@ func TestBackupWhileWritten(t *testing.T) {
 	t.Parallel()
 	c, wide := three(t, 3, 2), clustertest.New(t, clustertest.Options{Nodes: 1, Change: shards(5, 1)})
 	f, other, plain := serve(t, c.Node("n1"), nil, nil), serve(t, wide.Node("n0"), nil, nil), folder(t)
-	const at = "/indices/wiki"
+	const path = "/indices/wiki"
 	f.do(200, "POST", "/indices", object{"name": "wiki"}, nil)
-	f.do(404, "GET", at+"/backup", nil, nil)
+	f.do(404, "GET", path+"/backup", nil, nil)
 	put := func(id string, version int) {
 		text := fmt.Sprint("t", version%64)
-		f.do(200, "POST", at+"/update", object{"documents": list{object{"embeddings": rows(text)}},
+		f.do(200, "POST", path+"/update", object{"documents": list{object{"embeddings": rows(text)}},
 			"metadata": list{object{"_id": id, "v": version}}}, nil)
 	}
 	for i := range 8 {
@@ -194,7 +194,7 @@ func TestBackupWhileWritten(t *testing.T) {
 					acknowledged[i].Store(int64(v))
 				}
 				put(fmt.Sprint("passing", w), v)
-				f.do(200, "DELETE", at+"/documents", object{"ids": list{fmt.Sprint("passing", w)}}, nil)
+				f.do(200, "DELETE", path+"/documents", object{"ids": list{fmt.Sprint("passing", w)}}, nil)
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func TestBackupWhileWritten(t *testing.T) {
 		for d := range before {
 			before[d] = acknowledged[d].Load()
 		}
-		status, file := f.ask("GET", at+"/backup", "", nil)
+		status, file := f.ask("GET", path+"/backup", "", nil)
 		require.Equal(t, 200, status, "%.200s", file)
 		name := fmt.Sprint("copy", i)
 		for _, to := range []*front{plain, other} {
@@ -255,18 +255,18 @@ func TestBackupWhileWritten(t *testing.T) {
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, small)})
-	one := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
+	grown := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
 	numbers := map[string]uint64{}
 	n := 0
 	add := func(most int) {
 		for end := n + most; n < end; n++ {
 			id := fmt.Sprint("d", n)
-			numbers[id] = update(t, one,
+			numbers[id] = update(t, grown,
 				document(id, fmt.Sprintf("a%d b%d c%d d%d", n%7, n%5, n%11, n), fmt.Sprintf(`{"n":%d}`, n))).Numbers[0]
 		}
 	}
 	stage := func() collection.Stage {
-		st, err := one.Stats(t.Context())
+		st, err := grown.Stats(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, st.Growth.Failed)
 		return st.Growth.Stage
@@ -275,25 +275,25 @@ func TestGrowth(t *testing.T) {
 	require.Equal(t, collection.StageFlat, stage())
 	c.Kill("n2") // the others do not wait for it
 	add(14)
-	gone, err := one.Delete(t.Context(), collection.Selection{IDs: []string{"d3"}})
+	gone, err := grown.Delete(t.Context(), collection.Selection{IDs: []string{"d3"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, gone.Documents)
 	delete(numbers, "d3")
 	c.Await(func() bool { return stage() == collection.StagePrecise })
 	add(45) // while trainings run
 	c.Await(func() bool { return stage() == collection.StageFinal })
-	before, err := one.Stats(t.Context())
+	before, err := grown.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, before.Nbits)
 	c.Start("n2")
 	done := make(chan error, 1) // changes go on while it is trained again
 	go func() {
-		_, err := one.(collection.Retrainer).Retrain(t.Context())
+		_, err := grown.(collection.Retrainer).Retrain(t.Context())
 		done <- err
 	}()
 	add(20)
 	require.NoError(t, <-done)
-	after, err := one.Stats(t.Context())
+	after, err := grown.Stats(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, after.Generation, before.Generation)
 	require.Equal(t, collection.StageFinal, after.Growth.Stage)

@@ -217,7 +217,7 @@ func TestRequests(t *testing.T) {
 	}
 	_, err = s.Replace(ctx, "n/0000", []byte("y"))
 	count("replace", 1, err)
-	count("delete", 1, errors.Join(s.Delete(ctx, "n/0000"), nil))
+	count("delete", 1, s.Delete(ctx, "n/0000"))
 }
 
 // A request without a condition is sent again when a condition is said to have failed, and a list when its answer
@@ -313,7 +313,7 @@ func TestNotMade(t *testing.T) {
 	if _, err := f.Put(context.Background(), "a", strings.NewReader("x"), 2); !errors.Is(err, ErrNotMade) {
 		t.Error(err)
 	}
-	if err := errors.Join(putText(f, "b", "x"), nil); err != nil {
+	if err := putText(f, "b", "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := putText(f, "b/c", "x"); !errors.Is(err, ErrNotMade) {

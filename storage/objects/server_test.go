@@ -97,14 +97,14 @@ func TestServer(t *testing.T) {
 func TestLeftoversOfServer(t *testing.T) {
 	_, s, direct := server(t)
 	ctx := context.Background()
-	at := s.(*S3)
-	core := at.client
+	bucket := s.(*S3)
+	core := bucket.client
 	begin := func() string {
-		id, err := core.NewMultipartUpload(ctx, at.bucket, at.prefix+"a/b", minio.PutObjectOptions{})
+		id, err := core.NewMultipartUpload(ctx, bucket.bucket, bucket.prefix+"a/b", minio.PutObjectOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := core.PutObjectPart(ctx, at.bucket, at.prefix+"a/b", id, 1, strings.NewReader("part"), 4,
+		if _, err := core.PutObjectPart(ctx, bucket.bucket, bucket.prefix+"a/b", id, 1, strings.NewReader("part"), 4,
 			minio.PutObjectPartOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestLeftoversOfServer(t *testing.T) {
 	if n, err := s.RemoveLeftovers(ctx, between); n != 1 || err != nil {
 		t.Errorf("%d are removed: %v", n, err)
 	}
-	if _, err := core.ListObjectParts(ctx, at.bucket, at.prefix+"a/b", young, 0, 10); err != nil {
+	if _, err := core.ListObjectParts(ctx, bucket.bucket, bucket.prefix+"a/b", young, 0, 10); err != nil {
 		t.Errorf("the young one: %v", err)
 	}
 	if n, err := s.RemoveLeftovers(ctx, time.Now().Add(time.Hour)); n != 1 || err != nil {

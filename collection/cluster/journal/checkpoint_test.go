@@ -14,23 +14,25 @@ import (
 
 func TestCheckpoints(t *testing.T) {
 	l, s := openLog()
-	at := func(n uint64) Position { return Position{Number: n, Hash: Hash{byte(n), 0xab}} }
+	position := func(n uint64) Position { return Position{Number: n, Hash: Hash{byte(n), 0xab}} }
 	for g, numbers := range map[uint64][]uint64{1: {7, 255, 256}, 2: {9}, 12: {0}} {
 		for _, n := range numbers {
-			checkpoint(t, l, g, at(n))
+			checkpoint(t, l, g, position(n))
 		}
 	}
 	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY",
 		"1-0000000000000007-07ab0000000000000000000000000000"} {
 		s.Set(l.files+stranger, nil)
 	}
-	of, err := l.Checkpoints(t.Context(), 1)
-	if err != nil || len(of) != 3 || of[2].Number != 256 || of[2].Hash != at(256).Hash || of[2].Generation != 1 ||
-		of[2].Size != 1 || of[2].Made.IsZero() {
-		t.Error(of, err)
+	files, err := l.Checkpoints(t.Context(), 1)
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
 	}
-	if of[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
-		t.Error(of[0].Name)
+	if f := files[2]; f.Position != position(256) || f.Generation != 1 || f.Size != 1 || f.Made.IsZero() {
+		t.Error(f)
+	}
+	if files[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
+		t.Error(files[0].Name)
 	}
 	if all, err := l.checkpoints(t.Context(), l.files); len(all) != 5 || err != nil {
 		t.Error(all, err)

@@ -169,18 +169,18 @@ func simulate(o simOptions) *simulation {
 		seen: map[uint64]struct{}{},
 	}
 	w := world{faults: o.faults}
-	var at simState
+	var actor simState
 	if o.begun {
 		object, _, _ := encode(1, Hash{}, [16]byte{9}, nil, nil)
-		at.number, at.entry, at.seen = 1, s.intern(object), simNow
-		s.put(&w, 1, at.entry)
+		actor.number, actor.entry, actor.seen = 1, s.intern(object), simNow
+		s.put(&w, 1, actor.entry)
 	}
 	for i, left := range []uint8{o.appendsA, o.appendsB, o.cycles, o.reads} {
-		at.kind, at.left, at.mode = uint8(i), left, modeRead
+		actor.kind, actor.left, actor.mode = uint8(i), left, modeRead
 		if i <= writerB {
-			at.mode = modeAppend
+			actor.mode = modeAppend
 		}
-		w.actors[i].node, w.actors[i].newest = s.root(at), uint32(w.newest)
+		w.actors[i].node, w.actors[i].newest = s.root(actor), uint32(w.newest)
 	}
 	s.explore(w)
 	return s
@@ -255,9 +255,9 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			cancel()
 		}
 	}
-	at := Position{Number: uint64(st.number), Hash: s.hash(st.entry)}
+	pos := Position{Number: uint64(st.number), Hash: s.hash(st.entry)}
 	if st.seen > 0 {
-		at.Seen = simTime(st.seen)
+		pos.Seen = simTime(st.seen)
 	}
 	out = &simOutcome{state: st}
 	next := &out.state
@@ -274,10 +274,10 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			break
 		}
 		if s.o.noConfirm {
-			l.grace, at.Seen = 1<<62, simTime(0)
+			l.grace, pos.Seen = 1<<62, simTime(0)
 		}
-		p, err := l.Append(ctx, at, nil, nil)
-		object, _, _ := encode(at.Number+1, at.Hash, l.token(), nil, nil)
+		p, err := l.Append(ctx, pos, nil, nil)
+		object, _, _ := encode(pos.Number+1, pos.Hash, l.token(), nil, nil)
 		mine := s.intern(object)
 		next.mode = modeRead
 		switch {
@@ -298,9 +298,9 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 	case modeRead:
 		known := uint64(0)
 		if st.kind == searcher && st.left%2 == 1 { // a hint, which may be wrong
-			known = at.Number + 1
+			known = pos.Number + 1
 		}
-		p, err := l.Read(ctx, at, known, func(e Entry) error {
+		p, err := l.Read(ctx, pos, known, func(e Entry) error {
 			out.used = append(out.used, s.byHash[e.Hash])
 			return nil
 		})
@@ -321,38 +321,38 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			next.mode = modeAppend
 		}
 	case modeLoad:
-		of, err := l.Checkpoints(ctx, 1)
+		files, err := l.Checkpoints(ctx, 1)
 		switch {
 		case err != nil:
-		case len(of) == 0 || of[len(of)-1].Number <= at.Number:
-			out.failed = fmt.Sprintf("it is behind, at entry %d, and there is no newer checkpoint", at.Number)
+		case len(files) == 0 || files[len(files)-1].Number <= pos.Number:
+			out.failed = fmt.Sprintf("it is behind, at entry %d, and there is no newer checkpoint", pos.Number)
 		default:
-			to(of[len(of)-1].Position)
+			to(files[len(files)-1].Position)
 			next.mode = modeRead
 		}
 	case modeKeep:
 		next.mode = modeCut
-		if at.Number > uint64(st.kept) {
+		if pos.Number > uint64(st.kept) {
 			next.kept = st.number
-			if _, err := store.Put(ctx, l.CheckpointName(1, at), nil, 0); err != nil {
+			if _, err := store.Put(ctx, l.CheckpointName(1, pos), nil, 0); err != nil {
 				next.kept, next.mode = st.kept, modeKeep
 			}
 		}
 	case modeCut:
 		next.mode = modeRead
 		next.left--
-		of, err := l.Checkpoints(ctx, 1)
+		files, err := l.Checkpoints(ctx, 1)
 		now := store.ask(simRequest{op: opStamp}).made
 		grace := 2 * tick
 		if s.o.noGrace {
 			grace = 0
 		}
-		before, drop := Unneeded(of, []uint64{1}, simTime(now), grace)
+		before, drop := Unneeded(files, []uint64{1}, simTime(now), grace)
 		if err != nil {
 			break
 		}
 		if s.o.cutNewest && before > 0 {
-			before = of[len(of)-1].Number + 1
+			before = files[len(files)-1].Number + 1
 			for n := uint64(1); n < before; n++ {
 				_ = store.Delete(ctx, l.name(n))
 			}

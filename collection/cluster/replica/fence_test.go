@@ -32,10 +32,10 @@ func put1(t testing.TB, r *Replica, b Batch, id string) (uint64, error) {
 func TestSeal(t *testing.T) {
 	s := memory.New()
 	dirs := []string{t.TempDir(), t.TempDir()}
-	one, two := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
-	_, err := put1(t, one, Batch{ID: "first"}, "a")
+	first, second := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
+	_, err := put1(t, first, Batch{ID: "first"}, "a")
 	require.NoError(t, err)
-	require.NoError(t, two.Poll(t.Context()))
+	require.NoError(t, second.Poll(t.Context()))
 	c := &Config{Store: s, Dir: t.TempDir()}
 	for range 2 { // the second time it is there
 		require.NoError(t, Seal(t.Context(), c, "notes.x1", 0))
@@ -49,13 +49,13 @@ func TestSeal(t *testing.T) {
 		_, docs := content(t, r, 0)
 		require.Len(t, docs, 1)
 	}
-	refuses(one)
-	refuses(two)
-	entry, err := put1(t, two, Batch{ID: "first", Sent: true}, "a")
+	refuses(first)
+	refuses(second)
+	entry, err := put1(t, second, Batch{ID: "first", Sent: true}, "a")
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), entry)
-	require.NoError(t, one.Checkpoint(t.Context()))
-	require.NoError(t, one.Close(t.Context()))
+	require.NoError(t, first.Checkpoint(t.Context()))
+	require.NoError(t, first.Close(t.Context()))
 	refuses(openReplica(t, s, dirs[0], shardOf(flat)))
 	refuses(openReplica(t, s, t.TempDir(), shardOf(flat)))
 	log, err := s.List(t.Context(), "data/notes.x1/log/0000/", "", 0)
@@ -168,10 +168,10 @@ func TestNotDoneTwice(t *testing.T) {
 // sent elsewhere since, is not done twice by a replica that remembers nothing.
 func TestLateChange(t *testing.T) {
 	s := memory.New()
-	one := openReplica(t, s, t.TempDir(), shardOf(flat))
-	_, err := put1(t, one, Batch{ID: "first"}, "a")
+	first := openReplica(t, s, t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{ID: "first"}, "a")
 	require.NoError(t, err)
-	_, _, err = one.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
+	_, _, err = first.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	other := openReplica(t, s, t.TempDir(), shardOf(flat))
 	entry, err := put1(t, other, Batch{ID: "first"}, "a")
@@ -180,14 +180,14 @@ func TestLateChange(t *testing.T) {
 	_, docs := content(t, other, 2)
 	require.Empty(t, docs)
 	for i := range 300 { // more than are looked at
-		_, err := put1(t, one, Batch{}, fmt.Sprint(i))
+		_, err := put1(t, first, Batch{}, fmt.Sprint(i))
 		require.NoError(t, err)
 	}
 	last := openReplica(t, s, t.TempDir(), shardOf(flat))
 	require.NoError(t, last.Poll(t.Context()))
-	_, err = put1(t, one, Batch{}, "x")
+	_, err = put1(t, first, Batch{}, "x")
 	require.NoError(t, err)
-	require.NoError(t, one.Checkpoint(t.Context()))
+	require.NoError(t, first.Checkpoint(t.Context()))
 	fresh := openReplica(t, s, t.TempDir(), shardOf(flat)) // of the checkpoint
 	_, err = put1(t, fresh, Batch{ID: "first"}, "a")
 	require.ErrorIs(t, err, store.ErrLate)
@@ -201,12 +201,12 @@ func TestLateChange(t *testing.T) {
 // A change that finds nothing to change names the entry up to which that holds.
 func TestNothingToChangeHasAnEntry(t *testing.T) {
 	s := memory.New()
-	one, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
-	_, err := put1(t, one, Batch{}, "a")
+	first, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{}, "a")
 	require.NoError(t, err)
 	_, _, err = other.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
-	n, entry, err := one.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
+	n, entry, err := first.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	require.Zero(t, n.Documents)
 	require.Equal(t, uint64(2), entry)
