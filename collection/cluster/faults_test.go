@@ -266,7 +266,7 @@ func TestPartialAnswers(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(6, 1, func(c *cluster.Config) {
 		c.Partial = c.Name == "n0"
-		c.Beat, c.Deadline = 2*time.Second, time.Second // n1 is not given up meanwhile
+		c.Deadline = time.Second
 	})})
 	awaitIDs(t, c, c.Node("n2"), "wiki", fill(t, c.Node("n0").Declared(t, "wiki", collection.Config{}), "d", 60))
 	look := func(name string) (r search.Result, err error) {
