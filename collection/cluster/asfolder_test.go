@@ -42,15 +42,14 @@ func (m *twins) shape(a object) object {
 	all := object{}
 	for key, x := range a {
 		all[key] = nil
-		if slices.Contains([]string{"ids", "deleted", "passages", "updated", "count", "name", "config", "code",
-			"facets", "replaced"}, key) {
+		if slices.Contains([]string{"ids", "deleted", "passages", "updated", "count", "name", "config", "code", "facets", "replaced"}, key) {
 			all[key] = x
 		}
 	}
 	return all
 }
 
-// words are random words, the first ones more often.
+// words are some, of which the first are more frequent.
 func (m *twins) words(n int) (text string) {
 	for range n {
 		text += fmt.Sprintf(" w%c%c", 'a'+rune(m.r.IntN(6)*m.r.IntN(5)), 'a'+rune(m.r.IntN(3)))
@@ -58,13 +57,12 @@ func (m *twins) words(n int) (text string) {
 	return text[1:]
 }
 
-// update adds or replaces documents, some of them passages of longer ones.
+// update adds or replaces documents, of which some are passages of longer ones.
 func (m *twins) update() {
 	var docs, metadata list
 	add := func(id string, passage object) {
 		text := m.words(1 + m.r.IntN(6))
-		fields := object{"_id": id, "title": m.words(2), "body": text, "n": m.r.IntN(20),
-			"lang": []string{"de", "en", "fr"}[m.r.IntN(3)]}
+		fields := object{"_id": id, "title": m.words(2), "body": text, "n": m.r.IntN(20), "lang": []string{"de", "en", "fr"}[m.r.IntN(3)]}
 		if m.r.IntN(4) == 0 {
 			delete(fields, "lang")
 		}
@@ -91,14 +89,12 @@ func (m *twins) update() {
 func (m *twins) change() {
 	switch m.r.IntN(6) {
 	case 0:
-		m.both(200, "DELETE", twinAt+"/documents",
-			object{"condition": "n = ? OR n = ?", "parameters": list{m.r.IntN(20), m.r.IntN(20)}})
+		m.both(200, "DELETE", twinAt+"/documents", object{"condition": "n = ? OR n = ?", "parameters": list{m.r.IntN(20), m.r.IntN(20)}})
 	case 1:
 		m.both(200, "DELETE", twinAt+"/documents", object{"ids": list{fmt.Sprint("d", m.r.IntN(30)), "p5", "nobody"}})
 	case 2:
 		set := object{"title": m.words(3), "n": m.r.IntN(20), "lang": nil}
-		m.both(200, "POST", twinAt+"/metadata/update",
-			object{"condition": "n < ?", "parameters": list{m.r.IntN(8)}, "updates": set})
+		m.both(200, "POST", twinAt+"/metadata/update", object{"condition": "n < ?", "parameters": list{m.r.IntN(8)}, "updates": set})
 	default:
 		m.update()
 	}
@@ -117,15 +113,13 @@ func (m *twins) restrict(body object) object {
 
 // ask asks in a random way, and compares.
 func (m *twins) ask() {
-	body := m.restrict(object{"params": object{"top_k": 1 + m.r.IntN(40), "mode": "exhaustive"},
-		"metadata": m.r.IntN(2) == 0})
+	body := m.restrict(object{"params": object{"top_k": 1 + m.r.IntN(40), "mode": "exhaustive"}, "metadata": m.r.IntN(2) == 0})
 	byWords := m.r.IntN(2) == 0
 	if byWords {
 		body["text_query"] = list{m.words(1 + m.r.IntN(4))}
 		if m.r.IntN(2) == 0 {
 			body["text_mode"] = "expression"
-			body["text_query"] = list{[]string{`"wa wb" `, `wa* `, `+wa wb -wc `,
-				`"wab waa" wca* `}[m.r.IntN(4)] + m.words(1)}
+			body["text_query"] = list{[]string{`"wa wb" `, `wa* `, `+wa wb -wc `, `"wab waa" wca* `}[m.r.IntN(4)] + m.words(1)}
 		}
 	}
 	if byVectors := !byWords || m.r.IntN(2) == 0; byVectors {
@@ -184,12 +178,10 @@ func TestAsAFolder(t *testing.T) {
 					m.both(404, "GET", twinAt+path, nil)
 				}
 				m.both(404, "POST", twinAt+"/update", object{"documents": list{object{"embeddings": rows("wa")}}})
-				m.both(200, "POST", "/indices",
-					object{"name": "twin", "config": object{"fts_tokenizer": tokenizer, "nbits": 2, "seed": 7}})
+				m.both(200, "POST", "/indices", object{"name": "twin", "config": object{"fts_tokenizer": tokenizer, "nbits": 2, "seed": 7}})
 				m.both(409, "POST", "/indices", object{"name": "twin"})
 				m.both(404, "POST", twinAt+"/search", object{"queries": list{object{"embeddings": rows("wa")}}})
-				m.both(400, "POST", twinAt+"/update",
-					object{"documents": list{object{"embeddings": rows("wa")}, object{"embeddings": [][]float32{{1}}}}})
+				m.both(400, "POST", twinAt+"/update", object{"documents": list{object{"embeddings": rows("wa")}, object{"embeddings": [][]float32{{1}}}}})
 				m.update()
 			}
 			for _, bad := range []string{"", ".x", "a/b", "with space"} {
@@ -206,8 +198,7 @@ func TestAsAFolder(t *testing.T) {
 				for range 8 {
 					m.ask()
 				}
-				m.both(200, "POST", twinAt+"/facets",
-					m.restrict(object{"fields": list{"lang", "n"}, "values": 1 + m.r.IntN(9)}))
+				m.both(200, "POST", twinAt+"/facets", m.restrict(object{"fields": list{"lang", "n"}, "values": 1 + m.r.IntN(9)}))
 				answers := m.both(200, "GET", twinAt+"/stats", nil)
 				for _, field := range []string{"documents", "passages", "tokens", "metadata", "dim", "nbits"} {
 					require.Equal(t, answers[0][field], answers[1][field], field)
@@ -219,8 +210,7 @@ func TestAsAFolder(t *testing.T) {
 			m.both(404, "POST", twinAt+"/explain", object{"query": object{"embeddings": rows("wa")}, "id": "nobody"})
 			for _, id := range []string{"d1", "d2", "d3", "d4"} {
 				if status, _ := m.folder.ask("GET", twinAt+"/documents?id="+id, "", nil); status == 200 {
-					x := m.both(200, "POST", twinAt+"/explain", object{"query": object{"embeddings": rows("wa wb")},
-						"id": id, "params": object{"mode": "exhaustive"}})
+					x := m.both(200, "POST", twinAt+"/explain", object{"query": object{"embeddings": rows("wa wb")}, "id": id, "params": object{"mode": "exhaustive"}})
 					require.Equal(t, x[0]["stage"], x[1]["stage"])
 					require.Equal(t, x[0]["rank"], x[1]["rank"])
 					require.InDelta(t, x[0]["score"], x[1]["score"], 1e-5)

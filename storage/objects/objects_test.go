@@ -358,8 +358,7 @@ func TestStandingStill(t *testing.T) {
 				text, err = io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
 			}
-			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") ||
-				heard.count() != 1 {
+			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.count() != 1 {
 				t.Errorf("%s, %d: %q %v", path, try, text, err)
 			}
 		}
@@ -381,8 +380,7 @@ func TestAddresses(t *testing.T) {
 	if s, err := Open("s3://bucket"); err != nil || s.(*S3).prefix != "" {
 		t.Errorf("%v %v", s, err)
 	}
-	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x",
-		"file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
+	for _, address := range []string{"", "s3://", "s3:///a", "gs://bucket", "http://host/x", "file://host/x", "file://", "s3://b?endpoint=host", "s3://b?endpoint=http://h/path",
 		"s3://b?regoin=x", "s3://b?region=x&region=y", "s3://key:secret@b/x", "s3://b/x#y"} {
 		if _, err := Open(address); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
