@@ -170,8 +170,10 @@ func same(t require.TestingT, answers [2]object, body any) {
 // 1e-5: for random documents, passages and changes, and searches by vectors, words and both, with
 // conditions, lists of ids, groups and facets; whichever node is asked.
 func TestAsAFolder(t *testing.T) {
+	t.Parallel()
 	for _, tokenizer := range []string{"unicode61", "trigram"} {
 		t.Run(tokenizer, func(t *testing.T) {
+			t.Parallel()
 			c := three(t, 4, 2)
 			m := &twins{T: t, r: rand.New(rand.NewPCG(*seed, uint64(len(tokenizer)))), folder: folder(t)}
 			for _, name := range []string{"n0", "n1", "n2"} {

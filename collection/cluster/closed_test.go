@@ -10,17 +10,22 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // A shard whose file is closed under a search, or is found to be damaged, is searched on another node.
 func TestSearchElsewhere(t *testing.T) {
-	for _, why := range []error{search.ErrClosed, storage.ErrClosed, storage.ErrCorrupt, collection.ErrClosed, replica.ErrFailed} {
-		s := &shards{name: "wiki", id: "wiki.0000000000000000", c: testNode(t, testStore(t), "a", nil)}
+	for _, why := range []error{search.ErrClosed, storage.ErrClosed, storage.ErrCorrupt, collection.ErrClosed,
+		replica.ErrFailed} {
+		s := &shards{name: "wiki", id: "wiki.0000000000000000", c: testNode(t, memory.New(), "a", nil)}
 		m := &Map{ID: s.id, Name: s.name, Shards: 1, Replicas: 2, Current: &replica.Generation{Number: 1}}
-		f := &fan[answered, lookAsk, *answered]{s: s, m: m, missing: map[int]error{}, stop: func() { t.Error("the search is given up") }}
-		f.refused(&Node{Name: "a"}, []int{0}, failureOf(&search.QueryError{Err: fmt.Errorf("searching: %w", why)}).err())
+		f := &fan[answered, lookAsk, *answered]{
+			s: s, m: m, missing: map[int]error{}, stop: func() { t.Error("the search is given up") },
+		}
+		f.refused(&Node{Name: "a"}, []int{0},
+			failureOf(&search.QueryError{Err: fmt.Errorf("searching: %w", why)}).err())
 		require.NoError(t, f.refusal)
 		require.ErrorIs(t, f.missing[0], why)
 	}

@@ -103,7 +103,8 @@ func (c *oneInTurn) settle(ctx context.Context) {
 		behind := false
 		for _, of := range c.s.nodes[0].Status(ctx).Collections {
 			for _, shard := range of.Shards {
-				behind = behind || slices.ContainsFunc(shard.Replicas, func(r cluster.ReplicaStatus) bool { return r.Behind > 0 })
+				behind = behind ||
+					slices.ContainsFunc(shard.Replicas, func(r cluster.ReplicaStatus) bool { return r.Behind > 0 })
 			}
 		}
 		if !behind {
@@ -113,7 +114,8 @@ func (c *oneInTurn) settle(ctx context.Context) {
 	}
 }
 
-func (c *oneInTurn) Update(ctx context.Context, docs []collection.Document, o collection.UpdateOptions) (collection.Receipt, error) {
+func (c *oneInTurn) Update(ctx context.Context, docs []collection.Document,
+	o collection.UpdateOptions) (collection.Receipt, error) {
 	return c.next().Update(ctx, docs, o)
 }
 
@@ -121,7 +123,8 @@ func (c *oneInTurn) Delete(ctx context.Context, chosen collection.Selection) (in
 	return c.next().Delete(ctx, chosen)
 }
 
-func (c *oneInTurn) UpdateMetadata(ctx context.Context, chosen collection.Selection, set map[string]json.RawMessage) (index.Affected, error) {
+func (c *oneInTurn) UpdateMetadata(ctx context.Context, chosen collection.Selection,
+	set map[string]json.RawMessage) (index.Affected, error) {
 	return c.next().UpdateMetadata(ctx, chosen, set)
 }
 
@@ -180,7 +183,11 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, %d nodes, %d shards", kind, n.nodes, n.shards), func(t *testing.T) {
-				c := clustertest.New(t, clustertest.Options{Nodes: n.nodes, Store: open(t), Change: shards(n.shards, 2)})
+				if kind == "folder" { // the others set the environment
+					t.Parallel()
+				}
+				c := clustertest.New(t,
+					clustertest.Options{Nodes: n.nodes, Store: open(t), Change: shards(n.shards, 2)})
 				var nodes []*clustertest.Node
 				for i := range n.nodes {
 					nodes = append(nodes, c.Node(fmt.Sprint("n", i)))

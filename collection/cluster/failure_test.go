@@ -40,7 +40,8 @@ func TestErrorsCross(t *testing.T) {
 			require.NotEqual(t, carried[j].code, carried[i].code)
 		}
 	}
-	document := &collection.DocumentError{Document: 3, ID: "d", Token: 7, Err: fmt.Errorf("%w: 2, not 4", index.ErrDimension)}
+	document := &collection.DocumentError{Document: 3, ID: "d", Token: 7,
+		Err: fmt.Errorf("%w: 2, not 4", index.ErrDimension)}
 	err := across(t, fmt.Errorf("part: %w", document))
 	var d *collection.DocumentError
 	require.ErrorAs(t, err, &d)
@@ -50,7 +51,8 @@ func TestErrorsCross(t *testing.T) {
 	moved := placed(err, []int{4, 5, 6, 70})
 	require.ErrorAs(t, moved, &d)
 	require.Equal(t, 70, d.Document)
-	require.Equal(t, "document 70 (id \"d\"), token 7: "+document.Err.Error(), fmt.Sprint(moved), "as the request has it")
+	require.Equal(t, "document 70 (id \"d\"), token 7: "+document.Err.Error(), fmt.Sprint(moved),
+		"as the request has it")
 
 	require.True(t, final(across(t, fmt.Errorf("a shard: %w", collection.ErrTooLarge))), "no other node would take it")
 	busy := &collection.BusyError{Documents: 9, Bytes: 8, RetryAfter: 7 * time.Second}
@@ -85,7 +87,8 @@ func TestErrorsCross(t *testing.T) {
 func FuzzFailure(f *testing.F) {
 	for _, err := range []error{
 		errors.New("x"), &collection.DocumentError{Err: index.ErrDuplicateID}, &search.QueryError{Err: search.ErrQuery},
-		&collection.BusyError{}, &condition.Error{Condition: "a", Offset: 1, Err: condition.ErrSyntax}, &keywords.SyntaxError{},
+		&collection.BusyError{}, &condition.Error{Condition: "a", Offset: 1, Err: condition.ErrSyntax},
+		&keywords.SyntaxError{},
 	} {
 		text, _ := json.Marshal(failureOf(err))
 		f.Add(text)
@@ -101,11 +104,13 @@ func FuzzFailure(f *testing.F) {
 	})
 }
 
-// What was stored, and what was not, is said of a change that was made in part.
+// The error of a change that was made in part names the documents that were stored.
 func TestPartly(t *testing.T) {
-	e := &collection.PartlyError{Documents: []int{0, 2, 3}, Done: index.Affected{Documents: 3}, Err: index.ErrDuplicateID}
-	require.Equal(t, "the change was made in part: 3 documents and 0 passages; stored are the documents 0, 2, 3 of the request: "+
-		index.ErrDuplicateID.Error(), e.Error())
+	e := &collection.PartlyError{Documents: []int{0, 2, 3}, Done: index.Affected{Documents: 3},
+		Err: index.ErrDuplicateID}
+	require.Equal(t,
+		"the change was made in part: 3 documents and 0 passages; stored are the documents 0, 2, 3 of the request: "+
+			index.ErrDuplicateID.Error(), e.Error())
 	require.ErrorIs(t, e, index.ErrDuplicateID)
 	for i := range 30 {
 		e.Documents = append(e.Documents, 4+i)

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,109 +15,58 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// bent is a store as one node sees it.
-type bent struct {
-	objects.Store
-	blind atomic.Bool // it does not see maps that are newer than when that began
-	seen  atomic.Pointer[[]objects.Entry]
-	cut   atomic.Bool                            // it does not answer
-	hung  atomic.Int64                           // requests to logs meanwhile
-	ahead atomic.Int64                           // of its clock
-	fail  atomic.Pointer[func(name string) bool] // puts of which fail
-}
-
-func (b *bent) close(t *testing.T) {
-	maps, err := b.Store.List(t.Context(), mapsPrefix, "", 0)
-	require.NoError(t, err)
-	b.seen.Store(&maps)
-	b.blind.Store(true)
-}
-
-func (b *bent) wait(ctx context.Context, name string) error {
-	if b.cut.Load() && strings.Contains(name, "/log/") {
-		b.hung.Add(1)
-	}
-	for b.cut.Load() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
+// hang makes requests to a store wait while away is set, and counts those to logs.
+func hang(s *memory.Store) (away *atomic.Bool, logs *atomic.Int64) {
+	away, logs = new(atomic.Bool), new(atomic.Int64)
+	s.Hook(func(ctx context.Context, _, name string) (before, after error) {
+		if away.Load() && strings.Contains(name, "/log/") {
+			logs.Add(1)
 		}
-	}
-	return nil
-}
-
-func (b *bent) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	if err := b.wait(ctx, prefix); err != nil {
-		return nil, err
-	}
-	if b.blind.Load() && strings.HasPrefix(prefix, mapsPrefix) {
-		var all []objects.Entry
-		for _, e := range *b.seen.Load() {
-			if strings.HasPrefix(e.Name, prefix) && e.Name > after {
-				all = append(all, e)
+		for away.Load() {
+			select {
+			case <-ctx.Done():
+				return ctx.Err(), nil
+			case <-time.After(5 * time.Millisecond):
 			}
 		}
-		return all, nil
-	}
-	return b.Store.List(ctx, prefix, after, limit)
+		return nil, nil
+	})
+	return away, logs
 }
 
-func (b *bent) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	if err := b.wait(ctx, name); err != nil {
-		return time.Time{}, err
-	}
-	if f := b.fail.Load(); f != nil && (*f)(name) {
-		return time.Time{}, fmt.Errorf("%w: %s", objects.ErrNotMade, name)
-	}
-	return b.Store.Put(ctx, name, r, size)
-}
-
-func (b *bent) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	if err := b.wait(ctx, name); err != nil {
-		return time.Time{}, err
-	}
-	made, err := b.Store.Replace(ctx, name, body)
-	return made.Add(time.Duration(b.ahead.Load())), err
-}
-
-func (b *bent) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
-	if err := b.wait(ctx, name); err != nil {
-		return nil, objects.Entry{}, err
-	}
-	return b.Store.Get(ctx, name, from, length)
-}
-
-// noteOf is a document.
-func noteOf(id string) []collection.Document {
-	return []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
-}
-
+// store1 adds or replaces a document.
 func store1(t *testing.T, ctx context.Context, c collection.Collection, id string) error {
 	t.Helper()
-	_, err := c.Update(ctx, noteOf(id), collection.UpdateOptions{Replace: true})
+	docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+	_, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true})
 	return err
 }
 
 // A node that has not heard of a removal, nor of another collection of the name, acknowledges nothing after it.
 func TestDropFences(t *testing.T) {
-	s := testStore(t)
-	b := &bent{Store: s}
+	t.Parallel()
+	s := memory.New()
+	b := s.Beside()
 	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	here, deaf := testNode(t, s, "a", spread), testNode(t, b, "b", spread)
-	of, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := here.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	there, err := deaf.Get("wiki")
 	require.NoError(t, err)
 	for i := range 6 {
 		require.NoError(t, store1(t, t.Context(), there, fmt.Sprint("before", i)))
 	}
-	b.close(t)
+	maps := s.Names(mapsPrefix)
+	b.Listed(func(all []objects.Entry) []objects.Entry {
+		return slices.DeleteFunc(all, func(e objects.Entry) bool {
+			return strings.HasPrefix(e.Name, mapsPrefix) && !slices.Contains(maps, e.Name)
+		})
+	})
 	existed, err := here.Drop(t.Context(), "wiki")
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -130,37 +78,40 @@ func TestDropFences(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), again, "another"))
 	for i := range 6 {
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		err := store1(t, ctx, there, fmt.Sprint("after", i))
 		stop()
 		require.Error(t, err)
 		require.True(t, errors.Is(err, collection.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, collection.ErrUnreachable), "%v", err)
 	}
-	b.blind.Store(false)
+	b.Listed(nil)
 	require.Eventually(t, func() bool {
 		return errors.Is(store1(t, t.Context(), there, "after"), collection.ErrUnknown)
 	}, 20*time.Second, testBeat)
-	st, err := again.Stats(t.Context())
+	there, err = deaf.Get("wiki")
 	require.NoError(t, err)
-	require.Equal(t, uint64(1), st.Documents)
+	for _, c := range []collection.Collection{again, there} {
+		require.EqualValues(t, 1, numbersOf(t, c).Documents)
+	}
 }
 
-// What a removal has left that was interrupted is sealed by the coordinator, or by who removes it again.
+// The logs that an interrupted removal has left are sealed by the coordinator, or by a second removal.
 func TestDropInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, who := range []string{"coordinator", "again"} {
 		t.Run(who, func(t *testing.T) {
-			b := &bent{Store: testStore(t)}
+			t.Parallel()
+			b := memory.New()
 			c := testNode(t, b, "a", func(c *Config) {
 				if c.Shards = 2; who == "again" {
 					c.Beat = time.Minute
 				}
 			})
-			of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+			wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 			require.NoError(t, err)
-			require.NoError(t, store1(t, t.Context(), of, "one"))
-			no := func(name string) bool { return strings.Contains(name, "/log/0001/") }
-			b.fail.Store(&no)
+			require.NoError(t, store1(t, t.Context(), wiki, "one"))
+			b.Fail("/log/0001/", objects.ErrNotMade)
 			existed, err := c.Drop(t.Context(), "wiki")
 			require.Error(t, err)
 			require.True(t, existed)
@@ -170,7 +121,7 @@ func TestDropInterrupted(t *testing.T) {
 				return m.Retired[0].Shards
 			}
 			require.Equal(t, 2, open())
-			b.fail.Store(nil)
+			b.Hook(nil)
 			if who == "again" {
 				_, err = c.Drop(t.Context(), "wiki")
 				require.NoError(t, err)
@@ -184,31 +135,30 @@ func TestDropInterrupted(t *testing.T) {
 
 // A client that hears of nothing finds documents that a node has stored a moment ago.
 func TestEmptyIsLookedAt(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	client, node := testNode(t, s, "c", func(c *Config) { c.Address, c.Beat = "", time.Hour }), testNode(t, s, "a", nil)
 	require.NoError(t, client.lookOnce(t.Context())) // it sees the node
-	of, err := client.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := client.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	there, err := node.Get("wiki")
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), there, "one"))
-	v, err := of.View(t.Context())
+	v, err := wiki.View(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, v.Close())
-	st, err := of.Stats(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, uint64(1), st.Documents)
+	require.EqualValues(t, 1, numbersOf(t, wiki).Documents)
 }
 
 // A change whose first holder does not reach the store is made by another one.
 func TestChangeWhoseHolderIsCut(t *testing.T) {
-	s := testStore(t)
-	cut := map[string]*bent{"a": {Store: s}, "b": {Store: s}}
+	t.Parallel()
+	s := memory.New()
+	ways := map[string]*memory.Store{"a": s, "b": s.Beside()}
 	spread := func(c *Config) { c.Replicas = 2 }
-	nodes := map[string]*Cluster{"a": testNode(t, cut["a"], "a", spread), "b": testNode(t, cut["b"], "b", spread)}
-	of, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
+	nodes := map[string]*Cluster{"a": testNode(t, ways["a"], "a", spread), "b": testNode(t, ways["b"], "b", spread)}
+	wiki, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	for _, c := range nodes {
 		await(t, "the nodes know each other", func() bool {
 			c.mu.Lock()
@@ -221,8 +171,9 @@ func TestChangeWhoseHolderIsCut(t *testing.T) {
 	other := map[string]string{"a": "b", "b": "a"}[first]
 	there, err := nodes[other].Get("wiki")
 	require.NoError(t, err)
-	cut[first].cut.Store(true)
-	defer cut[first].cut.Store(false)
+	away, _ := hang(ways[first])
+	away.Store(true)
+	defer away.Store(false)
 	ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
 	defer stop()
 	require.NoError(t, store1(t, ctx, there, "two"))
@@ -231,12 +182,12 @@ func TestChangeWhoseHolderIsCut(t *testing.T) {
 // A front that has just started sends with its first change where the log ends. When the answer is lost, the change is
 // looked for after that, whether or not the log was cut before.
 func TestFirstChangeOfAFrontIsLost(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	var node *Cluster
 	var lose atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	node = testNodeBehind(t, s, "n", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/update") && lose.CompareAndSwap(true, false) {
-			node.Handler().ServeHTTP(httptest.NewRecorder(), r)
+			next.ServeHTTP(httptest.NewRecorder(), r)
 			node.mu.Lock()
 			open := node.replicas
 			node.replicas = map[replicaKey]*kept{}
@@ -246,27 +197,20 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 			}
 			panic(http.ErrAbortHandler)
 		}
-		node.Handler().ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	node, err := Open(t.Context(), Config{
-		Store: s, Dir: filepath.Join(t.TempDir(), "n"), Name: "n", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, node.Close(context.WithoutCancel(t.Context()))) }()
-	of, err := node.Declare(t.Context(), "wiki", collection.Config{})
+		next.ServeHTTP(w, r)
+	}, nil)
+	wiki, err := node.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	for i := range 8 {
-		require.NoError(t, store1(t, t.Context(), of, fmt.Sprint("d", i)))
+		require.NoError(t, store1(t, t.Context(), wiki, fmt.Sprint("d", i)))
 	}
 	m := node.lastMap("wiki")
 	r, err := node.replica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
 	require.NoError(t, r.Checkpoint(t.Context()))
-	log, err := s.List(t.Context(), dataOf(m.ID)+"log/0000/", "", 0)
-	require.NoError(t, err)
-	for _, e := range log[:len(log)-1] { // as a collector would
-		require.NoError(t, s.Delete(t.Context(), e.Name))
+	log := s.Names(dataOf(m.ID) + "log/0000/")
+	for _, name := range log[:len(log)-1] { // as a collector would
+		require.NoError(t, s.Delete(t.Context(), name))
 	}
 	client := testNode(t, s, "c", func(c *Config) { c.Address = "" })
 	there, err := client.Get("wiki")
@@ -280,15 +224,17 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 
 // A node whose store does not answer is closed when the context of that ends.
 func TestCloseWithoutAStore(t *testing.T) {
-	b := &bent{Store: testStore(t)}
+	t.Parallel()
+	b := memory.New()
 	c := testNode(t, b, "a", nil)
-	of, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
-	require.NoError(t, store1(t, t.Context(), of, "one"))
-	b.cut.Store(true)
+	require.NoError(t, store1(t, t.Context(), wiki, "one"))
+	away, logs := hang(b)
+	away.Store(true)
 	waits := make(chan error, 1)
-	go func() { waits <- store1(t, context.WithoutCancel(t.Context()), of, "two") }()
-	await(t, "a change waits", func() bool { return b.hung.Load() > 0 })
+	go func() { waits <- store1(t, context.WithoutCancel(t.Context()), wiki, "two") }()
+	await(t, "a change waits", func() bool { return logs.Load() > 0 })
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
 	closed := make(chan error, 1)
@@ -304,10 +250,12 @@ func TestCloseWithoutAStore(t *testing.T) {
 
 // A clock of the store that was ahead for a while, and was set right, does not make what is new look old.
 func TestClockOfTheStoreComesBack(t *testing.T) {
-	b := &bent{Store: testStore(t)}
+	t.Parallel()
+	b := memory.New()
 	c := testNode(t, b, "a", nil)
-	b.ahead.Store(int64(2 * time.Hour))
-	await(t, "the clock is ahead", func() bool { return time.Until(c.storeTime()) > time.Hour })
-	b.ahead.Store(0)
-	await(t, "the clock is right", func() bool { return time.Until(c.storeTime()) < time.Hour })
+	right := b.Now()
+	b.Pass(2 * time.Hour)
+	await(t, "the clock is ahead", func() bool { return c.storeTime().Sub(right) > time.Hour })
+	b.Pass(-2 * time.Hour)
+	await(t, "the clock is right", func() bool { return c.storeTime().Sub(right) < time.Hour })
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// What is over is marked first, deleted when the grace is over since, and nothing else ever.
+// Garbage is marked first, and deleted a grace later; nothing else is ever deleted.
 func TestGarbage(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	testMap(t, s, "wiki", func(m *Map) {
 		m.Last = 5
 		m.Current = &replica.Generation{Number: 3, Dim: 8, Stage: collection.StageFlat}
@@ -38,72 +39,79 @@ func TestGarbage(t *testing.T) {
 			logs[shard] = append(logs[shard], at)
 		}
 		for _, g := range []uint64{1, 2, 3, 4, 5} {
-			s.put(log.CheckpointName(g, logs[shard][g]), []byte("checkpoint"))
+			s.Set(log.CheckpointName(g, logs[shard][g]), []byte("checkpoint"))
 		}
 	}
-	for _, name := range []string{codecName(id, 1), codecName(id, 2), codecName(id, 3), "data/wiki.0000000000000001/log/0000/0000000000000001",
-		"data/wiki.0000000000000002/log/0000/0000000000000001", "data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a"} {
-		s.put(name, []byte("x"))
+	for _, name := range []string{
+		codecName(id, 1), codecName(id, 2), codecName(id, 3),
+		"data/wiki.0000000000000001/log/0000/0000000000000001", "data/wiki.0000000000000002/log/0000/0000000000000001",
+		"data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a",
+	} {
+		s.Set(name, []byte("x"))
 	}
-	all := s.names("data/")
-	s.pass(1000 * time.Hour) // however old objects are
-	s.collect(t)
-	require.Equal(t, all, s.names("data/"), "it is only marked")
-	s.pass(time.Hour)
-	s.collect(t)
-	require.Equal(t, all, s.names("data/"))
-	s.pass(time.Minute)
-	s.collect(t)
-	left := s.names("data/")
+	all := s.Names("data/")
+	s.Pass(1000 * time.Hour) // however old objects are
+	collect(t, s)
+	require.Equal(t, all, s.Names("data/"), "it is only marked")
+	s.Pass(time.Hour)
+	collect(t, s)
+	require.Equal(t, all, s.Names("data/"))
+	s.Pass(time.Minute)
+	collect(t, s)
+	left := s.Names("data/")
 	got := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(left, name) })
 	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
 	require.Contains(t, got, codecName(id, 1))
-	require.Len(t, got, 4, "%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
+	require.Len(t, got, 4,
+		"%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
 	m := inStore(t, s)
 	require.Empty(t, m.Retired)
 
 	// A build that does not end is given up, and then logs are cut: behind both generations.
-	s.pass(buildGrace)
+	s.Pass(buildGrace)
 	for shard := range 2 {
 		log := journal.New(s, id, shard, journal.Options{})
-		s.put(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint")) // the newest one, and too young to cut behind
+		// the newest one, and too young to cut behind
+		s.Set(log.CheckpointName(3, logs[shard][8]), []byte("checkpoint"))
 	}
-	s.collect(t)
+	collect(t, s)
 	m = inStore(t, s)
 	require.Nil(t, m.Building)
 	require.Len(t, m.Retired, 1)
-	s.pass(2 * time.Hour)
-	s.collect(t)
+	s.Pass(2 * time.Hour)
+	collect(t, s)
 	for shard := range 2 {
-		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
-		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q", left)
+		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
+		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q",
+			left)
 	}
 	changeMap(t, s, func(m *Map) { m.giveUp(errors.New("a test")) })
-	s.collect(t)
+	collect(t, s)
 	for shard := range 2 {
-		left := s.names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
+		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
 		require.True(t, strings.HasSuffix(left[len(left)-1], fmt.Sprintf("%016x", 10)), "the newest entry stays")
 		require.Less(t, len(left), 10)
-		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4), "what is after the older checkpoint stays")
+		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4),
+			"what is after the older checkpoint stays")
 	}
 }
 
 // A beat that came long ago goes, and one of a node that lives does not.
 func TestGarbageOfNodes(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	dead := &Node{Name: "dead", Started: "1"}
 	_, err := beat(t.Context(), s, dead, 1)
 	require.NoError(t, err)
-	s.pass(2 * time.Hour)
+	s.Pass(2 * time.Hour)
 	_, err = beat(t.Context(), s, &Node{Name: "b", Started: "2"}, 1)
 	require.NoError(t, err)
-	require.NoError(t, removeBeats(t.Context(), s, s.now.Add(-time.Hour)))
-	require.Equal(t, []string{"nodes/b@2"}, s.names(nodesPrefix))
+	require.NoError(t, removeBeats(t.Context(), s, s.Now().Add(-time.Hour)))
+	require.Equal(t, []string{"nodes/b@2"}, s.Names(nodesPrefix))
 }
 
 // A node is alive while its beat changes, by the clock of the observer, whatever the times of the store say.
 func TestLivesByOwnClock(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the observer
 	l := &lives{ttl: 4 * time.Second}
 	counts := map[string]uint64{}
@@ -117,7 +125,8 @@ func TestLivesByOwnClock(t *testing.T) {
 	look := func() (names string) {
 		listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 		require.NoError(t, err)
-		require.NoError(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+		require.NoError(t,
+			l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
 		for _, n := range l.living(now) {
 			names += n.Name + "@" + n.Started + " "
 		}
@@ -128,7 +137,7 @@ func TestLivesByOwnClock(t *testing.T) {
 	}
 	a, b, dead := node("a", "1", 1), node("b", "1b", 1), node("dead", "0", 0)
 	say(dead)
-	s.pass(24 * time.Hour)
+	s.Pass(24 * time.Hour)
 	say(a, b)
 	require.Equal(t, "a@1 b@1b ", look(), "one of yesterday is not taken for alive")
 	now = now.Add(3 * time.Second)
@@ -137,7 +146,7 @@ func TestLivesByOwnClock(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	say(a) // the clock of the store stands still: the size changes
 	require.Equal(t, "a@1 ", look())
-	s.pass(-2000 * time.Hour) // or goes back
+	s.Pass(-2000 * time.Hour) // or goes back
 	say(b)
 	require.Equal(t, "a@1 b@1b ", look())
 	again := node("a", "2", 2)
@@ -147,16 +156,17 @@ func TestLivesByOwnClock(t *testing.T) {
 	say(a, b, again)
 	require.NoError(t, s.Delete(t.Context(), b.object()))
 	require.Equal(t, "a@2 ", look(), "a node that ended is gone at once")
-	s.put("nodes/x@y", []byte("{"))
+	s.Set("nodes/x@y", []byte("{"))
 	listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 	require.NoError(t, err)
-	require.Error(t, l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+	require.Error(t,
+		l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
 	require.Len(t, l.living(now), 1)
 }
 
 // A client may end before it sees that a beat stands still, so it goes by the times of the store at first.
 func TestLivesOfClient(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	client := testNode(t, s, "client", func(c *Config) { c.Address, c.Beat = "", 3*time.Second })
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := &lives{ttl: client.lives.ttl, stale: client.lives.stale}
@@ -179,11 +189,12 @@ func TestLivesOfClient(t *testing.T) {
 	require.Len(t, l.living(now), 3)
 }
 
-// What a cluster of 1,600 shards with two replicas on 8 nodes asks of the store while nothing happens.
+// An idle cluster of 1,600 shards with two replicas on 8 nodes asks the store at most 20 times a second.
 func TestIdleRequests(t *testing.T) {
+	t.Parallel()
 	const nodes, shards, replicas = 8, 1600, 2
 	const beats = 3
-	s := newMemory()
+	s := memory.New()
 	testMap(t, s, "wiki", func(m *Map) {
 		m.Shards, m.Last = shards, 1
 		m.Current = &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
@@ -201,23 +212,22 @@ func TestIdleRequests(t *testing.T) {
 		polls += len(c.duePolls(now))
 	}
 	client := testNode(t, s, "a", func(c *Config) { c.Address = "" }) // a client: what a node does, but for its beat
-	before := s.count()
+	before := s.Requests()
 	at := client.requests.Load()
 	await(t, "some beats", func() bool { return client.requests.Load() >= at+2*beats })
-	looks := float64(s.count()-before) / float64(client.requests.Load()-at) * 3 // requests of a beat of a node
+	looks := float64(s.Requests()-before) / float64(client.requests.Load()-at) * 3 // requests of a beat of a node
 	require.InDelta(t, 3, looks, 0.5)
 	for shard := range shards {
 		log := journal.New(s, id, shard, journal.Options{})
 		at, err := log.Append(t.Context(), journal.Position{}, []string{"b"}, nil)
 		require.NoError(t, err)
-		s.put(log.CheckpointName(1, at), []byte("x"))
+		s.Set(log.CheckpointName(1, at), []byte("x"))
 	}
-	before = s.count()
-	s.collect(t)
-	garbage := float64(s.count() - before)
+	before = s.Requests()
+	collect(t, s)
+	garbage := float64(s.Requests() - before)
 	rate := nodes*looks/3 + nodes*float64(polls)/(hours*3600) + garbage/1800
-	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3, nodes*float64(polls)/(hours*3600), garbage/1800)
+	t.Logf("%.1f requests a second: %.1f of beats, %.1f of polls, %.3f of garbage", rate, nodes*looks/3,
+		nodes*float64(polls)/(hours*3600), garbage/1800)
 	require.LessOrEqual(t, rate, 20.)
 }
-
-var _ objects.Store = (*memory)(nil)

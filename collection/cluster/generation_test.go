@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -34,18 +37,19 @@ func sourceOf(t *testing.T, docs []collection.Document) vectors.Source {
 
 // A bulk build takes the place of what there was, and changes made meanwhile are made to what it has built.
 func TestBuild(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b, s := nodes[0], nodes[1], nodes[0].c.Store
-	of := declared(t, a)
+	wiki := declared(t, a)
 	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
-	add(t, of, before)
+	add(t, wiki, before)
 	m, err := a.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
 
 	dir := t.TempDir()
 	bulk := &bulk{store: s, id: m.ID, growth: a.c.Index.Growth, log: a.log}
 	require.NoError(t, bulk.begin(t.Context()))
-	add(t, of, during)
+	add(t, wiki, during)
 	path := filepath.Join(dir, "whole.plaid")
 	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
 	require.NoError(t, err)
@@ -54,7 +58,7 @@ func TestBuild(t *testing.T) {
 	defer func() { require.NoError(t, ix.Close()) }()
 	_, err = bulk.finish(t.Context(), ix, dir)
 	require.NoError(t, err)
-	await(t, "what was built is searched", func() bool { return numbersOf(t, of).Documents == 330 })
+	await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 330 })
 	require.Equal(t, "d2007", found(t, b, "wiki", during[7]))
 	require.Equal(t, "d77", found(t, b, "wiki", docs[77]))
 	require.NotEqual(t, "d1007", found(t, b, "wiki", before[7]))
@@ -68,9 +72,11 @@ func TestBuild(t *testing.T) {
 	_, err = second.finish(t.Context(), ix, dir)
 	require.NoError(t, err)
 
-	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]), sourceOf(t, docs[100:200]))
+	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]),
+		sourceOf(t, docs[100:200]))
 	require.NoError(t, err)
-	await(t, "what was built is searched", func() bool { st := numbersOf(t, of); return st.Documents == 200 && st.Nbits == 2 })
+	await(t, "what was built is searched",
+		func() bool { st := numbersOf(t, wiki); return st.Documents == 200 && st.Nbits == 2 })
 	_, err = Build(t.Context(), s, "other", BuildOptions{}, sourceOf(t, docs))
 	require.ErrorIs(t, err, collection.ErrUnknown)
 	r, err := Verify(t.Context(), s, VerifyOptions{})
@@ -89,8 +95,9 @@ func TestBuild(t *testing.T) {
 func TestBackupAndRestore(t *testing.T) {
 	nodes := startNodes(t, 2, 4, func(c *Config) { c.Replicas = 1 }) // so that a node has not all shards
 	a, b := nodes[0], nodes[1]
-	of := declared(t, a)
-	require.ErrorIs(t, errOf(of.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})), collection.ErrEmpty)
+	wiki := declared(t, a)
+	_, err := wiki.(collection.Backuper).Backup(t.Context(), &bytes.Buffer{})
+	require.ErrorIs(t, err, collection.ErrEmpty)
 	docs := testDocs(0, 60, 16)
 	for i := range 3 { // passages, and a document that looks like one
 		p := &vectors.Passage{Of: "long#1", Number: i, Start: i, End: i + 1}
@@ -100,79 +107,88 @@ func TestBackupAndRestore(t *testing.T) {
 		docs[20+i].Metadata = payload
 	}
 	docs[30].ID = "short#1"
-	add(t, of, docs)
-	_, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
+	add(t, wiki, docs)
+	_, err = wiki.Delete(t.Context(), collection.Selection{IDs: []string{"d5"}})
 	require.NoError(t, err)
 	var file bytes.Buffer
-	r, err := of.(collection.Backuper).Backup(t.Context(), &file)
+	r, err := wiki.(collection.Backuper).Backup(t.Context(), &file)
 	require.NoError(t, err)
 	require.EqualValues(t, file.Len(), r.Size)
 	require.NoError(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())))
 	copied, err := a.Get("again")
 	require.NoError(t, err)
-	want, got := numbersOf(t, of), numbersOf(t, copied)
+	want, got := numbersOf(t, wiki), numbersOf(t, copied)
 	require.Equal(t, want.Documents, got.Documents)
 	require.Equal(t, want.Tokens, got.Tokens)
 	require.Equal(t, want.Growth.Stage, got.Growth.Stage)
 	require.Equal(t, "d7", found(t, a, "again", docs[7]))
-	for _, of := range []collection.Collection{of, copied} {
-		gone, err := of.Delete(t.Context(), collection.Selection{IDs: []string{"long#1", "short#1", "d5"}})
+	for _, c := range []collection.Collection{wiki, copied} {
+		gone, err := c.Delete(t.Context(), collection.Selection{IDs: []string{"long#1", "short#1", "d5"}})
 		require.NoError(t, err)
 		require.Equal(t, index.Affected{Documents: 2, Passages: 3}, gone)
 	}
-	_, err = copied.Update(t.Context(), testDocs(100, 10, 16), collection.UpdateOptions{})
-	require.NoError(t, err)
-	require.ErrorIs(t, b.Restore(t.Context(), "again", bytes.NewReader(file.Bytes())), collection.ErrExists)
-	require.Error(t, b.Restore(t.Context(), "broken", bytes.NewReader(file.Bytes()[:file.Len()/2])))
-	_, err = b.Get("broken")
-	require.ErrorIs(t, err, collection.ErrUnknown, "whatever fails leaves nothing behind")
 }
-
-func errOf[T any](_ T, err error) error { return err }
 
 // Documents without vectors come first, and the first vectors decide the dimension.
 func TestDimensionComesLater(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
-	of := declared(t, a)
+	wiki := declared(t, a)
 	var without []collection.Document
 	for i := range 10 {
 		without = append(without, collection.Document{ID: fmt.Sprint("w", i), Metadata: []byte(`{"n":1}`)})
 	}
-	add(t, of, without)
-	require.Zero(t, numbersOf(t, of).Dim)
+	add(t, wiki, without)
+	require.Zero(t, numbersOf(t, wiki).Dim)
 	docs := testDocs(0, 10, 16)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)
 	_, err = there.Update(t.Context(), docs, collection.UpdateOptions{})
 	require.NoError(t, err)
-	st := numbersOf(t, of)
+	st := numbersOf(t, wiki)
 	require.EqualValues(t, 20, st.Documents)
 	require.Equal(t, 16, st.Dim)
 	require.Equal(t, "d3", found(t, a, "wiki", docs[3]))
-	_, err = of.Update(t.Context(), testDocs(50, 1, 8), collection.UpdateOptions{})
+	_, err = wiki.Update(t.Context(), testDocs(50, 1, 8), collection.UpdateOptions{})
 	require.ErrorIs(t, err, index.ErrDimension)
 }
 
 // The share of each shard follows max_documents, and less than one document a shard is refused.
 func TestMaxDocuments(t *testing.T) {
+	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
 	n := func(n uint64) *uint64 { return &n }
 	_, err := a.Declare(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
 	require.ErrorIs(t, err, collection.ErrConfig)
-	of, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
+	wiki, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
 	require.NoError(t, err)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)
-	for i := range 10 {
-		_, err = []collection.Collection{of, there}[i%2].Update(t.Context(), testDocs(20*i, 20, 8), collection.UpdateOptions{})
-		require.NoError(t, err)
+	var evicted atomic.Int64
+	var wg sync.WaitGroup
+	for front, c := range []collection.Collection{wiki, there} {
+		wg.Go(func() {
+			for i := range 5 {
+				docs := testDocs(100*front+20*i, 20, 8)
+				r, err := c.Update(t.Context(), docs, collection.UpdateOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+				evicted.Add(int64(r.Evicted))
+				if n := numbersOf(t, c).Documents; n > 30 || i > 1 && n < 30 {
+					t.Errorf("%d documents are there, and 30 are kept", n)
+				}
+			}
+		})
 	}
-	require.EqualValues(t, 30, numbersOf(t, of).Documents)
-	_, err = of.SetMaxDocuments(t.Context(), n(2))
+	wg.Wait()
+	require.EqualValues(t, 30, numbersOf(t, wiki).Documents)
+	require.EqualValues(t, 200-30, evicted.Load(), "by one of them only")
+	_, err = wiki.SetMaxDocuments(t.Context(), n(2))
 	require.ErrorIs(t, err, collection.ErrConfig)
-	cfg, err := of.SetMaxDocuments(t.Context(), n(10))
+	cfg, err := wiki.SetMaxDocuments(t.Context(), n(10))
 	require.NoError(t, err)
 	require.EqualValues(t, 10, *cfg.MaxDocuments)
 	_, err = there.Update(t.Context(), testDocs(1000, 20, 8), collection.UpdateOptions{})
@@ -183,53 +199,57 @@ func TestMaxDocuments(t *testing.T) {
 // A training that fails is not repeated before the collection has grown by a tenth, and the statistics say why:
 // whether no codec can be put, or no checkpoint of a shard, which all nodes say.
 func TestTrainingThatFails(t *testing.T) {
+	t.Parallel()
 	for part, says := range map[string]string{"/codec/": "refused", "/files/0001/": "shard 1"} {
 		t.Run(says, func(t *testing.T) {
-			s := newMemory()
-			s.fail(part, fmt.Errorf("refused: %w", objects.ErrName))
-			nodes := nodesOver(t, s, 2, func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
+			t.Parallel()
+			s := memory.New()
+			s.Fail(part, fmt.Errorf("refused: %w", objects.ErrName))
+			nodes := nodesOver(t, s, 2,
+				func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 100, Until: 10_000} })
 			docs := testDocs(0, 60, 16)
-			of := declared(t, nodes[0], docs...)
-			await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
-			require.Contains(t, numbersOf(t, of).Growth.Failed, says)
-			require.Equal(t, collection.StageFlat, numbersOf(t, of).Growth.Stage)
+			wiki := declared(t, nodes[0], docs...)
+			await(t, "the training fails", func() bool { return numbersOf(t, wiki).Growth.Failed != "" })
+			require.Contains(t, numbersOf(t, wiki).Growth.Failed, says)
+			require.Equal(t, collection.StageFlat, numbersOf(t, wiki).Growth.Stage)
 			require.Equal(t, "d7", found(t, nodes[1], "wiki", docs[7]))
-			_, err := of.(collection.Retrainer).Retrain(t.Context())
+			_, err := wiki.(collection.Retrainer).Retrain(t.Context())
 			require.ErrorContains(t, err, says)
 			require.Nil(t, inStore(t, s).Next)
 			last := inStore(t, s).Last
-			s.fail("", nil)
-			add(t, of, testDocs(100, 2, 16))
+			s.Hook(nil)
+			add(t, wiki, testDocs(100, 2, 16))
 			looks(t, nodes[0], 10)
 			require.Equal(t, last, inStore(t, s).Last, "it is not tried again")
-			add(t, of, testDocs(200, 10, 16))
-			trained(t, of)
+			add(t, wiki, testDocs(200, 10, 16))
+			trained(t, wiki)
 		})
 	}
 }
 
 // A store that is away for a while during a training puts that off, and no longer.
 func TestTrainingWhileStoreIsAway(t *testing.T) {
-	s := newMemory()
-	s.fail("/codec/", errLost)
+	t.Parallel()
+	s := memory.New()
+	s.Fail("/codec/", errLost)
 	c := testNode(t, s, "a", func(c *Config) {
 		c.Beat, c.Index.Growth = 20*time.Millisecond, collection.Growth{Flat: 100, Until: 10_000}
 	})
-	of := declared(t, c, testDocs(0, 60, 16)...)
-	await(t, "the training fails", func() bool { return numbersOf(t, of).Growth.Failed != "" })
+	wiki := declared(t, c, testDocs(0, 60, 16)...)
+	await(t, "the training fails", func() bool { return numbersOf(t, wiki).Growth.Failed != "" })
 	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
-	s.fail("/files/", errLost)
+	s.Fail("/files/", errLost)
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
-	s.fail("", nil)
-	trained(t, of)
+	s.Hook(nil)
+	trained(t, wiki)
 }
 
-func trained(t *testing.T, of collection.Collection) {
+func trained(t *testing.T, wiki collection.Collection) {
 	t.Helper()
 	await(t, "it is trained", func() bool {
-		st := numbersOf(t, of).Growth
+		st := numbersOf(t, wiki).Growth
 		return st.Stage == collection.StagePrecise && st.Failed == ""
 	})
 }
@@ -241,7 +261,7 @@ func looks(t *testing.T, c *Cluster, n int64) {
 	await(t, "some looks", func() bool { return c.requests.Load() > at+3*n })
 }
 
-// Whatever becomes of generations, in whatever order, each number is of one thing, and none is forgotten.
+// In any order of changes to generations, each number stands for one of them, and none is forgotten.
 func TestNumbersOfGenerations(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m := &Map{Name: "wiki", ID: "wiki.0123456789abcdef", Version: 1, Shards: 1, Replicas: 1}
@@ -286,48 +306,48 @@ func TestNumbersOfGenerations(t *testing.T) {
 
 // Damage in the store is found, and what no map speaks of is named.
 func TestVerifyFindsDamage(t *testing.T) {
-	s := newMemory()
+	t.Parallel()
+	s := memory.New()
 	c := testNode(t, s, "a", func(c *Config) { c.Shards, c.Index.Growth = 2, collection.Growth{Flat: 50, Until: 60} })
-	of := declared(t, c, testDocs(0, 40, 8)...)
-	await(t, "it is trained", func() bool { return numbersOf(t, of).Growth.Stage == collection.StageFinal })
+	wiki := declared(t, c, testDocs(0, 40, 8)...)
+	await(t, "it is trained", func() bool { return numbersOf(t, wiki).Growth.Stage == collection.StageFinal })
 	for i := range 4 {
-		add(t, of, testDocs(100*(i+1), 10, 8))
+		add(t, wiki, testDocs(100*(i+1), 10, 8))
 	}
-	require.NoError(t, of.(collection.Verifier).Verify(t.Context()))
+	require.NoError(t, wiki.(collection.Verifier).Verify(t.Context()))
 	m, err := c.mapOf(t.Context(), "wiki")
 	require.NoError(t, err)
-	s.put("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
-	s.put(codecName(m.ID, 77), []byte("x"))
+	s.Set("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
+	s.Set(codecName(m.ID, 77), []byte("x"))
 	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
 	require.NoError(t, err)
 	require.Empty(t, r.Faults)
 	require.Len(t, r.Unclaimed, 2)
-	files, logs := s.names(dataOf(m.ID)+"files/"), s.names(dataOf(m.ID)+"log/0001/")
+	files, logs := s.Names(dataOf(m.ID)+"files/"), s.Names(dataOf(m.ID)+"log/0001/")
 	require.NotEmpty(t, files)
 	for _, name := range []string{m.Current.Codec.Name, files[len(files)-1], logs[len(logs)-2]} {
-		s.mu.Lock()
-		whole := s.objects[name]
-		s.mu.Unlock()
-		damaged := bytes.Clone(whole.body)
+		whole := s.Body(name)
+		damaged := bytes.Clone(whole)
 		for i := len(damaged) / 4; i < len(damaged)*3/4; i++ { // one byte may be of a page that is free
 			damaged[i] ^= 1
 		}
-		s.put(name, damaged)
-		err := of.(collection.Verifier).Verify(t.Context())
+		s.Set(name, damaged)
+		err := wiki.(collection.Verifier).Verify(t.Context())
 		require.Error(t, err, name)
 		require.Contains(t, err.Error(), "wiki")
-		s.put(name, whole.body)
+		s.Set(name, whole)
 	}
 	require.NoError(t, s.Delete(t.Context(), logs[len(logs)-2]))
-	require.Error(t, of.(collection.Verifier).Verify(t.Context()), "a gap")
+	require.Error(t, wiki.(collection.Verifier).Verify(t.Context()), "a gap")
 }
 
 // Files of replicas that are not needed go after a day, those of collections that are gone at once.
 func TestCacheIsSwept(t *testing.T) {
-	c := testNode(t, newMemory(), "a", nil)
-	of := declared(t, c, testDocs(0, 10, 8)...)
-	id := of.(*shards).id
-	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001", id + "/0007-00000001", ".scratch-1/x"} {
+	c := testNode(t, memory.New(), "a", nil)
+	wiki := declared(t, c, testDocs(0, 10, 8)...)
+	id := wiki.(*shards).id
+	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001",
+		id + "/0007-00000001", ".scratch-1/x"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
 	}
 	dirs := func() (n int) {
@@ -342,12 +362,13 @@ func TestCacheIsSwept(t *testing.T) {
 	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
 }
 
-// A training whose coordinator has died is given up, and somebody who asks for one gets another.
+// A training whose coordinator has died is given up when another one is asked for.
 func TestTrainingThatWasInterrupted(t *testing.T) {
-	s := newMemory()
-	of := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
+	t.Parallel()
+	s := memory.New()
+	wiki := declared(t, nodesOver(t, s, 2, nil)[0], testDocs(0, 10, 8)...)
 	changeMap(t, s, func(m *Map) { m.reserve(&m.Training, "somebody who died") })
-	r, err := of.(collection.Retrainer).Retrain(t.Context())
+	r, err := wiki.(collection.Retrainer).Retrain(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 10, r.Docs)
 	m := inStore(t, s)
@@ -359,9 +380,9 @@ func TestTrainingThatWasInterrupted(t *testing.T) {
 // A shard is encoded for the next generation with all that its log has, whatever the replica was told of: a list of
 // checkpoints from before may be used for cutting the log afterwards.
 func TestNextHasAllOfTheLog(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := testNode(t, s, "a", nil)
-	of := declared(t, c, testDocs(0, 10, 8)...)
+	wiki := declared(t, c, testDocs(0, 10, 8)...)
 	m := inStore(t, s)
 	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
 	other, err := replica.Open(&silent, m.shard(0, m.Current))
@@ -376,7 +397,7 @@ func TestNextHasAllOfTheLog(t *testing.T) {
 		next.Number, next.Begun = m.Last, false
 		m.Next = &next
 	})
-	await(t, "the next generation is searched", func() bool { return numbersOf(t, of).Generation == 2 })
+	await(t, "the next generation is searched", func() bool { return numbersOf(t, wiki).Generation == 2 })
 	all, err := journal.New(s, m.ID, 0, journal.Options{}).Checkpoints(t.Context(), 2)
 	require.NoError(t, err)
 	require.Len(t, all, 1)

@@ -33,7 +33,7 @@ type (
 	list   = []any
 )
 
-// shards is an option: collections of so many shards, each on so many nodes.
+// shards sets the number of shards of a collection, and of replicas of a shard.
 func shards(shards, replicas int, more ...func(*cluster.Config)) func(*cluster.Config) {
 	return func(c *cluster.Config) {
 		c.Shards, c.Replicas = shards, replicas
@@ -150,7 +150,8 @@ type words struct{}
 func (words) Dim() int { return dim }
 
 func (words) Config() encode.Config {
-	return encode.Config{Config: modeldir.Config{Dir: "models/words", Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
+	return encode.Config{Config: modeldir.Config{Dir: "models/words", Query: modeldir.Role{Length: 32},
+		Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
 }
 
 func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, error) {
@@ -161,13 +162,15 @@ func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, e
 	return out, ctx.Err()
 }
 
-func (words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error], _ *encode.Report) iter.Seq2[vectors.Document, error] {
+func (words) DocumentsReport(ctx context.Context, texts iter.Seq2[encode.Text, error],
+	_ *encode.Report) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for text, err := range texts {
 			if err == nil {
 				err = ctx.Err()
 			}
-			if !yield(vectors.Document{ID: text.ID, Tokens: flat(text.Full()), Payload: text.Payload}, err) || err != nil {
+			if !yield(vectors.Document{ID: text.ID, Tokens: flat(text.Full()), Payload: text.Payload}, err) ||
+				err != nil {
 				return
 			}
 		}

@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,46 +10,44 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
-	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
+
+// entryOf is the last entry that the one replica of a node has.
+func entryOf(t *testing.T, c *Cluster) uint64 {
+	t.Helper()
+	is, err := c.doStatus(t.Context(), &statusAsk{})
+	require.NoError(t, err)
+	if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
+		return 0
+	}
+	return is.Replicas[0].State.Entry
+}
 
 // A node whose replica has read the log before an entry was put, by a node that did not know it yet, hears of the
 // entry when that node gets to know it.
 func TestHintsOfNodesThatJoin(t *testing.T) {
-	s := newMemory()
+	t.Parallel()
+	s := memory.New()
 	docs := testDocs(0, 2, 4)
-	of := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
+	wiki := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
 	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
-	entry := func() uint64 {
-		is, err := b.doStatus(t.Context(), &statusAsk{})
-		require.NoError(t, err)
-		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
-			return 0
-		}
-		return is.Replicas[0].State.Entry
-	}
-	await(t, "b has read the log", func() bool { b.poke(); return entry() == 1 })
-	add(t, of, docs[1:])
-	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
+	await(t, "b has read the log", func() bool { b.poke(); return entryOf(t, b) == 1 })
+	add(t, wiki, docs[1:])
+	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
 
 // A hint that a node did not hear is given again.
 func TestHintsAreGivenAgain(t *testing.T) {
-	s := newMemory()
-	var b *Cluster
+	t.Parallel()
+	s := memory.New()
 	var deaf atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b := testNodeBehind(t, s, "b", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/hint") && deaf.Add(-1) >= 0 {
 			panic(http.ErrAbortHandler)
 		}
-		b.Handler().ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	b, err := Open(t.Context(), Config{
-		Store: s, Dir: t.TempDir(), Name: "b", Address: server.URL, Beat: testBeat, Index: store.Options{Threads: 1},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, b.Close(context.WithoutCancel(t.Context()))) }()
+		next.ServeHTTP(w, r)
+	}, nil)
 	a := testNode(t, s, "a", nil)
 	await(t, "a knows b", func() bool {
 		a.mu.Lock()
@@ -59,24 +55,16 @@ func TestHintsAreGivenAgain(t *testing.T) {
 		return len(a.nodes) == 2
 	})
 	docs := testDocs(0, 3, 4)
-	of := declared(t, a, docs[:1]...)
-	entry := func() uint64 {
-		is, err := b.doStatus(t.Context(), &statusAsk{})
-		require.NoError(t, err)
-		if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
-			return 0
-		}
-		return is.Replicas[0].State.Entry
-	}
-	await(t, "b has read the log", func() bool { return entry() == 1 })
+	wiki := declared(t, a, docs[:1]...)
+	await(t, "b has read the log", func() bool { return entryOf(t, b) == 1 })
 	deaf.Store(3)
-	add(t, of, docs[1:2])
-	await(t, "b has heard of the second entry", func() bool { return entry() == 2 })
+	add(t, wiki, docs[1:2])
+	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
 
 // A hint that is wrong counts until the log was read in vain for its entry, and never for what tells changes apart.
 func TestHintsThatAreWrong(t *testing.T) {
-	a := testNode(t, testStore(t), "a", nil)
+	a := testNode(t, memory.New(), "a", nil)
 	of := declared(t, a, testDocs(0, 1, 4)...)
 	m, err := a.mapByID(of.(*shards).id)
 	require.NoError(t, err)

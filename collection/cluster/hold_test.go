@@ -4,12 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/stretchr/testify/require"
 )
 
 // A replica that is closed waits for what it reads, and nothing waits for it.
 func TestReplicasCloseInTheBackground(t *testing.T) {
-	b := &bent{Store: testStore(t)}
+	b := memory.New()
+	away, logs := hang(b)
 	a := testNode(t, b, "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
 	of := declared(t, a, testDocs(0, 2, 4)...)
 	m, err := a.mapByID(of.(*shards).id)
@@ -18,10 +20,10 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.Drop(t.Context(), "wiki")
 	require.NoError(t, err)
-	b.cut.Store(true)
-	defer b.cut.Store(false)
+	away.Store(true)
+	defer away.Store(false)
 	r.Hint(100)
-	await(t, "the log is read", func() bool { return b.hung.Load() > 0 })
+	await(t, "the log is read", func() bool { return logs.Load() > 0 })
 	held := make(chan struct{})
 	go func() {
 		defer close(held)
@@ -39,14 +41,14 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 		return a.ending[r.replicaKey]
 	}
 	require.True(t, ending())
-	b.cut.Store(false)
+	away.Store(false)
 	await(t, "the replica is closed", func() bool { return !ending() })
 }
 
 // When a holder of a shard ends, the others look at the log, also if the node that gathers the changes stays: the one
 // that has ended may have told no other of its last entry.
 func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
-	a := testNode(t, testStore(t), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
+	a := testNode(t, memory.New(), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
 	of := declared(t, a, testDocs(0, 2, 4)...)
 	m, err := a.mapByID(of.(*shards).id)
 	require.NoError(t, err)

@@ -78,7 +78,8 @@ func (r *ring) check(ctx context.Context, n *clustertest.Node) {
 	}
 	for shard, n := range count {
 		if n > ringMost/modelShards || n < min(acked[shard], ringMost/modelShards) {
-			r.m.Errorf("shard %d of the ring has %d documents of %d acknowledged ones, %d are kept", shard, n, acked[shard], ringMost/modelShards)
+			r.m.Errorf("shard %d of the ring has %d documents of %d acknowledged ones, %d are kept", shard, n,
+				acked[shard], ringMost/modelShards)
 		}
 	}
 }
@@ -108,7 +109,8 @@ func (m *model) phoenix(r *rand.Rand) {
 		for i := range 5 {
 			try("a change of what is declared again", func(ctx context.Context, n *clustertest.Node) (err error) {
 				defer func() {
-					if errors.Is(err, collection.ErrUnknown) { // the node has not heard of this life, or not of the end of the last
+					// the node has not heard of this life, or not of the end of the last
+					if errors.Is(err, collection.ErrUnknown) {
 						err = nil
 					}
 				}()
@@ -116,7 +118,8 @@ func (m *model) phoenix(r *rand.Rand) {
 				if err != nil {
 					return err
 				}
-				_, err = c.Update(ctx, []collection.Document{document(fmt.Sprint("d", i), "x", fmt.Sprintf(`{"life":%d}`, life))}, collection.UpdateOptions{Replace: true})
+				d := document(fmt.Sprint("d", i), "x", fmt.Sprintf(`{"life":%d}`, life))
+				_, err = c.Update(ctx, []collection.Document{d}, collection.UpdateOptions{Replace: true})
 				if err != nil {
 					return err
 				}
@@ -136,7 +139,10 @@ func (m *model) phoenix(r *rand.Rand) {
 				return nil
 			})
 		}
-		for !try("a removal", func(ctx context.Context, n *clustertest.Node) error { _, err := n.Drop(ctx, "phoenix"); return err }) && m.ctx.Err() == nil {
+		for !try("a removal", func(ctx context.Context, n *clustertest.Node) error {
+			_, err := n.Drop(ctx, "phoenix")
+			return err
+		}) && m.ctx.Err() == nil {
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -13,20 +14,30 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // Processes change a map at a time while requests and answers get lost. Each change that was acknowledged is in
 // the map once, and one that was not at most once.
 func TestMapsModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
-		s := newMemory()
+		s := memory.New()
 		testMap(t, s, "wiki", nil)
 		rng := rand.New(rand.NewPCG(seed, 1))
-		s.fault = func(op, _ string) (before, after bool) {
-			x := rng.IntN(100)
-			return x < 10, x >= 10 && x < 20
-		}
+		var mu sync.Mutex
+		s.Hook(func(context.Context, string, string) (before, after error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch rng.IntN(10) {
+			case 0:
+				return errLost, nil
+			case 1:
+				return nil, errLost
+			}
+			return nil, nil
+		})
 		acknowledged := [4][12]bool{} // changes by process
 		change := func(p, i int) string { return fmt.Sprintf("wiki.%08x%08x", p, i) }
 		var wg sync.WaitGroup
@@ -42,7 +53,7 @@ func TestMapsModel(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		s.fault = nil
+		s.Hook(nil)
 		made, n := map[string]int{}, 0
 		for _, r := range inStore(t, s).Retired {
 			made[r.ID]++
@@ -63,15 +74,15 @@ func TestMapsModel(t *testing.T) {
 // A process that slept while versions came and went does not take its own for the newest, and a lost map is
 // not made again over one that is known.
 func TestMapsSleeper(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	old := testMap(t, s, "wiki", nil).clone()
 	for range 4 {
-		s.pass(time.Minute)
+		s.Pass(time.Minute)
 		changeMap(t, s, func(m *Map) { m.Replicas++ })
 	}
-	s.pass(24 * time.Hour)
-	s.collect(t)
-	require.Equal(t, []string{mapName("wiki", 5)}, s.names(mapsPrefix), "old versions go, never the newest")
+	s.Pass(24 * time.Hour)
+	collect(t, s)
+	require.Equal(t, []string{mapName("wiki", 5)}, s.Names(mapsPrefix), "old versions go, never the newest")
 	old.Version++
 	old.Removed = true
 	require.ErrorIs(t, putMap(t.Context(), s, old), errTaken, "version 2 can be put, and is not the newest")
@@ -84,9 +95,9 @@ func TestMapsSleeper(t *testing.T) {
 
 // A map that this program cannot read, or that a newer one has written, is neither acted on nor replaced.
 func TestMapsOfOthers(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := testNode(t, s, "a", nil)
-	of := declared(t, c, testDocs(0, 3, 8)...)
+	wiki := declared(t, c, testDocs(0, 3, 8)...)
 	m := inStore(t, s)
 	m.Version++
 	body, err := m.encode()
@@ -106,9 +117,9 @@ func TestMapsOfOthers(t *testing.T) {
 		_, err := decodeMap("wiki", m.Version, x.object)
 		require.ErrorIs(t, err, x.is, name)
 	}
-	s.put(mapName("wiki", m.Version), sealed(strings.Replace(text, "{", `{"colour":"red",`, 1)))
-	await(t, "the node sees it", func() bool { return of.Err() != nil })
-	require.ErrorIs(t, of.Err(), ErrNewer)
+	s.Set(mapName("wiki", m.Version), sealed(strings.Replace(text, "{", `{"colour":"red",`, 1)))
+	await(t, "the node sees it", func() bool { return wiki.Err() != nil })
+	require.ErrorIs(t, wiki.Err(), ErrNewer)
 	require.Equal(t, []string{"wiki"}, c.Names())
 	again, err := c.Get("wiki")
 	require.NoError(t, err)
@@ -117,16 +128,16 @@ func TestMapsOfOthers(t *testing.T) {
 	require.ErrorIs(t, err, collection.ErrExists)
 	_, err = c.Drop(t.Context(), "wiki")
 	require.ErrorIs(t, err, collection.ErrDamaged)
-	before := s.names("data/")
-	s.pass(48 * time.Hour)
-	s.collect(t)
-	require.Equal(t, before, s.names("data/"))
+	before := s.Names("data/")
+	s.Pass(48 * time.Hour)
+	collect(t, s)
+	require.Equal(t, before, s.Names("data/"))
 	require.Len(t, c.opened(func(replicaKey) bool { return true }), 1, "its replica stays")
 	require.NotEmpty(t, c.Status(t.Context()).Faults)
 
 	require.NoError(t, s.Delete(t.Context(), mapName("wiki", m.Version))) // the newer program is gone
 	changeMap(t, s, func(m *Map) { m.Replicas = 1 })
-	await(t, "it can be used again", func() bool { return of.Err() == nil })
+	await(t, "it can be used again", func() bool { return wiki.Err() == nil })
 }
 
 // sealed is an object of a map's text.

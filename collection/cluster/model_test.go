@@ -34,7 +34,8 @@ var (
 
 // labelled are the errors that users are told of what is away, and what a change may end with then.
 var labelled = []error{
-	collection.ErrUnreachable, collection.ErrBusy, collection.ErrClosed, collection.ErrReopened, storage.ErrOutcomeUnknown, journal.ErrUnknown,
+	collection.ErrUnreachable, collection.ErrBusy, collection.ErrClosed, collection.ErrReopened,
+	storage.ErrOutcomeUnknown, journal.ErrUnknown,
 	context.DeadlineExceeded,
 }
 
@@ -62,7 +63,7 @@ type model struct {
 	p     *picture
 	tally tally
 	ctx   context.Context
-	// calm is held by everybody who changes or reads; whoever settles takes it alone.
+	// calm is read-locked by changes and reads, and locked by settle.
 	calm sync.RWMutex
 }
 
@@ -111,18 +112,18 @@ func (m *model) change(s *share, n *clustertest.Node) {
 	number, other := s.r.IntN(4), s.r.IntN(4)
 	where := collection.Selection{Where: conditiontest.Bind(m, fmt.Sprintf("w = '%s' AND n = %d", s.writer, number))}
 	matches := func(v value) bool { return v.version > 0 && v.n == number }
-	var one, all effect // of the document, or of all
+	var single, all effect // of the document, or of all
 	var affected index.Affected
 	stores := false
 	switch op := s.r.IntN(10); {
 	case op < 5: // replace or add
 		s.version++
 		v := value{s.version, number}
-		one = func(value) value { return v }
+		single = func(value) value { return v }
 		replace := op < 4
 		stores = true
 		if !replace {
-			one = func(old value) value {
+			single = func(old value) value {
 				if old.version > 0 {
 					return old
 				}
@@ -137,7 +138,7 @@ func (m *model) change(s *share, n *clustertest.Node) {
 			}
 		}
 	case op < 7:
-		one = func(value) value { return value{} }
+		single = func(value) value { return value{} }
 		affected, err = c.Delete(ctx, collection.Selection{IDs: []string{id, "nobody"}})
 	case op < 8:
 		all = func(v value) value {
@@ -156,14 +157,15 @@ func (m *model) change(s *share, n *clustertest.Node) {
 		}
 		affected, err = c.UpdateMetadata(ctx, where, map[string]json.RawMessage{"n": fmt.Append(nil, other)})
 	}
-	m.changed(s, n, id, begun, stores, one, all, matches, affected, err)
+	m.changed(s, n, id, begun, stores, single, all, matches, affected, err)
 }
 
 // changed enters what became of a change in the picture.
-func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, one, all effect, matches func(value) bool, affected index.Affected, err error) {
+func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, stores bool, single, all effect,
+	matches func(value) bool, affected index.Affected, err error) {
 	of := map[string]*pictured{id: s.docs[id]}
 	if all != nil {
-		of, one = s.docs, all
+		of, single = s.docs, all
 	}
 	switch {
 	case err == nil:
@@ -183,10 +185,11 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 				least++
 			}
 			// A change that finds nothing is none: it tells nothing of its shard.
-			if made := all == nil && (stores || affected.Documents > 0) || all != nil && hit == len(d.may()); made && d.shard >= 0 {
+			made := all == nil && (stores || affected.Documents > 0) || all != nil && hit == len(d.may())
+			if made && d.shard >= 0 {
 				m.p.told(n, d.shard, begun)
 			}
-			d.apply(step, one)
+			d.apply(step, single)
 		}
 		if all != nil && (affected.Documents < least || affected.Documents > most) {
 			m.Errorf("a change by a condition has changed %d documents, not %d to %d", affected.Documents, least, most)
@@ -196,7 +199,8 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 		if !s.docs[id].keep(m.p.step(), func(v value) bool { return v.version > 0 }) {
 			m.Errorf("%s is said to be there, and was deleted", id)
 		}
-	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty): // nobody has the field now
+	// no document has the field now
+	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, collection.ErrEmpty):
 		m.tally.refused.Add(1)
 	case errors.Is(err, collection.ErrBusy):
 		m.tally.refused.Add(1)
@@ -204,7 +208,7 @@ func (m *model) changed(s *share, n *clustertest.Node, id string, begun int64, s
 		m.tally.unknown.Add(1)
 		m.failed("a change", n, err)
 		for _, d := range of {
-			d.pending = append(d.pending, one)
+			d.pending = append(d.pending, single)
 			d.close()
 		}
 	}
@@ -332,7 +336,7 @@ func (m *model) settle(shares []*share, r *ring) {
 	n := m.node(shares[0].r)
 	ctx, stop := context.WithTimeout(m.ctx, clustertest.Patience)
 	defer stop()
-	// Whoever was told of a change of each shard knows all before it.
+	// A node that was told of a change of each shard knows all before it.
 	missing := map[int]bool{0: true, 1: true, 2: true}
 	for i := 0; len(missing) > 0 && ctx.Err() == nil; i++ {
 		begun := m.p.step()
@@ -340,7 +344,8 @@ func (m *model) settle(shares []*share, r *ring) {
 		if err != nil {
 			continue
 		}
-		got, err := c.Update(ctx, []collection.Document{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)}, collection.UpdateOptions{Replace: true})
+		got, err := c.Update(ctx, []collection.Document{document(fmt.Sprint("barrier", i), "x", `{"w":"barrier"}`)},
+			collection.UpdateOptions{Replace: true})
 		if m.failed("a change when all is calm", n, err) {
 			continue
 		}
@@ -367,6 +372,9 @@ func (m *model) settle(shares []*share, r *ring) {
 // and answers: no acknowledged change is lost, none comes back, no answer is wrong, and every error
 // says what it is.
 func TestModel(t *testing.T) {
+	if *over == "folder" { // the others set the environment
+		t.Parallel()
+	}
 	n := *misfits
 	if n == 0 {
 		n = effort.Cases(12, 200)
@@ -376,11 +384,12 @@ func TestModel(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Store: stores(t)[*over](t), Change: shards(modelShards, 2, small, func(c *cluster.Config) {
-		c.Grace = 4 * time.Second
-		c.CheckpointBytes = 32 * 64 << 10 // entries of one change each
-		c.Deadline = opTime
-	})})
+	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Store: stores(t)[*over](t),
+		Change: shards(modelShards, 2, small, func(c *cluster.Config) {
+			c.Grace = 4 * time.Second
+			c.CheckpointBytes = 32 * 64 << 10 // entries of one change each
+			c.Deadline = opTime
+		})})
 	m := &model{T: t, c: c, p: newPicture(), ctx: ctx, tally: tally{faults: map[string]int{}}}
 	most := uint64(ringMost)
 	first := c.Node("n0")
@@ -427,9 +436,11 @@ func TestModel(t *testing.T) {
 	}
 	stop()
 	working.Wait()
-	t.Logf("seed %d: faults %v; store %v; %d changes: %d acknowledged, %d refused, %d unknown; %d reads: %d answered, %d turned away; %d times settled",
-		*seed, m.tally.faults, c.Store.Counts(), m.tally.changes.Load(), m.tally.acknowledged.Load(), m.tally.refused.Load(), m.tally.unknown.Load(),
-		m.tally.reads.Load(), m.tally.answered.Load(), m.tally.turned.Load(), m.tally.settled.Load())
+	t.Logf("seed %d: faults %v; store %v; %d times settled", *seed, m.tally.faults, c.Store.Counts(),
+		m.tally.settled.Load())
+	t.Logf("%d changes: %d acknowledged, %d refused, %d unknown; %d reads: %d answered, %d turned away",
+		m.tally.changes.Load(), m.tally.acknowledged.Load(), m.tally.refused.Load(), m.tally.unknown.Load(),
+		m.tally.reads.Load(), m.tally.answered.Load(), m.tally.turned.Load())
 }
 
 // cold ends all nodes, and looks at what a new one finds in the store.

@@ -29,7 +29,8 @@ func (m *model) fail(r *rand.Rand, i int) {
 			}
 		}
 	}
-	kind := []string{"killed", "killed, cache lost", "replaced", "stopped", "paused", "hung", "store", "clock", "store away", "training"}[r.IntN(10)]
+	kind := []string{"killed", "killed, cache lost", "replaced", "stopped", "paused", "hung", "store", "clock",
+		"store away", "training"}[r.IntN(10)]
 	m.tally.fault(kind)
 	switch kind {
 	case "killed", "killed, cache lost":
@@ -72,7 +73,8 @@ func (m *model) fail(r *rand.Rand, i int) {
 		ctx, stop := context.WithTimeout(m.ctx, 10*opTime)
 		defer stop()
 		if c, err := n.Get("main"); err == nil {
-			if _, err = c.(collection.Retrainer).Retrain(ctx); !errors.Is(err, collection.ErrEmpty) && m.c.Node(n.Name) == n {
+			if _, err = c.(collection.Retrainer).Retrain(ctx); !errors.Is(err, collection.ErrEmpty) &&
+				m.c.Node(n.Name) == n {
 				m.failed("a training", n, err)
 			}
 		}

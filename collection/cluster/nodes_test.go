@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -10,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
-	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // A node that listens where no other machine reaches it has shards only if all nodes do: otherwise
 // searches and changes would be sent to what is another process there, or none.
 func TestNodesWithinReach(t *testing.T) {
+	t.Parallel()
 	addresses := func(nodes []*Node) (all []string) {
 		for _, n := range nodes {
 			all = append(all, n.Address)
@@ -25,19 +27,19 @@ func TestNodesWithinReach(t *testing.T) {
 	}
 	near := []string{"http://127.0.0.1:8080", "https://localhost:1", "http://[::1]:8080"}
 	far := []string{"http://10.0.0.7:8080", "https://plaid-1.example:8080", "http://[2001:db8::1]:8080"}
-	of := func(addresses ...string) (nodes []*Node) {
+	listening := func(addresses ...string) (nodes []*Node) {
 		for _, a := range addresses {
 			nodes = append(nodes, &Node{Address: a})
 		}
 		return nodes
 	}
-	require.Equal(t, near, addresses(withinReach(of(near...))))
-	require.Equal(t, far, addresses(withinReach(of(slices.Concat(near, far)...))))
+	require.Equal(t, near, addresses(withinReach(listening(near...))))
+	require.Equal(t, far, addresses(withinReach(listening(slices.Concat(near, far)...))))
 
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	open := func(name, address string) *Cluster {
-		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address, Beat: 100 * time.Millisecond})
+		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address,
+			Beat: 100 * time.Millisecond})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
 		return c
@@ -60,11 +62,9 @@ func TestNodesWithinReach(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// What is asked of a node is not answered by another one that is at its address, because of a wrong
-// setting or since the address has gone over to it: that one has other shards.
+// A request for a node is not answered by another one at its address, which has other shards.
 func TestAnotherNodeAnswers(t *testing.T) {
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	server := httptest.NewUnstartedServer(nil)
 	open := func(name, address string) *Cluster {
 		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address})
@@ -72,14 +72,15 @@ func TestAnotherNodeAnswers(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
 		return c
 	}
-	one := open("one", "http://"+server.Listener.Addr().String())
-	server.Config.Handler = one.Handler()
+	first := open("one", "http://"+server.Listener.Addr().String())
+	server.Config.Handler = first.Handler()
 	server.Start()
 	t.Cleanup(server.Close)
-	open("two", one.node.Address)
+	open("two", first.node.Address)
 	client := open("", "")
-	require.NoError(t, client.call(t.Context(), one.node, "status", &statusAsk{}, &statusAnswer{}))
-	err = client.call(t.Context(), &Node{Name: "two", Address: one.node.Address}, "status", &statusAsk{}, &statusAnswer{})
+	require.NoError(t, client.call(t.Context(), first.node, "status", &statusAsk{}, &statusAnswer{}))
+	err := client.call(t.Context(), &Node{Name: "two", Address: first.node.Address}, "status", &statusAsk{},
+		&statusAnswer{})
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults
 	require.Len(t, faults, 1)
@@ -89,31 +90,34 @@ func TestAnotherNodeAnswers(t *testing.T) {
 // A node that ends in order is not there any more: neither it nor a process of its name that was
 // killed before it began.
 func TestEndedNodesLeaveNothing(t *testing.T) {
-	s, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
+	s := memory.New()
 	killed := &Node{Name: "one", Started: "before", Address: "http://127.0.0.1:1", Since: time.Now().Add(-time.Hour)}
 	other := &Node{Name: "two", Started: "before", Address: "http://127.0.0.1:2", Since: time.Now().Add(-time.Hour)}
 	for _, n := range []*Node{killed, other} {
-		_, err = beat(t.Context(), s, n, 1)
+		_, err := beat(t.Context(), s, n, 1)
 		require.NoError(t, err)
 	}
-	c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+	c, err := Open(t.Context(),
+		Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
-	left, err := s.List(t.Context(), nodesPrefix, "", 0)
-	require.NoError(t, err)
-	require.Len(t, left, 1)
-	require.Equal(t, other.object(), left[0].Name)
+	require.Equal(t, []string{other.object()}, s.Names(nodesPrefix))
 }
 
 // A node that starts while the store is away ends with an error that names the store.
 func TestStartWithoutAStore(t *testing.T) {
 	for _, at := range []string{secretName, nodesPrefix, mapsPrefix} {
-		s := newMemory()
+		s := memory.New()
 		_, err := secretOf(t.Context(), s)
 		require.NoError(t, err)
-		s.fault = func(_, name string) (before, after bool) { return strings.HasPrefix(name, at), false }
-		_, err = Open(t.Context(), Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+		s.Hook(func(_ context.Context, _, name string) (before, after error) {
+			if strings.HasPrefix(name, at) {
+				return errLost, nil
+			}
+			return nil, nil
+		})
+		_, err = Open(t.Context(),
+			Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 		require.ErrorIs(t, err, errLost, at)
 		require.ErrorIs(t, err, collection.ErrUnreachable, at)
 		require.ErrorContains(t, err, "the store: ", at)

@@ -15,7 +15,8 @@ func TestAssign(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var nodes []*Node
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
-			nodes = append(nodes, &Node{Name: fmt.Sprint("n", i), Zone: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone")})
+			nodes = append(nodes,
+				&Node{Name: fmt.Sprint("n", i), Zone: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "zone")})
 		}
 		n, replicas := rapid.IntRange(1, 12).Draw(t, "shards"), rapid.IntRange(1, 3).Draw(t, "replicas")
 		holders := placeShards(nodes, "id", n, replicas)
@@ -55,14 +56,16 @@ func TestAssign(t *testing.T) {
 			require.Contains(t, near, node)
 			healthy := slices.ContainsFunc(near, func(n *Node) bool { return !p.of(n.Name).ill() })
 			if joint && healthy {
-				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name, shards[i])
+				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name,
+					shards[i])
 			}
 		}
 		if idle && zone == "" {
 			if !joint && replicas == 1 && n <= len(nodes) {
 				require.Len(t, chosen, n)
 			}
-			if joint && !slices.ContainsFunc(holders, func(all []*Node) bool { return !slices.Contains(all, nodes[0]) }) {
+			if joint && !slices.ContainsFunc(holders,
+				func(all []*Node) bool { return !slices.Contains(all, nodes[0]) }) {
 				require.Len(t, chosen, 1)
 			}
 		}

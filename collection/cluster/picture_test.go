@@ -137,7 +137,8 @@ type share struct {
 const idsOfWriter = 16
 
 func newShare(p *picture, writer string, seed uint64) *share {
-	s := &share{p: p, writer: writer, r: rand.New(rand.NewPCG(seed, uint64(len(writer))+uint64(writer[len(writer)-1]))), docs: map[string]*pictured{}}
+	s := &share{p: p, writer: writer,
+		r: rand.New(rand.NewPCG(seed, uint64(len(writer))+uint64(writer[len(writer)-1]))), docs: map[string]*pictured{}}
 	for i := range idsOfWriter {
 		s.docs[s.id(i)] = &pictured{shard: -1, eras: []era{{map[value]bool{{}: true}, now}}}
 	}
@@ -226,7 +227,8 @@ func (s *share) compare(shown seen, known func(shard int) int64) error {
 		}
 		allowed, strict := s.p.allowed(d, known(d.shard))
 		if !allowed[v] {
-			return fmt.Errorf("%s in shard %d is %v, it may be one of %v (strictly: %v, %d changes pending)", id, d.shard, v, slices.Collect(maps.Keys(allowed)), strict, len(d.pending))
+			return fmt.Errorf("%s in shard %d is %v, it may be one of %v (strictly: %v, %d changes pending)", id,
+				d.shard, v, slices.Collect(maps.Keys(allowed)), strict, len(d.pending))
 		}
 		if strict {
 			d.keep(s.p.step(), func(other value) bool { return other == v })

@@ -37,26 +37,27 @@ func moved(before, after [][]*Node) (n int) {
 func TestPlace(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ nodes, zones, shards, replicas int }{
-		{1, 0, 4, 2}, {2, 0, 4, 2}, {3, 0, 4, 2}, {3, 3, 4, 2}, {8, 0, 1600, 2}, {8, 2, 1600, 2}, {9, 3, 600, 3}, {5, 0, 64, 1}, {40, 4, 400, 3},
+		{1, 0, 4, 2}, {2, 0, 4, 2}, {3, 0, 4, 2}, {3, 3, 4, 2}, {8, 0, 1600, 2}, {8, 2, 1600, 2}, {9, 3, 600, 3},
+		{5, 0, 64, 1}, {40, 4, 400, 3},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			nodes := nodesOf(c.nodes, c.zones)
 			holders := placeShards(nodes, "wiki.1", c.shards, c.replicas)
 			load, first := map[*Node]int{}, map[*Node]int{}
-			each := min(c.replicas, c.nodes)
+			copies := min(c.replicas, c.nodes)
 			for s, has := range holders {
-				require.Len(t, has, each)
+				require.Len(t, has, copies)
 				first[has[0]]++
 				zones, names := map[string]bool{}, map[string]bool{}
 				for _, n := range has {
 					load[n]++
 					zones[n.Zone], names[n.Name] = true, true
 				}
-				require.Len(t, names, each, "shard %d", s)
-				require.Len(t, zones, min(each, max(c.zones, 1)), "shard %d", s)
+				require.Len(t, names, copies, "shard %d", s)
+				require.Len(t, zones, min(copies, max(c.zones, 1)), "shard %d", s)
 			}
 			for n := range load {
-				require.LessOrEqual(t, load[n], (c.shards*each+c.nodes-1)/c.nodes+1, n.Name)
+				require.LessOrEqual(t, load[n], (c.shards*copies+c.nodes-1)/c.nodes+1, n.Name)
 				require.LessOrEqual(t, first[n], (c.shards+c.nodes-1)/c.nodes, n.Name)
 			}
 			other := slices.Clone(nodes)

@@ -55,7 +55,8 @@ func runNode(address, dir, name string) error {
 	}
 	url := "http://" + l.Addr().String()
 	c, err := cluster.Open(context.Background(), cluster.Config{
-		Store: s, Place: address, Dir: dir, Name: name, Address: url, Shards: 2, Replicas: 2, Beat: clustertest.Beat, Index: store.Options{Threads: 1},
+		Store: s, Place: address, Dir: dir, Name: name, Address: url, Shards: 2, Replicas: 2, Beat: clustertest.Beat,
+		Index: store.Options{Threads: 1},
 	})
 	if err != nil {
 		return err
@@ -78,7 +79,8 @@ type process struct {
 }
 
 func startProcess(t *testing.T, dir, name string) *process {
-	p := &process{cmd: exec.Command(os.Args[0], nodeArgument, filepath.Join(dir, "store"), filepath.Join(dir, name), name)}
+	p := &process{cmd: exec.Command(os.Args[0], nodeArgument, filepath.Join(dir, "store"), filepath.Join(dir, name),
+		name)}
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -97,11 +99,13 @@ func (p *process) kill() {
 
 // put replaces a document by a version of it.
 func (p *process) put(ctx context.Context, id string, version int) error {
-	body, err := json.Marshal(object{"documents": list{object{"embeddings": rows(fmt.Sprint(id, " v", version%9))}}, "metadata": list{object{"_id": id, "v": version}}})
+	body, err := json.Marshal(object{"documents": list{object{"embeddings": rows(fmt.Sprint(id, " v", version%9))}},
+		"metadata": list{object{"_id": id, "v": version}}})
 	if err != nil {
 		return err
 	}
-	status, text, err := (&front{url: p.url}).try(ctx, "POST", "/indices/wiki/update?wait=true", "application/json", body)
+	status, text, err := (&front{url: p.url}).try(ctx, "POST", "/indices/wiki/update?wait=true", "application/json",
+		body)
 	if err == nil && status != 200 {
 		err = fmt.Errorf("%d: %s", status, text)
 	}
@@ -109,7 +113,7 @@ func (p *process) put(ctx context.Context, id string, version int) error {
 }
 
 // Processes are killed at any moment, or stopped and continued, and go on with their caches or
-// without: whatever one of them has acknowledged stays.
+// without: each acknowledged change stays.
 func TestKilledProcesses(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("kills processes for a minute")

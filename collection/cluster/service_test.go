@@ -34,8 +34,9 @@ func TestRealClients(t *testing.T) {
 	python := pyenv.Python(t, clients+"/requirements.txt")
 	args := []string{clients + "/clients.py", "--tmp", t.TempDir(), "--keywords"}
 	for name, o := range map[string]*server.Options{
-		"plain": {}, "texts": {}, "damaged": {}, "loading": {EncoderLater: true}, "limited": {Limits: server.Limits{Rate: .001, Burst: 5}},
-		"tokens": {Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}},
+		"plain": {}, "texts": {}, "damaged": {}, "loading": {EncoderLater: true},
+		"limited": {Limits: server.Limits{Rate: .001, Burst: 5}},
+		"tokens":  {Tokens: server.Tokens{server.NewToken("reader", server.Read, "read-read-read-read")}},
 	} {
 		c := three(t, 1, 3)
 		if name == "damaged" {
@@ -65,10 +66,14 @@ func TestEveryRouteIsSupported(t *testing.T) {
 	}
 	f := serve(t, three(t, 2, 2).Node("n1"), words{}, &server.Options{})
 	const asJSON = "application/json"
-	// What takes texts needs a collection of the encoder's vectors; other examples have two components.
+	// Routes for texts need a collection of the encoder's vectors; other examples have two components.
 	for name, update := range map[string][2]string{
-		"pets":  {"update", `{"documents": [{"embeddings": [[1, 0], [0, 1]]}, {"embeddings": [[0, 1]]}], "metadata": [{"_id": "a", "year": 2021, "lang": "en"}, {"_id": "b", "year": 2019}]}`},
-		"texts": {"update_with_encoding", `{"documents": ["Cats sleep for most of the day.", "Dogs bark."], "metadata": [{"year": 2021}, {"year": 2019}], "text_field": "text"}`},
+		"pets": {"update",
+			`{"documents": [{"embeddings": [[1, 0], [0, 1]]}, {"embeddings": [[0, 1]]}],
+				"metadata": [{"_id": "a", "year": 2021, "lang": "en"}, {"_id": "b", "year": 2019}]}`},
+		"texts": {"update_with_encoding",
+			`{"documents": ["Cats sleep for most of the day.", "Dogs bark."],
+				"metadata": [{"year": 2021}, {"year": 2019}], "text_field": "text"}`},
 	} {
 		f.do(200, "POST", "/indices", object{"name": name}, nil)
 		status, text := f.ask("POST", "/indices/"+name+"/"+update[0]+"?wait=true", asJSON, []byte(update[1]))
@@ -121,7 +126,8 @@ func TestEveryRouteIsSupported(t *testing.T) {
 		return slices.Index([]string{"GET", "POST", "PUT", "DELETE"}, r.method)
 	}
 	slices.SortFunc(routes, func(a, b route) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(strings.Count(b.path, "/"), strings.Count(a.path, "/")), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(last(a), last(b)),
+			cmp.Compare(strings.Count(b.path, "/"), strings.Count(a.path, "/")), cmp.Compare(a.id, b.id))
 	})
 	for _, r := range routes {
 		status, text := f.ask(r.method, strings.ReplaceAll(r.path, "{name}", r.index)+r.query, r.kind, []byte(r.body))
@@ -136,56 +142,21 @@ func TestEveryRouteIsSupported(t *testing.T) {
 // A document number is that of one document: deleting it does not delete the one that takes its
 // place meanwhile, whichever node is asked.
 func TestDeleteBesideReplace(t *testing.T) {
+	t.Parallel()
 	c := three(t, 2, 2)
-	one := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	at := update(t, one, document("x", "a b", "")).Numbers[0]
+	wiki := c.Node("n0").Declared(t, "wiki", collection.Config{})
+	number := update(t, wiki, document("x", "a b", "")).Numbers[0]
 	other := c.Get(c.Node("n2"), "wiki")
 	for range effort.Cases(10, 100) {
 		var next uint64
 		var wg sync.WaitGroup
-		wg.Go(func() { next = update(t, one, document("x", "a b", "")).Numbers[0] })
-		n, err := other.Delete(t.Context(), collection.Selection{Numbers: []uint64{at}})
+		wg.Go(func() { next = update(t, wiki, document("x", "a b", "")).Numbers[0] })
+		n, err := other.Delete(t.Context(), collection.Selection{Numbers: []uint64{number}})
 		wg.Wait()
 		require.NoError(t, err)
 		require.LessOrEqual(t, n.Documents, 1)
-		require.Equal(t, []string{"x"}, ids(t, one), "the document that took its place is gone")
-		at = next
-	}
-}
-
-// What one node has removed and declared again is another collection for the other nodes too, and
-// the documents of the old one do not come into it.
-func TestDeclareAgainElsewhere(t *testing.T) {
-	c := three(t, 2, 2)
-	one := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	stale := c.Get(c.Node("n1"), "wiki")
-	var wg sync.WaitGroup // both give it its first documents
-	for i, ix := range []collection.Collection{one, stale} {
-		wg.Go(func() {
-			if _, err := ix.Update(t.Context(), []collection.Document{document(fmt.Sprint("old", i), "a", "")}, collection.UpdateOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	existed, err := c.Node("n0").Drop(t.Context(), "wiki")
-	require.NoError(t, err)
-	require.True(t, existed)
-	again := c.Node("n0").Declared(t, "wiki", collection.Config{})
-	update(t, again, document("new", "a", ""))
-	if _, err = stale.Update(t.Context(), []collection.Document{document("stale", "a", "")}, collection.UpdateOptions{}); err != nil {
-		require.ErrorIs(t, err, collection.ErrUnknown)
-	}
-	require.NotContains(t, ids(t, again), "stale")
-	for _, n := range c.Nodes() {
-		c.Await(func() bool {
-			ix, err := n.Get("wiki")
-			if err != nil {
-				return false
-			}
-			st, err := ix.Stats(t.Context())
-			return err == nil && st.Documents == 1 && slices.Equal(ids(t, ix), []string{"new"})
-		})
+		require.Equal(t, []string{"x"}, ids(t, wiki), "the document that took its place is gone")
+		number = next
 	}
 }
 
@@ -193,14 +164,16 @@ func TestDeclareAgainElsewhere(t *testing.T) {
 // was acknowledged before it began and nothing that was never written, it makes an index of a
 // folder and one of a cluster with other shards, and these answer alike.
 func TestBackupWhileWritten(t *testing.T) {
+	t.Parallel()
 	c, wide := three(t, 3, 2), clustertest.New(t, clustertest.Options{Nodes: 1, Change: shards(5, 1)})
 	f, other, plain := serve(t, c.Node("n1"), nil, nil), serve(t, wide.Node("n0"), nil, nil), folder(t)
-	const at = "/indices/wiki"
+	const path = "/indices/wiki"
 	f.do(200, "POST", "/indices", object{"name": "wiki"}, nil)
-	f.do(404, "GET", at+"/backup", nil, nil)
+	f.do(404, "GET", path+"/backup", nil, nil)
 	put := func(id string, version int) {
 		text := fmt.Sprint("t", version%64)
-		f.do(200, "POST", at+"/update", object{"documents": list{object{"embeddings": rows(text)}}, "metadata": list{object{"_id": id, "v": version}}}, nil)
+		f.do(200, "POST", path+"/update", object{"documents": list{object{"embeddings": rows(text)}},
+			"metadata": list{object{"_id": id, "v": version}}}, nil)
 	}
 	for i := range 8 {
 		put(fmt.Sprint("d", i), 0)
@@ -221,7 +194,7 @@ func TestBackupWhileWritten(t *testing.T) {
 					acknowledged[i].Store(int64(v))
 				}
 				put(fmt.Sprint("passing", w), v)
-				f.do(200, "DELETE", at+"/documents", object{"ids": list{fmt.Sprint("passing", w)}}, nil)
+				f.do(200, "DELETE", path+"/documents", object{"ids": list{fmt.Sprint("passing", w)}}, nil)
 			}
 		})
 	}
@@ -240,7 +213,7 @@ func TestBackupWhileWritten(t *testing.T) {
 		for d := range before {
 			before[d] = acknowledged[d].Load()
 		}
-		status, file := f.ask("GET", at+"/backup", "", nil)
+		status, file := f.ask("GET", path+"/backup", "", nil)
 		require.Equal(t, 200, status, "%.200s", file)
 		name := fmt.Sprint("copy", i)
 		for _, to := range []*front{plain, other} {
@@ -265,58 +238,62 @@ func TestBackupWhileWritten(t *testing.T) {
 	}
 	close(ended)
 	wg.Wait()
-	body := object{"queries": list{object{"embeddings": rows("t3 t9")}}, "params": object{"top_k": 16}, "metadata": false}
+	body := object{"queries": list{object{"embeddings": rows("t3 t9")}}, "params": object{"top_k": 16},
+		"metadata": false}
 	var answers [2]object
 	plain.do(200, "POST", "/indices/copy2/search", body, &answers[0])
 	other.do(200, "POST", "/indices/copy2/search", body, &answers[1])
 	same(t, answers, body)
 	other.do(200, "POST", "/indices/copy2/verify", nil, nil)
-	other.do(200, "POST", "/indices/copy2/update", object{"documents": list{object{"embeddings": rows("more")}}}, nil) // it grows on
+	// it grows on
+	other.do(200, "POST", "/indices/copy2/update", object{"documents": list{object{"embeddings": rows("more")}}}, nil)
 }
 
 // A collection grows from one document through all stages while it is written to and a node is
 // away, is trained again when somebody wants that, and keeps its documents, their numbers and
 // their metadata.
 func TestGrowth(t *testing.T) {
+	t.Parallel()
 	c := clustertest.New(t, clustertest.Options{Change: shards(3, 2, small)})
-	one := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
+	grown := c.Node("n0").Declared(t, "grown", collection.Config{Nbits: 2})
 	numbers := map[string]uint64{}
 	n := 0
 	add := func(most int) {
 		for end := n + most; n < end; n++ {
 			id := fmt.Sprint("d", n)
-			numbers[id] = update(t, one, document(id, fmt.Sprintf("a%d b%d c%d d%d", n%7, n%5, n%11, n), fmt.Sprintf(`{"n":%d}`, n))).Numbers[0]
+			numbers[id] = update(t, grown,
+				document(id, fmt.Sprintf("a%d b%d c%d d%d", n%7, n%5, n%11, n), fmt.Sprintf(`{"n":%d}`, n))).Numbers[0]
 		}
 	}
 	stage := func() collection.Stage {
-		st, err := one.Stats(t.Context())
+		st, err := grown.Stats(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, st.Growth.Failed)
 		return st.Growth.Stage
 	}
 	add(1)
 	require.Equal(t, collection.StageFlat, stage())
-	c.Kill("n2") // and nobody has to wait for it
+	c.Kill("n2") // the others do not wait for it
 	add(14)
-	gone, err := one.Delete(t.Context(), collection.Selection{IDs: []string{"d3"}})
+	gone, err := grown.Delete(t.Context(), collection.Selection{IDs: []string{"d3"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, gone.Documents)
 	delete(numbers, "d3")
 	c.Await(func() bool { return stage() == collection.StagePrecise })
 	add(45) // while trainings run
 	c.Await(func() bool { return stage() == collection.StageFinal })
-	before, err := one.Stats(t.Context())
+	before, err := grown.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, before.Nbits)
 	c.Start("n2")
 	done := make(chan error, 1) // changes go on while it is trained again
 	go func() {
-		_, err := one.(collection.Retrainer).Retrain(t.Context())
+		_, err := grown.(collection.Retrainer).Retrain(t.Context())
 		done <- err
 	}()
 	add(20)
 	require.NoError(t, <-done)
-	after, err := one.Stats(t.Context())
+	after, err := grown.Stats(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, after.Generation, before.Generation)
 	require.Equal(t, collection.StageFinal, after.Growth.Stage)

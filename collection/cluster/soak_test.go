@@ -21,7 +21,8 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-var soak = flag.Duration("soak", 0, "how long the soak test takes; 0: a minute in the long form, not at all in the short one")
+var soak = flag.Duration("soak", 0,
+	"how long the soak test takes; 0: a minute in the long form, not at all in the short one")
 
 // Over a slow store, with nodes that come and go, the same documents are replaced and searched for
 // for long: no error comes without a label, and neither the memory of the process nor the objects
@@ -34,9 +35,10 @@ func TestSoak(t *testing.T) {
 	if last == 0 {
 		t.Skip("a soak: -soak 30m, or PLAID_LONG=1 for a minute")
 	}
-	c := clustertest.New(t, clustertest.Options{Nodes: 4, Seed: *seed, Change: shards(3, 2, small, func(c *cluster.Config) {
-		c.Grace, c.CheckpointBytes = 10*time.Second, 64*64<<10
-	})})
+	c := clustertest.New(t,
+		clustertest.Options{Nodes: 4, Seed: *seed, Change: shards(3, 2, small, func(c *cluster.Config) {
+			c.Grace, c.CheckpointBytes = 10*time.Second, 64*64<<10
+		})})
 	c.Node("n0").Declared(t, "wiki", collection.Config{Nbits: 4})
 	var random sync.Mutex
 	r := rand.New(rand.NewPCG(*seed, 9))
@@ -75,17 +77,19 @@ func TestSoak(t *testing.T) {
 				ix, err := node().Get("wiki")
 				if err == nil && w < 3 {
 					id := fmt.Sprintf("d%d-%d", w, draw(40))
-					_, err = ix.Update(within, []collection.Document{document(id, fmt.Sprintf("%s v%d w%d", id, i%31, i%7), fmt.Sprintf(`{"v":%d}`, i))}, collection.UpdateOptions{Replace: true})
+					d := document(id, fmt.Sprintf("%s v%d w%d", id, i%31, i%7), fmt.Sprintf(`{"v":%d}`, i))
+					_, err = ix.Update(within, []collection.Document{d}, collection.UpdateOptions{Replace: true})
 					if labelled(err) {
 						changes.Add(1)
 					}
 				} else if err == nil {
 					var v collection.View
 					if v, err = ix.View(within); err == nil {
-						_, err = v.Search(within, []search.Query{{Vectors: flat("v1 w2"), Dim: dim}}, search.Options{K: 10, Payload: true})
+						_, err = v.Search(within, []search.Query{{Vectors: flat("v1 w2"), Dim: dim}},
+							search.Options{K: 10, Payload: true})
 						_ = v.Close()
 					}
-					if err == nil || !isEmpty(err) && labelled(err) {
+					if err == nil || !errors.Is(err, collection.ErrEmpty) && labelled(err) {
 						searches.Add(1)
 					}
 				}
@@ -121,10 +125,11 @@ func TestSoak(t *testing.T) {
 		samples = append(samples, sample{m.HeapAlloc, len(c.Objects("", ""))})
 	}
 	working.Wait()
-	t.Logf("%d changes, %d searches, %d turned away; heap and objects: %v", changes.Load(), searches.Load(), turned.Load(), samples)
+	t.Logf("%d changes, %d searches, %d turned away; heap and objects: %v", changes.Load(), searches.Load(),
+		turned.Load(), samples)
 	require.Positive(t, changes.Load())
 	require.Positive(t, searches.Load())
-	// What the second half has at most is hardly more than what the first half had.
+	// The maxima of the second half are hardly higher than those of the first.
 	var most [2]sample
 	for i, s := range samples {
 		half := &most[2*i/len(samples)]
@@ -133,5 +138,3 @@ func TestSoak(t *testing.T) {
 	require.Less(t, most[1].heap, most[0].heap*3/2+32<<20, "the memory grows")
 	require.Less(t, most[1].objects, most[0].objects*3/2+100, "the objects become more")
 }
-
-func isEmpty(err error) bool { return errors.Is(err, collection.ErrEmpty) }

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 )
 
 // Fewer nodes than replicas are no fault, and are noted while it is so.
 func TestFewNodesAreNoFault(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	change := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	a := testNode(t, s, "a", change)
 	require.Empty(t, a.Status(t.Context()).Notes, "without collections")
@@ -26,7 +27,8 @@ func TestFewNodesAreNoFault(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, a.Status(t.Context()).Notes, 1, "once for all")
 	require.NoError(t, a.SetReplicas(t.Context(), "other", 3))
-	require.Equal(t, []string{"one node: every shard of other has one replica of 3 wanted", "one node: every shard of wiki has one replica of 2 wanted"},
+	require.Equal(t, []string{"one node: every shard of other has one replica of 3 wanted",
+		"one node: every shard of wiki has one replica of 2 wanted"},
 		a.Status(t.Context()).Notes)
 	testNode(t, s, "b", change)
 	await(t, "the second node is seen", func() bool { return len(a.Status(t.Context()).Nodes) == 2 })
@@ -35,7 +37,7 @@ func TestFewNodesAreNoFault(t *testing.T) {
 
 // Status says that two processes have one name, and that nodes run different versions.
 func TestStatusOfNodesThatDiffer(t *testing.T) {
-	s := testStore(t)
+	s := memory.New()
 	hasty := func(c *Config) { c.Beat = 30 * time.Millisecond }
 	a, twin := testNode(t, s, "a", hasty), testNode(t, s, "a", hasty)
 	client, err := Open(t.Context(), Config{Store: s, Dir: t.TempDir(), Beat: 30 * time.Millisecond})

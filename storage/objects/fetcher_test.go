@@ -25,7 +25,7 @@ func (p *patched) Get(ctx context.Context, name string, from, length int64) (io.
 	return p.get(ctx, name, from, length)
 }
 
-// large puts an object of some blocks, the last of which is not full.
+// large puts an object of several blocks; the last one is not full.
 func large(t *testing.T, s Store, blocks int) []byte {
 	t.Helper()
 	b := make([]byte, blocks*FetchBlock-1000)
@@ -49,7 +49,7 @@ func temp(t *testing.T) *os.File {
 	return f
 }
 
-// What is ensured is there, whatever else is; what is filled is all there, and little of it is fetched twice.
+// Ensure fetches the range that it is asked for and Fill the whole file, and little is fetched twice.
 func TestFetcher(t *testing.T) {
 	s, _ := open(t, "folder")
 	want := large(t, s, 100)
@@ -145,12 +145,13 @@ func TestFetcherFaults(t *testing.T) {
 	}
 	failure := errors.New("the store is away")
 	away := true
-	f := NewFetcher(&patched{s, func(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
-		if away {
-			return nil, Entry{}, failure
-		}
-		return s.Get(ctx, name, from, length)
-	}}, "large", size, temp(t))
+	f := NewFetcher(&patched{s,
+		func(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
+			if away {
+				return nil, Entry{}, failure
+			}
+			return s.Get(ctx, name, from, length)
+		}}, "large", size, temp(t))
 	if err := f.Ensure(t.Context(), 0, size); !errors.Is(err, failure) {
 		t.Error(err)
 	}
@@ -166,16 +167,17 @@ func TestFetcherFaults(t *testing.T) {
 	}
 	// One waits for what another fetches, and takes it over when that one gives up.
 	reached, once := make(chan struct{}), sync.Once{}
-	f = NewFetcher(&patched{s, func(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
-		first := false
-		once.Do(func() { first = true })
-		if first {
-			close(reached)
-			<-ctx.Done()
-			return nil, Entry{}, ctx.Err()
-		}
-		return s.Get(ctx, name, from, length)
-	}}, "large", size, temp(t))
+	f = NewFetcher(&patched{s,
+		func(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
+			first := false
+			once.Do(func() { first = true })
+			if first {
+				close(reached)
+				<-ctx.Done()
+				return nil, Entry{}, ctx.Err()
+			}
+			return s.Get(ctx, name, from, length)
+		}}, "large", size, temp(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -199,7 +201,8 @@ func TestFetch(t *testing.T) {
 	want := large(t, s, partSize/FetchBlock)
 	dir := t.TempDir()
 	var mu sync.Mutex
-	next := faults(objectstest.Cut, objectstest.Busy, objectstest.Lost, objectstest.Late, objectstest.Cut, objectstest.Cut)
+	next := faults(objectstest.Cut, objectstest.Busy, objectstest.Lost, objectstest.Late, objectstest.Cut,
+		objectstest.Cut)
 	b.After = func(r *http.Request) objectstest.Fault {
 		mu.Lock()
 		defer mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest"
 )
 
@@ -67,8 +68,8 @@ func faults(next ...objectstest.Fault) func(*http.Request) objectstest.Fault {
 	}
 }
 
-// Whoever has made an object hears so, also where the answer is lost and the client, or
-// the system, asks again and is refused; everybody else hears that it is there.
+// A put that has made its object succeeds, also where the answer is lost and the client, or the system, asks again and
+// is refused; any other put of the name is ErrExists.
 func TestOwnPutsAreRecognised(t *testing.T) {
 	for _, fault := range []objectstest.Fault{objectstest.Busy, objectstest.Lost} {
 		s, b := open(t, "s3")
@@ -111,8 +112,8 @@ func ownPut(t *testing.T, s Store, name string) {
 	}
 }
 
-// What an interrupted Put of a folder has left goes when it is old; objects stay, and so
-// does what a Put is writing.
+// Leftovers of an interrupted Put of a folder go when they are old; objects stay, and so do files that a Put is
+// writing.
 func TestLeftoversOfPuts(t *testing.T) {
 	ctx := context.Background()
 	s, err := OpenFolder(t.TempDir())
@@ -148,7 +149,7 @@ func TestLeftoversOfPuts(t *testing.T) {
 	}
 }
 
-// What Replace is making, or was when its process was killed, is no object.
+// A list does not show the temporary files of Replace.
 func TestReplaceShowsObjectsAlone(t *testing.T) {
 	ctx := t.Context()
 	s, err := OpenFolder(t.TempDir())
@@ -157,7 +158,7 @@ func TestReplaceShowsObjectsAlone(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		for range 200 {
+		for range effort.Cases(50, 500) {
 			if _, err := s.Replace(ctx, "nodes/one", []byte("x")); err != nil {
 				done <- err
 				return

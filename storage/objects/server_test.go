@@ -97,14 +97,15 @@ func TestServer(t *testing.T) {
 func TestLeftoversOfServer(t *testing.T) {
 	_, s, direct := server(t)
 	ctx := context.Background()
-	at := s.(*S3)
-	core := at.client
+	bucket := s.(*S3)
+	core := bucket.client
 	begin := func() string {
-		id, err := core.NewMultipartUpload(ctx, at.bucket, at.prefix+"a/b", minio.PutObjectOptions{})
+		id, err := core.NewMultipartUpload(ctx, bucket.bucket, bucket.prefix+"a/b", minio.PutObjectOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := core.PutObjectPart(ctx, at.bucket, at.prefix+"a/b", id, 1, strings.NewReader("part"), 4, minio.PutObjectPartOptions{}); err != nil {
+		if _, err := core.PutObjectPart(ctx, bucket.bucket, bucket.prefix+"a/b", id, 1, strings.NewReader("part"), 4,
+			minio.PutObjectPartOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return id
@@ -117,7 +118,7 @@ func TestLeftoversOfServer(t *testing.T) {
 	if n, err := s.RemoveLeftovers(ctx, between); n != 1 || err != nil {
 		t.Errorf("%d are removed: %v", n, err)
 	}
-	if _, err := core.ListObjectParts(ctx, at.bucket, at.prefix+"a/b", young, 0, 10); err != nil {
+	if _, err := core.ListObjectParts(ctx, bucket.bucket, bucket.prefix+"a/b", young, 0, 10); err != nil {
 		t.Errorf("the young one: %v", err)
 	}
 	if n, err := s.RemoveLeftovers(ctx, time.Now().Add(time.Hour)); n != 1 || err != nil {
@@ -128,8 +129,8 @@ func TestLeftoversOfServer(t *testing.T) {
 	}
 }
 
-// What the network does at random nobody mistakes: whoever is told that an object was made
-// has made it, one at most is told so, and what was made is there until it is deleted.
+// With random faults of the network, at most one rival is told that it has made an object, that one has made it, and
+// the object is there until it is deleted.
 func TestServerAtRandom(t *testing.T) {
 	network, s, direct := server(t)
 	ctx := context.Background()
@@ -161,7 +162,7 @@ func TestServerAtRandom(t *testing.T) {
 			}
 		}
 		r, _, err := direct.Get(ctx, name, 0, -1)
-		if won < 0 { // nobody knows
+		if won < 0 { // it is not known
 			if err == nil {
 				_ = r.Close()
 			}
@@ -174,7 +175,7 @@ func TestServerAtRandom(t *testing.T) {
 			t.Fatalf("%s: %.10s %v, %d has made it", name, text, err, won)
 		}
 		_ = r.Close()
-		// What is read is what was put, or an error; what is deleted is gone, or it is one.
+		// A read gives the object that was put, or an error; a deletion succeeds, or is an error.
 		if r, _, err := s.Get(ctx, name, 0, -1); err == nil {
 			if text, err := io.ReadAll(r); err == nil && string(text[:1]) != fmt.Sprint(won) {
 				t.Fatalf("%s: %.10s", name, text)
@@ -183,7 +184,8 @@ func TestServerAtRandom(t *testing.T) {
 		} else if errors.Is(err, ErrNotFound) {
 			t.Fatal(err)
 		}
-		if names, err := s.List(ctx, "race/", "", 0); err == nil && !slices.ContainsFunc(names, func(e Entry) bool { return e.Name == name }) {
+		if names, err := s.List(ctx, "race/", "", 0); err == nil &&
+			!slices.ContainsFunc(names, func(e Entry) bool { return e.Name == name }) {
 			t.Fatalf("%s is not in the list", name)
 		}
 		if i%2 == 0 && s.Delete(ctx, name) == nil {

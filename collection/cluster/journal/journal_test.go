@@ -4,28 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/testing/objectstest"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// openLog returns a log in a folder, and the folder of its entries.
-func openLog(t *testing.T) (*Log, objects.Store, string) {
-	t.Helper()
-	dir := t.TempDir()
-	s, err := objects.OpenFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(s, "wiki.1", 3, Options{}), s, filepath.Join(dir, "data", "wiki.1", "log", "0003")
+// openLog returns a log in memory.
+func openLog() (*Log, *memory.Store) {
+	s := memory.New()
+	return New(s, "wiki.1", 3, Options{}), s
 }
 
 // fill appends n entries after a position.
@@ -33,7 +26,8 @@ func fill(t *testing.T, l *Log, at Position, n int) []Position {
 	t.Helper()
 	var all []Position
 	for range n {
-		next, err := l.Append(t.Context(), at, []string{fmt.Sprint("batch-", at.Number+1)}, fmt.Append(nil, "body ", at.Number+1))
+		next, err := l.Append(t.Context(), at, []string{fmt.Sprint("batch-", at.Number+1)},
+			fmt.Append(nil, "body ", at.Number+1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,9 +54,9 @@ func checkpoint(t *testing.T, l *Log, generation uint64, at Position) {
 	}
 }
 
-// What was appended is read, from any position, with and without a number that is known.
+// Entries are read from any position, with and without a number that is known.
 func TestLog(t *testing.T) {
-	l, _, _ := openLog(t)
+	l, _ := openLog()
 	if bodies, at, err := read(t, l, Position{}, 0); len(bodies) > 0 || at.Number > 0 || err != nil {
 		t.Errorf("an empty log: %q %v %v", bodies, at, err)
 	}
@@ -75,7 +69,8 @@ func TestLog(t *testing.T) {
 		}
 		for _, known := range []uint64{0, uint64(from) + 1, 30, 31, 1000} {
 			bodies, at, err := read(t, l, after, known)
-			if err != nil || len(bodies) != 30-from || bodies[0] != fmt.Sprint("body ", from+1) || at.Hash != all[29].Hash || at.Seen.IsZero() {
+			if err != nil || len(bodies) != 30-from || bodies[0] != fmt.Sprint("body ", from+1) ||
+				at.Hash != all[29].Hash || at.Seen.IsZero() {
 				t.Fatalf("after %d, %d known: %q %v %v", from, known, bodies, at, err)
 			}
 		}
@@ -89,7 +84,7 @@ func TestLog(t *testing.T) {
 	if _, found, err := l.Find(t.Context(), "batch-17", 17, 30); found || err != nil {
 		t.Error(found, err)
 	}
-	// Whoever comes second hears so, whatever it writes; what is used before an error counts.
+	// The second writer of a number is refused, even with the same content; entries used before an error count.
 	if _, err := l.Append(t.Context(), all[28], []string{"batch-30"}, []byte("body 30")); !errors.Is(err, ErrTaken) {
 		t.Error(err)
 	}
@@ -107,7 +102,7 @@ func TestLog(t *testing.T) {
 
 // Batches with long ids are found, and so is what is not among them.
 func TestFindLongHeads(t *testing.T) {
-	l, _, _ := openLog(t)
+	l, _ := openLog()
 	var batches []string
 	for i := range 400 {
 		batches = append(batches, fmt.Sprint(i, strings.Repeat("x", 200)))
@@ -133,34 +128,33 @@ func TestFindLongHeads(t *testing.T) {
 // A gap, another entry, one that is damaged, and an end that is gone are seen, and never passed over;
 // where a checkpoint has what comes after, the log was cut.
 func TestForks(t *testing.T) {
-	name := func(n int) string { return fmt.Sprintf("%016x", n) }
-	for what, damage := range map[string]func(t *testing.T, dir string){
-		"gap": func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, name(4)))) },
-		"swap": func(t *testing.T, dir string) {
-			must(t, os.Rename(filepath.Join(dir, name(5)), filepath.Join(dir, name(4))))
+	for what, damage := range map[string]func(l *Log, s *memory.Store){
+		"gap": func(l *Log, s *memory.Store) { must(t, s.Delete(t.Context(), l.name(4))) },
+		"swap": func(l *Log, s *memory.Store) {
+			s.Set(l.name(4), s.Body(l.name(5)))
+			must(t, s.Delete(t.Context(), l.name(5)))
 		},
-		"end": func(t *testing.T, dir string) {
-			for n := 3; n <= 6; n++ {
-				must(t, os.Remove(filepath.Join(dir, name(n))))
+		"end": func(l *Log, s *memory.Store) {
+			for n := uint64(3); n <= 6; n++ {
+				must(t, s.Delete(t.Context(), l.name(n)))
 			}
 		},
-		"bit of a body": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), -20) },
-		"bit of a head": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), 30) },
-		"bit of a hash": func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(4)), -1) },
-		"last":          func(t *testing.T, dir string) { flip(t, filepath.Join(dir, name(6)), -20) },
-		"half":          func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, name(4)), 90)) },
-		"stranger":      func(t *testing.T, dir string) { must(t, os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)) },
-		"other log": func(t *testing.T, dir string) {
-			other, _, from := openLog(t)
+		"bit of a body": func(l *Log, s *memory.Store) { flip(s, l.name(4), -20) },
+		"bit of a head": func(l *Log, s *memory.Store) { flip(s, l.name(4), 30) },
+		"bit of a hash": func(l *Log, s *memory.Store) { flip(s, l.name(4), -1) },
+		"last":          func(l *Log, s *memory.Store) { flip(s, l.name(6), -20) },
+		"half":          func(l *Log, s *memory.Store) { s.Set(l.name(4), s.Body(l.name(4))[:90]) },
+		"stranger":      func(l *Log, s *memory.Store) { s.Set(l.log+"x", nil) },
+		"other log": func(l *Log, s *memory.Store) {
+			other, from := openLog()
 			fill(t, other, Position{}, 6)
-			b, err := os.ReadFile(filepath.Join(from, name(4)))
-			must(t, errors.Join(err, os.WriteFile(filepath.Join(dir, name(4)), b, 0o644)))
+			s.Set(l.name(4), from.Body(l.name(4)))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			l, _, dir := openLog(t)
+			l, s := openLog()
 			all := fill(t, l, Position{}, 6)
-			damage(t, dir)
+			damage(l, s)
 			for _, known := range []uint64{0, 5, 6} {
 				bodies, at, err := read(t, l, all[2], known)
 				if !errors.Is(err, ErrFork) || !strings.Contains(err.Error(), "data/wiki.1/log/0003/") {
@@ -195,17 +189,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func flip(t *testing.T, file string, at int) {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	must(t, err)
-	b[(at+len(b))%len(b)] ^= 4
-	must(t, os.WriteFile(file, b, 0o644))
+// flip flips a bit of an object; a place below 0 is counted from the end.
+func flip(s *memory.Store, name string, place int) {
+	b := s.Body(name)
+	b[(place+len(b))%len(b)] ^= 4
+	s.Set(name, b)
 }
 
 // A log that was cut begins after a position; its newest entry is never removed.
 func TestCut(t *testing.T) {
-	l, _, _ := openLog(t)
+	l, _ := openLog()
 	all := fill(t, l, Position{}, 8)
 	checkpoint(t, l, 1, all[4])
 	if n, err := l.Cut(t.Context(), 5); n != 4 || err != nil {
@@ -225,7 +218,8 @@ func TestCut(t *testing.T) {
 		}
 	}
 	for _, after := range []Position{all[3], all[4], all[7]} { // the entry itself may be gone
-		if bodies, at, err := read(t, l, after, 0); err != nil || at.Hash != all[7].Hash || len(bodies) != int(8-after.Number) {
+		if bodies, at, err := read(t, l, after, 0); err != nil || at.Hash != all[7].Hash ||
+			len(bodies) != int(8-after.Number) {
 			t.Errorf("after %d: %q %v", after.Number, bodies, err)
 		}
 	}
@@ -237,43 +231,41 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// clocked is a store with a clock of its own.
-type clocked struct {
-	objects.Store
-	now   time.Time
-	lists int
+// counting counts the lists of a store.
+func counting(s *memory.Store) *int {
+	lists := new(int)
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		if op == "list" {
+			*lists++
+		}
+		return nil, nil
+	})
+	return lists
 }
 
-func (c *clocked) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	_, err := c.Store.Put(ctx, name, r, size)
-	return c.now, err
-}
-
-func (c *clocked) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	c.lists++
-	return c.Store.List(ctx, prefix, after, limit)
-}
-
-// A writer that slept over the cut of what it has not read does not acknowledge what it puts in the
-// place of an entry that was cut (I5), and nobody reads that. One that is awake pays no list.
+// A writer that slept while entries that it had not read were cut does not acknowledge its entry in the place of one of
+// those (I5), and no reader uses it. A writer that is awake makes no list.
 func TestSleeper(t *testing.T) {
 	for _, gone := range []uint64{3, 4, 6} { // up to which entry the log is cut
-		l, s, _ := openLog(t)
-		c := &clocked{Store: s, now: time.Now()}
-		l.store = c
+		l, s := openLog()
+		lists := counting(s)
 		all := fill(t, l, Position{}, 2)
 		sleeper, reader := all[1], all[1]
-		c.lists = 0
+		*lists = 0
 		all = append(all, fill(t, l, all[1], 5)...)
-		if c.lists > 0 {
-			t.Errorf("%d lists of a writer that is awake", c.lists)
+		if *lists > 0 {
+			t.Errorf("%d lists of a writer that is awake", *lists)
 		}
 		checkpoint(t, l, 1, all[gone])
 		if _, err := l.Cut(t.Context(), gone+1); err != nil {
 			t.Fatal(err)
 		}
-		c.now = c.now.Add(2 * time.Hour)
-		if at, err := l.Append(t.Context(), sleeper, nil, []byte("late")); !errors.Is(err, map[bool]error{true: ErrTaken, false: ErrUnknown}[gone == 3]) {
+		s.Pass(2 * time.Hour)
+		want := ErrUnknown
+		if gone == 3 {
+			want = ErrTaken
+		}
+		if at, err := l.Append(t.Context(), sleeper, nil, []byte("late")); !errors.Is(err, want) {
 			t.Errorf("cut up to %d: acknowledged at %v: %v", gone, at, err)
 		}
 		if bodies, _, err := read(t, l, reader, 0); !errors.Is(err, ErrBehind) || len(bodies) > 0 {
@@ -287,39 +279,27 @@ func TestSleeper(t *testing.T) {
 		}
 	}
 	// Nothing was cut: it is a list more, and what came meanwhile is told from what follows.
-	l, s, _ := openLog(t)
-	c := &clocked{Store: s, now: time.Now()}
-	l.store = c
+	l, s := openLog()
+	lists := counting(s)
 	all := fill(t, l, Position{}, 2)
-	c.now, c.lists = c.now.Add(2*time.Hour), 0
+	s.Pass(2 * time.Hour)
+	*lists = 0
 	all = append(all, fill(t, l, all[1], 2)...)
-	if c.lists != 1 {
-		t.Errorf("%d lists", c.lists)
+	if *lists != 1 {
+		t.Errorf("%d lists", *lists)
 	}
 	if at, err := l.confirm(t.Context(), all[2], nil); err != nil || at.Number != 3 {
 		t.Error(at, err)
 	}
 }
 
-// lateLists is a store whose lists show the log as it was.
-type lateLists struct {
-	objects.Store
-	shown uint64
-}
-
-func (s *lateLists) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	of, err := s.Store.List(ctx, prefix, after, limit)
-	return slices.DeleteFunc(of, func(e objects.Entry) bool {
-		n, ok := hexNumber(strings.TrimPrefix(e.Name, prefix))
-		return ok && n > s.shown
-	}), err
-}
-
 // Where lists are late, as on a network file system, readers are late, and do not take that for damage.
 func TestLateLists(t *testing.T) {
-	l, s, _ := openLog(t)
+	l, s := openLog()
 	all := fill(t, l, Position{}, 6)
-	l.store = &lateLists{s, 3}
+	s.Listed(func(all []objects.Entry) []objects.Entry {
+		return slices.DeleteFunc(all, func(e objects.Entry) bool { return e.Name > l.name(3) })
+	})
 	for _, c := range []struct{ after, known, want uint64 }{{3, 0, 3}, {3, 5, 5}, {5, 0, 5}, {1, 0, 3}, {1, 4, 4}} {
 		if _, at, err := read(t, l, all[c.after-1], c.known); err != nil || at.Hash != all[c.want-1].Hash {
 			t.Errorf("after %d, %d known: %d %v", c.after, c.known, at.Number, err)
@@ -328,8 +308,8 @@ func TestLateLists(t *testing.T) {
 	if end, err := l.End(t.Context(), all[4]); end != 5 || err != nil {
 		t.Error(end, err)
 	}
-	// What is gone by its name is gone.
-	l.store = s
+	// An entry that is not found by its name is gone.
+	s.Listed(nil)
 	if err := errors.Join(s.Delete(t.Context(), l.name(6)), s.Delete(t.Context(), l.name(5))); err != nil {
 		t.Fatal(err)
 	}
@@ -338,59 +318,46 @@ func TestLateLists(t *testing.T) {
 	}
 }
 
-// losing loses answers to puts that are carried out, or that are refused, or are carried out when the next
-// put comes.
-type losing struct {
-	objects.Store
-	lose, refuse int
-	late         func()
-}
-
 var errLost = errors.New("the answer is lost")
-
-func (l *losing) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	if l.refuse > 0 {
-		l.refuse--
-		return time.Time{}, fmt.Errorf("%w: no space", objects.ErrNotMade)
-	}
-	if l.late != nil {
-		l.late()
-		l.late = nil
-	}
-	made, err := l.Store.Put(ctx, name, r, size)
-	if l.lose > 0 {
-		l.lose--
-		return time.Time{}, errLost
-	}
-	return made, err
-}
 
 // An entry whose answer is lost is put again, the same bytes, until its outcome is known.
 func TestLostAnswers(t *testing.T) {
-	l, s, dir := openLog(t)
-	loss := &losing{Store: s}
-	l.store, l.sleep = loss, func(context.Context, time.Duration) {}
+	l, s := openLog()
+	l.sleep = func(context.Context, time.Duration) {}
 	all := fill(t, l, Position{}, 2)
-	loss.lose = 2
+	lose, refuse := 2, false
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		switch {
+		case op == "put" && refuse:
+			refuse = false
+			return fmt.Errorf("%w: no space", objects.ErrNotMade), nil
+		case op == "put" && lose > 0:
+			lose--
+			return nil, errLost
+		}
+		return nil, nil
+	})
 	at, err := l.Append(t.Context(), all[1], []string{"b"}, []byte("mine"))
 	if err != nil || at.Number != 3 {
 		t.Fatal(at, err)
 	}
-	if bodies, end, err := read(t, l, all[1], 0); err != nil || !slices.Equal(bodies, []string{"mine"}) || end.Hash != at.Hash {
+	if bodies, end, err := read(t, l, all[1], 0); err != nil || !slices.Equal(bodies, []string{"mine"}) ||
+		end.Hash != at.Hash {
 		t.Error(bodies, err)
 	}
 	// Another's entry of the same content is another's.
-	loss.lose = 1
+	lose = 1
 	if _, err := l.Append(t.Context(), all[1], []string{"b"}, []byte("mine")); !errors.Is(err, ErrTaken) {
 		t.Error(err)
 	}
-	// What the store refuses is not unknown, unless it may be there from before.
-	loss.refuse = 1
-	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) || errors.Is(err, ErrUnknown) {
+	// The outcome of a refused put is known, unless an earlier put may have made the entry.
+	refuse = true
+	if _, err := l.Append(t.Context(), at, nil, nil); !errors.Is(err, objects.ErrNotMade) ||
+		errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	loss.lose = 1 << 30
+	lose = 1 << 30
 	l.sleep = func(context.Context, time.Duration) { cancel() }
 	if _, err := l.Append(ctx, at, []string{"unknown"}, nil); !errors.Is(err, ErrUnknown) {
 		t.Error(err)
@@ -401,12 +368,12 @@ func TestLostAnswers(t *testing.T) {
 	if _, err := l.Append(ctx, at, nil, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
-	if of, _ := os.ReadDir(dir); len(of) != 4 {
-		t.Error(of)
+	if log := s.Names(l.log); len(log) != 4 {
+		t.Error(log)
 	}
 }
 
-// A put, a list and a get are one request each, whatever is done.
+// The requests of each step are those of docs/lab/cluster.md.
 func TestRequests(t *testing.T) {
 	b, address := objectstest.Open(t)
 	s, err := objects.Open(address)

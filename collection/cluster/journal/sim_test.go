@@ -1,30 +1,26 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
-	"github.com/plaid-ir/plaid/storage/objects"
 )
 
 // The simulation explores every order in which the requests of two writers, a collector and a searcher can
 // reach a store, with answers that are lost, puts that come late, and a clock that goes on at any moment.
-// What the actors do is the code of this package. A call of it depends on nothing but where it begins and what
-// the store has answered so far: so it runs again, from its beginning, with the answers that are known, up to
-// the first request that has none, and what it asks then is remembered. Searchers change nothing: one stands for
-// any number of them.
+// The actors run the code of this package. A call of it depends on nothing but its beginning and the answers of the
+// store so far: so it runs again, from its beginning, with the answers that are known, up to the first request that
+// has none, and that request is remembered. Searchers change nothing: one stands for any number of them.
 
 // tick is a step of the clock, half of the grace: a writer acknowledges at once only in the tick in which its
-// position was the end. It is always now: at a step of the clock, all that was seen before becomes older, up to
-// what makes no difference any more. So the clock may go on for ever.
+// position was the end. The time is always now: at a step of the clock, all that was seen before becomes older, until
+// its age makes no difference any more. So the clock may go on for ever.
 const (
 	tick   = time.Hour
 	simNow = 10
@@ -57,7 +53,7 @@ type (
 	simFile struct{ number, entry, made uint8 }
 	simSlot struct{ entry, made uint8 }
 
-	// world is the store, and where everybody is.
+	// world is the store, and the state of each actor.
 	world struct {
 		slots  [simEntries + 1]simSlot // what lies at each number
 		files  [simFiles]simFile
@@ -168,114 +164,27 @@ type simulation struct {
 var simSeed = maphash.MakeSeed()
 
 func simulate(o simOptions) *simulation {
-	s := &simulation{o: o, entries: make([]simEntry, 1), byHash: map[Hash]uint8{{}: 0}, roots: map[simState]uint32{}, seen: map[uint64]struct{}{}}
+	s := &simulation{
+		o: o, entries: make([]simEntry, 1), byHash: map[Hash]uint8{{}: 0}, roots: map[simState]uint32{},
+		seen: map[uint64]struct{}{},
+	}
 	w := world{faults: o.faults}
-	var at simState
+	var actor simState
 	if o.begun {
 		object, _, _ := encode(1, Hash{}, [16]byte{9}, nil, nil)
-		at.number, at.entry, at.seen = 1, s.intern(object), simNow
-		s.put(&w, 1, at.entry)
+		actor.number, actor.entry, actor.seen = 1, s.intern(object), simNow
+		s.put(&w, 1, actor.entry)
 	}
 	for i, left := range []uint8{o.appendsA, o.appendsB, o.cycles, o.reads} {
-		at.kind, at.left, at.mode = uint8(i), left, modeRead
+		actor.kind, actor.left, actor.mode = uint8(i), left, modeRead
 		if i <= writerB {
-			at.mode = modeAppend
+			actor.mode = modeAppend
 		}
-		w.actors[i].node, w.actors[i].newest = s.root(at), uint32(w.newest)
+		w.actors[i].node, w.actors[i].newest = s.root(actor), uint32(w.newest)
 	}
 	s.explore(w)
 	return s
 }
-
-// scripted is the store of a call: it gives the answers that are known, and ends the call at the first
-// request that has none.
-type scripted struct {
-	s       *simulation
-	state   simState
-	answers []simAnswer
-}
-
-type asked struct{ simRequest }
-
-func (c *scripted) ask(r simRequest) simAnswer {
-	if len(c.answers) == 0 {
-		panic(asked{r})
-	}
-	a := c.answers[0]
-	c.answers = c.answers[1:]
-	return a
-}
-
-func (a simAnswer) error() error {
-	return []error{nil, errLost, objects.ErrNotFound, objects.ErrExists}[a.err]
-}
-
-func numberIn(name string) uint8 {
-	n, _ := hexNumber(name[strings.LastIndexByte(name, '/')+1:])
-	return uint8(n)
-}
-
-func (c *scripted) Put(_ context.Context, name string, r io.Reader, _ int64) (time.Time, error) {
-	if f, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
-		a := c.ask(simRequest{opCheckpoint, uint8(f.Number), c.s.byHash[f.Hash]})
-		return simTime(a.made), a.error()
-	}
-	object, _ := io.ReadAll(r)
-	a := c.ask(simRequest{opPut, numberIn(name), c.s.intern(object)})
-	if a.err != 0 {
-		return time.Time{}, a.error()
-	}
-	return simTime(c.ask(simRequest{op: opStamp}).made), nil
-}
-
-func (c *scripted) Get(_ context.Context, name string, _, _ int64) (io.ReadCloser, objects.Entry, error) {
-	a := c.ask(simRequest{opGet, numberIn(name), 0})
-	if a.err != 0 {
-		return nil, objects.Entry{}, a.error()
-	}
-	b := c.s.entries[a.entry].object
-	return io.NopCloser(bytes.NewReader(b)), objects.Entry{Name: name, Size: int64(len(b)), Made: simTime(a.made)}, nil
-}
-
-func (c *scripted) List(ctx context.Context, prefix, after string, limit int) (of []objects.Entry, err error) {
-	if strings.Contains(prefix, "/files/") {
-		a := c.ask(simRequest{op: opFiles})
-		for _, f := range a.files {
-			if f.number > 0 {
-				l := &Log{files: prefix[:strings.LastIndexByte(prefix, '/')+1]}
-				of = append(of, objects.Entry{Name: l.CheckpointName(1, Position{Number: uint64(f.number), Hash: c.s.hash(f.entry)}), Made: simTime(f.made)})
-			}
-		}
-		return of, a.error()
-	}
-	from := numberIn(after)
-	if c.s.o.pollByNumber && c.state.kind == searcher { // what it is without lists: from this entry on, up to the first that is not there
-		for n := max(from+1, c.state.number); n <= simEntries; n++ {
-			if a := c.ask(simRequest{opGet, n, 0}); a.err != 0 && n > c.state.number {
-				break
-			}
-			of = append(of, objects.Entry{Name: fmt.Sprintf("%s%016x", prefix, n)})
-		}
-		return of, nil
-	}
-	a := c.ask(simRequest{op: opList})
-	for n := from + 1; n <= simEntries; n++ {
-		if a.bits>>n&1 != 0 && (limit == 0 || len(of) < limit) {
-			of = append(of, objects.Entry{Name: fmt.Sprintf("%s%016x", prefix, n), Size: 1})
-		}
-	}
-	return of, a.error()
-}
-
-func (c *scripted) Delete(_ context.Context, name string) error {
-	if f, ok := ParseCheckpoint(objects.Entry{Name: name}); ok {
-		return c.ask(simRequest{opDrop, uint8(f.Number), 0}).error()
-	}
-	return c.ask(simRequest{opDelete, numberIn(name), 0}).error()
-}
-
-func (c *scripted) Replace(context.Context, string, []byte) (time.Time, error) { panic("not used") }
-func (c *scripted) RemoveLeftovers(context.Context, time.Time) (int, error)    { panic("not used") }
 
 func (s *simulation) hash(entry uint8) (h Hash) {
 	if entry > 0 {
@@ -335,7 +244,7 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			panic(p)
 		}
 	}()
-	store := &scripted{s, st, answers}
+	store := &scripted{s: s, state: st, answers: answers}
 	l := New(store, "c", 0, Options{Grace: 2 * tick})
 	l.ahead, l.token = 1, func() [16]byte { return [16]byte{st.kind, st.left} }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -346,9 +255,9 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			cancel()
 		}
 	}
-	at := Position{Number: uint64(st.number), Hash: s.hash(st.entry)}
+	pos := Position{Number: uint64(st.number), Hash: s.hash(st.entry)}
 	if st.seen > 0 {
-		at.Seen = simTime(st.seen)
+		pos.Seen = simTime(st.seen)
 	}
 	out = &simOutcome{state: st}
 	next := &out.state
@@ -365,10 +274,10 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			break
 		}
 		if s.o.noConfirm {
-			l.grace, at.Seen = 1<<62, simTime(0)
+			l.grace, pos.Seen = 1<<62, simTime(0)
 		}
-		p, err := l.Append(ctx, at, nil, nil)
-		object, _, _ := encode(at.Number+1, at.Hash, l.token(), nil, nil)
+		p, err := l.Append(ctx, pos, nil, nil)
+		object, _, _ := encode(pos.Number+1, pos.Hash, l.token(), nil, nil)
 		mine := s.intern(object)
 		next.mode = modeRead
 		switch {
@@ -389,9 +298,9 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 	case modeRead:
 		known := uint64(0)
 		if st.kind == searcher && st.left%2 == 1 { // a hint, which may be wrong
-			known = at.Number + 1
+			known = pos.Number + 1
 		}
-		p, err := l.Read(ctx, at, known, func(e Entry) error {
+		p, err := l.Read(ctx, pos, known, func(e Entry) error {
 			out.used = append(out.used, s.byHash[e.Hash])
 			return nil
 		})
@@ -412,38 +321,38 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 			next.mode = modeAppend
 		}
 	case modeLoad:
-		of, err := l.Checkpoints(ctx, 1)
+		files, err := l.Checkpoints(ctx, 1)
 		switch {
 		case err != nil:
-		case len(of) == 0 || of[len(of)-1].Number <= at.Number:
-			out.failed = fmt.Sprintf("it is behind, at entry %d, and there is no newer checkpoint", at.Number)
+		case len(files) == 0 || files[len(files)-1].Number <= pos.Number:
+			out.failed = fmt.Sprintf("it is behind, at entry %d, and there is no newer checkpoint", pos.Number)
 		default:
-			to(of[len(of)-1].Position)
+			to(files[len(files)-1].Position)
 			next.mode = modeRead
 		}
 	case modeKeep:
 		next.mode = modeCut
-		if at.Number > uint64(st.kept) {
+		if pos.Number > uint64(st.kept) {
 			next.kept = st.number
-			if _, err := store.Put(ctx, l.CheckpointName(1, at), nil, 0); err != nil {
+			if _, err := store.Put(ctx, l.CheckpointName(1, pos), nil, 0); err != nil {
 				next.kept, next.mode = st.kept, modeKeep
 			}
 		}
 	case modeCut:
 		next.mode = modeRead
 		next.left--
-		of, err := l.Checkpoints(ctx, 1)
+		files, err := l.Checkpoints(ctx, 1)
 		now := store.ask(simRequest{op: opStamp}).made
 		grace := 2 * tick
 		if s.o.noGrace {
 			grace = 0
 		}
-		before, drop := Unneeded(of, []uint64{1}, simTime(now), grace)
+		before, drop := Unneeded(files, []uint64{1}, simTime(now), grace)
 		if err != nil {
 			break
 		}
 		if s.o.cutNewest && before > 0 {
-			before = of[len(of)-1].Number + 1
+			before = files[len(files)-1].Number + 1
 			for n := uint64(1); n < before; n++ {
 				_ = store.Delete(ctx, l.name(n))
 			}
@@ -468,8 +377,8 @@ func (s *simulation) fail(format string, a ...any) {
 	}
 }
 
-// No order of requests, and no time at which they come, loses what was acknowledged, lets a writer say that an entry
-// is not in the log which is, or gives a reader anything but the log as it was at one moment of the read.
+// No order of requests, and no time at which they come, loses an acknowledged entry, lets a writer deny an entry that
+// is in the log, or gives a reader anything but the log as it was at one moment of the read.
 func TestSimulation(t *testing.T) {
 	effort.SkipBrief(t, "it has one goroutine")
 	explored := []simOptions{
@@ -504,14 +413,19 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// It finds what is wrong where an invariant is broken.
+// The simulation finds a fault where an invariant is broken.
 func TestSimulationFindsFaults(t *testing.T) {
 	effort.SkipBrief(t, "it has one goroutine")
 	for want, o := range map[string]simOptions{
-		"has acknowledged an entry 2 that is not in the log": {appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noConfirm: true}, // I5
-		"has acknowledged an entry":                          {appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noGrace: true},   // I4
-		"the newest entry":                                   {appendsA: 1, appendsB: 3, cycles: 2, cutNewest: true},                            // I4
-		"searcher reads up to entry":                         {appendsA: 1, appendsB: 3, cycles: 2, reads: 2, coarse: true, pollByNumber: true}, // I6
+		// I4
+		"has acknowledged an entry": {appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noGrace: true},
+		"the newest entry":          {appendsA: 1, appendsB: 3, cycles: 2, cutNewest: true},
+		// I5
+		"has acknowledged an entry 2 that is not in the log": {
+			appendsA: 1, appendsB: 3, cycles: 3, begun: true, coarse: true, noConfirm: true,
+		},
+		// I6
+		"searcher reads up to entry": {appendsA: 1, appendsB: 3, cycles: 2, reads: 2, coarse: true, pollByNumber: true},
 	} {
 		if s := simulate(o); !strings.Contains(s.failed, want) {
 			t.Errorf("%+v: %q, where %q was to be found", o, s.failed, want)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -29,25 +30,17 @@ func add(t testing.TB, r *Replica, docs ...collection.Document) uint64 {
 	return entry
 }
 
-// gets counts the checkpoints that are read.
-type gets struct {
-	*memory
-	checkpoints int
-}
-
-func (g *gets) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
-	if strings.Contains(name, "/files/") {
-		g.mu.Lock()
-		g.checkpoints++
-		g.mu.Unlock()
-	}
-	return g.memory.Get(ctx, name, from, length)
-}
-
 // A cache is used again unless the machine stopped while it was open: then what is on its disk may
 // look sound, and is not.
 func TestCacheAfterReboot(t *testing.T) {
-	s, rng := &gets{memory: newMemory()}, rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
+	var fetched atomic.Int64 // requests for checkpoints
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "get" && strings.Contains(name, "/files/") {
+			fetched.Add(1)
+		}
+		return nil, nil
+	})
 	dir := t.TempDir()
 	a := openReplica(t, s, dir, shardOf(flat))
 	add(t, a, randomDoc(rng, "a"))
@@ -71,14 +64,14 @@ func TestCacheAfterReboot(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.NoError(t, r.Close(t.Context()))
 	}
-	before := s.checkpoints
+	before := fetched.Load()
 	open("")
 	if bootID() != "" {
 		open(bootID())
 	}
-	require.Equal(t, before, s.checkpoints, "the cache is used")
+	require.Equal(t, before, fetched.Load(), "the cache is used")
 	open("another boot")
-	require.Greater(t, s.checkpoints, before, "it is fetched again")
+	require.Greater(t, fetched.Load(), before, "it is fetched again")
 }
 
 // A cache of a log that is another one by now, or ends before it, as after a store was put back, is
@@ -86,14 +79,14 @@ func TestCacheAfterReboot(t *testing.T) {
 func TestCacheOfAnotherLog(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{3, 2, 4} { // entries of the other log
-		s, dir := newMemory(), t.TempDir()
+		s, dir := memory.New(), t.TempDir()
 		a := openReplica(t, s, dir, shardOf(flat))
 		for i := range 3 {
 			add(t, a, randomDoc(rng, fmt.Sprint("old", i)))
 		}
 		require.NoError(t, a.Close(t.Context()))
 
-		s = newMemory()
+		s = memory.New()
 		b := openReplica(t, s, t.TempDir(), shardOf(flat))
 		for i := range n {
 			add(t, b, randomDoc(rng, fmt.Sprint("new", i)))
@@ -108,7 +101,7 @@ func TestCacheOfAnotherLog(t *testing.T) {
 // A replica is killed at any moment of its changes: from the file as it is just then, another one
 // goes on to what was acknowledged.
 func TestKilled(t *testing.T) {
-	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
 	var copies []string
 	took := func() {
@@ -120,12 +113,12 @@ func TestKilled(t *testing.T) {
 	}
 	a := openReplica(t, s, dir, shardOf(flat))
 	require.NoError(t, a.Poll(t.Context()))
-	s.lose = func(name string) (error, error) {
-		if strings.Contains(name, "/log/") {
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "put" && strings.Contains(name, "/log/") {
 			took()
 		}
 		return nil, nil
-	}
+	})
 	var last uint64
 	for i := range 12 {
 		last = add(t, a, randomDoc(rng, fmt.Sprint("d", i)), randomDoc(rng, ""))
@@ -137,7 +130,7 @@ func TestKilled(t *testing.T) {
 			took() // after it was applied
 		}
 	}
-	s.lose = nil
+	s.Hook(nil)
 	want, _ := content(t, a, last)
 	for _, c := range copies {
 		r := openReplica(t, s, c, shardOf(flat))
@@ -150,7 +143,7 @@ func TestKilled(t *testing.T) {
 
 // A file that is damaged while it is open is thrown away when that is found, and the shard fetched.
 func TestDamagedWhileOpen(t *testing.T) {
-	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
 	a := openReplica(t, s, dir, shardOf(flat))
 	var docs []collection.Document
@@ -183,7 +176,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 // A shard that is not there, and one that its log does not lead to, say so and what helps; a replica
 // answers again when it is there.
 func TestFailed(t *testing.T) {
-	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	built := flat
 	built.Number, built.Begun = 2, false
 	b := openReplica(t, s, t.TempDir(), shardOf(built))
@@ -212,7 +205,7 @@ func TestFailed(t *testing.T) {
 // Documents without vectors come first: their generation has no dimension and takes no vectors. The
 // next one does, and has all documents with their numbers.
 func TestBuildNext(t *testing.T) {
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	undecided := flat
 	undecided.Dim = 0
 	a := openReplica(t, s, t.TempDir(), shardOf(undecided))
@@ -271,7 +264,7 @@ func TestBuildNext(t *testing.T) {
 
 // A checkpoint is put by the replica that writes when enough has come, and by no other.
 func TestCheckpointWhenDue(t *testing.T) {
-	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * entryCost}
 	a, err := Open(c, shardOf(flat))
 	require.NoError(t, err)
@@ -299,7 +292,7 @@ func TestCheckpointWhenDue(t *testing.T) {
 
 // A checkpoint is put when enough bytes have come in few entries, also if the replica was opened again meanwhile.
 func TestCheckpointAfterRestart(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 9 * entryCost}
 	for i := range 3 {
 		a, err := Open(c, shardOf(flat))
@@ -316,7 +309,7 @@ func TestCheckpointAfterRestart(t *testing.T) {
 
 // A replica that becomes the writer puts no checkpoint if another has put one just now.
 func TestCheckpointOfNextWriter(t *testing.T) {
-	s, rng := newMemory(), rand.New(rand.NewPCG(1, 2))
+	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	open := func() *Replica {
 		r, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * entryCost}, shardOf(flat))
 		require.NoError(t, err)
@@ -352,36 +345,29 @@ func TestCheckpointOfNextWriter(t *testing.T) {
 	require.Eventually(t, put(2), 20*time.Second, 10*time.Millisecond)
 }
 
-// slowFiles waits before it stores a checkpoint.
-type slowFiles struct {
-	*memory
-	begun, finish chan struct{}
-}
-
-func (s *slowFiles) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	if strings.Contains(name, "/files/") {
-		close(s.begun)
-		<-s.finish
-	}
-	return s.memory.Put(ctx, name, r, size)
-}
-
 // Close does not return while a checkpoint is still being put.
 func TestCloseWaitsForCheckpoint(t *testing.T) {
-	s := &slowFiles{newMemory(), make(chan struct{}), make(chan struct{})}
+	s, begun, finish := memory.New(), make(chan struct{}), make(chan struct{})
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "put" && strings.Contains(name, "/files/") {
+			close(begun)
+			<-finish
+		}
+		return nil, nil
+	})
 	a, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 1}, shardOf(flat))
 	require.NoError(t, err)
 	add(t, a, randomDoc(rand.New(rand.NewPCG(1, 2)), "d"))
 	a.SetWriter(true)
-	<-s.begun
+	<-begun
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.Background()) }()
 	select {
 	case err := <-closed:
 		t.Errorf("closed (%v) while a checkpoint was put", err)
-		close(s.finish)
+		close(finish)
 	case <-time.After(200 * time.Millisecond):
-		close(s.finish)
+		close(finish)
 		require.NoError(t, <-closed)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -23,7 +24,7 @@ func TestCold(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("makes a file of 40 MiB, since smaller ones are fetched at once")
 	}
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	g := flat
 	g.Dim = 128
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
@@ -54,7 +55,8 @@ func TestCold(t *testing.T) {
 	require.Equal(t, Fetching, b.State().Phase)
 	require.EqualValues(t, 3200, b.State().Documents)
 	find := func() {
-		found, err := v.Search(ctx, []search.Query{{Vectors: docs[7].Vectors[:5*g.Dim], Dim: g.Dim}}, search.Options{K: 1})
+		found, err := v.Search(ctx, []search.Query{{Vectors: docs[7].Vectors[:5*g.Dim], Dim: g.Dim}},
+			search.Options{K: 1})
 		require.NoError(t, err)
 		require.Equal(t, docs[7].ID, found[0].Hits[0].ID)
 	}
@@ -76,7 +78,7 @@ func TestCold(t *testing.T) {
 
 // A file that can be read only when it has been fetched already is there all the same.
 func TestColdTooLate(t *testing.T) {
-	s, ctx, g := newMemory(), t.Context(), flat
+	s, ctx, g := memory.New(), t.Context(), flat
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
 	last := add(t, a, collection.Document{ID: "a"}, collection.Document{ID: "b"})
 	require.NoError(t, a.Checkpoint(ctx))

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -28,12 +30,12 @@ func put1(t testing.TB, r *Replica, b Batch, id string) (uint64, error) {
 // After a seal no replica takes a change: not one that had not read it, not one that is opened again, and not
 // one that begins with a checkpoint. What was made before is still answered.
 func TestSeal(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	dirs := []string{t.TempDir(), t.TempDir()}
-	one, two := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
-	_, err := put1(t, one, Batch{ID: "first"}, "a")
+	first, second := openReplica(t, s, dirs[0], shardOf(flat)), openReplica(t, s, dirs[1], shardOf(flat))
+	_, err := put1(t, first, Batch{ID: "first"}, "a")
 	require.NoError(t, err)
-	require.NoError(t, two.Poll(t.Context()))
+	require.NoError(t, second.Poll(t.Context()))
 	c := &Config{Store: s, Dir: t.TempDir()}
 	for range 2 { // the second time it is there
 		require.NoError(t, Seal(t.Context(), c, "notes.x1", 0))
@@ -47,13 +49,13 @@ func TestSeal(t *testing.T) {
 		_, docs := content(t, r, 0)
 		require.Len(t, docs, 1)
 	}
-	refuses(one)
-	refuses(two)
-	entry, err := put1(t, two, Batch{ID: "first", Sent: true}, "a")
+	refuses(first)
+	refuses(second)
+	entry, err := put1(t, second, Batch{ID: "first", Sent: true}, "a")
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), entry)
-	require.NoError(t, one.Checkpoint(t.Context()))
-	require.NoError(t, one.Close(t.Context()))
+	require.NoError(t, first.Checkpoint(t.Context()))
+	require.NoError(t, first.Close(t.Context()))
 	refuses(openReplica(t, s, dirs[0], shardOf(flat)))
 	refuses(openReplica(t, s, t.TempDir(), shardOf(flat)))
 	log, err := s.List(t.Context(), "data/notes.x1/log/0000/", "", 0)
@@ -63,7 +65,7 @@ func TestSeal(t *testing.T) {
 
 // A log that is empty, and one that was cut, can be sealed as well.
 func TestSealOfOtherLogs(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	c := &Config{Store: s, Dir: t.TempDir()}
 	r := openReplica(t, s, t.TempDir(), shardOf(flat))
 	for i := range 5 {
@@ -88,7 +90,7 @@ func TestSealOfOtherLogs(t *testing.T) {
 // acknowledge what it puts in the place of that.
 func TestSleptUntilDeleted(t *testing.T) {
 	for entries := range 2 { // with a log that was empty, as far as it knew, and with one that was not
-		s := newMemory()
+		s := memory.New()
 		gone := false
 		r, err := Open(&Config{
 			Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler),
@@ -104,26 +106,72 @@ func TestSleptUntilDeleted(t *testing.T) {
 			_, err := put1(t, r, Batch{}, fmt.Sprint(i))
 			require.NoError(t, err)
 		}
-		_, _, err = r.View(t.Context(), 0)
-		require.NoError(t, err)
-		s.mu.Lock()
-		clear(s.objects)
-		gone, s.now = true, s.now.Add(3*time.Hour)
-		s.mu.Unlock()
+		content(t, r, 0)
+		gone = true
+		s.Clear()
+		s.Pass(3 * time.Hour)
 		_, err = put1(t, r, Batch{}, "late")
 		require.Error(t, err)
 		require.NoError(t, r.Close(t.Context()))
 	}
 }
 
+// A change that waits at one node, and was sent to another one meanwhile, is not done a second time when
+// the first one goes on: it would undo what came after it.
+func TestNotDoneTwice(t *testing.T) {
+	s := memory.New()
+	ctx, first := t.Context(), openReplica(t, s, t.TempDir(), shardOf(flat))
+	other := openReplica(t, s.Beside(), t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{}, "a")
+	require.NoError(t, err)
+	begun, going := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(begun); <-going })
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		if op == "put" {
+			hold()
+		}
+		return nil, nil
+	})
+	ended := make(chan error, 2)
+	send := func(id string) {
+		_, err := put1(t, first, Batch{ID: id}, id)
+		ended <- err
+	}
+	go send("one")
+	<-begun
+	go send("two")
+	require.Eventually(t, func() bool { // it waits behind the one that is held
+		st, err := first.Stats(ctx)
+		return err == nil && st.Queue.Requests == 2
+	}, 20*time.Second, time.Millisecond)
+	for _, id := range []string{"one", "two"} {
+		_, err := put1(t, other, Batch{ID: id, Sent: true, After: 1}, id)
+		require.NoError(t, err)
+	}
+	n, last, err := other.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"one", "two"}})
+	require.NoError(t, err)
+	require.Equal(t, 2, n.Documents)
+	close(going)
+	for range 2 {
+		require.NoError(t, <-ended, "it was done, by another")
+	}
+	_, err = put1(t, first, Batch{ID: "two", After: 1}, "two") // late, and it does not say that it was sent elsewhere
+	require.NoError(t, err)
+	for _, r := range []*Replica{first, other} {
+		_, docs := content(t, r, last)
+		require.Len(t, docs, 1)
+		require.Equal(t, last, r.State().Entry, "nothing came after the deletion")
+	}
+}
+
 // A change that comes late, out of the socket of a process that slept for example, and does not say that it was
 // sent elsewhere since, is not done twice by a replica that remembers nothing.
 func TestLateChange(t *testing.T) {
-	s := newMemory()
-	one := openReplica(t, s, t.TempDir(), shardOf(flat))
-	_, err := put1(t, one, Batch{ID: "first"}, "a")
+	s := memory.New()
+	first := openReplica(t, s, t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{ID: "first"}, "a")
 	require.NoError(t, err)
-	_, _, err = one.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
+	_, _, err = first.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	other := openReplica(t, s, t.TempDir(), shardOf(flat))
 	entry, err := put1(t, other, Batch{ID: "first"}, "a")
@@ -132,14 +180,14 @@ func TestLateChange(t *testing.T) {
 	_, docs := content(t, other, 2)
 	require.Empty(t, docs)
 	for i := range 300 { // more than are looked at
-		_, err := put1(t, one, Batch{}, fmt.Sprint(i))
+		_, err := put1(t, first, Batch{}, fmt.Sprint(i))
 		require.NoError(t, err)
 	}
 	last := openReplica(t, s, t.TempDir(), shardOf(flat))
 	require.NoError(t, last.Poll(t.Context()))
-	_, err = put1(t, one, Batch{}, "x")
+	_, err = put1(t, first, Batch{}, "x")
 	require.NoError(t, err)
-	require.NoError(t, one.Checkpoint(t.Context()))
+	require.NoError(t, first.Checkpoint(t.Context()))
 	fresh := openReplica(t, s, t.TempDir(), shardOf(flat)) // of the checkpoint
 	_, err = put1(t, fresh, Batch{ID: "first"}, "a")
 	require.ErrorIs(t, err, store.ErrLate)
@@ -150,15 +198,15 @@ func TestLateChange(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A change that finds nothing to change says of which state that is so.
+// A change that finds nothing to change names the entry up to which that holds.
 func TestNothingToChangeHasAnEntry(t *testing.T) {
-	s := newMemory()
-	one, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
-	_, err := put1(t, one, Batch{}, "a")
+	s := memory.New()
+	first, other := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
+	_, err := put1(t, first, Batch{}, "a")
 	require.NoError(t, err)
 	_, _, err = other.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
-	n, entry, err := one.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
+	n, entry, err := first.Delete(t.Context(), Batch{}, collection.Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	require.Zero(t, n.Documents)
 	require.Equal(t, uint64(2), entry)
@@ -166,7 +214,7 @@ func TestNothingToChangeHasAnEntry(t *testing.T) {
 
 // A file with damage that a search has found is fetched again.
 func TestCorrupt(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	dir := t.TempDir()
 	r := openReplica(t, s, dir, shardOf(flat))
 	_, err := put1(t, r, Batch{}, "a")

@@ -22,6 +22,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -82,9 +83,9 @@ func (p *picture) evict() (n int) {
 type model struct {
 	t        *testing.T
 	rng      *rand.Rand
-	store    *memory
-	dirs     []string
-	replicas []*Replica
+	store    *memory.Store
+	dirs     [3]string
+	replicas [3]*Replica
 	picture  picture
 	last     uint64 // newest entry that was acknowledged
 	counts   map[string]int
@@ -239,7 +240,16 @@ func (m *model) restart() {
 		_ = os.WriteFile(file, []byte("no index"), 0o666)
 		m.counts["damaged"]++
 	}
-	m.replicas[i] = openReplica(m.t, m.store, m.dirs[i], m.shard())
+	m.open(i)
+}
+
+// open opens a replica; the last one has another backend than the others.
+func (m *model) open(i int) {
+	backend := ""
+	if i == 2 {
+		backend = "generic"
+	}
+	m.replicas[i] = openWith(m.t, m.store, m.dirs[i], m.shard(), backend)
 }
 
 // cut puts a checkpoint, and removes the entries that it has when the grace is over.
@@ -251,9 +261,7 @@ func (m *model) cut() {
 	if len(all) == 0 {
 		return
 	}
-	m.store.mu.Lock()
-	m.store.now = m.store.now.Add(2 * time.Hour)
-	m.store.mu.Unlock()
+	m.store.Pass(2 * time.Hour)
 	n, err := r.journal.Cut(m.t.Context(), all[len(all)-1].Number)
 	require.NoError(m.t, err)
 	m.counts["cut"] += n
@@ -292,15 +300,15 @@ func TestModel(t *testing.T) {
 	counts := map[string]int{}
 	for round := range rounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			m := &model{t: t, rng: rand.New(rand.NewPCG(uint64(round), 5)), store: newMemory(), counts: counts}
+			m := &model{t: t, rng: rand.New(rand.NewPCG(uint64(round), 5)), store: memory.New(), counts: counts}
 			m.picture.docs = map[string]pictured{}
 			if round%3 > 0 {
 				most := uint64(1 + 14*(round%3-1)) // an update may have more
 				m.picture.most = &most
 			}
 			lose, lost := rand.New(rand.NewPCG(uint64(round), 6)), 0
-			m.store.lose = func(name string) (before, after error) {
-				if !strings.Contains(name, "/log/") {
+			m.store.Hook(func(_ context.Context, op, name string) (before, after error) {
+				if op != "put" || !strings.Contains(name, "/log/") {
 					return nil, nil
 				}
 				if lost++; lost < 3 { // not so often that evicting is given up
@@ -313,10 +321,10 @@ func TestModel(t *testing.T) {
 				}
 				lost = 0
 				return nil, nil
-			}
-			for range 3 {
-				m.dirs = append(m.dirs, t.TempDir())
-				m.replicas = append(m.replicas, openReplica(t, m.store, m.dirs[len(m.dirs)-1], m.shard()))
+			})
+			for i := range m.replicas {
+				m.dirs[i] = t.TempDir()
+				m.open(i)
 			}
 			for i := range 120 {
 				switch m.rng.IntN(12) {

@@ -1,7 +1,7 @@
 package replica
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,72 +14,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Two replicas write in turns and have the same; one that starts again, and one that begins with a
-// checkpoint when the log is cut, have it as well.
-func TestReplicas(t *testing.T) {
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
-	dirs := []string{t.TempDir(), t.TempDir()}
-	a, b := openReplica(t, s, dirs[0], shardOf(flat)), openWith(t, s, dirs[1], shardOf(flat), "generic")
-	for i := range 20 {
-		w := []*Replica{a, b}[i/3%2]
-		docs := []collection.Document{randomDoc(rng, fmt.Sprint("d", i)), randomDoc(rng, "")}
-		r, entry, err := w.Update(ctx, Batch{}, docs, collection.UpdateOptions{})
-		require.NoError(t, err)
-		require.EqualValues(t, i+1, entry)
-		require.Equal(t, []uint64{uint64(2 * i), uint64(2*i + 1)}, r.Numbers)
-		require.LessOrEqual(t, w.State().Known, entry)
-	}
-	n, _, err := b.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"d1", "d2"}})
-	require.NoError(t, err)
-	require.Equal(t, 2, n.Documents)
-	n, last, err := a.UpdateMetadata(ctx, Batch{}, collection.Selection{IDs: []string{"d3", "d2"}},
-		map[string]json.RawMessage{"x": []byte(`"<y>"`)})
-	require.NoError(t, err)
-	require.Equal(t, 1, n.Documents)
-	ca, da := content(t, a, last)
-	cb, db := content(t, b, last)
-	require.Equal(t, da, db)
-	require.Equal(t, ca, cb)
-	require.Len(t, da, 38)
-	require.Contains(t, da["d3"], `"x":"<y>"`)
-	require.EqualValues(t, 22, last)
-
-	require.NoError(t, b.Close(ctx))
-	b = openReplica(t, s, dirs[1], shardOf(flat))
-	cb, _ = content(t, b, 0)
-	require.Equal(t, ca, cb)
-	require.NoError(t, b.Checkpoint(ctx))
-	_, last, err = a.Update(ctx, Batch{}, []collection.Document{randomDoc(rng, "d1")}, collection.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = a.journal.Cut(ctx, 22)
-	require.NoError(t, err)
-	b.Hint(last)
-	require.Eventually(t, func() bool { return b.State().Entry == last }, 20*time.Second, time.Millisecond)
-	c := openReplica(t, s, t.TempDir(), shardOf(flat))
-	cc, _ := content(t, c, last)
-	ca, _ = content(t, a, last)
-	require.Equal(t, ca, cc)
-}
-
-// Many writers and readers of several replicas at a time, some of which end and begin again: what was
-// acknowledged is seen by who asks for its entry, and is there once in the end, whatever was lost.
+// Writers and readers use several replicas at a time, some of which end and begin again, while requests and answers are
+// lost: a reader that asks for the entry of an acknowledged change sees it, and in the end it is there once.
 func TestManyAtATime(t *testing.T) {
 	defer func(d time.Duration) { appendTime = d }(appendTime)
 	appendTime = 45 * time.Millisecond
-	ctx, s := t.Context(), newMemory()
+	ctx, s := t.Context(), memory.New()
 	lose := rand.New(rand.NewPCG(3, 4))
-	s.lose = func(name string) (before, after error) {
-		if n := lose.IntN(60); n == 0 && strings.Contains(name, "/log/") {
+	var mu sync.RWMutex
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op != "put" || !strings.Contains(name, "/log/") {
+			return nil, nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch lose.IntN(60) {
+		case 0:
 			return errors.New("no connection"), nil
-		} else if n == 1 && strings.Contains(name, "/log/") {
+		case 1:
 			return nil, errors.New("no answer")
 		}
 		return nil, nil
-	}
-	var mu sync.RWMutex
+	})
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	replicas := make([]*Replica, len(dirs))
 	for i := range replicas {
@@ -101,7 +61,8 @@ func TestManyAtATime(t *testing.T) {
 				var entry uint64
 				for {
 					var err error
-					if _, entry, err = some(rng).Update(ctx, b, []collection.Document{doc}, collection.UpdateOptions{}); err == nil {
+					if _, entry, err = some(rng).Update(ctx, b, []collection.Document{doc},
+						collection.UpdateOptions{}); err == nil {
 						break
 					}
 					if errors.Is(err, storage.ErrOutcomeUnknown) {
@@ -160,7 +121,7 @@ func TestManyAtATime(t *testing.T) {
 	writers.Wait()
 	close(done)
 	others.Wait()
-	s.lose = nil
+	s.Hook(nil)
 	require.NoError(t, replicas[0].Poll(ctx))
 	end := replicas[0].State().Entry
 	want, docs := content(t, replicas[0], end)
@@ -176,7 +137,7 @@ func TestManyAtATime(t *testing.T) {
 func TestHintThatIsWrong(t *testing.T) {
 	defer func(first, hint time.Duration) { retryFirst, hintTime = first, hint }(retryFirst, hintTime)
 	retryFirst, hintTime = 20*time.Millisecond, 200*time.Millisecond
-	ctx, s, rng := t.Context(), newMemory(), rand.New(rand.NewPCG(1, 2))
+	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	misled := make(chan Shard, 10)
 	a := openReplica(t, s, t.TempDir(), shardOf(flat))
 	b, err := Open(&Config{Store: s, Dir: t.TempDir(), Misled: func(s Shard) { misled <- s }}, shardOf(flat))

@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage"
 )
 
 // A change whose entry was put in the place of one that was cut, by a writer that slept, is not taken for one that
 // is in the log when it is sent again, and neither is one that the cut entry may have had taken for new.
 func TestStaleEntryIsNotFound(t *testing.T) {
-	s := newMemory()
+	s := memory.New()
 	awake, sleeper := openReplica(t, s, t.TempDir(), shardOf(flat)), openReplica(t, s, t.TempDir(), shardOf(flat))
 	for i := range 3 {
 		_, err := put1(t, awake, Batch{}, fmt.Sprint(i))
@@ -28,9 +29,7 @@ func TestStaleEntryIsNotFound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, awake.Checkpoint(t.Context()))
-	s.mu.Lock()
-	s.now = s.now.Add(3 * time.Hour)
-	s.mu.Unlock()
+	s.Pass(3 * time.Hour)
 	log := journal.New(s, "notes.x1", 0, journal.Options{})
 	_, err = log.Cut(t.Context(), 5)
 	require.NoError(t, err)

@@ -60,7 +60,6 @@ type Node struct {
 	gate   *gate
 	door   *door
 	server *http.Server
-	ended  chan struct{} // closed when nothing of it runs any more
 }
 
 // New starts a cluster for as long as a test runs.
@@ -90,7 +89,8 @@ func New(t testing.TB, o Options) *Cluster {
 	c.Await(func() bool { // all know all, so that shards stay where they are
 		return !slices.ContainsFunc(c.Nodes(), func(n *Node) bool {
 			s := n.Status(t.Context())
-			return len(s.Nodes) < o.Nodes || slices.ContainsFunc(s.Nodes, func(n cluster.NodeStatus) bool { return !n.Answers })
+			return len(s.Nodes) < o.Nodes ||
+				slices.ContainsFunc(s.Nodes, func(n cluster.NodeStatus) bool { return !n.Answers })
 		})
 	})
 	return c
@@ -125,7 +125,6 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	}
 	n := &Node{
 		Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()},
-		ended: make(chan struct{}),
 	}
 	n.server = &http.Server{Handler: n.door, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	go func() { _ = n.server.Serve(listener) }()
@@ -141,7 +140,8 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 		_ = n.server.Close()
 		return nil, err
 	}
-	n.door.lead(n.Handler())
+	handler := n.Handler()
+	n.door.next.Store(&handler)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[name] = n
@@ -185,7 +185,6 @@ func (c *Cluster) Stop(name string) {
 		c.T.Errorf("%s is closed: %v", name, err)
 	}
 	_ = n.server.Close()
-	close(n.ended)
 }
 
 // Kill ends a node as a power failure would: others are not told, and what it has sent to the
@@ -196,14 +195,15 @@ func (c *Cluster) Kill(name string) {
 	n.gate.set(cut)
 	n.door.set(cut)
 	_ = n.server.Close()
+	ended := make(chan struct{})
 	go func() {
-		defer close(n.ended)
+		defer close(ended)
 		ctx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		_ = n.Close(ctx) // it has nobody to tell
+		_ = n.Close(ctx) // it cannot tell others
 	}()
 	select {
-	case <-n.ended:
+	case <-ended:
 	case <-time.After(Patience):
 		c.T.Errorf("%s does not end without its store", name)
 	}

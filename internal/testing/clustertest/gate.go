@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -93,7 +94,8 @@ func (g *gate) Put(ctx context.Context, name string, r io.Reader, size int64) (t
 }
 
 func (g *gate) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	return through(ctx, g.valve, func(ctx context.Context) (time.Time, error) { return g.next.Replace(ctx, name, body) })
+	return through(ctx, g.valve,
+		func(ctx context.Context) (time.Time, error) { return g.next.Replace(ctx, name, body) })
 }
 
 func (g *gate) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
@@ -145,23 +147,14 @@ func (b *body) Read(p []byte) (int, error) {
 // door is the way of others to one node.
 type door struct {
 	*valve
-	mu   sync.Mutex
-	next http.Handler // nil: it has not begun
-}
-
-func (d *door) lead(to http.Handler) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.next = to
+	next atomic.Pointer[http.Handler] // nil: it has not begun
 }
 
 // ServeHTTP implements http.Handler.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.mu.Lock()
-	next := d.next
-	d.mu.Unlock()
+	next := d.next.Load()
 	if d.pass(r.Context()) != nil || next == nil {
 		panic(http.ErrAbortHandler)
 	}
-	next.ServeHTTP(w, r)
+	(*next).ServeHTTP(w, r)
 }

@@ -98,14 +98,14 @@ func (s *Store) Counts() map[string]int {
 func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fault, error) {
 	s.mu.Lock()
 	s.counts[op]++
-	f, delay, by := None, time.Duration(0), s.decide
+	f, delay, decide := None, time.Duration(0), s.decide
 	if s.r.Float64() < s.share {
 		f = among[s.r.IntN(len(among))]
 		delay = time.Duration(s.r.Int64N(int64(s.most)))
 	}
 	s.mu.Unlock()
-	if by != nil {
-		if g := by(op, name); g != None {
+	if decide != nil {
+		if g := decide(op, name); g != None {
 			f = g
 		}
 	}
@@ -137,7 +137,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // change carries out a change, and notes the time of what it makes.
 func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (
 	time.Time, error) {
-	one := func(ctx context.Context) (time.Time, error) {
+	carryOut := func(ctx context.Context) (time.Time, error) {
 		made, err := do(ctx)
 		if err != nil {
 			return made, err
@@ -156,14 +156,14 @@ func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(co
 		s.mu.Unlock()
 		s.arrives.Go(func() {
 			time.Sleep(delay)
-			_, _ = one(context.WithoutCancel(ctx)) // whoever asked hears nothing
+			_, _ = carryOut(context.WithoutCancel(ctx)) // the caller hears nothing
 		})
 	case Mute:
-		if _, err := one(ctx); err != nil {
+		if _, err := carryOut(ctx); err != nil {
 			return time.Time{}, err
 		}
 	default:
-		return one(ctx)
+		return carryOut(ctx)
 	}
 	return time.Time{}, fmt.Errorf("%s %s: the answer was lost: %w", op, name, ErrFault)
 }

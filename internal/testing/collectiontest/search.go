@@ -49,8 +49,11 @@ func (s *suite) find() {
 			return ids
 		}
 		require.Equal(s, []string{"a", "b"}, among(collection.Selection{IDs: []string{"b", "a", "nobody"}}))
-		require.Equal(s, []string{"b"}, among(collection.Selection{IDs: []string{"b", "a"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]}}))
-		require.Equal(s, []string{"c"}, among(collection.Selection{IDs: []string{"b", "c"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n > 1")}))
+		require.Equal(s, []string{"b"},
+			among(collection.Selection{IDs: []string{"b", "a"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]}}))
+		require.Equal(s, []string{"c"},
+			among(collection.Selection{IDs: []string{"b", "c"}, Numbers: []uint64{s.numbers["b"], s.numbers["c"]},
+				Where: conditiontest.Bind(s, "n > 1")}))
 		require.Empty(s, among(collection.Selection{IDs: []string{}}))
 		require.Empty(s, among(collection.Selection{Numbers: []uint64{}, Where: conditiontest.Bind(s, "n > 1")}))
 		wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
@@ -70,7 +73,8 @@ func (s *suite) searcher() {
 	require.NoError(s, err)
 	require.Equal(s, "c", r.Hits[0].ID)
 	require.JSONEq(s, `{"n":2}`, string(r.Hits[0].Payload))
-	r, err = by.Search(s.Context(), q, search.Options{K: 5, Filter: &search.Filter{Where: conditiontest.Bind(s, "n > 1"), IDs: []string{"b", "c"}, AllowMissing: true}})
+	r, err = by.Search(s.Context(), q, search.Options{K: 5,
+		Filter: &search.Filter{Where: conditiontest.Bind(s, "n > 1"), IDs: []string{"b", "c"}, AllowMissing: true}})
 	require.NoError(s, err)
 	require.Len(s, r.Hits, 1)
 	require.Nil(s, r.Hits[0].Payload)
@@ -99,7 +103,8 @@ func (s *suite) count() {
 		require.NoError(s, err)
 		facet := func(chosen collection.Selection, values int) *index.Facet {
 			s.Helper()
-			all, err := counting.Facets(s.Context(), []condition.Field{n, n}, chosen, index.FacetOptions{Values: values})
+			all, err := counting.Facets(s.Context(), []condition.Field{n, n}, chosen,
+				index.FacetOptions{Values: values})
 			require.NoError(s, err)
 			require.Len(s, all, 2)
 			require.Equal(s, all[0], all[1])
@@ -112,10 +117,12 @@ func (s *suite) count() {
 		require.Equal(s, "0", f.Values[0].Value.String())
 		require.EqualValues(s, 2, f.Values[0].Docs)
 		require.Equal(s, "1", f.Values[1].Value.String(), "equal counts are in the order of the values")
-		f = facet(collection.Selection{IDs: []string{"a", "nobody", "c", "a"}, Numbers: []uint64{s.numbers["a"], s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n < 2")}, 0)
+		f = facet(collection.Selection{IDs: []string{"a", "nobody", "c", "a"}, Numbers: []uint64{s.numbers["a"],
+			s.numbers["b"], s.numbers["c"]}, Where: conditiontest.Bind(s, "n < 2")}, 0)
 		require.EqualValues(s, 1, f.Docs)
 		require.Len(s, f.Values, 1)
-		for _, none := range []collection.Selection{{IDs: []string{}}, {Numbers: []uint64{}}, {Where: conditiontest.Bind(s, "n > 9")}} {
+		for _, none := range []collection.Selection{{IDs: []string{}}, {Numbers: []uint64{}},
+			{Where: conditiontest.Bind(s, "n > 9")}} {
 			f = facet(none, 0)
 			require.Zero(s, f.Docs)
 			require.Empty(s, f.Values)
@@ -126,7 +133,8 @@ func (s *suite) count() {
 			return err
 		}
 		require.ErrorIs(s, fails("nosuch", index.FacetOptions{}, collection.Selection{}), condition.ErrUnknownField)
-		require.ErrorIs(s, fails(n, index.FacetOptions{}, collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")}), condition.ErrUnknownField)
+		require.ErrorIs(s, fails(n, index.FacetOptions{},
+			collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")}), condition.ErrUnknownField)
 		require.ErrorIs(s, fails(n, index.FacetOptions{Memory: 1}, collection.Selection{}), index.ErrTooManyValues)
 		require.ErrorIs(s, fails(condition.FieldID, index.FacetOptions{}, collection.Selection{}), index.ErrOption)
 	})
@@ -162,9 +170,11 @@ func (s *suite) words() {
 		require.Equal(s, []string{"b", "d"}, find("d b nobody"))
 		require.Equal(s, []string{"a", "e"}, find("0"))
 		require.Empty(s, find("nobody"))
-		require.Equal(s, []string{"b"}, find("d b c", collection.Selection{}, collection.Selection{Where: conditiontest.Bind(s, "n < 3")}, collection.Selection{IDs: []string{"b", "d"}}))
+		require.Equal(s, []string{"b"}, find("d b c", collection.Selection{},
+			collection.Selection{Where: conditiontest.Bind(s, "n < 3")}, collection.Selection{IDs: []string{"b", "d"}}))
 		require.Empty(s, find("c", collection.Selection{IDs: []string{}}))
-		_, err := by.SearchKeywords(s.Context(), collection.KeywordQuery{Text: `"open`, Mode: keywords.Expression, K: 1})
+		_, err := by.SearchKeywords(s.Context(),
+			collection.KeywordQuery{Text: `"open`, Mode: keywords.Expression, K: 1})
 		require.ErrorIs(s, err, keywords.ErrSyntax)
 
 		explains, ok := v.(collection.Explainer)

@@ -36,8 +36,8 @@ type suite struct {
 // Run runs the suite over a set that has no collection called [Name].
 func Run(t *testing.T, set collection.Set) { RunShards(t, set, 1) }
 
-// RunShards is Run over a set whose collections have several shards, each of which keeps its share of the
-// largest number of documents.
+// RunShards is Run over a set whose collections have several shards, each with its share of the largest number of
+// documents.
 func RunShards(t *testing.T, set collection.Set, shards int) {
 	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
 	s.declare()
@@ -63,7 +63,8 @@ func (s *suite) having(id string) (n int) {
 	s.view(func(v collection.View) {
 		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
 		require.NoError(s, err)
-		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}}, search.Options{K: 100, Mode: search.Exhaustive, Filter: filter})
+		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}},
+			search.Options{K: 100, Mode: search.Exhaustive, Filter: filter})
 		require.NoError(s, err)
 		n = len(r[0].Hits)
 	})
@@ -101,13 +102,15 @@ func (s *suite) declare() {
 
 // document points along an axis, and has its place as metadata.
 func document(id string, place int) collection.Document {
-	d := collection.Document{ID: id, Dim: dim, Vectors: make([]float32, dim), Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
+	d := collection.Document{ID: id, Dim: dim, Vectors: make([]float32, dim),
+		Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
 	d.Vectors[place%dim] = 1
 	return d
 }
 
 func (s *suite) update() {
-	docs := []collection.Document{document("a", 0), document("b", 1), document("c", 2), document("d", 3), document("e", 0)}
+	docs := []collection.Document{document("a", 0), document("b", 1), document("c", 2), document("d", 3),
+		document("e", 0)}
 	bad := slices.Clone(docs)
 	bad[3].Vectors, bad[3].Dim = []float32{1, 0}, 2
 	_, err := s.c.Update(s.Context(), bad, collection.UpdateOptions{})
@@ -187,15 +190,19 @@ func (s *suite) read() {
 			got := s.ids(v, c.chosen, collection.ReadOptions{})
 			if c.want == nil { // in the order of the numbers
 				require.ElementsMatch(s, []string{"a", "c", "e"}, got, name)
-				require.True(s, slices.IsSortedFunc(got, func(a, b string) int { return int(int64(s.numbers[a]) - int64(s.numbers[b])) }), name)
+				require.True(s, slices.IsSortedFunc(got,
+					func(a, b string) int { return int(int64(s.numbers[a]) - int64(s.numbers[b])) }), name)
 				continue
 			}
 			require.Equal(s, c.want, got, name)
 		}
-		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"},
+			s.ids(v, collection.Selection{}, collection.ReadOptions{}))
 		require.Len(s, s.ids(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
-		require.Equal(s, []string{"c"}, s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
-		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+		require.Equal(s, []string{"c"},
+			s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
+		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}},
+			collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(s, err)
 			require.JSONEq(s, `{"n":1}`, string(d.Metadata))
 			require.InDeltaSlice(s, []float32{0, 1, 0, 0}, d.Vectors, .05)
@@ -251,7 +258,8 @@ func (s *suite) whole() {
 		v, err := c.View(s.Context())
 		require.NoError(s, err)
 		all := map[string]string{}
-		for d, err := range v.Documents(s.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true, Vectors: true}) {
+		for d, err := range v.Documents(s.Context(), collection.Selection{},
+			collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(s, err)
 			all[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
 		}
@@ -268,7 +276,8 @@ func (s *suite) whole() {
 }
 
 func (s *suite) change() {
-	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}}, {IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
+	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}},
+		{IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
 		_, err := s.c.Delete(s.Context(), no)
 		require.ErrorIs(s, err, collection.ErrSelection)
 		_, err = s.c.UpdateMetadata(s.Context(), no, map[string]json.RawMessage{"x": []byte("1")})
@@ -276,13 +285,16 @@ func (s *suite) change() {
 	}
 	_, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
 	require.ErrorIs(s, err, condition.ErrUnknownField)
-	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"_Subset_": []byte("1")})
+	_, err = s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")},
+		map[string]json.RawMessage{"_Subset_": []byte("1")})
 	require.ErrorIs(s, err, collection.ErrMetadata)
-	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")}, map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
+	n, err := s.c.UpdateMetadata(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "n = 0")},
+		map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
 	require.Equal(s, index.Affected{Documents: 2}, n)
 	s.view(func(v collection.View) {
-		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
+		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v,
+			collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
@@ -292,12 +304,14 @@ func (s *suite) change() {
 		{collection.Selection{Numbers: []uint64{s.numbers["c"], 99 << 32}}, 1},
 		{collection.Selection{IDs: []string{}}, 0},
 	} {
-		n, err := s.c.UpdateMetadata(s.Context(), c.chosen, map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
+		n, err := s.c.UpdateMetadata(s.Context(), c.chosen,
+			map[string]json.RawMessage{"y": []byte(`{"in":[true]}`), "x": []byte("null")})
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
 	s.view(func(v collection.View) {
-		require.ElementsMatch(s, []string{"b", "c", "d"}, s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
+		require.ElementsMatch(s, []string{"b", "c", "d"},
+			s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
@@ -348,14 +362,17 @@ func (s *suite) passages() {
 			}
 		}
 		require.ElementsMatch(s, []string{"d", "e", "long"}, ids)
-		liked, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Matches: true, Feedback: &search.Feedback{Docs: 1, Like: []string{"long"}, Unlike: []string{"d"}}})
+		liked, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Matches: true,
+			Feedback: &search.Feedback{Docs: 1, Like: []string{"long"}, Unlike: []string{"d"}}})
 		require.NoError(s, err)
 		require.Len(s, liked[0].Hits, 5)
-		require.GreaterOrEqual(s, len(liked[0].Hits[0].Matches), len(docs[1].Vectors)/dim, "with those that feedback adds")
-		_, err = v.Search(s.Context(), []search.Query{q}, search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
+		require.GreaterOrEqual(s, len(liked[0].Hits[0].Matches), len(docs[1].Vectors)/dim,
+			"with those that feedback adds")
+		_, err = v.Search(s.Context(), []search.Query{q},
+			search.Options{Feedback: &search.Feedback{Like: []string{"nobody"}}})
 		require.ErrorIs(s, err, search.ErrUnknownID)
 	})
-	var other []collection.Document // so many that they are anywhere
+	var other []collection.Document // enough for all shards
 	for n := range 8 {
 		d := document(fmt.Sprintf("o%d#0", n), n)
 		d.Metadata = fmt.Appendf(nil, `{"_passage":{"of":"o%d","n":0,"start":0,"end":1}}`, n)
@@ -364,11 +381,13 @@ func (s *suite) passages() {
 	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
-	_, err = s.c.Update(s.Context(), []collection.Document{document("long", 1)}, collection.UpdateOptions{Replace: true})
+	_, err = s.c.Update(s.Context(), []collection.Document{document("long", 1)},
+		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.Equal(s, 1, s.having("long"))
 	require.Equal(s, 1, s.having("o3"))
-	n, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
+	n, err := s.c.Delete(s.Context(),
+		collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
 	require.NoError(s, err)
 	require.Equal(s, index.Affected{Documents: 9, Passages: 8}, n)
 	_, err = s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
@@ -399,7 +418,8 @@ func (s *suite) limit() {
 		require.EqualValues(s, 2, st.Documents)
 		s.numbers[id] = r.Numbers[0]
 		s.view(func(v collection.View) {
-			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+			require.Equal(s, []string{id},
+				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
@@ -427,7 +447,8 @@ func (s *suite) limitShards() {
 		evicted += r.Evicted
 		s.numbers[id] = r.Numbers[0]
 		s.view(func(v collection.View) {
-			require.Equal(s, []string{id}, s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+			require.Equal(s, []string{id},
+				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	st, err := s.c.Stats(s.Context())

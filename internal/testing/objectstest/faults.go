@@ -143,8 +143,7 @@ func (h *half) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Chance has faults at random, in a share of requests and of answers each. It may be
-// switched off, and counts what it did.
+// Chance has faults at random, in a share of requests and of answers each, and counts them.
 type Chance struct {
 	mu    sync.Mutex
 	r     *rand.Rand
@@ -155,13 +154,6 @@ type Chance struct {
 // NewChance returns faults that a seed decides.
 func NewChance(seed uint64, share float64) *Chance {
 	return &Chance{r: rand.New(rand.NewPCG(seed, 24)), share: share, done: map[Fault]int{}}
-}
-
-// Set changes the share.
-func (c *Chance) Set(share float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.share = share
 }
 
 // Before and After are for [Faulty].

@@ -53,15 +53,15 @@ func OpenServer(t testing.TB) (network *Faulty, address, direct string) {
 	const key, secret = "key", "secret-of-a-test"
 	t.Setenv("AWS_ACCESS_KEY_ID", key)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
-	at := &url.URL{Scheme: "http", Host: "127.0.0.1:" + freeports.Find(t, 1)[0]}
-	server := exec.Command(program(t), "--access", key, "--secret", secret, "--port", at.Host, "--quiet",
+	origin := &url.URL{Scheme: "http", Host: "127.0.0.1:" + freeports.Find(t, 1)[0]}
+	server := exec.Command(program(t), "--access", key, "--secret", secret, "--port", origin.Host, "--quiet",
 		"posix", "--sidecar", filepath.Join(dir, "sidecar"), filepath.Join(dir, "data"))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	for {
-		r, err := http.Get(at.String() + "/shelf")
+		r, err := http.Get(origin.String() + "/shelf")
 		if err == nil {
 			_ = r.Body.Close()
 			break
@@ -73,7 +73,7 @@ func OpenServer(t testing.TB) (network *Faulty, address, direct string) {
 		}
 	}
 	network = &Faulty{Next: &httputil.ReverseProxy{
-		Rewrite:      func(p *httputil.ProxyRequest) { p.SetURL(at); p.Out.Host = p.In.Host }, // which is signed
+		Rewrite:      func(p *httputil.ProxyRequest) { p.SetURL(origin); p.Out.Host = p.In.Host }, // which is signed
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}}
 	proxy := httptest.NewServer(network)
@@ -81,5 +81,5 @@ func OpenServer(t testing.TB) (network *Faulty, address, direct string) {
 	store := func(endpoint string) string {
 		return fmt.Sprintf("s3://shelf/some/where?region=us-east-1&endpoint=%s", endpoint)
 	}
-	return network, store(proxy.URL), store(at.String())
+	return network, store(proxy.URL), store(origin.String())
 }

@@ -1,0 +1,204 @@
+// Package memory has an object store for tests whose requests fail or wait as a test wants. It is apart from
+// objectstest, which the tests of package objects import.
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/plaid-ir/plaid/storage/objects"
+)
+
+// Store is an object store in memory. Its clock stands still.
+type Store struct {
+	*shelf
+	hook   atomic.Pointer[Hook]
+	listed atomic.Pointer[func([]objects.Entry) []objects.Entry]
+}
+
+type shelf struct {
+	mu       sync.Mutex
+	objects  map[string]object
+	now      time.Time
+	requests int
+}
+
+type object struct {
+	body []byte
+	made time.Time
+}
+
+// Hook decides about a request (put, replace, get, list, delete) before it is carried out, and may wait. With an error
+// before, nothing is done; with one after, the request is carried out and that is the answer.
+// Several requests may ask at a time.
+type Hook func(ctx context.Context, op, name string) (before, after error)
+
+// New returns a store without objects.
+func New() *Store {
+	return &Store{shelf: &shelf{objects: map[string]object{}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}}
+}
+
+// Beside returns another way to the same objects, with hooks of its own.
+func (s *Store) Beside() *Store { return &Store{shelf: s.shelf} }
+
+// Hook sets the hook; nil: none.
+func (s *Store) Hook(h Hook) { s.hook.Store(&h) }
+
+// Listed sets a function that changes what is listed; nil: none.
+func (s *Store) Listed(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
+
+// Fail makes the puts of objects fail whose names contain a part.
+func (s *Store) Fail(part string, err error) {
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "put" && strings.Contains(name, part) {
+			return err, nil
+		}
+		return nil, nil
+	})
+}
+
+func (s *Store) do(ctx context.Context, op, name string, carryOut func() error) error {
+	var before, after error
+	if h := s.hook.Load(); h != nil && *h != nil {
+		before, after = (*h)(ctx, op, name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.requests++; before != nil {
+		return before
+	}
+	if err := carryOut(); after == nil {
+		return err
+	}
+	return after
+}
+
+// Put implements [objects.Store].
+func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
+	body, err := io.ReadAll(r)
+	if err != nil || int64(len(body)) != size {
+		return made, fmt.Errorf("%d bytes of %d: %w", len(body), size, err)
+	}
+	err = s.do(ctx, "put", name, func() error {
+		if _, there := s.objects[name]; there {
+			return fmt.Errorf("%w: %s", objects.ErrExists, name)
+		}
+		made = s.now
+		s.objects[name] = object{body, made}
+		return nil
+	})
+	return made, err
+}
+
+// Replace implements [objects.Store].
+func (s *Store) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
+	err = s.do(ctx, "replace", name, func() error {
+		made = s.now
+		s.objects[name] = object{bytes.Clone(body), made}
+		return nil
+	})
+	return made, err
+}
+
+// Get implements [objects.Store].
+func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
+	err error) {
+	err = s.do(ctx, "get", name, func() error {
+		o, there := s.objects[name]
+		if !there {
+			return fmt.Errorf("%w: %s", objects.ErrNotFound, name)
+		}
+		e = objects.Entry{Name: name, Size: int64(len(o.body)), Made: o.made}
+		part := o.body[min(from, e.Size):]
+		if length >= 0 {
+			part = part[:min(length, int64(len(part)))]
+		}
+		r = io.NopCloser(bytes.NewReader(part))
+		return nil
+	})
+	return r, e, err
+}
+
+// List implements [objects.Store].
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) (listed []objects.Entry, err error) {
+	err = s.do(ctx, "list", prefix, func() error {
+		for _, name := range slices.Sorted(maps.Keys(s.objects)) {
+			if strings.HasPrefix(name, prefix) && name > after && (limit == 0 || len(listed) < limit) {
+				o := s.objects[name]
+				listed = append(listed, objects.Entry{Name: name, Size: int64(len(o.body)), Made: o.made})
+			}
+		}
+		return nil
+	})
+	if change := s.listed.Load(); change != nil && *change != nil {
+		listed = (*change)(listed)
+	}
+	return listed, err
+}
+
+// Delete implements [objects.Store].
+func (s *Store) Delete(ctx context.Context, name string) error {
+	return s.do(ctx, "delete", name, func() error { delete(s.objects, name); return nil })
+}
+
+// RemoveLeftovers implements [objects.Store].
+func (s *Store) RemoveLeftovers(context.Context, time.Time) (int, error) { return 0, nil }
+
+// Set makes an object, or another one of a name, without a request.
+func (s *Store) Set(name string, body []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[name] = object{bytes.Clone(body), s.now}
+}
+
+// Body returns a copy of an object.
+func (s *Store) Body(name string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.objects[name].body)
+}
+
+// Clear removes all objects.
+func (s *Store) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.objects)
+}
+
+// Names lists the objects whose names have a prefix.
+func (s *Store) Names(prefix string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.objects)), func(name string) bool {
+		return !strings.HasPrefix(name, prefix)
+	})
+}
+
+// Requests counts the requests so far.
+func (s *Store) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// Now is the clock of the store.
+func (s *Store) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// Pass sets the clock forward, or back.
+func (s *Store) Pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
