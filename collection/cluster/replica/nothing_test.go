@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -32,20 +34,25 @@ func openOver(t *testing.T, s objects.Store) *replica.Replica {
 // A change that found nothing to change when it was sent to another node does nothing at the first one either, which
 // goes on later: what it would change then came after its answer.
 func TestNothingIsDoneOnce(t *testing.T) {
-	folder, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
-	p := &paused{Store: folder, begun: make(chan struct{}), going: make(chan struct{})}
-	ctx, first, other := t.Context(), openOver(t, p), openOver(t, folder)
+	s := memory.New()
+	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s.Beside())
 	add := func(r *replica.Replica, id string) error {
 		docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
 		_, _, err := r.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
 		return err
 	}
 	require.NoError(t, add(first, "a"))
-	p.held.Store(true)
+	begun, going := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(begun); <-going })
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		if op == "put" {
+			hold()
+		}
+		return nil, nil
+	})
 	ended := make(chan error, 3)
 	go func() { ended <- add(first, "b") }()
-	<-p.begun
+	<-begun
 	late := collection.Selection{IDs: []string{"late"}}
 	remove := func(r *replica.Replica, b replica.Batch) error {
 		n, _, err := r.Delete(ctx, b, late)
@@ -76,7 +83,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 		require.NoError(t, set(other, replica.Batch{ID: "two", After: 1, Sent: true}))
 	}
 	require.NoError(t, add(other, "late"))
-	close(p.going)
+	close(going)
 	for range 3 {
 		require.NoError(t, <-ended)
 	}
@@ -95,9 +102,8 @@ func TestNothingIsDoneOnce(t *testing.T) {
 
 // A change that was refused when it was sent to another node is not made at the first one either.
 func TestRefusedStaysRefused(t *testing.T) {
-	folder, err := objects.OpenFolder(t.TempDir())
-	require.NoError(t, err)
-	ctx, first, other := t.Context(), openOver(t, folder), openOver(t, folder)
+	s := memory.New()
+	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s)
 	add := func(r *replica.Replica, b replica.Batch) error {
 		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}}}
 		_, _, err := r.Update(ctx, b, docs, collection.UpdateOptions{})
