@@ -168,7 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 
 // join looks at the store for the first time. Errors of given, unlike those of [reached], are those of the store alone.
 func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
-	if c.secret, err = secretOf(ctx, given); err != nil {
+	if c.secret, err = secretOf(ctx, given, c.node != nil); err != nil {
 		return firstError{err}
 	}
 	if c.node != nil {
@@ -181,10 +181,13 @@ func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
 
 const secretName = "secret"
 
-// secretOf is the token of the inner routes, which the first process of a store makes.
-func secretOf(ctx context.Context, s objects.Store) (string, error) {
+// secretOf is the token of the inner routes, which the first node of a store makes; "": there was none yet.
+func secretOf(ctx context.Context, s objects.Store, make bool) (string, error) {
 	text, _, err := objects.Read(ctx, s, secretName, 1024)
 	if errors.Is(err, objects.ErrNotFound) {
+		if !make {
+			return "", nil
+		}
 		fresh := newToken() + newToken()
 		_, perr := s.Put(ctx, secretName, strings.NewReader(fresh), int64(len(fresh)))
 		if text, _, err = objects.Read(ctx, s, secretName, 1024); err != nil {

@@ -62,6 +62,15 @@ func (c *Cluster) lookOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.secret == "" && len(beats) > 0 { // of a client that was there before the first node
+		secret, err := secretOf(ctx, c.c.Store, false)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.secret = secret
+		c.mu.Unlock()
+	}
 	c.sawNodes(ctx, beats)
 	return c.sawMaps(ctx, listed)
 }

@@ -108,7 +108,7 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 func TestStartWithoutAStore(t *testing.T) {
 	for _, at := range []string{secretName, nodesPrefix, mapsPrefix} {
 		s := memory.New()
-		_, err := secretOf(t.Context(), s)
+		_, err := secretOf(t.Context(), s, true)
 		require.NoError(t, err)
 		s.Hook(func(_ context.Context, _, name string) (before, after error) {
 			if strings.HasPrefix(name, at) {

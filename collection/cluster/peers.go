@@ -35,9 +35,9 @@ type latencies struct {
 }
 
 const (
-	// A node that fails is passed over until it says that it lives: it is asked after as many seconds as it has
-	// failed times, maxFailures at most. Then it gets one request at a time until it has answered one: a node
-	// that refuses quickly would otherwise look like the fastest.
+	// A node that fails is passed over until it says that it lives. It is asked at once, and after each failure a
+	// second later than after the one before, until maxFailures. Then it gets one request at a time until it has
+	// answered one: a node that refuses quickly would otherwise look like the fastest.
 	maxFailures = 6
 	// hedgeShare is the share of requests that may be made twice, and maxTokens how many at once.
 	hedgeShare, maxTokens = 0.1, 10
@@ -85,11 +85,11 @@ func (p *peers) fail(node string) (first bool) {
 	return first
 }
 
-// rest is how long a node is left alone that has failed.
+// rest is how long a node is left alone that has failed: not at all after the first time, which may be chance.
 func (p *peers) rest(node string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Duration(p.of(node).failures) * time.Second
+	return time.Duration(p.of(node).failures-1) * time.Second
 }
 
 // lives notes that a node has said so.
@@ -207,8 +207,12 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	return chosen
 }
 
-// better is the better of two nodes at random (Mitzenmacher, 2001).
+// better is the better of two nodes at random (Mitzenmacher, 2001), of those that have not failed if there are any.
 func (p *peers) better(all []*Node) *Node {
+	well := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return p.of(n.Name).ill() })
+	if len(well) > 0 {
+		all = well
+	}
 	i := rand.IntN(len(all))
 	a, b := all[i], all[(i+1+rand.IntN(max(len(all)-1, 1)))%len(all)]
 	if p.of(b.Name).cost() < p.of(a.Name).cost() {
