@@ -53,7 +53,7 @@ func (m *twins) shape(a object) object {
 	return all
 }
 
-// words are some, of which the first are more frequent.
+// words are drawn with the first ones more often.
 func (m *twins) words(n int) (text string) {
 	for range n {
 		text += fmt.Sprintf(" w%c%c", 'a'+rune(m.r.IntN(6)*m.r.IntN(5)), 'a'+rune(m.r.IntN(3)))
@@ -61,7 +61,7 @@ func (m *twins) words(n int) (text string) {
 	return text[1:]
 }
 
-// update adds or replaces documents, of which some are passages of longer ones.
+// update adds or replaces documents; some are passages of longer ones.
 func (m *twins) update() {
 	var docs, metadata list
 	add := func(id string, passage object) {

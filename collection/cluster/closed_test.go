@@ -35,13 +35,13 @@ func TestSearchElsewhere(t *testing.T) {
 func TestCloseLeavesBeatsToLoop(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
 	c.end()
-	c.beside.Wait()
+	c.background.Wait()
 	before := &Node{Name: c.node.Name, Started: "before", Since: c.node.Since.Add(-time.Hour)}
 	_, err := beat(t.Context(), c.c.Store, before, 0)
 	require.NoError(t, err)
 	c.lives.beats[before.object()] = &life{node: before}
 	block := make(chan struct{})
-	c.beside.Go(func() { <-block }) // in the place of the loop
+	c.background.Go(func() { <-block }) // in the place of the loop
 	defer close(block)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

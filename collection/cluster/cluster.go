@@ -74,38 +74,38 @@ type Cluster struct {
 	beat  uint64 // how many there were
 	lives lives
 
-	mu       sync.Mutex
-	maps     map[string]*Map                // by the name of the collection, the newest that is known
-	lost     map[string]bool                // collections whose maps the store has lost
-	nodes    []*Node                        // that live, by name, this one among them
-	twin     *Node                          // another process that has the name of this node; nil: there is none
-	replicas map[replicaKey]*kept           // of this node
-	ending   map[replicaKey]bool            // replicas that are being closed
-	seen     map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
-	heard    map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
-	secret   string                         // of the inner routes
-	front    front                          // answers requests
-	hints    map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
-	placed   map[placement][][]*Node        // while the same nodes live
-	missed   map[string]time.Time           // when names were asked for that are not there
-	unsealed map[string]time.Time           // since when logs are known that are to be sealed, by name
-	busy     map[string]bool                // work in the background, by its name; each runs once at a time
-	built    map[string]*building           // by identity: the state of Next
-	times    map[string]time.Time           // when something was done last, see due
-	now      time.Time                      // by the clock of the store, at the last beat
-	answered time.Time                      // when the store has answered, by the clock of this process
-	trouble  error                          // of the last look; nil: there was none
-	news     chan struct{}                  // closed when a map, or the list of nodes, has changed
-	closed   bool
-	panics   atomic.Uint64
-	requests atomic.Int64    // to the store, of the loop; for tests
-	ctx      context.Context // ends with the cluster
-	end      context.CancelFunc
-	look     chan struct{} // asks the loop to act
-	heavy    chan struct{} // a turn to train a codec, or to encode a shard
-	polls    chan struct{} // turns to look at logs
-	opening  sync.Mutex
-	beside   sync.WaitGroup
+	mu         sync.Mutex
+	maps       map[string]*Map                // by the name of the collection, the newest that is known
+	lost       map[string]bool                // collections whose maps the store has lost
+	nodes      []*Node                        // that live, by name, this one among them
+	twin       *Node                          // another process that has the name of this node; nil: there is none
+	replicas   map[replicaKey]*kept           // of this node
+	ending     map[replicaKey]bool            // replicas that are being closed
+	seen       map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
+	heard      map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
+	secret     string                         // of the inner routes
+	front      front                          // answers requests
+	hints      map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
+	placed     map[placement][][]*Node        // while the same nodes live
+	missed     map[string]time.Time           // when names were asked for that are not there
+	unsealed   map[string]time.Time           // since when logs are known that are to be sealed, by name
+	busy       map[string]bool                // work in the background, by its name; each runs once at a time
+	built      map[string]*building           // by identity: the state of Next
+	times      map[string]time.Time           // when something was done last, see due
+	now        time.Time                      // by the clock of the store, at the last beat
+	answered   time.Time                      // when the store has answered, by the clock of this process
+	trouble    error                          // of the last look; nil: there was none
+	news       chan struct{}                  // closed when a map, or the list of nodes, has changed
+	closed     bool
+	panics     atomic.Uint64
+	requests   atomic.Int64    // to the store, of the loop; for tests
+	ctx        context.Context // ends with the cluster
+	end        context.CancelFunc
+	look       chan struct{} // asks the loop to act
+	heavy      chan struct{} // a turn to train a codec, or to encode a shard
+	polls      chan struct{} // turns to look at logs
+	opening    sync.Mutex
+	background sync.WaitGroup
 }
 
 type shardKey struct {
@@ -162,7 +162,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.end()
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
-	c.beside.Go(c.loop)
+	c.background.Go(c.loop)
 	return c, nil
 }
 
@@ -232,7 +232,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.end()
 	idle := make(chan struct{})
 	go func() {
-		c.beside.Wait()
+		c.background.Wait()
 		close(idle)
 	}()
 	stopped := true
@@ -290,7 +290,7 @@ func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) 
 		return false
 	}
 	c.busy[what] = true
-	c.beside.Go(func() {
+	c.background.Go(func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -50,7 +50,7 @@ func store1(t *testing.T, ctx context.Context, c collection.Collection, id strin
 func TestDropFences(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
-	b := s.Beside()
+	b := s.Twin()
 	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	here, deaf := testNode(t, s, "a", spread), testNode(t, b, "b", spread)
 	wiki, err := here.Declare(t.Context(), "wiki", collection.Config{})
@@ -153,7 +153,7 @@ func TestEmptyIsLookedAt(t *testing.T) {
 func TestChangeWhoseHolderIsCut(t *testing.T) {
 	t.Parallel()
 	s := memory.New()
-	ways := map[string]*memory.Store{"a": s, "b": s.Beside()}
+	ways := map[string]*memory.Store{"a": s, "b": s.Twin()}
 	spread := func(c *Config) { c.Replicas = 2 }
 	nodes := map[string]*Cluster{"a": testNode(t, ways["a"], "a", spread), "b": testNode(t, ways["b"], "b", spread)}
 	wiki, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})

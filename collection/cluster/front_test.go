@@ -54,8 +54,8 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 	return docs
 }
 
-// beside puts the same documents into a folder and into a collection over nodes.
-func beside(t *testing.T, nodes, shards int, docs []collection.Document) (single, many collection.Collection) {
+// folderAndCluster puts the same documents into a folder and into a collection over nodes.
+func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.Document) (single, many collection.Collection) {
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close(context.Background())) })
@@ -78,7 +78,7 @@ func beside(t *testing.T, nodes, shards int, docs []collection.Document) (single
 func TestSearchAsOneIndex(t *testing.T) {
 	t.Parallel()
 	docs := randomDocs(240, 7)
-	single, many := beside(t, 3, 4, docs)
+	single, many := folderAndCluster(t, 3, 4, docs)
 	a, err := single.View(t.Context())
 	require.NoError(t, err)
 	defer a.Close()
@@ -189,7 +189,7 @@ func TestSearchAsOneIndex(t *testing.T) {
 // A filter of numbers lets no document through that is not among them, even if it is copied, and travels as
 // a list that is empty for shards that have none of them.
 func TestFiltersFailClosed(t *testing.T) {
-	_, many := beside(t, 2, 4, randomDocs(40, 3))
+	_, many := folderAndCluster(t, 2, 4, randomDocs(40, 3))
 	v, err := many.View(t.Context())
 	require.NoError(t, err)
 	var number uint64
@@ -217,7 +217,7 @@ func TestFiltersFailClosed(t *testing.T) {
 
 // A condition that a caller puts into a filter itself is refused in the words of a folder.
 func TestConditionInFilter(t *testing.T) {
-	one, many := beside(t, 2, 4, randomDocs(40, 3))
+	one, many := folderAndCluster(t, 2, 4, randomDocs(40, 3))
 	e, err := condition.Parse("nosuch = 1")
 	require.NoError(t, err)
 	where, err := e.Bind()
@@ -246,7 +246,7 @@ func TestConditionInFilter(t *testing.T) {
 // A request that one shard would refuse is made by none, and names the document by its place in the request.
 func TestUpdatesAreWhole(t *testing.T) {
 	docs := randomDocs(40, 3)
-	_, many := beside(t, 2, 4, docs)
+	_, many := folderAndCluster(t, 2, 4, docs)
 	var more []collection.Document
 	for i := range 20 {
 		d := docs[0]

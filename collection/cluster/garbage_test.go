@@ -63,7 +63,7 @@ func TestGarbage(t *testing.T) {
 	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
 	require.Contains(t, got, codecName(id, 1))
 	require.Len(t, got, 4,
-		"%q: two checkpoints of generation 1 beside: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
+		"%q: generation 1 has two checkpoints: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
 	m := inStore(t, s)
 	require.Empty(t, m.Retired)
 

@@ -130,7 +130,7 @@ func (c *Cluster) retire(r *kept, over bool) {
 	delete(c.replicas, k)
 	delete(c.heard, k.shardKey) // no replica finds out whether that is right
 	c.ending[k] = true
-	c.beside.Go(func() {
+	c.background.Go(func() {
 		end := r.Close
 		if over {
 			end = r.Remove

@@ -67,7 +67,7 @@ func (d *pictured) apply(step int64, e effect) {
 	d.become(step, values)
 }
 
-// keep is an observation: the values are those of which something is true. It reports whether there are any.
+// keep takes an observation: only values that it is true of stay. It reports whether there are any.
 func (d *pictured) keep(step int64, is func(value) bool) bool {
 	values := map[value]bool{}
 	for v := range d.may() {

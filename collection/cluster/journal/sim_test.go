@@ -61,7 +61,7 @@ type (
 		faults uint8                                  // that may happen yet
 		truth  [simEntries + 1]uint8                  // the log, whatever of it was cut
 		newest uint8
-		dead   uint32                           // entries of which a writer heard that they are not in the log
+		dead   uint32                           // entries that a writer was told are not in the log
 		actors [4]struct{ node, newest uint32 } // newest of the log when a read began
 	}
 

@@ -121,7 +121,7 @@ func TestSleptUntilDeleted(t *testing.T) {
 func TestNotDoneTwice(t *testing.T) {
 	s := memory.New()
 	ctx, first := t.Context(), openReplica(t, s, t.TempDir(), shardOf(flat))
-	other := openReplica(t, s.Beside(), t.TempDir(), shardOf(flat))
+	other := openReplica(t, s.Twin(), t.TempDir(), shardOf(flat))
 	_, err := put1(t, first, Batch{}, "a")
 	require.NoError(t, err)
 	begun, going := make(chan struct{}), make(chan struct{})

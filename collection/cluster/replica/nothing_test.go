@@ -35,7 +35,7 @@ func openOver(t *testing.T, s objects.Store) *replica.Replica {
 // goes on later: what it would change then came after its answer.
 func TestNothingIsDoneOnce(t *testing.T) {
 	s := memory.New()
-	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s.Beside())
+	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s.Twin())
 	add := func(r *replica.Replica, id string) error {
 		docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(`{"n":1}`)}}
 		_, _, err := r.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})

@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Writers and readers use several replicas at a time, some of which end and begin again, while requests and answers are
+// Writers and readers use several replicas at a time, some end and begin again, and requests and answers are
 // lost: a reader that asks for the entry of an acknowledged change sees it, and in the end it is there once.
 func TestManyAtATime(t *testing.T) {
 	defer func(d time.Duration) { appendTime = d }(appendTime)

@@ -46,8 +46,8 @@ func New() *Store {
 	return &Store{shelf: &shelf{objects: map[string]object{}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}}
 }
 
-// Beside returns another way to the same objects, with hooks of its own.
-func (s *Store) Beside() *Store { return &Store{shelf: s.shelf} }
+// Twin returns another handle of the same objects, with hooks of its own.
+func (s *Store) Twin() *Store { return &Store{shelf: s.shelf} }
 
 // Hook sets the hook; nil: none.
 func (s *Store) Hook(h Hook) { s.hook.Store(&h) }
