@@ -50,7 +50,8 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 	answer, err := innerClient.Do(r)
 	if err != nil {
 		is := errNoAnswer
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" || ctx.Err() == nil && errors.As(err, new(*net.DNSError)) {
+		op, ok := errors.AsType[*net.OpError](err)
+		if ok && op.Op == "dial" || ctx.Err() == nil && errors.As(err, new(*net.DNSError)) {
 			is = errUnsent
 		}
 		return fmt.Errorf("%w: node %s: %w", is, n.Name, err)

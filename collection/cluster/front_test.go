@@ -55,7 +55,8 @@ func randomDocs(n int, seed uint64) (docs []collection.Document) {
 }
 
 // folderAndCluster puts the same documents into a folder and into a collection over nodes.
-func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.Document) (single, many collection.Collection) {
+func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.Document) (
+	single, many collection.Collection) {
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close(context.Background())) })
@@ -321,7 +322,9 @@ func TestRequestAtFault(t *testing.T) {
 	}))
 	defer server.Close()
 	f := &fan[lookFound, lookAsk, *lookFound]{
-		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}}, op: "look",
+		s:  &shards{c: c, name: "notes", id: "notes.1"},
+		m:  &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
+		op: "look",
 		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
 	}
 	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))

@@ -64,7 +64,8 @@ func TestPagesThatDoNotFit(t *testing.T) {
 	for i := range 50 {
 		pages = append(pages, page(300+i, 2, `[1, 2]`)...)
 	}
-	_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{Train: index.BuildOptions{Pool: 4, PoolBy: pool.Tiles}}, sourceOf(t, pages))
+	o := BuildOptions{Train: index.BuildOptions{Pool: 4, PoolBy: pool.Tiles}}
+	_, err := Build(t.Context(), c.c.Store, "wiki", o, sourceOf(t, pages))
 	require.NoError(t, err)
 	await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 50 })
 	refused(testDocs(400, 1, 16))

@@ -20,7 +20,8 @@ import (
 )
 
 // StoreUsage says what the address of an object store is.
-const StoreUsage = "`ADDRESS` of an object store, a folder that machines share or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+const StoreUsage = "`ADDRESS` of an object store, a folder that machines share or " +
+	"s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 // innerRoutes is where services of one store ask each other, with a secret of their own.
 const innerRoutes = "/cluster/v1/"
@@ -155,12 +156,14 @@ func (c *Config) advertised(l net.Listener) (string, error) {
 	}
 	at, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
-		return "", fmt.Errorf("%w: others do not reach a Unix socket: set advertise, the URL under which they reach this service", ErrConfig)
+		return "", fmt.Errorf("%w: others do not reach a Unix socket: "+
+			"set advertise, the URL under which they reach this service", ErrConfig)
 	}
 	ip := at.IP
 	if ip.IsUnspecified() {
 		if ip = outward(); ip == nil {
-			return "", fmt.Errorf("%w: this machine has no address by which it reaches others: set advertise, the URL under which they reach this service", ErrConfig)
+			return "", fmt.Errorf("%w: this machine has no address by which it reaches others: "+
+				"set advertise, the URL under which they reach this service", ErrConfig)
 		}
 	}
 	scheme := "http://"

@@ -57,7 +57,8 @@ var (
 )
 
 // encode makes the object of an entry.
-func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (object []byte, hash Hash, err error) {
+func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (
+	object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
 		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most",
 			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
