@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/search"
+)
+
+// An answer that takes several requests is that of the generation before a bulk build, or of the one after it.
+func TestAnswersOfOneGeneration(t *testing.T) {
+	var mu sync.Mutex
+	var after string // the operation after whose answer there is a build
+	var answers int  // those before it
+	var rebuild func()
+	transport := innerClient.Transport
+	innerClient.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer, err := transport.RoundTrip(r)
+		mu.Lock()
+		defer mu.Unlock()
+		if after != "" && strings.TrimPrefix(r.URL.Path, innerPath) == after {
+			if answers--; answers < 0 {
+				after = ""
+				rebuild()
+			}
+		}
+		return answer, err
+	})
+	t.Cleanup(func() { innerClient.Transport = transport })
+	n := startNodes(t, 1, 2, nil)[0]
+	client, err := Open(t.Context(), Config{Store: n.c.Store, Dir: t.TempDir(), Beat: testBeat})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
+	declared(t, n, randomDocs(60, 0)...)
+	seed := uint64(0)
+	rebuild = func() {
+		before, err := n.mapOf(t.Context(), "wiki")
+		require.NoError(t, err)
+		seed++
+		_, err = Build(t.Context(), n.c.Store, "wiki", BuildOptions{}, sourceOf(t, randomDocs(60+int(seed), seed)))
+		require.NoError(t, err)
+		await(t, "what was built is searched", func() bool {
+			m, err := n.mapOf(t.Context(), "wiki")
+			return err == nil && m.Current.Number != before.Current.Number
+		})
+	}
+	wiki, err := client.Get("wiki")
+	require.NoError(t, err)
+	shown := func(hits []search.Hit) (text string) {
+		for _, h := range hits {
+			text += fmt.Sprintf("%s %.3f %s; ", h.ID, h.Score, h.Payload)
+		}
+		return text
+	}
+	var queries []search.Query
+	for i := range queriesAtOnce + 1 {
+		queries = append(queries, search.Query{Vectors: randomDocs(1, uint64(100+i))[0].Vectors, Dim: testDim})
+	}
+	searched := func(o search.Options, qs ...search.Query) func(v collection.View) (string, error) {
+		return func(v collection.View) (text string, err error) {
+			r, err := v.Search(t.Context(), qs, o)
+			for i := range r {
+				text += shown(r[i].Hits)
+			}
+			return text, err
+		}
+	}
+	for _, c := range []struct {
+		name, after string
+		answers     int
+		do          func(v collection.View) (string, error)
+	}{
+		{"a page", "search", 1, searched(search.Options{K: 8, Offset: 8, Mode: search.Pruned, Payload: true}, queries[0])},
+		{"many queries", "search", 1, searched(search.Options{K: 5}, queries...)},
+		{"feedback of the first", "search", 0,
+			searched(search.Options{K: 9, Feedback: &search.Feedback{Docs: 3}}, queries[0])},
+		{"feedback of ids", "evidence", 0,
+			searched(search.Options{K: 9, Feedback: &search.Feedback{Like: []string{"d1", "d4"}}}, queries[0])},
+		{"words", "words", 0, func(v collection.View) (string, error) {
+			hits, err := v.(collection.Keywords).SearchKeywords(t.Context(), collection.KeywordQuery{Text: "ant bee", K: 30})
+			return shown(hits), err
+		}},
+		{"facets", "facets", 0, func(v collection.View) (text string, err error) {
+			facets, err := v.(collection.Faceter).Facets(t.Context(), []condition.Field{"n", "text"}, collection.Selection{},
+				index.FacetOptions{Values: 100})
+			for _, f := range facets {
+				text += fmt.Sprint(f.Values)
+			}
+			return text, err
+		}},
+		{"explanation", "explain", 0, func(v collection.View) (string, error) {
+			x, err := v.(collection.Explainer).Explain(t.Context(), queries[0], "d1", search.Options{K: 100})
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("%d %.3f %.3f", x.Rank, x.Score, *x.StageLimit), nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer := func() string {
+				v, err := wiki.View(t.Context())
+				require.NoError(t, err)
+				text, err := c.do(v)
+				require.NoError(t, err)
+				return text
+			}
+			await(t, "the client has heard", func() bool {
+				a, aerr := n.mapOf(t.Context(), "wiki")
+				b, berr := client.mapOf(t.Context(), "wiki")
+				return aerr == nil && berr == nil && a.Version == b.Version
+			})
+			before := answer()
+			mu.Lock()
+			after, answers = c.after, c.answers
+			mu.Unlock()
+			during := answer()
+			mu.Lock()
+			require.Empty(t, after)
+			mu.Unlock()
+			if then := answer(); during != before {
+				require.Equal(t, then, during)
+			}
+		})
+	}
+}
