@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -317,6 +318,10 @@ func (s *shards) passages(ctx context.Context, sel collection.Selection, o colle
 	if sel.Numbers != nil || !o.Metadata && !o.Vectors {
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
+	m, err := s.current(ctx)
+	if err != nil {
+		return false, err
+	}
 	numbers := []uint64{}
 	_, err = s.block(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {
 		numbers = append(numbers, d.Number)
@@ -325,7 +330,19 @@ func (s *shards) passages(ctx context.Context, sel collection.Selection, o colle
 	if err != nil {
 		return false, err
 	}
-	return s.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock, o, give)
+	var moved error
+	read := 0
+	goOn, err = s.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock, o, func(d collection.Stored) bool {
+		if moved = s.same(ctx, m); moved != nil {
+			return false
+		}
+		read++
+		return give(d)
+	})
+	if goOn && err == nil && read < len(numbers) {
+		moved = fmt.Errorf("%w: document %q was changed while it was read", collection.ErrUnreachable, sel.IDs)
+	}
+	return goOn, cmp.Or(err, moved)
 }
 
 // inOrder reads the documents that a condition is true of; nil: all.

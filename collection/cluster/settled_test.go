@@ -133,3 +133,47 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 		})
 	}
 }
+
+// The passages of a document that come in several answers are those of one state of it.
+func TestPassagesOfOneState(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	book := func(text string) []collection.Document {
+		docs := testDocs(0, 60, testDim)
+		for i := range docs {
+			docs[i].ID = fmt.Sprintf("book#%d", i)
+			docs[i].Metadata = fmt.Appendf(nil, `{"_passage":{"of":"book","n":%d,"start":0,"end":1},"x":%q}`, i,
+				strings.Repeat(text, 100<<10))
+		}
+		return docs
+	}
+	wiki := declared(t, c, book("a")...).(*shards)
+	read := func(first func()) (n int, texts map[string]bool, err error) {
+		texts = map[string]bool{}
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		defer stop()
+		err = wiki.documents(ctx, collection.Selection{IDs: []string{"book"}}, collection.ReadOptions{Metadata: true},
+			func(d collection.Stored) bool {
+				if n++; n == 1 && first != nil {
+					first()
+				}
+				texts[d.ID[:5]+string(d.Metadata[len(d.Metadata)-3])] = true
+				return true
+			})
+		return n, texts, err
+	}
+	n, texts, err := read(nil)
+	require.NoError(t, err)
+	require.Equal(t, 60, n)
+	require.Len(t, texts, 1)
+	n, _, err = read(func() {
+		_, err := wiki.Update(t.Context(), book("b"), collection.UpdateOptions{Replace: true})
+		require.NoError(t, err)
+	})
+	require.ErrorIs(t, err, collection.ErrUnreachable, "%d passages of 60", n)
+	n, _, err = read(func() {
+		_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, testDim)))
+		require.NoError(t, err)
+		await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 300 })
+	})
+	require.ErrorIs(t, err, collection.ErrUnreachable, "%d passages", n)
+}
