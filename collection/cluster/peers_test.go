@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each shard goes to one of its holders, in the own zone if one is there. Nodes that have failed are
-// passed over. A joint request goes to this node alone if that has all shards; others go to as many idle nodes as
+// Each shard goes to one of its holders. Nodes that have failed are passed over, and among the others those of other
+// zones. A joint request goes to this node alone if that has all shards; others go to as many idle nodes as
 // there are.
 func TestAssign(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -50,12 +50,11 @@ func TestAssign(t *testing.T) {
 		for i, all := range holders {
 			node := at[shards[i]]
 			require.Contains(t, all, node)
-			near := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone })
-			if zone == "" || len(near) == 0 {
-				near = all
-			}
-			require.Contains(t, near, node)
-			healthy := slices.ContainsFunc(near, func(n *Node) bool { return !p.of(n.Name).ill() })
+			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() })
+			near := slices.ContainsFunc(all, func(n *Node) bool {
+				return n.Zone == zone && (!healthy || !p.of(n.Name).ill())
+			})
+			require.False(t, zone != "" && near && node.Zone != zone, "%s is of another zone", node.Name)
 			if healthy {
 				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name,
 					shards[i])
@@ -100,4 +99,22 @@ func TestAway(t *testing.T) {
 	require.True(t, p.fail("good"))
 	p.lives("bad")
 	require.Equal(t, 0, p.healthy(all))
+}
+
+// A node of the own zone that has failed is passed over, too, if one of another zone has the shard.
+func TestAssignOutOfZone(t *testing.T) {
+	near, far := &Node{Name: "near", Zone: "a"}, &Node{Name: "far", Zone: "b"}
+	for _, joint := range []bool{false, true} {
+		p := &peers{}
+		assign := func() map[*Node][]int {
+			return p.assign([]int{0}, [][]*Node{{near, far}}, "a", &Node{Name: "front"}, joint)
+		}
+		require.Equal(t, map[*Node][]int{near: {0}}, assign())
+		p.fail("near")
+		require.Equal(t, map[*Node][]int{far: {0}}, assign())
+		p.fail("far")
+		require.Equal(t, map[*Node][]int{near: {0}}, assign(), "no other is better")
+		p.lives("near")
+		require.Equal(t, map[*Node][]int{near: {0}}, assign())
+	}
 }
