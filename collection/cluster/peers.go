@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -93,6 +94,15 @@ func (p *peers) lives(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(node).away = false
+}
+
+// keep forgets the nodes that are not among some, and have no request of this process.
+func (p *peers) keep(nodes []*Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.nodes, func(name string, n *peer) bool {
+		return n.running == 0 && !slices.ContainsFunc(nodes, func(n *Node) bool { return n.Name == name })
+	})
 }
 
 // works counts a request that is no search, until done is called. Its time says nothing of searches.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -117,4 +118,20 @@ func TestAssignOutOfZone(t *testing.T) {
 		p.lives("near")
 		require.Equal(t, map[*Node][]int{near: {0}}, assign())
 	}
+}
+
+// What is known of nodes that are gone is forgotten: their names may all differ.
+func TestPeersThatAreGone(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	c.front.peers.begin("busy")
+	for i := range 100 {
+		n := &Node{Name: fmt.Sprint("pod", i), Started: fmt.Sprint(i)}
+		c.front.peers.begin(n.Name)
+		c.front.peers.done(n.Name, "search", time.Millisecond, true)
+		c.takeNodes([]*Node{c.node, n}, nil)
+	}
+	c.front.peers.mu.Lock()
+	defer c.front.peers.mu.Unlock()
+	require.LessOrEqual(t, len(c.front.peers.nodes), 3)
+	require.Contains(t, c.front.peers.nodes, "busy")
 }
