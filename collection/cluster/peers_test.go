@@ -1,13 +1,21 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // Each shard goes to one of its holders. Nodes that have failed are passed over, and among the others those of other
@@ -134,4 +142,34 @@ func TestPeersThatAreGone(t *testing.T) {
 	defer c.front.peers.mu.Unlock()
 	require.LessOrEqual(t, len(c.front.peers.nodes), 3)
 	require.Contains(t, c.front.peers.nodes, "busy")
+}
+
+// A client that gives up its change says nothing of the node that was to make it.
+func TestChangeGivenUp(t *testing.T) {
+	s := memory.New()
+	var waits atomic.Bool
+	n := testNodeBehind(t, s, "n", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+		if waits.Load() && r.URL.Path == innerPath+"update" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return
+		}
+		next.ServeHTTP(w, r)
+	}, nil)
+	declared(t, n, testDocs(0, 5, testDim)...)
+	client, err := Open(t.Context(), Config{Store: s, Dir: t.TempDir(), Beat: testBeat})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
+	wiki, err := client.Get("wiki")
+	require.NoError(t, err)
+	add(t, wiki, testDocs(5, 5, testDim))
+	waits.Store(true)
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, stop)
+	_, err = wiki.Update(ctx, testDocs(10, 5, testDim), collection.UpdateOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
+	client.front.peers.mu.Lock()
+	defer client.front.peers.mu.Unlock()
+	require.Zero(t, client.front.peers.of("n").failures)
 }
