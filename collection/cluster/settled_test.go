@@ -177,3 +177,27 @@ func TestPassagesOfOneState(t *testing.T) {
 	})
 	require.ErrorIs(t, err, collection.ErrUnreachable, "%d passages", n)
 }
+
+// Documents of a long list are those of one generation.
+func TestListOfOneGeneration(t *testing.T) {
+	c := startNodes(t, 1, 2, nil)[0]
+	wiki := declared(t, c, testDocs(0, 300, testDim)...).(*shards)
+	var ids []string
+	for i := range 300 {
+		ids = append(ids, fmt.Sprint("d", i))
+	}
+	n, o := 0, collection.ReadOptions{Metadata: true}
+	err := wiki.documents(t.Context(), collection.Selection{IDs: ids}, o, func(d collection.Stored) bool {
+		if n++; n == 1 {
+			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(200, 300, testDim)))
+			require.NoError(t, err)
+			await(t, "what was built is searched", func() bool {
+				m, err := c.mapOf(t.Context(), "wiki")
+				return err == nil && m.Current.Number > 1
+			})
+		}
+		return true
+	})
+	require.ErrorIs(t, err, errRebuilt)
+	require.Equal(t, listBlock, n)
+}
