@@ -137,6 +137,7 @@ type recorder struct {
 	bytes  int64
 	failed Code
 	cut    bool // the connection is to be broken
+	left   bool // the client has, before its change was decided
 
 	control *http.ResponseController
 	pace    pace

@@ -251,11 +251,15 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 
 // fail answers with an error, unless an answer is on its way.
 func (q *request) fail(p *Problem) {
-	if p.Code == CodeInternal || p.Code == CodeModel || p.Code == CodeDiskFull || p.Code == CodeCorrupt || p.Code == CodeOutcomeUnknown {
+	rec := q.w.(*recorder)
+	rec.left = p.Code == CodeOutcomeUnknown && errors.Is(p.err, context.Canceled) && q.Context().Err() != nil
+	if rec.left {
+		q.s.log.LogAttrs(q.ctx, slog.LevelInfo, "the client has left during its change, which was made or was not",
+			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.Any("error", p.err))
+	} else if slices.Contains([]Code{CodeInternal, CodeModel, CodeDiskFull, CodeCorrupt, CodeOutcomeUnknown}, p.Code) {
 		q.s.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", slog.String("request_id", q.w.Header().Get(headerRequestID)),
 			slog.String("code", string(p.Code)), slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
 	}
-	rec := q.w.(*recorder)
 	if rec.code != 0 {
 		rec.cut = true // half an answer is there: only a broken connection says that it is no whole one
 		return
@@ -347,8 +351,9 @@ func (q *request) span(name string) (context.Context, func(error)) {
 // logRequest writes the line of a request. Probes are logged where all is logged.
 func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Time, cause any) {
 	level := slog.LevelInfo
+	status := rec.status()
 	switch {
-	case rec.status() >= http.StatusInternalServerError && rec.status() != http.StatusServiceUnavailable || cause != nil:
+	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable && !rec.left || cause != nil:
 		level = slog.LevelError
 	case q.route != nil && q.route.group == free:
 		level = slog.LevelDebug
@@ -357,7 +362,8 @@ func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Tim
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path), slog.Int("status", rec.status()),
+		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path),
+		slog.Int("status", status),
 		slog.Duration("took", time.Since(began)), slog.Int64("bytes", rec.bytes), slog.String("client", clientAddress(q.Request, s.o.TrustedProxies)),
 	}
 	if q.token != nil {

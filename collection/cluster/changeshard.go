@@ -57,7 +57,7 @@ func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk)
 				return out, nil
 			}
 			last = fmt.Errorf("node %s: %w", n.Name, err)
-			if isAny(err, errNoAnswer, errUnsent) {
+			if isAny(err, errNoAnswer, errUnsent) && !errors.Is(ctx.Err(), context.Canceled) {
 				s.c.suspect(n)
 			}
 			if cutOff++; !errors.Is(err, errCutOff) {

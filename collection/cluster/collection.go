@@ -71,6 +71,21 @@ func (s *shards) same(ctx context.Context, m *Map) error {
 	return err
 }
 
+// settled calls do again if the collection has got another generation meanwhile, so that all that do reads is of one.
+func (s *shards) settled(ctx context.Context, do func() error) error {
+	for range 4 {
+		before, err := s.current(ctx)
+		if err != nil {
+			return err
+		}
+		err = do()
+		if now, nerr := s.current(ctx); nerr != nil || now.Current.Number == before.Current.Number {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, s.name)
+}
+
 func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
 
 // refreshed is the newest map, read from the store unless that was done a moment ago: while a node does not

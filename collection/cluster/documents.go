@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -264,35 +265,44 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 		block = min(block, max(limit, 16))
 	}
 	o.Limit, o.From = 0, 0
-	_, err := s.inBlocks(ctx, sel, block, o, limited)
+	_, err := (&reading{s, o, nil, limited}).inBlocks(ctx, sel, block)
 	return err
 }
 
+// reading reads documents of lists, all of which have the numbers of one generation.
+type reading struct {
+	*shards
+	o    collection.ReadOptions
+	m    *Map // of the first of them; nil: none was read
+	give func(collection.Stored) bool
+}
+
 // inBlocks reads the documents of a list, some entries at a time.
-func (s *shards) inBlocks(ctx context.Context, sel collection.Selection, block int, o collection.ReadOptions,
-	give func(collection.Stored) bool) (goOn bool, err error) {
+func (r *reading) inBlocks(ctx context.Context, sel collection.Selection, block int) (goOn bool, err error) {
 	goOn = true
 	for i := 0; i < listed(&sel) && goOn && err == nil; i += block {
-		goOn, err = s.block(ctx, some(&sel, i, min(i+block, listed(&sel))), o, give)
+		goOn, err = r.block(ctx, some(&sel, i, min(i+block, listed(&sel))))
 	}
 	return goOn, err
 }
 
 // block reads the documents of a list; if an answer has no room for them, those of its halves.
-func (s *shards) block(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.Stored) bool) (goOn bool, err error) {
-	m, pages, err := all[documentsFound](ctx, s, "documents", having(sel), &documentsAsk{sel, o})
+func (r *reading) block(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+	m, pages, err := all[documentsFound](ctx, r.shards, "documents", having(sel), &documentsAsk{sel, r.o})
 	if err != nil {
 		return false, err
+	}
+	if r.m = cmp.Or(r.m, m); m.Current.Base != r.m.Current.Base {
+		return false, fmt.Errorf("%q: %w", r.name, errRebuilt)
 	}
 	n, places := listed(&sel), split(&sel, m.Shards).places
 	found := make([][]collection.Stored, n)
 	for shard, page := range pages {
 		if page.More && n > 1 {
-			return s.inBlocks(ctx, sel, (n+1)/2, o, give)
+			return r.inBlocks(ctx, sel, (n+1)/2)
 		}
 		if page.More {
-			return s.passages(ctx, sel, o, give)
+			return r.passages(ctx, sel)
 		}
 		for i := range page.Documents {
 			d := &page.Documents[i]
@@ -304,7 +314,7 @@ func (s *shards) block(ctx context.Context, sel collection.Selection, o collecti
 		}
 	}
 	for _, d := range slices.Concat(found...) {
-		if !give(d) {
+		if !r.give(d) {
 			return false, nil
 		}
 	}
@@ -312,20 +322,27 @@ func (s *shards) block(ctx context.Context, sel collection.Selection, o collecti
 }
 
 // passages reads a document whose passages do not fit into one answer, by their numbers.
-func (s *shards) passages(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.Stored) bool) (goOn bool, err error) {
-	if sel.Numbers != nil || !o.Metadata && !o.Vectors {
+func (r *reading) passages(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+	if sel.Numbers != nil || !r.o.Metadata && !r.o.Vectors {
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
-	numbers := []uint64{}
-	_, err = s.block(ctx, sel, collection.ReadOptions{}, func(d collection.Stored) bool {
+	numbers, read := []uint64{}, 0
+	bare := &reading{r.shards, collection.ReadOptions{}, r.m, func(d collection.Stored) bool {
 		numbers = append(numbers, d.Number)
 		return true
-	})
-	if err != nil {
+	}}
+	if _, err = bare.block(ctx, sel); err != nil {
 		return false, err
 	}
-	return s.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock, o, give)
+	whole := &reading{r.shards, r.o, r.m, func(d collection.Stored) bool {
+		read++
+		return r.give(d)
+	}}
+	goOn, err = whole.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
+	if goOn && err == nil && read < len(numbers) {
+		err = fmt.Errorf("%w: document %q was changed while it was read", collection.ErrUnreachable, sel.IDs)
+	}
+	return goOn, err
 }
 
 // inOrder reads the documents that a condition is true of; nil: all.

@@ -62,14 +62,19 @@ func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answe
 func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
 	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
-	left := cmp.Or(o.Memory, index.DefaultFacetMemory)
-	for i, f := range fields {
-		o.Memory = max(left, 1) // 0 is the default
-		var err error
-		if facets[i], err = v.facet(ctx, f, s, o); err != nil {
-			return nil, err
+	err := v.s.settled(ctx, func() (err error) {
+		left, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
+		for i, f := range fields {
+			o.Memory = max(left, 1) // 0 is the default
+			if facets[i], err = v.facet(ctx, f, s, o); err != nil {
+				return err
+			}
+			left -= facets[i].Bytes()
 		}
-		left -= facets[i].Bytes()
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return facets, nil
 }

@@ -217,7 +217,12 @@ func (e *evidence) named(ctx context.Context, what string, ids []string) (places
 		if len(f.Missing) > 0 {
 			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, f.Missing[0])
 		}
-		places = append(places, f.Places...)
+		for _, p := range f.Places {
+			if p.Part != shard {
+				return nil, fmt.Errorf("shard %d: %w: a document of shard %d", shard, errMessage, p.Part)
+			}
+			places = append(places, p)
+		}
 	}
 	return places, nil
 }
@@ -241,7 +246,7 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 	sums := make([]float32, e.v.dim*len(codes))
 	for _, shard := range sorted(found) {
 		part := found[shard].Sums
-		if len(part) != len(sums) && found[shard].Docs > 0 {
+		if len(part) != len(sums) && (len(part) > 0 || found[shard].Docs > 0) {
 			return nil, fmt.Errorf("shard %d: %w: sums of %d values", shard, errMessage, len(part))
 		}
 		for i, x := range part {
@@ -259,7 +264,7 @@ func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs
 	}
 	found, err := e.ask(ctx, every, in)
 	for shard, f := range found {
-		if len(f.Counts) != n && f.Docs > 0 {
+		if len(f.Counts) != n && (len(f.Counts) > 0 || f.Docs > 0) {
 			return nil, 0, fmt.Errorf("shard %d: %w: %d of %d terms", shard, errMessage, len(f.Counts), n)
 		}
 		for i, count := range f.Counts {

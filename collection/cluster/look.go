@@ -144,6 +144,7 @@ func (c *Cluster) takeNodes(living []*Node, twin *Node) (joined []*Node) {
 	}
 	c.nodes = living
 	clear(c.placed)
+	c.front.peers.keep(living)
 	c.changed()
 	if c.node == nil {
 		return nil

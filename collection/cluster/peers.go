@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -68,11 +69,7 @@ func (p *peers) healthy(all []*Node) int {
 
 // cost estimates the time that a node takes: its running requests times its average.
 func (n *peer) cost() float64 {
-	c := float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
-	if n.ill() {
-		c *= 1000 // it is asked if there is no other one
-	}
-	return c
+	return float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
 }
 
 // fail counts a request that was in vain. It reports whether the node is away only from now on.
@@ -97,6 +94,15 @@ func (p *peers) lives(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(node).away = false
+}
+
+// keep forgets the nodes that are not among some, and have no request of this process.
+func (p *peers) keep(nodes []*Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.nodes, func(name string, n *peer) bool {
+		return n.running == 0 && !slices.ContainsFunc(nodes, func(n *Node) bool { return n.Name == name })
+	})
 }
 
 // works counts a request that is no search, until done is called. Its time says nothing of searches.
@@ -173,25 +179,35 @@ func (p *peers) again() bool {
 	return true
 }
 
-// assign gives each shard one of its holders, of the own zone where there are any. A node computes the centroid
-// scores of a pruned search once for all of its shards: such a request is joint, and goes to few nodes. Others go
-// to as many nodes as are idle, so that these work at the same time.
+// near are the nodes of a list that have not failed, and of these those of a zone; all, where there are none.
+func (p *peers) near(all []*Node, zone string) []*Node {
+	for _, not := range []func(n *Node) bool{
+		func(n *Node) bool { return p.of(n.Name).ill() },
+		func(n *Node) bool { return zone != "" && n.Zone != zone },
+	} {
+		if some := slices.DeleteFunc(slices.Clone(all), not); len(some) > 0 {
+			all = some
+		}
+	}
+	return all
+}
+
+// assign gives each shard one of its holders, of those that are near. A node computes the centroid scores of a
+// pruned search once for all of its shards: such a request is joint, and goes to few nodes. Others go to as many
+// nodes as are idle, so that these work at the same time.
 func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	near := make([][]*Node, len(shards))
 	for i, all := range holders {
-		near[i] = slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone })
-		if zone == "" || len(near[i]) == 0 {
-			near[i] = all
-		}
+		near[i] = p.near(all, zone)
 	}
 	chosen := map[*Node][]int{}
 	if joint {
 		p.cover(chosen, shards, near, self)
 		return chosen
 	}
-	free := func(n *Node) bool { return p.of(n.Name).running == 0 && !p.of(n.Name).ill() && len(chosen[n]) == 0 }
+	free := func(n *Node) bool { return p.of(n.Name).running == 0 && len(chosen[n]) == 0 }
 	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
 	for i, all := range near {
 		n := all[rank%len(all)]
@@ -207,12 +223,8 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	return chosen
 }
 
-// better is the better of two nodes at random (Mitzenmacher, 2001), of those that have not failed if there are any.
+// better is the better of two nodes at random (Mitzenmacher, 2001).
 func (p *peers) better(all []*Node) *Node {
-	well := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return p.of(n.Name).ill() })
-	if len(well) > 0 {
-		all = well
-	}
 	i := rand.IntN(len(all))
 	a, b := all[i], all[(i+1+rand.IntN(max(len(all)-1, 1)))%len(all)]
 	if p.of(b.Name).cost() < p.of(a.Name).cost() {

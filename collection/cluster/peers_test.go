@@ -1,16 +1,25 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
+	"github.com/plaid-ir/plaid/storage"
 )
 
-// Each shard goes to one of its holders, in the own zone if one is there. Nodes that have failed are
-// passed over. A joint request goes to this node alone if that has all shards; others go to as many idle nodes as
+// Each shard goes to one of its holders. Nodes that have failed are passed over, and among the others those of other
+// zones. A joint request goes to this node alone if that has all shards; others go to as many idle nodes as
 // there are.
 func TestAssign(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -50,12 +59,11 @@ func TestAssign(t *testing.T) {
 		for i, all := range holders {
 			node := at[shards[i]]
 			require.Contains(t, all, node)
-			near := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return n.Zone != zone })
-			if zone == "" || len(near) == 0 {
-				near = all
-			}
-			require.Contains(t, near, node)
-			healthy := slices.ContainsFunc(near, func(n *Node) bool { return !p.of(n.Name).ill() })
+			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() })
+			near := slices.ContainsFunc(all, func(n *Node) bool {
+				return n.Zone == zone && (!healthy || !p.of(n.Name).ill())
+			})
+			require.False(t, zone != "" && near && node.Zone != zone, "%s is of another zone", node.Name)
 			if healthy {
 				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name,
 					shards[i])
@@ -100,4 +108,68 @@ func TestAway(t *testing.T) {
 	require.True(t, p.fail("good"))
 	p.lives("bad")
 	require.Equal(t, 0, p.healthy(all))
+}
+
+// A node of the own zone that has failed is passed over, too, if one of another zone has the shard.
+func TestAssignOutOfZone(t *testing.T) {
+	near, far := &Node{Name: "near", Zone: "a"}, &Node{Name: "far", Zone: "b"}
+	for _, joint := range []bool{false, true} {
+		p := &peers{}
+		assign := func() map[*Node][]int {
+			return p.assign([]int{0}, [][]*Node{{near, far}}, "a", &Node{Name: "front"}, joint)
+		}
+		require.Equal(t, map[*Node][]int{near: {0}}, assign())
+		p.fail("near")
+		require.Equal(t, map[*Node][]int{far: {0}}, assign())
+		p.fail("far")
+		require.Equal(t, map[*Node][]int{near: {0}}, assign(), "no other is better")
+		p.lives("near")
+		require.Equal(t, map[*Node][]int{near: {0}}, assign())
+	}
+}
+
+// What is known of nodes that are gone is forgotten: their names may all differ.
+func TestPeersThatAreGone(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	c.front.peers.begin("busy")
+	for i := range 100 {
+		n := &Node{Name: fmt.Sprint("pod", i), Started: fmt.Sprint(i)}
+		c.front.peers.begin(n.Name)
+		c.front.peers.done(n.Name, "search", time.Millisecond, true)
+		c.takeNodes([]*Node{c.node, n}, nil)
+	}
+	c.front.peers.mu.Lock()
+	defer c.front.peers.mu.Unlock()
+	require.LessOrEqual(t, len(c.front.peers.nodes), 3)
+	require.Contains(t, c.front.peers.nodes, "busy")
+}
+
+// A client that gives up its change says nothing of the node that was to make it.
+func TestChangeGivenUp(t *testing.T) {
+	s := memory.New()
+	var waits atomic.Bool
+	n := testNodeBehind(t, s, "n", func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+		if waits.Load() && r.URL.Path == innerPath+"update" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return
+		}
+		next.ServeHTTP(w, r)
+	}, nil)
+	declared(t, n, testDocs(0, 5, testDim)...)
+	client, err := Open(t.Context(), Config{Store: s, Dir: t.TempDir(), Beat: testBeat})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
+	wiki, err := client.Get("wiki")
+	require.NoError(t, err)
+	add(t, wiki, testDocs(5, 5, testDim))
+	waits.Store(true)
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, stop)
+	_, err = wiki.Update(ctx, testDocs(10, 5, testDim), collection.UpdateOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
+	client.front.peers.mu.Lock()
+	defer client.front.peers.mu.Unlock()
+	require.Zero(t, client.front.peers.of("n").failures)
 }

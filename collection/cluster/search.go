@@ -130,13 +130,22 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 const queriesAtOnce = 32
 
 // Search implements [collection.View].
-func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	err = v.s.settled(ctx, func() error {
+		results, err = v.batch(ctx, qs, o)
+		return err
+	})
+	return results, err
+}
+
+// batch searches for queries, some at a time.
+func (v *view) batch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	var all []search.Result
 	for some := range slices.Chunk(qs, queriesAtOnce) {
 		results, err := v.some(ctx, some, o)
@@ -263,37 +272,27 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 	if err != nil {
 		return nil, err
 	}
-	for range 4 {
-		m, err := v.s.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		in := r.in
-		if n := len(r.shards(m)); n > 1 && o.Group == "" {
-			in.Share = 1 / float64(n)
-		}
-		m, found, missing, err := r.ask(ctx, r.shards, &in)
-		if err != nil {
-			return nil, err
-		}
-		flipped, err := r.deeper(ctx, m, found, missing)
-		if err != nil {
-			return nil, err
-		}
-		if !flipped {
-			results, err := r.merge(ctx, m, found, missing)
-			if !errors.Is(err, errRebuilt) {
-				return results, err
-			}
-		}
+	m, err := v.s.current(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, v.s.name)
+	in := r.in
+	if n := len(r.shards(m)); n > 1 && o.Group == "" {
+		in.Share = 1 / float64(n)
+	}
+	m, found, missing, err := r.ask(ctx, r.shards, &in)
+	if err == nil {
+		err = r.deeper(ctx, m, found, missing)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.merge(ctx, m, found, missing)
 }
 
 // deeper asks shards again that may hide better hits than the last of all: they were asked for as many as
-// they have by chance. flipped says that the generation has changed meanwhile.
-func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (flipped bool,
-	err error) {
+// they have by chance.
+func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) error {
 	in, k := r.in, r.in.Options.K
 	in.Queries = nil
 	var queries []int
@@ -317,14 +316,14 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 		}
 	}
 	if len(queries) == 0 {
-		return false, nil
+		return nil
 	}
 	now, again, lost, err := r.ask(ctx, func(*Map) []int { return sorted(hiding) }, &in)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if now.Current.Number != m.Current.Number {
-		return true, nil
+		return errGeneration
 	}
 	for shard := range hiding {
 		f := again[shard]
@@ -342,7 +341,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 			found[shard].Results[query].Stats = stats
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // merge makes the results of those of shards.

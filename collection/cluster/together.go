@@ -31,8 +31,12 @@ func (t *together) at(ctx context.Context, c *Cluster, parts []*index.Snapshot) 
 	if err != nil {
 		return nil, err
 	}
-	if t.multi == nil {
-		t.multi, err = search.NewMultiAt(ctx, snap, &search.MultiOptions{Threads: c.c.Index.Threads, Logger: c.log})
+	if t.multi == nil { // without shards, which would stay in memory as they are now
+		none, err := index.Together(t.same)
+		if err != nil {
+			return nil, err
+		}
+		t.multi, err = search.NewMultiAt(ctx, none, &search.MultiOptions{Threads: c.c.Index.Threads, Logger: c.log})
 		if err != nil {
 			return nil, err
 		}

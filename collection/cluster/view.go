@@ -230,7 +230,8 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 // Explain follows a document through a search. The stage that drops it is that of a search of its shard alone,
 // where it competes with fewer documents; whether it is returned, and its rank, are those of a search of all
 // shards.
-func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (x *search.Explanation,
+	err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
 	}
@@ -241,6 +242,15 @@ func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	err = v.s.settled(ctx, func() error {
+		x, err = v.explained(ctx, q, id, o)
+		return err
+	})
+	return x, err
+}
+
+func (v *view) explained(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation,
+	error) {
 	found, err := v.explain(ctx, &q, id, o)
 	if err != nil {
 		return nil, err

@@ -85,19 +85,23 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		}
 		in.Only = append(in.Only, s)
 	}
-	var err error
-	if in.Query.Statistics, err = v.count(ctx, &in); err != nil {
-		return nil, err
-	}
-	m, found, err := all[wordsFound](ctx, v.s, "words", every, &in)
-	if err != nil {
-		return nil, err
-	}
-	hits := map[int][]foundHit{}
-	for shard, f := range found {
-		hits[shard] = f.Hits
-	}
-	best, err := v.s.withPayloads(ctx, m, q.Payload, merged(hits, page.End()))
+	var best [][]search.Hit
+	err := v.s.settled(ctx, func() (err error) {
+		counted := in
+		if counted.Query.Statistics, err = v.count(ctx, &in); err != nil {
+			return err
+		}
+		m, found, err := all[wordsFound](ctx, v.s, "words", every, &counted)
+		if err != nil {
+			return err
+		}
+		hits := map[int][]foundHit{}
+		for shard, f := range found {
+			hits[shard] = f.Hits
+		}
+		best, err = v.s.withPayloads(ctx, m, q.Payload, merged(hits, page.End()))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
