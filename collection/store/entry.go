@@ -39,7 +39,7 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
-	// Base is that of the index for which the change was decided, and IDs are those of the chosen ordinals.
+	// Base is that of the index for which the change was decided, and IDs stand for the chosen ordinals ([namesOf]).
 	Base uint64   `json:"base,omitempty"`
 	IDs  []string `json:"ids,omitempty"`
 }

@@ -2,9 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/plaid-ir/plaid/index"
 )
 
 // name notes in a change what an index of another [Opened.Base] needs to do it.
@@ -16,11 +20,39 @@ func (w *worker) name(o *opened, ch *change) error {
 	if err != nil {
 		return err
 	}
-	ch.IDs = make([]string, 0, ch.chosen.GetCardinality())
-	for it := ch.chosen.Iterator(); it.HasNext(); {
-		ch.IDs = append(ch.IDs, strings.Clone(snap.ID(it.Next())))
+	ch.IDs, err = namesOf(snap, ch.chosen)
+	return errors.Join(err, snap.Close())
+}
+
+// namesOf returns the ids of documents that are chosen with all of their parts, and of single passages: another index
+// may have the text of a document in other passages.
+func namesOf(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
+	ids := make([]string, 0, chosen.GetCardinality())
+	last, whole := "", false // a document with passages, and whether all of them are chosen
+	for it := chosen.Iterator(); it.HasNext(); {
+		ordinal := it.Next()
+		id := snap.ID(ordinal)
+		if !snap.Passages().Contains(ordinal) {
+			ids = append(ids, strings.Clone(id))
+			continue
+		}
+		document := snap.DocumentOf(ordinal)
+		if document != last {
+			parts, err := snap.Parts(document)
+			if err != nil {
+				return nil, err
+			}
+			other := func(part uint32) bool { return !chosen.Contains(part) }
+			last, whole = document, !slices.ContainsFunc(parts, other)
+			if whole {
+				ids = append(ids, strings.Clone(document))
+			}
+		}
+		if !whole {
+			ids = append(ids, strings.Clone(id))
+		}
 	}
-	return snap.Close()
+	return ids, nil
 }
 
 // foreign reports whether a change was decided for an index with other ordinals.
