@@ -2,11 +2,15 @@ package cluster
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -244,6 +249,41 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
 	s.Hook(nil)
 	trained(t, wiki)
+}
+
+// A node that ends, or is slow, while it is asked for its part of a training puts that off, and no longer.
+func TestTrainingWhileNodesEnd(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		context.Canceled, context.DeadlineExceeded, collection.ErrClosed, storage.ErrClosed, collection.ErrReopened,
+	} {
+		t.Run(err.Error(), func(t *testing.T) {
+			t.Parallel()
+			s, failed := memory.New(), atomic.Bool{}
+			serve := func(h http.Handler, w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/sample") && !failed.Swap(true) {
+					text, jerr := json.Marshal(failureOf(err))
+					require.NoError(t, jerr)
+					w.WriteHeader(http.StatusUnprocessableEntity)
+					_, _ = w.Write(text)
+					return
+				}
+				h.ServeHTTP(w, r)
+			}
+			change := func(c *Config) {
+				c.Beat, c.Shards, c.Replicas = 20*time.Millisecond, 8, 1 // each node is asked
+				c.Index.Growth = collection.Growth{Flat: 100, Until: 10_000}
+			}
+			a := testNodeBehind(t, s, "a", serve, change)
+			b := testNodeBehind(t, s, "b", serve, change)
+			await(t, "the nodes know each other", func() bool {
+				return a.coordinates(&Map{ID: "x"}) != b.coordinates(&Map{ID: "x"})
+			})
+			wiki := declared(t, a, testDocs(0, 60, 16)...)
+			trained(t, wiki)
+			require.True(t, failed.Load())
+		})
+	}
 }
 
 func trained(t *testing.T, wiki collection.Collection) {
