@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 )
 
 // name notes in a change what an index of another [Opened.Base] needs to do it.
@@ -58,6 +61,39 @@ func namesOf(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 // foreign reports whether a change was decided for an index with other ordinals.
 func (w *worker) foreign(ch *change) bool { return w.journal() != nil && ch.Base != w.c.given.Base }
 
+// noted are the refusals that depend on the documents that are there, by their names in a log.
+var noted = []struct {
+	name string
+	is   error
+}{
+	{"duplicate", index.ErrDuplicateID}, {"metadata", collection.ErrMetadata}, {"option", index.ErrOption},
+	{"too large", collection.ErrTooLarge},
+}
+
+// notedAs is the name of a refusal; "": it is not noted.
+func notedAs(err error) string {
+	for _, n := range noted {
+		if errors.Is(err, n.is) {
+			return n.name
+		}
+	}
+	return ""
+}
+
+// refusal is the error of a request that was refused; nil: it was done.
+func (o *outcome) refusal() error {
+	if o.Refused == "" {
+		return nil
+	}
+	kind := storage.ErrOutcomeUnknown // of a newer program
+	for _, n := range noted {
+		if n.name == o.Refused {
+			kind = n.is
+		}
+	}
+	return fmt.Errorf("%w: %s", kind, o.Says)
+}
+
 // noteNothing puts an entry that says that a request which is sent again has changed nothing, or was refused. Else the
 // first of its kind, which waits elsewhere, would do what there is to do after this one was answered.
 func (w *worker) noteNothing(ctx context.Context, r *request) error {
@@ -67,7 +103,7 @@ func (w *worker) noteNothing(ctx context.Context, r *request) error {
 	}
 	out := outcome{ID: r.batch.ID}
 	if r.err != nil {
-		out.Taken = r.err.Error()
+		out.Refused, out.Says = notedAs(r.err), r.err.Error()
 	}
 	none := changeHead{Kind: deleteDocuments, Batches: []outcome{out}}
 	if _, err = w.commit(ctx, o, &change{changeHead: none, chosen: roaring.New()}); err == nil {
