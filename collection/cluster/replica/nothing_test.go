@@ -154,3 +154,31 @@ func TestRefusedFieldsStayRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"n": 1}`, string(payload))
 }
+
+// A log whose last entry is damaged or gone is sealed too: its collection is removed, and its objects with it.
+func TestDamagedLogIsSealed(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		s := memory.New()
+		r := openOver(t, s)
+		add := func(id string) error {
+			docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+			_, _, err := r.Update(t.Context(), replica.Batch{}, docs, collection.UpdateOptions{})
+			return err
+		}
+		require.NoError(t, add("a"))
+		require.NoError(t, add("b"))
+		require.NoError(t, r.Checkpoint(t.Context()))
+		last := s.Names("data/notes.x1/log/")[1]
+		if gone {
+			require.NoError(t, s.Delete(t.Context(), last))
+		} else {
+			s.Set(last, []byte("damaged"))
+		}
+		for range 2 {
+			require.NoError(t, replica.Seal(t.Context(), &replica.Config{Store: s}, "notes.x1", 0))
+		}
+		require.Error(t, add("c"))
+		require.Len(t, s.Names("data/notes.x1/log/0000/0000000000000003"), 1)
+		require.Empty(t, s.Names("data/notes.x1/log/0000/0000000000000004"))
+	}
+}
