@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -93,6 +95,33 @@ func TestGarbage(t *testing.T) {
 		require.Less(t, len(left), 10)
 		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4),
 			"what is after the older checkpoint stays")
+	}
+}
+
+// A build that another has replaced, or whose collection was removed, puts no objects: none would delete them.
+func TestGarbageOfBuilds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "whole.plaid")
+	_, err := index.Build(t.Context(), path, sourceOf(t, testDocs(0, 200, 16)), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	growth, err := collection.Growth{Flat: 100}.Completed()
+	require.NoError(t, err)
+	for want, change := range map[error]func(*Map){
+		ErrConflict: func(m *Map) { m.reserve(&m.Building, "another") }, collection.ErrUnknown: (*Map).remove,
+	} {
+		s := memory.New()
+		b := &bulk{store: s, id: testMap(t, s, "wiki", nil).ID, growth: growth}
+		require.NoError(t, b.begin(t.Context()))
+		changeMap(t, s, change)
+		for range 3 {
+			collect(t, s)
+			s.Pass(2 * time.Hour)
+		}
+		_, err := b.finish(t.Context(), ix, t.TempDir())
+		require.ErrorIs(t, err, want)
+		require.Empty(t, s.Names("data/"))
 	}
 }
 
