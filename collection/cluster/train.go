@@ -106,6 +106,10 @@ func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 		if !m.Training.is(number) {
 			return ErrConflict
 		}
+		if m.Next != nil { // of first vectors, which wait for it: a training that is wanted begins again after that
+			m.release(&m.Training)
+			return nil
+		}
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
 		if failed != nil {
 			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
