@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +125,28 @@ func TestGarbageOfBuilds(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.Empty(t, s.Names("data/"))
 	}
+}
+
+// Objects that come while a store is verified, with the maps that speak of them, are not said to be nobody's.
+func TestVerifyWhileMapsCome(t *testing.T) {
+	s := memory.New()
+	m := testMap(t, s, "wiki", nil)
+	change := sync.OnceFunc(func() {
+		changeMap(t, s.Beside(), func(m *Map) { m.reserve(&m.Training, "a node") })
+		s.Set(codecName(m.ID, 1), []byte("x"))
+		other := testMap(t, s.Beside(), "other", nil)
+		s.Set(dataOf(other.ID)+"log/0000/0000000000000001", []byte("x"))
+	})
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "list" && strings.HasPrefix(name, dataOf(m.ID)) {
+			change()
+		}
+		return nil, nil
+	})
+	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
+	require.NoError(t, err)
+	require.Empty(t, r.Unclaimed)
+	require.Empty(t, r.Faults)
 }
 
 // A beat that came long ago goes, and one of a node that lives does not.

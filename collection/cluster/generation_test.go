@@ -204,7 +204,10 @@ func TestDimensionInPlaceOfTraining(t *testing.T) {
 	})
 	_, err := wiki.(collection.Retrainer).Retrain(t.Context())
 	require.NoError(t, err)
-	await(t, "all are done", func() bool { m := inStore(t, s); return m.Next == nil && m.Training == nil && m.Wanted == "" })
+	await(t, "all are done", func() bool {
+		m := inStore(t, s)
+		return m.Next == nil && m.Training == nil && m.Wanted == ""
+	})
 	m := inStore(t, s)
 	require.Equal(t, 16, m.Current.Dim)
 	require.EqualValues(t, m.Last, len(m.Retired)+1)
