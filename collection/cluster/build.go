@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,6 +185,9 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 		if _, err := index.Copy(ctx, codec, []index.CopyFrom{{Snapshot: snap, Docs: roaring.New()}}, o); err != nil {
 			return nil, err
 		}
+		if err := b.check(ctx); err != nil {
+			return nil, err
+		}
 		if g.Codec, err = objects.PutFile(ctx, b.store, codecName(b.id, g.Number), codec); err != nil {
 			return nil, err
 		}
@@ -207,14 +211,29 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 		}
 	}
 	return b.update(ctx, func(m *Map) error {
-		if !m.Building.is(g.Number) {
-			return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
-				ErrConflict, m.Name, buildGrace)
+		if err := b.reserved(m); err != nil {
+			return err
 		}
 		m.Building = nil
 		m.promote(g)
 		return nil
 	})
+}
+
+// reserved is [ErrConflict] if a map does not have the generation of the build any more.
+func (b *bulk) reserved(m *Map) error {
+	if m.Building.is(b.generation) {
+		return nil
+	}
+	return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
+		ErrConflict, m.Name, buildGrace)
+}
+
+// check is the error of a build that has lost its generation. The objects of that may have been deleted already, and
+// none that come later would be.
+func (b *bulk) check(ctx context.Context) error {
+	_, err := b.update(ctx, func(m *Map) error { return cmp.Or(b.reserved(m), errSame) })
+	return err
 }
 
 // putShard puts the file of a shard, which has the entries of the log up to where the build began.
@@ -234,6 +253,9 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 		if err := errors.Join(ix.Entry(end.Number).Marked(end.Hash).Skip(ctx), ix.Close()); err != nil {
 			return err
 		}
+	}
+	if err := b.check(ctx); err != nil {
+		return err
 	}
 	log := journal.New(b.store, b.id, shard, journal.Options{})
 	_, err = objects.PutFile(ctx, b.store, log.CheckpointName(generation, end), path)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Whatever is changed while a collection is built is changed of the documents of the same ids in what is built, and
@@ -114,4 +116,63 @@ func TestReadDuringBuild(t *testing.T) {
 	require.Less(t, n, 100)
 	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
 	require.ErrorIs(t, err, errRebuilt)
+}
+
+// A document that is deleted or changed while a collection is built is so with all of its passages, also if it has
+// others in what is built; a passage that is deleted is deleted alone.
+func TestPassagesDuringBuild(t *testing.T) {
+	c := startNodes(t, 1, 1, nil)[0]
+	passages := func(from int, of string, n int) []collection.Document {
+		docs := testDocs(from, n, 16)
+		for i := range docs {
+			p := &vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+			payload, err := p.Payload(docs[i].Metadata)
+			require.NoError(t, err)
+			docs[i].ID, docs[i].Metadata = p.ID(), payload
+		}
+		return docs
+	}
+	wiki := declared(t, c)
+	add(t, wiki, slices.Concat(passages(0, "gone", 2), passages(10, "set", 2), passages(20, "whole", 2),
+		passages(30, "less", 2)))
+	m, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	bulk := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
+	require.NoError(t, bulk.begin(t.Context()))
+
+	_, err = wiki.Delete(t.Context(), collection.Selection{IDs: []string{"gone", "whole", "less#1"}})
+	require.NoError(t, err)
+	set := map[string]json.RawMessage{"mine": []byte(`true`)}
+	_, err = wiki.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"set"}}, set)
+	require.NoError(t, err)
+
+	whole := testDocs(20, 1, 16)
+	whole[0].ID = "whole"
+	built := slices.Concat(testDocs(100, 100, 16), passages(0, "gone", 4), passages(10, "set", 4), whole,
+		passages(30, "less", 4))
+	path := filepath.Join(dir, "whole.plaid")
+	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	_, err = bulk.finish(t.Context(), ix, dir)
+	require.NoError(t, err)
+	await(t, "what was built is read", func() bool { return numbersOf(t, wiki).Documents > 50 })
+	got := map[string]bool{}
+	v, err := wiki.View(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, v.Close()) }()
+	for d, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{Metadata: true}) {
+		require.NoError(t, err)
+		fields := map[string]any{}
+		require.NoError(t, json.Unmarshal(d.Metadata, &fields))
+		if fields["n"].(float64) < 100 {
+			got[d.ID] = fields["mine"] == true
+		}
+	}
+	require.Equal(t, map[string]bool{
+		"set#0": true, "set#1": true, "set#2": true, "set#3": true, "less#0": false, "less#2": false, "less#3": false,
+	}, got)
 }

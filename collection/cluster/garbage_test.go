@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
@@ -94,6 +98,55 @@ func TestGarbage(t *testing.T) {
 		require.Contains(t, left, fmt.Sprintf("data/%s/log/%04d/%016x", id, shard, 4),
 			"what is after the older checkpoint stays")
 	}
+}
+
+// A build that another has replaced, or whose collection was removed, puts no objects: none would delete them.
+func TestGarbageOfBuilds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "whole.plaid")
+	_, err := index.Build(t.Context(), path, sourceOf(t, testDocs(0, 200, 16)), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	growth, err := collection.Growth{Flat: 100}.Completed()
+	require.NoError(t, err)
+	for want, change := range map[error]func(*Map){
+		ErrConflict: func(m *Map) { m.reserve(&m.Building, "another") }, collection.ErrUnknown: (*Map).remove,
+	} {
+		s := memory.New()
+		b := &bulk{store: s, id: testMap(t, s, "wiki", nil).ID, growth: growth}
+		require.NoError(t, b.begin(t.Context()))
+		changeMap(t, s, change)
+		for range 3 {
+			collect(t, s)
+			s.Pass(2 * time.Hour)
+		}
+		_, err := b.finish(t.Context(), ix, t.TempDir())
+		require.ErrorIs(t, err, want)
+		require.Empty(t, s.Names("data/"))
+	}
+}
+
+// Objects that come while a store is verified, with the maps that speak of them, are not said to be nobody's.
+func TestVerifyWhileMapsCome(t *testing.T) {
+	s := memory.New()
+	m := testMap(t, s, "wiki", nil)
+	change := sync.OnceFunc(func() {
+		changeMap(t, s.Beside(), func(m *Map) { m.reserve(&m.Training, "a node") })
+		s.Set(codecName(m.ID, 1), []byte("x"))
+		other := testMap(t, s.Beside(), "other", nil)
+		s.Set(dataOf(other.ID)+"log/0000/0000000000000001", []byte("x"))
+	})
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		if op == "list" && strings.HasPrefix(name, dataOf(m.ID)) {
+			change()
+		}
+		return nil, nil
+	})
+	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
+	require.NoError(t, err)
+	require.Empty(t, r.Unclaimed)
+	require.Empty(t, r.Faults)
 }
 
 // A beat that came long ago goes, and one of a node that lives does not.

@@ -73,7 +73,7 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		if m.Failed != nil && m.Next == nil {
 			return false, m.Failed.Cause.err()
 		}
-		return m.Current != nil && m.Current.Dim != 0, nil
+		return m.Current.Dim != 0 || m.Next == nil, nil // nil: Next had no dimension, and the caller begins again
 	})
 }
 

@@ -2,11 +2,15 @@ package cluster
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +23,7 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -154,6 +159,60 @@ func TestDimensionComesLater(t *testing.T) {
 	require.ErrorIs(t, err, index.ErrDimension)
 }
 
+// First vectors that come while another generation without a dimension is built do not wait for ever.
+func TestDimensionWhileTraining(t *testing.T) {
+	t.Parallel()
+	s := memory.New()
+	c := testNode(t, s, "a", func(c *Config) { c.Beat = 20 * time.Millisecond })
+	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
+	s.Fail("/files/", errLost)
+	changeMap(t, s, func(m *Map) {
+		m.Last++
+		next := *m.Current
+		next.Number, next.Begun = m.Last, false
+		m.Next = &next
+	})
+	ended := make(chan error, 1)
+	go func() {
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		_, err := wiki.Update(ctx, testDocs(0, 10, 16), collection.UpdateOptions{})
+		ended <- err
+	}()
+	looks(t, c, 5)
+	s.Hook(nil)
+	require.NoError(t, <-ended)
+	require.EqualValues(t, 11, numbersOf(t, wiki).Documents)
+}
+
+// First vectors that come during a training have a generation that the training does not take the place of.
+func TestDimensionInPlaceOfTraining(t *testing.T) {
+	t.Parallel()
+	s := memory.New()
+	c := testNode(t, s, "a", nil)
+	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
+	begun := atomic.Bool{}
+	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+		m, err := livingMap(t.Context(), s.Beside(), "wiki")
+		if err == nil && op == "put" && name == mapName("wiki", m.Version+1) && m.Training != nil && !begun.Swap(true) {
+			changeMap(t, s.Beside(), func(m *Map) {
+				m.Last++
+				m.Next = &replica.Generation{Number: m.Last, Dim: 16, Nbits: 8, Stage: collection.StageFlat}
+			})
+		}
+		return nil, nil
+	})
+	_, err := wiki.(collection.Retrainer).Retrain(t.Context())
+	require.NoError(t, err)
+	await(t, "all are done", func() bool {
+		m := inStore(t, s)
+		return m.Next == nil && m.Training == nil && m.Wanted == ""
+	})
+	m := inStore(t, s)
+	require.Equal(t, 16, m.Current.Dim)
+	require.EqualValues(t, m.Last, len(m.Retired)+1)
+}
+
 // The share of each shard follows max_documents, and less than one document a shard is refused.
 func TestMaxDocuments(t *testing.T) {
 	t.Parallel()
@@ -244,6 +303,39 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
 	s.Hook(nil)
 	trained(t, wiki)
+}
+
+// A node that ends, or is slow, while it is asked for its part of a training puts that off, and no longer.
+func TestTrainingWhileNodesEnd(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		context.Canceled, context.DeadlineExceeded, collection.ErrClosed, storage.ErrClosed, collection.ErrReopened,
+	} {
+		t.Run(err.Error(), func(t *testing.T) {
+			t.Parallel()
+			s, failed := memory.New(), atomic.Bool{}
+			serve := func(h http.Handler, w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/sample") && !failed.Swap(true) {
+					text, jerr := json.Marshal(failureOf(err))
+					require.NoError(t, jerr)
+					w.WriteHeader(http.StatusUnprocessableEntity)
+					_, _ = w.Write(text)
+					return
+				}
+				h.ServeHTTP(w, r)
+			}
+			change := func(c *Config) {
+				c.Beat, c.Shards, c.Replicas = 20*time.Millisecond, 8, 1 // each node is asked
+				c.Index.Growth = collection.Growth{Flat: 100, Until: 10_000}
+			}
+			a := testNodeBehind(t, s, "a", serve, change)
+			b := testNodeBehind(t, s, "b", serve, change)
+			await(t, "the nodes know each other", func() bool { return a.runs(b.node.Started) && b.runs(a.node.Started) })
+			wiki := declared(t, a, testDocs(0, 60, 16)...)
+			trained(t, wiki)
+			require.True(t, failed.Load())
+		})
+	}
 }
 
 func trained(t *testing.T, wiki collection.Collection) {

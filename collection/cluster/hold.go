@@ -201,24 +201,25 @@ func (c *Cluster) open(m *Map, g *replica.Generation, shard int) (*kept, error) 
 	if ending {
 		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, collection.ErrClosed
+	}
+	if now := c.maps[nameOf(m.ID)]; now != nil && now.fault == nil && now.ID == m.ID {
+		m = now // its limit of documents was not told to this replica
+	}
 	opened, err := replica.Open(&c.rc, m.shard(shard, g))
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	r = &kept{Replica: opened, replicaKey: k, asked: now, poll: now.Add(rand.N(pollEvery))}
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil, errors.Join(collection.ErrClosed, r.Close(context.WithoutCancel(c.ctx)))
-	}
 	if c.node != nil {
 		r.holders = c.placeOf(m)[shard]
 	}
 	c.replicas[k] = r
-	writer := c.gathers(r)
-	c.mu.Unlock()
-	r.SetWriter(writer)
+	r.SetWriter(c.gathers(r))
 	return r, nil
 }
 

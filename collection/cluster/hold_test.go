@@ -73,3 +73,34 @@ func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
 	require.False(t, live(a.node, other))
 	require.True(t, live(a.node))
 }
+
+// A replica that is opened while the limit of documents changes keeps as many as the newest map says.
+func TestLimitOfReplicaThatIsOpened(t *testing.T) {
+	a := testNode(t, memory.New(), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
+	wiki := declared(t, a, testDocs(0, 2, 4)...)
+	m, err := a.mapByID(wiki.(*shards).id)
+	require.NoError(t, err)
+	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	require.NoError(t, err)
+	a.opening.Lock()
+	a.mu.Lock()
+	a.retire(r, false)
+	a.mu.Unlock()
+	await(t, "the replica is closed", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return !a.ending[r.replicaKey]
+	})
+	opened := make(chan error, 1)
+	go func() {
+		_, err := a.open(m, m.Current, 0)
+		opened <- err
+	}()
+	most := uint64(5)
+	_, err = wiki.SetMaxDocuments(t.Context(), &most)
+	require.NoError(t, err)
+	a.opening.Unlock()
+	require.NoError(t, <-opened)
+	add(t, wiki, testDocs(10, 10, 4))
+	require.EqualValues(t, most, numbersOf(t, wiki).Documents)
+}

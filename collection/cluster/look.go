@@ -194,15 +194,6 @@ func (c *Cluster) sawMaps(ctx context.Context, listed []objects.Entry) error {
 // learn takes over a map that was read. If err says that the map cannot be understood, the collection is not touched
 // until there is a newer one. learn returns other errors of the read.
 func (c *Cluster) learn(name string, m *Map, err error) error {
-	news := false
-	defer func() { // without the mutex
-		if !news {
-			return
-		}
-		for _, r := range c.opened(func(k replicaKey) bool { return k.id == m.ID }) {
-			r.SetMost(m.most(r.shard))
-		}
-	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.maps[name]
@@ -222,7 +213,12 @@ func (c *Cluster) learn(name string, m *Map, err error) error {
 	case before != nil && (m.Removed || m.ID != before.ID):
 		c.forget(before.ID)
 	}
-	c.maps[name], news = m, true
+	c.maps[name] = m
+	for k, r := range c.replicas {
+		if k.id == m.ID {
+			r.SetMost(m.most(r.shard))
+		}
+	}
 	delete(c.missed, name)
 	c.changed()
 	c.poke()

@@ -423,10 +423,17 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 			return err
 		}
 		n := len(listed)
-		if n > 0 && listed[0].Name == mapName(m.Name, first) && listed[n-1].Name == mapName(m.Name, first+uint64(n)-1) {
+		if n == 0 || listed[0].Name != mapName(m.Name, first) || listed[n-1].Name != mapName(m.Name, first+uint64(n)-1) {
+			return errTaken
+		}
+		if m.Version > 1 || n == 1 {
 			return nil
 		}
-		return errTaken
+		next, err := readMap(ctx, s, m.Name, 2) // no version before the first one would be gone
+		if err == nil && next.ID != m.ID {
+			err = errTaken
+		}
+		return err
 	})
 }
 

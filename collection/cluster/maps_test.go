@@ -93,6 +93,20 @@ func TestMapsSleeper(t *testing.T) {
 	require.Equal(t, 6, m.Replicas)
 }
 
+// A process that slept before it declared a collection, which another has declared and changed meanwhile, has not.
+func TestMapsSleeperOfFirstVersion(t *testing.T) {
+	s := memory.New()
+	testMap(t, s, "wiki", nil)
+	changeMap(t, s, func(m *Map) { m.Replicas++ })
+	s.Pass(24 * time.Hour)
+	collect(t, s)
+	require.Equal(t, []string{mapName("wiki", 2)}, s.Names(mapsPrefix))
+	m := inStore(t, s)
+	again := &Map{Name: "wiki", ID: "wiki.fedcba9876543210", Version: 1, Config: m.Config, Shards: 1, Replicas: 1}
+	require.ErrorIs(t, putMap(t.Context(), s, again), errTaken)
+	require.Equal(t, m.ID, inStore(t, s).ID)
+}
+
 // A map that this program cannot read, or that a newer one has written, is neither acted on nor replaced.
 func TestMapsOfOthers(t *testing.T) {
 	s := memory.New()

@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/storage/objects"
 	"github.com/plaid-ir/plaid/vectors"
 )
@@ -105,6 +106,10 @@ func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 		if !m.Training.is(number) {
 			return ErrConflict
 		}
+		if m.Next != nil { // of first vectors, which wait for it: a training that is wanted begins again after that
+			m.release(&m.Training)
+			return nil
+		}
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
 		if failed != nil {
 			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
@@ -115,10 +120,10 @@ func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 	c.failed(ctx, errors.Join(failed, err), "a collection was not trained", m)
 }
 
-// passing reports whether an error says that the store or other nodes do not answer now.
+// passing reports whether an error says that the store or other nodes do not answer now, or were late, or end.
 func passing(err error) bool {
-	all := []error{collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy}
-	return slices.ContainsFunc(all, func(is error) bool { return errors.Is(err, is) })
+	return isAny(err, collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy,
+		context.Canceled, context.DeadlineExceeded, collection.ErrClosed, collection.ErrReopened, storage.ErrClosed)
 }
 
 // release lets the generation go of a coordinator that has ended.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -42,7 +43,14 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	v := &verifier{store: s, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
 	claimed := map[string]bool{} // by identity
-	names := map[string]bool{}   // true: of a map that can be read
+	claim := func(m *Map) {
+		claimed[m.ID] = claimed[m.ID] || !m.Removed
+		for _, r := range m.Retired {
+			claimed[r.ID] = true
+		}
+	}
+	names := map[string]bool{} // true: of a map that can be read
+	asked := map[string]bool{} // identities that no map claimed at first
 	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
 		if name, _, ok := mapVersion(e.Name); !ok {
 			v.unclaimed(e)
@@ -68,22 +76,33 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range m.Retired {
-			claimed[r.ID] = true
-		}
-		if m.Removed {
+		if claim(m); m.Removed {
 			continue
 		}
-		claimed[m.ID] = true
 		v.report.Collections++
-		if err := v.collection(ctx, m); err != nil {
+		if err := v.settled(ctx, m); err != nil {
 			return nil, err
 		}
 	}
 	if o.Name == "" {
 		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
 			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
-			if readable, there := names[nameOf(id)]; !claimed[id] && (readable || !there) {
+			if readable, there := names[nameOf(id)]; claimed[id] || there && !readable {
+				return nil
+			}
+			if !asked[id] { // it may have come since
+				asked[id] = true
+				m, err := newestMap(ctx, s, nameOf(id))
+				switch {
+				case err == nil:
+					claim(m)
+				case unreadable(err):
+					claimed[id] = true // which is not known
+				case !isAny(err, collection.ErrUnknown, collection.ErrName):
+					return err
+				}
+			}
+			if !claimed[id] {
 				v.unclaimed(e)
 			}
 			return nil
@@ -122,6 +141,27 @@ func (v *verifier) unclaimed(e objects.Entry) {
 func (v *verifier) read(bytes int64) {
 	v.report.Objects++
 	v.report.Bytes += bytes
+}
+
+// settled is collection, again if something was found and the map was changed meanwhile: it may not be so.
+func (v *verifier) settled(ctx context.Context, m *Map) error {
+	for {
+		before := *v.report
+		if err := v.collection(ctx, m); err != nil {
+			return err
+		}
+		if len(v.report.Faults) == len(before.Faults) && len(v.report.Unclaimed) == len(before.Unclaimed) {
+			return nil
+		}
+		now, err := newestMap(ctx, v.store, m.Name)
+		if err != nil || now.Version == m.Version {
+			return nil // it is as it was found
+		}
+		*v.report = before
+		if m = now; m.Removed {
+			return nil
+		}
+	}
 }
 
 // collection reads the objects of a collection.

@@ -39,7 +39,7 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
-	// Base is that of the index for which the change was decided, and IDs are those of the chosen ordinals.
+	// Base is that of the index for which the change was decided, and IDs stand for the chosen ordinals ([namesOf]).
 	Base uint64   `json:"base,omitempty"`
 	IDs  []string `json:"ids,omitempty"`
 }
@@ -63,7 +63,9 @@ type outcome struct {
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
-	Taken    string         `json:"taken,omitempty"` // an addition was refused: an id was taken
+	// Refused says why the request was refused, by [noted], and Says is the error.
+	Refused string `json:"refused,omitempty"`
+	Says    string `json:"says,omitempty"`
 }
 
 // outcomeOf returns the outcome of a request that was done.
@@ -84,9 +86,7 @@ func (c *change) answer(r *request) bool {
 			row += b.Rows
 			continue
 		}
-		if r.affected = b.Affected; b.Taken != "" {
-			r.err = fmt.Errorf("%w: %s", index.ErrDuplicateID, b.Taken)
-		}
+		r.affected, r.err = b.Affected, b.refusal()
 		r.receipt = collection.Receipt{Stored: b.Stored, Replaced: b.Replaced, Empty: b.Empty, Evicted: b.Evicted}
 		for n := range b.Rows {
 			r.receipt.Numbers = append(r.receipt.Numbers, uint64(c.First)+uint64(row+n))

@@ -336,7 +336,7 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 			return fail(group, err)
 		}
 		r := group[0]
-		if came == 0 && !taken && r.batch.Sent && (r.err == nil || errors.Is(r.err, index.ErrDuplicateID)) {
+		if came == 0 && !taken && r.batch.Sent && (r.err == nil || notedAs(r.err) != "") {
 			switch err := w.noteNothing(ctx, r); {
 			case errors.Is(err, ErrTaken):
 				taken = true

@@ -304,8 +304,11 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 // updateMetadata sets fields of the documents that are chosen. Until the new payloads are known,
 // the caller's context cancels it.
 func (w *worker) updateMetadata(ctx context.Context, r *request) {
+	if r.entry > 0 { // it was answered before
+		return
+	}
 	o, err := w.nonEmpty()
-	if err != nil || r.entry > 0 {
+	if err != nil {
 		r.err = err
 		return
 	}

@@ -274,7 +274,8 @@ func (l *Log) Bytes(ctx context.Context, after uint64, least int64) (n int64, er
 	return n, err
 }
 
-// Last returns the last entry of the log, which is never stale; the zero Entry if there is none.
+// Last returns the last entry of the log, which is never stale; the zero Entry if there is none. If it is damaged or
+// gone, the error is [ErrFork], and the Entry has nothing but the number.
 func (l *Log) Last(ctx context.Context) (Entry, error) {
 	for try := 0; ; try++ {
 		all, err := l.checkpoints(ctx, l.files)
@@ -290,11 +291,16 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 		case err != nil:
 			return Entry{}, err
 		case len(entries) == 0 && covered > 0: // the newest entry is never cut (I4)
-			return Entry{}, fmt.Errorf("object %s is gone, and a checkpoint has it: %w", l.name(covered), ErrFork)
+			return Entry{Position: Position{Number: covered}},
+				fmt.Errorf("object %s is gone, and a checkpoint has it: %w", l.name(covered), ErrFork)
 		case len(entries) == 0:
 			return Entry{}, nil
 		}
-		e, err := l.At(ctx, entries[len(entries)-1].number)
+		number := entries[len(entries)-1].number
+		e, err := l.At(ctx, number)
+		if errors.Is(err, ErrFork) {
+			e.Number = number
+		}
 		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // else it was cut meanwhile
 			return e, err
 		}

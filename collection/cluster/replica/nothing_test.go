@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,4 +122,63 @@ func TestRefusedStaysRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v.Snapshot().Documents())
 	require.NoError(t, v.Close())
+}
+
+// Fields that were refused, since a document would have too many, are not set later by the first node either.
+func TestRefusedFieldsStayRefused(t *testing.T) {
+	s := memory.New()
+	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s)
+	put := func(metadata string) {
+		docs := []collection.Document{{ID: "a", Dim: 2, Vectors: []float32{1, 0}, Metadata: []byte(metadata)}}
+		_, _, err := other.Update(ctx, replica.Batch{}, docs, collection.UpdateOptions{Replace: true})
+		require.NoError(t, err)
+	}
+	set := func(r *replica.Replica, b replica.Batch) error {
+		fields := map[string]json.RawMessage{"more": []byte(`"` + strings.Repeat("x", 1000) + `"`)}
+		_, _, err := r.UpdateMetadata(ctx, b, collection.Selection{IDs: []string{"a"}}, fields)
+		return err
+	}
+	put(`{"n": "` + strings.Repeat("x", collection.MaxMetadata-100) + `"}`)
+	for range 2 {
+		require.ErrorIs(t, set(other, replica.Batch{ID: "one", After: 1, Sent: true}), collection.ErrMetadata)
+	}
+	put(`{"n": 1}`)
+	require.ErrorIs(t, set(first, replica.Batch{ID: "one", After: 1}), collection.ErrMetadata) // which was late
+	v, _, err := other.View(ctx, 3)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, v.Close()) }()
+	o, there, err := v.Snapshot().Ordinal("a")
+	require.NoError(t, err)
+	require.True(t, there)
+	payload, err := v.Snapshot().Payload(o)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"n": 1}`, string(payload))
+}
+
+// A log whose last entry is damaged or gone is sealed too: its collection is removed, and its objects with it.
+func TestDamagedLogIsSealed(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		s := memory.New()
+		r := openOver(t, s)
+		add := func(id string) error {
+			docs := []collection.Document{{ID: id, Dim: 2, Vectors: []float32{1, 0}}}
+			_, _, err := r.Update(t.Context(), replica.Batch{}, docs, collection.UpdateOptions{})
+			return err
+		}
+		require.NoError(t, add("a"))
+		require.NoError(t, add("b"))
+		require.NoError(t, r.Checkpoint(t.Context()))
+		last := s.Names("data/notes.x1/log/")[1]
+		if gone {
+			require.NoError(t, s.Delete(t.Context(), last))
+		} else {
+			s.Set(last, []byte("damaged"))
+		}
+		for range 2 {
+			require.NoError(t, replica.Seal(t.Context(), &replica.Config{Store: s}, "notes.x1", 0))
+		}
+		require.Error(t, add("c"))
+		require.Len(t, s.Names("data/notes.x1/log/0000/0000000000000003"), 1)
+		require.Empty(t, s.Names("data/notes.x1/log/0000/0000000000000004"))
+	}
 }

@@ -366,7 +366,8 @@ func (r *Replica) hear(entry uint64) {
 	}
 }
 
-// Seal ends the log of a shard of a collection that was removed (I10): an entry after which nothing comes.
+// Seal ends the log of a shard of a collection that was removed (I10): an entry after which nothing comes, also if the
+// last one is damaged.
 func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	l := journal.New(c.Store, collection, shard, journal.Options{Grace: c.Grace})
 	body, err := store.Seal()
@@ -375,7 +376,8 @@ func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	}
 	for {
 		last, err := l.Last(ctx)
-		if err != nil || last.Number > 0 && store.Sealed(last.Body) {
+		damaged := errors.Is(err, journal.ErrFork) && last.Number > 0 // its number fences writers all the same
+		if err != nil && !damaged || store.Sealed(last.Body) {
 			return err
 		}
 		if _, err = l.Append(ctx, last.Position, nil, body); !errors.Is(err, journal.ErrTaken) {
