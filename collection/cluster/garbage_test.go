@@ -132,9 +132,9 @@ func TestVerifyWhileMapsCome(t *testing.T) {
 	s := memory.New()
 	m := testMap(t, s, "wiki", nil)
 	change := sync.OnceFunc(func() {
-		changeMap(t, s.Beside(), func(m *Map) { m.reserve(&m.Training, "a node") })
+		changeMap(t, s.Twin(), func(m *Map) { m.reserve(&m.Training, "a node") })
 		s.Set(codecName(m.ID, 1), []byte("x"))
-		other := testMap(t, s.Beside(), "other", nil)
+		other := testMap(t, s.Twin(), "other", nil)
 		s.Set(dataOf(other.ID)+"log/0000/0000000000000001", []byte("x"))
 	})
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {

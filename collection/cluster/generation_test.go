@@ -193,9 +193,9 @@ func TestDimensionInPlaceOfTraining(t *testing.T) {
 	wiki := declared(t, c, collection.Document{ID: "w", Metadata: []byte(`{"n":1}`)})
 	begun := atomic.Bool{}
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {
-		m, err := livingMap(t.Context(), s.Beside(), "wiki")
+		m, err := livingMap(t.Context(), s.Twin(), "wiki")
 		if err == nil && op == "put" && name == mapName("wiki", m.Version+1) && m.Training != nil && !begun.Swap(true) {
-			changeMap(t, s.Beside(), func(m *Map) {
+			changeMap(t, s.Twin(), func(m *Map) {
 				m.Last++
 				m.Next = &replica.Generation{Number: m.Last, Dim: 16, Nbits: 8, Stage: collection.StageFlat}
 			})
