@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,6 +88,48 @@ func changesDuringBuild(t *testing.T, dim int) {
 	require.Equal(t, want, read())
 	add(t, wiki, testDocs(3000, 4, dim))
 	require.Len(t, read(), len(want)+4)
+}
+
+// A document without an id takes the place of none that is built, also if its writer has not heard of the build.
+func TestUnnamedDocumentDuringBuild(t *testing.T) {
+	c := startNodes(t, 1, 1, func(c *Config) { c.Beat = time.Hour })[0]
+	wiki := declared(t, c, testDocs(0, 7, 16)...)
+	m, err := c.mapOf(t.Context(), "wiki")
+	require.NoError(t, err)
+	bulk := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
+	require.NoError(t, bulk.begin(t.Context()))
+	unnamed := testDocs(0, 1, 16)
+	unnamed[0].ID = ""
+	add(t, wiki, unnamed)
+
+	built := testDocs(0, 100, 16)
+	for i := range built {
+		built[i].ID = fmt.Sprint(i) // as `plaid cluster build` names documents without an id
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole.plaid")
+	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	m, err = bulk.finish(t.Context(), ix, dir)
+	require.NoError(t, err)
+	require.NoError(t, c.learn("wiki", m, nil))
+	await(t, "the added document is there, and all that were built", func() bool {
+		v, err := wiki.View(t.Context())
+		if err != nil {
+			return false
+		}
+		defer func() { require.NoError(t, v.Close()) }()
+		n := 0
+		for _, err := range v.Documents(t.Context(), collection.Selection{}, collection.ReadOptions{}) {
+			if err == nil {
+				n++
+			}
+		}
+		return n == 101
+	})
 }
 
 // Numbers of documents that were found before a build are not taken for those of others after it.

@@ -259,23 +259,19 @@ func (s *shards) begun(ctx context.Context, given []collection.Document, o colle
 	return nil, nil, fmt.Errorf("%w: %q does not take the dimension", collection.ErrUnreachable, s.name)
 }
 
-// apart takes documents apart by shard, with their places in the request. Documents without a name get a
-// random one if the name decides on the shard, or while the collection is built.
+// apart takes documents apart by shard, with their places in the request. Documents without an id get a random one.
 func (s *shards) apart(m *Map, docs []collection.Document, o collection.UpdateOptions) (parts map[int]*changeAsk,
 	places map[int][]int, err error) {
 	parts, places = map[int]*changeAsk{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
-		if d.ID == "" && (m.Shards > 1 || m.Building != nil) { // what is built may have the number
+		if d.ID == "" { // not its number: a build that ends meanwhile may have a document of that name
 			d.ID = randomID()
 		}
-		shard := 0
-		if d.ID != "" {
-			if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
-				return nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
-			}
-			shard = m.shardOf(d.ID)
+		if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
+			return nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 		}
+		shard := m.shardOf(d.ID)
 		p := parts[shard]
 		if p == nil {
 			p = &changeAsk{Replace: o.Replace, Model: o.Model}
