@@ -307,11 +307,12 @@ func (m *model) look(ctx context.Context, s *share, n *clustertest.Node) (seen, 
 
 // work is what a writer does until the end.
 func (m *model) work(s *share) {
-	for n := m.node(s.r); m.ctx.Err() == nil && !m.Failed(); {
-		if s.r.IntN(6) == 0 || m.c.Node(n.Name) != n {
+	var n *clustertest.Node
+	for m.ctx.Err() == nil && !m.Failed() {
+		m.calm.RLock() // settle uses s.r as well
+		if s.r.IntN(6) == 0 || n == nil || m.c.Node(n.Name) != n {
 			n = m.node(s.r)
 		}
-		m.calm.RLock()
 		if s.r.IntN(3) == 0 {
 			m.read(s, n, opTime)
 		} else {
