@@ -8,6 +8,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/cluster/journal"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
@@ -22,6 +23,8 @@ const (
 	// how long a put may take.
 	leftoversEvery = 6 * time.Hour
 	putGrace       = 24 * time.Hour
+	// collecting is the number of collections that are tidied at a time, and cutting that of shards of each.
+	collecting, cutting = 8, 16
 )
 
 // tidy removes the garbage of the collections that this node coordinates.
@@ -40,12 +43,12 @@ func (c *Cluster) tidy(ctx context.Context) {
 	}
 	first := c.nodes[0] == c.node
 	c.mu.Unlock()
-	for _, m := range all {
-		if c.due("tidying "+m.ID, c.c.Grace/2) {
-			err := (&collector{c.c.Store, c.c.Grace, c.storeTime()}).collect(ctx, m.Name)
-			warn(err, "the garbage of a collection stays for now", "collection", m.Name)
-		}
-	}
+	due := slices.DeleteFunc(all, func(m *Map) bool { return !c.due("tidying "+m.ID, c.c.Grace/2) })
+	_ = parallel.Do(ctx, len(due), collecting, func(i int) error {
+		err := (&collector{c.c.Store, c.c.Grace, c.storeTime()}).collect(ctx, due[i].Name)
+		warn(err, "the garbage of a collection stays for now", "collection", due[i].Name)
+		return nil
+	})
 	if first && c.due("leftovers", min(leftoversEvery, 6*c.c.Grace)) {
 		now := c.storeTime()
 		_, err := c.c.Store.RemoveLeftovers(ctx, now.Add(-max(c.c.Grace, putGrace)))
@@ -160,20 +163,23 @@ func (k *collector) cut(ctx context.Context, m *Map) error {
 	if err != nil {
 		return err
 	}
-	for s, all := range shards {
-		before, drop := journal.Unneeded(all, generations, k.now, k.grace)
+	// Entries of a shard go one after another, as they came. Shards go at a time: a log would grow faster than it
+	// is cut otherwise.
+	numbers := sorted(shards)
+	return parallel.Do(ctx, len(numbers), cutting, func(i int) error {
+		shard := numbers[i]
+		before, drop := journal.Unneeded(shards[shard], generations, k.now, k.grace)
 		for _, p := range drop {
 			if err := k.store.Delete(ctx, p.Name); err != nil {
 				return err
 			}
 		}
-		if before > 0 && m.Building == nil { // which goes on with the log as it was
-			if _, err := journal.New(k.store, m.ID, s, journal.Options{Grace: k.grace}).Cut(ctx, before); err != nil {
-				return err
-			}
+		if before == 0 || m.Building != nil { // which goes on with the log as it was
+			return nil
 		}
-	}
-	return nil
+		_, err := journal.New(k.store, m.ID, shard, journal.Options{Grace: k.grace}).Cut(ctx, before)
+		return err
+	})
 }
 
 // oldVersions removes versions of a map that were superseded more than a grace ago, the oldest first and never the

@@ -284,3 +284,49 @@ func TestIdleRequests(t *testing.T) {
 		nodes*float64(polls)/(hours*3600), garbage/1800)
 	require.LessOrEqual(t, rate, 20.)
 }
+
+// The logs of shards are cut at a time, each in its order: one after another, they would grow faster.
+func TestLogsAreCutAtATime(t *testing.T) {
+	s := memory.New()
+	testMap(t, s, "wiki", func(m *Map) {
+		m.Shards, m.Last, m.Current = 2, 1, &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat}
+	})
+	for shard := range 2 {
+		log := journal.New(s, "wiki.0123456789abcdef", shard, journal.Options{})
+		at := journal.Position{}
+		for n := range 9 {
+			var err error
+			at, err = log.Append(t.Context(), at, []string{"b"}, []byte("body"))
+			require.NoError(t, err)
+			if n >= 6 {
+				s.Set(log.CheckpointName(1, at), []byte("checkpoint"))
+			}
+		}
+	}
+	s.Pass(2 * time.Hour)
+	both := make(chan struct{})
+	var mu sync.Mutex
+	cut := map[string][]string{} // by log
+	s.Hook(func(ctx context.Context, op, name string) (before, after error) {
+		if op == "delete" && strings.Contains(name, "/log/") {
+			mu.Lock()
+			log := name[:strings.LastIndexByte(name, '/')]
+			if cut[log] = append(cut[log], name); len(cut) == 2 && len(cut[log]) == 1 {
+				close(both)
+			}
+			mu.Unlock()
+			select {
+			case <-both:
+			case <-time.After(20 * time.Second):
+				return errors.New("the other log is not cut at the same time"), nil
+			}
+		}
+		return nil, nil
+	})
+	collect(t, s)
+	require.Len(t, cut, 2)
+	for _, names := range cut {
+		require.NotEmpty(t, names)
+		require.True(t, slices.IsSorted(names), names)
+	}
+}
