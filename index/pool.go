@@ -74,8 +74,8 @@ func (p pooling) checkGrid(page *vectors.Page, tokens int) error {
 	return page.Grid.Check(tokens)
 }
 
-// CheckPage finds what [Index.Add] would refuse of the payload of a document with so many tokens, because of the page
-// that it is, or is not.
+// CheckPage returns the error with which [Index.Add] would refuse a document, given its payload and number of tokens,
+// because it is a page that does not fit or no page where the index needs one.
 func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
 	return poolingOf(s.Header().Build).checkAdded(payload, tokens)
 }

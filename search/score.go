@@ -59,7 +59,7 @@ func (r *run) score(dst []topk.Scored, docs []uint32, limit int, what storage.Pa
 	return scored, tokens, err
 }
 
-// fetchRows fetches at once what is read of files that are still being fetched.
+// fetchRows fetches at once the rows of documents in files that are still being fetched.
 func (r *run) fetchRows(docs []uint32) error {
 	for i := range r.group {
 		p := &r.group[i]

@@ -110,7 +110,7 @@ type fan[T, In any, P answer[T]] struct {
 	in    *In
 
 	mu      sync.Mutex
-	missing map[int]error // why a shard has not answered; nil: the round is over
+	missing map[int]error // why a shard has not answered; nil after the round
 	refusal error         // the request is at fault
 	stale   bool          // a node knows another generation
 	stop    context.CancelFunc
@@ -161,7 +161,7 @@ func read[T, In any, P answer[T]](ctx context.Context, s *shards, op string, whi
 	}
 }
 
-// round asks for the shards that parts has not, and adds what they answer. The error is the fault of the request.
+// round asks for the shards that parts lacks, and adds their answers. An error means that the request is at fault.
 func (f *fan[T, In, P]) round(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error, stale bool,
 	err error) {
 	ctx, f.stop = context.WithCancel(ctx)

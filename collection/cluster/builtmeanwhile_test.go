@@ -3,7 +3,6 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Whatever is changed while a collection is built is changed of the documents of the same ids in what is built, and
+// Changes that are made while a collection is built are made to the built documents of the same ids, and
 // of no others, by writers that have not heard of it too; the shards can be read at once.
 func TestChangesDuringBuild(t *testing.T) {
 	for _, dim := range []int{16, 8} {
@@ -27,16 +25,11 @@ func TestChangesDuringBuild(t *testing.T) {
 
 func changesDuringBuild(t *testing.T, dim int) {
 	nodes := startNodes(t, 2, 2, nil)
-	s := nodes[0].c.Store
 	wiki := declared(t, nodes[0])
 	built := testDocs(0, 300, dim)
 	add(t, wiki, testDocs(1000, 60, 16))
 	add(t, wiki, testDocs(0, 20, 16)) // d0 to d19 are in both
-	m, err := nodes[0].mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	bulk := &bulk{store: s, id: m.ID, growth: nodes[0].c.Index.Growth, log: nodes[0].log}
-	require.NoError(t, bulk.begin(t.Context()))
+	bulk := begunBuild(t, nodes[0], "wiki")
 
 	for i := range 8 {
 		add(t, wiki, testDocs(2000+i, 1, 16))
@@ -52,13 +45,7 @@ func changesDuringBuild(t *testing.T, dim int) {
 	again := testDocs(5, 1, 16)
 	add(t, wiki, again) // it was deleted
 
-	path := filepath.Join(dir, "whole.plaid")
-	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
-	require.NoError(t, err)
-	ix, err := index.Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
-	_, err = bulk.finish(t.Context(), ix, dir)
+	_, err = finishBuild(t, bulk, built)
 	require.NoError(t, err)
 
 	want := map[string]bool{}
@@ -94,10 +81,7 @@ func changesDuringBuild(t *testing.T, dim int) {
 func TestUnnamedDocumentDuringBuild(t *testing.T) {
 	c := startNodes(t, 1, 1, func(c *Config) { c.Beat = time.Hour })[0]
 	wiki := declared(t, c, testDocs(0, 7, 16)...)
-	m, err := c.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	bulk := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
-	require.NoError(t, bulk.begin(t.Context()))
+	bulk := begunBuild(t, c, "wiki")
 	unnamed := testDocs(0, 1, 16)
 	unnamed[0].ID = ""
 	add(t, wiki, unnamed)
@@ -106,14 +90,7 @@ func TestUnnamedDocumentDuringBuild(t *testing.T) {
 	for i := range built {
 		built[i].ID = fmt.Sprint(i) // as `plaid cluster build` names documents without an id
 	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "whole.plaid")
-	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
-	require.NoError(t, err)
-	ix, err := index.Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
-	m, err = bulk.finish(t.Context(), ix, dir)
+	m, err := finishBuild(t, bulk, built)
 	require.NoError(t, err)
 	require.NoError(t, c.learn("wiki", m, nil))
 	await(t, "the added document is there, and all that were built", func() bool {
@@ -178,13 +155,9 @@ func TestPassagesDuringBuild(t *testing.T) {
 	wiki := declared(t, c)
 	add(t, wiki, slices.Concat(passages(0, "gone", 2), passages(10, "set", 2), passages(20, "whole", 2),
 		passages(30, "less", 2)))
-	m, err := c.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	bulk := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
-	require.NoError(t, bulk.begin(t.Context()))
+	bulk := begunBuild(t, c, "wiki")
 
-	_, err = wiki.Delete(t.Context(), collection.Selection{IDs: []string{"gone", "whole", "less#1"}})
+	_, err := wiki.Delete(t.Context(), collection.Selection{IDs: []string{"gone", "whole", "less#1"}})
 	require.NoError(t, err)
 	set := map[string]json.RawMessage{"mine": []byte(`true`)}
 	_, err = wiki.UpdateMetadata(t.Context(), collection.Selection{IDs: []string{"set"}}, set)
@@ -194,13 +167,7 @@ func TestPassagesDuringBuild(t *testing.T) {
 	whole[0].ID = "whole"
 	built := slices.Concat(testDocs(100, 100, 16), passages(0, "gone", 4), passages(10, "set", 4), whole,
 		passages(30, "less", 4))
-	path := filepath.Join(dir, "whole.plaid")
-	_, err = index.Build(t.Context(), path, sourceOf(t, built), &index.BuildOptions{Nbits: 4})
-	require.NoError(t, err)
-	ix, err := index.Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
-	_, err = bulk.finish(t.Context(), ix, dir)
+	_, err = finishBuild(t, bulk, built)
 	require.NoError(t, err)
 	await(t, "what was built is read", func() bool { return numbersOf(t, wiki).Documents > 50 })
 	got := map[string]bool{}

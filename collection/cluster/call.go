@@ -65,7 +65,7 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge,
 			n.Name, mostAnswer)
 	case answer.StatusCode == http.StatusOK:
-		if err := json.Unmarshal(text, out); err != nil { // it has done what was asked
+		if err := json.Unmarshal(text, out); err != nil { // it was done
 			return fmt.Errorf("%w: %w: node %s: %w", errNoAnswer, errMessage, n.Name, err)
 		}
 		return nil

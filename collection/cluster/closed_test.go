@@ -31,7 +31,7 @@ func TestSearchElsewhere(t *testing.T) {
 	}
 }
 
-// A Close that does not wait for the loop to end does not read what the loop writes.
+// A Close that does not wait for the end of the loop reads no field that the loop writes.
 func TestCloseLeavesBeatsToLoop(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
 	c.end()

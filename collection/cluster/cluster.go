@@ -78,7 +78,7 @@ type Cluster struct {
 	maps       map[string]*Map                // by the name of the collection, the newest that is known
 	lost       map[string]bool                // collections whose maps the store has lost
 	nodes      []*Node                        // that live, by name, this one among them
-	twin       *Node                          // another process that has the name of this node; nil: there is none
+	twin       *Node                          // another process with the name of this node; nil means none
 	replicas   map[replicaKey]*kept           // of this node
 	ending     map[replicaKey]bool            // replicas that are being closed
 	seen       map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
@@ -94,7 +94,7 @@ type Cluster struct {
 	times      map[string]time.Time           // when something was done last, see due
 	now        time.Time                      // by the clock of the store, at the last beat
 	answered   time.Time                      // when the store has answered, by the clock of this process
-	trouble    error                          // of the last look; nil: there was none
+	trouble    error                          // error of the last look
 	news       chan struct{}                  // closed when a map, or the list of nodes, has changed
 	closed     bool
 	panics     atomic.Uint64
@@ -182,10 +182,10 @@ func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
 const secretName = "secret"
 
 // secretOf is the token of the inner routes, which the first node of a store makes; "": there was none yet.
-func secretOf(ctx context.Context, s objects.Store, make bool) (string, error) {
+func secretOf(ctx context.Context, s objects.Store, create bool) (string, error) {
 	text, _, err := objects.Read(ctx, s, secretName, 1024)
 	if errors.Is(err, objects.ErrNotFound) {
-		if !make {
+		if !create {
 			return "", nil
 		}
 		fresh := newToken() + newToken()

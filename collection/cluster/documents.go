@@ -273,7 +273,7 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 type reading struct {
 	*shards
 	o    collection.ReadOptions
-	m    *Map // of the first of them; nil: none was read
+	m    *Map // of the first list; nil before it was read
 	give func(collection.Stored) bool
 }
 

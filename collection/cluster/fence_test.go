@@ -248,7 +248,7 @@ func TestCloseWithoutAStore(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A clock of the store that was ahead for a while, and was set right, does not make what is new look old.
+// A clock of the store that was ahead for a while, and was set right, makes no new object look old.
 func TestClockOfTheStoreComesBack(t *testing.T) {
 	t.Parallel()
 	b := memory.New()

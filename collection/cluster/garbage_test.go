@@ -127,7 +127,7 @@ func TestGarbageOfBuilds(t *testing.T) {
 	}
 }
 
-// Objects that come while a store is verified, with the maps that speak of them, are not said to be nobody's.
+// Objects that come while a store is verified, with the maps that name them, are not reported as unclaimed.
 func TestVerifyWhileMapsCome(t *testing.T) {
 	s := memory.New()
 	m := testMap(t, s, "wiki", nil)

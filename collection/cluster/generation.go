@@ -209,7 +209,7 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 }
 
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
-	if m.Current.Dim > 0 { // without vectors it is done at once, and whoever adds the first ones waits for it
+	if m.Current.Dim > 0 { // without vectors it is quick, and the first addition of vectors waits for it
 		end, err := take(ctx, c.heavy)
 		if err != nil {
 			return err

@@ -48,20 +48,9 @@ func TestBuild(t *testing.T) {
 	wiki := declared(t, a)
 	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
 	add(t, wiki, before)
-	m, err := a.mapOf(t.Context(), "wiki")
-	require.NoError(t, err)
-
-	dir := t.TempDir()
-	bulk := &bulk{store: s, id: m.ID, growth: a.c.Index.Growth, log: a.log}
-	require.NoError(t, bulk.begin(t.Context()))
+	bulk := begunBuild(t, a, "wiki")
 	add(t, wiki, during)
-	path := filepath.Join(dir, "whole.plaid")
-	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
-	require.NoError(t, err)
-	ix, err := index.Open(t.Context(), path, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ix.Close()) }()
-	_, err = bulk.finish(t.Context(), ix, dir)
+	_, err := finishBuild(t, bulk, docs)
 	require.NoError(t, err)
 	await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 330 })
 	require.Equal(t, "d2007", found(t, b, "wiki", during[7]))
@@ -72,9 +61,9 @@ func TestBuild(t *testing.T) {
 	first, second := *bulk, *bulk
 	require.NoError(t, first.begin(t.Context()))
 	require.NoError(t, second.begin(t.Context()))
-	_, err = first.finish(t.Context(), ix, dir)
+	_, err = finishBuild(t, &first, docs)
 	require.ErrorIs(t, err, ErrConflict)
-	_, err = second.finish(t.Context(), ix, dir)
+	_, err = finishBuild(t, &second, docs)
 	require.NoError(t, err)
 
 	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 2}}, sourceOf(t, docs[:100]),
@@ -92,8 +81,7 @@ func TestBuild(t *testing.T) {
 
 	_, err = Build(t.Context(), s, "wiki", BuildOptions{Train: index.BuildOptions{Nbits: 3}}, sourceOf(t, docs[:100]))
 	require.ErrorIs(t, err, index.ErrOption)
-	m = inStore(t, s)
-	require.Nil(t, m.Building, "logs are cut again")
+	require.Nil(t, inStore(t, s).Building, "logs are cut again")
 }
 
 // A backup is one file with all documents, and a restored one is the collection that it was.

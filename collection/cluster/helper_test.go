@@ -18,6 +18,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/testing/objectstest/memory"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -143,7 +144,7 @@ func inStore(t *testing.T, s objects.Store) *Map {
 	return m
 }
 
-// await waits for what must happen.
+// await waits until a condition holds, for a minute at most.
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); {
@@ -178,4 +179,27 @@ func found(t *testing.T, c *Cluster, name string, d collection.Document) string 
 	require.NoError(t, err)
 	require.Len(t, rs[0].Hits, 1)
 	return rs[0].Hits[0].ID
+}
+
+// begunBuild is a bulk build of a collection that has begun.
+func begunBuild(t *testing.T, c *Cluster, name string) *bulk {
+	t.Helper()
+	m, err := newestMap(t.Context(), c.c.Store, name)
+	require.NoError(t, err)
+	b := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
+	require.NoError(t, b.begin(t.Context()))
+	return b
+}
+
+// finishBuild ends a bulk build with documents.
+func finishBuild(t *testing.T, b *bulk, docs []collection.Document) (m *Map, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole.plaid")
+	_, err = index.Build(t.Context(), path, sourceOf(t, docs), &index.BuildOptions{Nbits: 4})
+	require.NoError(t, err)
+	ix, err := index.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ix.Close()) }()
+	return b.finish(t.Context(), ix, dir)
 }

@@ -62,7 +62,7 @@ func TestHintsAreGivenAgain(t *testing.T) {
 	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
 
-// A hint that is wrong counts until the log was read in vain for its entry, and never for what tells changes apart.
+// A wrong hint counts until the log was read in vain for its entry, and never as the After of a batch.
 func TestHintsThatAreWrong(t *testing.T) {
 	a := testNode(t, memory.New(), "a", nil)
 	of := declared(t, a, testDocs(0, 1, 4)...)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A replica that is closed waits for what it reads, and nothing waits for it.
+// A replica that is closed waits for its reads, and the beat of the node does not wait for it.
 func TestReplicasCloseInTheBackground(t *testing.T) {
 	b := memory.New()
 	away, logs := hang(b)

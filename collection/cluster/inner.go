@@ -115,8 +115,18 @@ func operationOf(name string) *operation {
 		return asks(smallBody, (*Cluster).doDelete)
 	case "metadata":
 		return asks(smallBody, (*Cluster).doMetadata)
+	case "hint":
+		return does(smallBody, (*Cluster).doHint)
+	case "alive":
+		return does(smallBody, (*Cluster).doAlive)
+	case "news":
+		return does(smallBody, (*Cluster).doNews)
+	case "status":
+		return does(smallBody, (*Cluster).doStatus)
+	case "sample":
+		return does(smallBody, (*Cluster).doSample)
 	}
-	return controlOperationOf(name)
+	return nil
 }
 
 // Handler answers other nodes, below /cluster/v1/.

@@ -258,7 +258,7 @@ func (c *Cluster) await(ctx context.Context, id string, is func(*Map) (bool, err
 	}
 }
 
-// lastMap is the newest map that is known here, also of a collection that is gone; nil: none.
+// lastMap returns the newest map that is known here, also of a collection that is gone; nil means that none is.
 func (c *Cluster) lastMap(name string) *Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ type Map struct {
 	Config   collection.Config `json:"config"`
 	Shards   int               `json:"shards"`
 	Replicas int               `json:"replicas"` // nodes that have each shard
-	// Current is searched; nil: the collection has no documents yet. Next is built to take its place, for
+	// Current is searched; nil means that the collection has no documents yet. Next is built to take its place, for
 	// the caller with the token For if that is not "".
 	Current *replica.Generation `json:"current,omitempty"`
 	Next    *replica.Generation `json:"next,omitempty"`
@@ -62,7 +62,7 @@ type Reserved struct {
 	Since      time.Time `json:"since,omitzero"` // as of [Retired]
 }
 
-// is reports whether a generation is reserved here; nil: nothing is.
+// is reports whether a generation is reserved here. A nil Reserved reserves none.
 func (r *Reserved) is(generation uint64) bool { return r != nil && r.Generation == generation }
 
 // Failed is a training that was given up.
@@ -235,7 +235,7 @@ func (m *Map) generations() []*replica.Generation {
 	return slices.DeleteFunc(all, func(g *replica.Generation) bool { return g == nil })
 }
 
-// generation is Current or Next, by its number; nil: neither.
+// generation returns Current or Next, by its number; nil means that neither has it.
 func (m *Map) generation(number uint64) *replica.Generation {
 	for _, g := range m.generations() {
 		if g.Number == number {
@@ -316,7 +316,7 @@ func whole(id string) string {
 	}
 }
 
-// most is the share of a shard of max_documents; nil: all.
+// most is the share of a shard of max_documents; nil means no limit.
 func (m *Map) most(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil

@@ -145,7 +145,7 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 
 func (l *lives) alive(b *life, now time.Time) bool { return now.Sub(b.since) < l.ttl }
 
-// twin is another living process of a node's name; nil: there is none.
+// twin returns another living process of a node's name; nil means that there is none.
 func (l *lives) twin(n *Node, now time.Time) *Node {
 	for _, b := range l.beats {
 		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.alive(b, now) {

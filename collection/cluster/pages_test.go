@@ -17,7 +17,7 @@ import (
 )
 
 // A page that an index cannot take is refused before it comes into a log, which no replica could follow any more, and
-// so that what is stored together with it is stored.
+// so that the other documents of the group are stored.
 func TestPagesThatDoNotFit(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
 	wiki := declared(t, c, testDocs(0, 20, 16)...)

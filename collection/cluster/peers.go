@@ -89,8 +89,8 @@ func (p *peers) rest(node string) time.Duration {
 	return time.Duration(p.of(node).failures-1) * time.Second
 }
 
-// lives notes that a node has said so.
-func (p *peers) lives(node string) {
+// returned notes that a node has said that it lives.
+func (p *peers) returned(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(node).away = false

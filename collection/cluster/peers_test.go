@@ -106,7 +106,7 @@ func TestAway(t *testing.T) {
 	p.done("bad", "search", 0, true)
 	require.Equal(t, 1, p.healthy(all), "an answer that was under way")
 	require.True(t, p.fail("good"))
-	p.lives("bad")
+	p.returned("bad")
 	require.Equal(t, 0, p.healthy(all))
 }
 
@@ -123,7 +123,7 @@ func TestAssignOutOfZone(t *testing.T) {
 		require.Equal(t, map[*Node][]int{far: {0}}, assign())
 		p.fail("far")
 		require.Equal(t, map[*Node][]int{near: {0}}, assign(), "no other is better")
-		p.lives("near")
+		p.returned("near")
 		require.Equal(t, map[*Node][]int{near: {0}}, assign())
 	}
 }

@@ -67,10 +67,10 @@ func TestPlace(t *testing.T) {
 			if c.shards < 600 {
 				return
 			}
-			one := c.shards * c.replicas / c.nodes // what one node has
+			share := c.shards * c.replicas / c.nodes // of a node
 			for gone := range nodes {
 				without := placeShards(slices.Delete(slices.Clone(nodes), gone, gone+1), "wiki.1", c.shards, c.replicas)
-				require.LessOrEqual(t, max(moved(holders, without), moved(without, holders)), 3*one)
+				require.LessOrEqual(t, max(moved(holders, without), moved(without, holders)), 3*share)
 			}
 		})
 	}

@@ -15,23 +15,6 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
 
-// controlOperationOf is the operation of a name that keeps the cluster going; nil: there is none.
-func controlOperationOf(name string) *operation {
-	switch name {
-	case "hint":
-		return does(smallBody, (*Cluster).doHint)
-	case "alive":
-		return does(smallBody, (*Cluster).doAlive)
-	case "news":
-		return does(smallBody, (*Cluster).doNews)
-	case "status":
-		return does(smallBody, (*Cluster).doStatus)
-	case "sample":
-		return does(smallBody, (*Cluster).doSample)
-	}
-	return nil
-}
-
 // newsAsk says that a collection has a map, or that there is something of the map's next generation in the store.
 type newsAsk struct {
 	Name    string `json:"collection"`

@@ -78,7 +78,7 @@ func (c *Collection) Leave(ctx context.Context) {
 	}
 }
 
-// SetMost sets the largest number of documents of a collection with a [Journal]; nil: no limit. The
+// SetMost sets the largest number of documents of a collection with a [Journal]; nil means no limit. The
 // entries of later additions have it.
 func (c *Collection) SetMost(most *uint64) {
 	c.mu.Lock()

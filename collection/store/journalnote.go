@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// name notes in a change what an index of another [Opened.Base] needs to do it.
+// name notes the ids of the chosen documents in a change, for indexes of another [Opened.Base].
 func (w *worker) name(o *opened, ch *change) error {
 	if ch.Base = w.c.given.Base; ch.chosen == nil {
 		return nil
@@ -70,7 +70,7 @@ var noted = []struct {
 	{"too large", collection.ErrTooLarge},
 }
 
-// notedAs is the name of a refusal; "": it is not noted.
+// notedAs is the name of a refusal; "" means that it is not noted.
 func notedAs(err error) string {
 	for _, n := range noted {
 		if errors.Is(err, n.is) {
@@ -80,7 +80,7 @@ func notedAs(err error) string {
 	return ""
 }
 
-// refusal is the error of a request that was refused; nil: it was done.
+// refusal is the error of a request that was refused; nil means that it was done.
 func (o *outcome) refusal() error {
 	if o.Refused == "" {
 		return nil
@@ -95,7 +95,7 @@ func (o *outcome) refusal() error {
 }
 
 // noteNothing puts an entry that says that a request which is sent again has changed nothing, or was refused. Else the
-// first of its kind, which waits elsewhere, would do what there is to do after this one was answered.
+// first sending of it, which waits at another node, could change documents that came after this answer.
 func (w *worker) noteNothing(ctx context.Context, r *request) error {
 	o, err := w.nonEmpty()
 	if err != nil {

@@ -27,7 +27,7 @@ type Opened struct {
 	// Journal, where set, is the log that the index follows: changes are put into it first. The
 	// entries that the index lacks are applied by [Collection.Follow].
 	Journal Journal
-	// Base names the ordinals of the index: what an entry of another Base says of ordinals is done by ids.
+	// Base names the ordinals of the index: an entry of another Base is applied by ids.
 	Base uint64
 	// Sealed says that the last entry that the index has is a [Seal].
 	Sealed bool

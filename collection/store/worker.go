@@ -145,7 +145,7 @@ func (w *worker) nonEmpty() (*opened, error) {
 	return o, err
 }
 
-// store writes a batch and completes the receipts. most is the largest number of documents; nil: no limit.
+// store writes a batch and completes the receipts. most is the largest number of documents; nil means no limit.
 func (w *worker) store(ctx context.Context, o *opened, b *batch, most *uint64) error {
 	evicted, err := 0, error(nil)
 	if o == nil {
@@ -272,7 +272,7 @@ func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *ch
 }
 
 // settle finds out whether the file has a change that failed in its last step: it opens the
-// file again and looks. done reports whether a state has the change; nil: the answer is always yes.
+// file again and looks. done reports whether a state has the change; nil means that every state has.
 func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err

@@ -107,7 +107,7 @@ func (f *Fetcher) fetch(ctx context.Context, lo, hi int, mine blockState) (err e
 	defer f.mu.Unlock()
 	running, next := 0, lo // before next, no block is absent
 	for {
-		// Requests for what is absent.
+		// Requests for blocks that are absent.
 		for ; err == nil && running < most; running++ {
 			from, to := f.claim(next, hi, mine)
 			if from == to {

@@ -19,7 +19,7 @@ type transport struct {
 // heard has notes of the requests of one call.
 type heard struct {
 	requests atomic.Int32
-	answered atomic.Pointer[time.Time] // by the clock of the service; nil: not yet
+	answered atomic.Pointer[time.Time] // by the clock of the service; nil before the first answer
 }
 
 type heardKey struct{}

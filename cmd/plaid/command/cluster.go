@@ -52,7 +52,7 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 	return cmd
 }
 
-// stored is what a command has of an object store: its collections, the store itself, and the arguments.
+// stored has the collections of an object store, the store itself, and the arguments of a command.
 type stored struct {
 	*cluster.Cluster
 	store objects.Store

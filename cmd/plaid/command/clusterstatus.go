@@ -91,7 +91,7 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 	}
 }
 
-// stateOf says what a collection does. known reports whether each shard says how large it is.
+// stateOf names the stage of a collection and the work on it. known reports whether the sizes of all shards are known.
 func stateOf(c *cluster.CollectionStatus) (state string, known bool) {
 	if c.Fault != "" {
 		return "not touched", false

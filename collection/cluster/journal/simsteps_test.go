@@ -93,7 +93,7 @@ func (s *simulation) follow(node uint32, a simAnswer) uint32 {
 	return id
 }
 
-// answer does what is asked; with a fault the answer is lost, and late is of a put that is still to come.
+// answer carries out a request. With a fault its answer is lost; late means that the put comes later.
 func (s *simulation) answer(w *world, r simRequest, fault, late bool) (a simAnswer, ok bool) {
 	if late && (!fault || r.op != opPut) || fault && r.op == opStamp {
 		return a, false
@@ -166,7 +166,7 @@ func (s *simulation) answer(w *world, r simRequest, fault, late bool) (a simAnsw
 	return a, true
 }
 
-// put is what the store does with a put.
+// put carries out a put in the store.
 func (s *simulation) put(w *world, number, entry uint8) (made bool) {
 	if w.slots[number].entry > 0 {
 		return false
@@ -236,10 +236,10 @@ func (s *simulation) hurry(w *world, i int) {
 	}
 }
 
-// hurries reports whether a request is answered in the same step as the one before it. What the
-// searcher does step by step shows that a read gives what the log was at one moment of it; so that of another actor
-// may as well be that moment, and it is enough that it may come late. The same holds for what the collector
-// reads before it writes. Where it is coarse, only what changes the store, and the searcher, takes steps.
+// hurries reports whether a request is answered in the same step as the one before it. The
+// steps of the searcher show that a read gives the log as it was at one moment. So the read of another actor may be
+// that one moment, at any time, and so may the reads of the collector before its writes. If coarse, only the
+// searcher and requests that change the store take steps.
 func (n *simNode) hurries(coarse bool) bool {
 	reads := n.request.op == opGet || n.request.op == opList && len(n.answers) > 0 || n.request.op == opStamp
 	switch n.state.kind {
@@ -251,7 +251,7 @@ func (n *simNode) hurries(coarse bool) bool {
 	return n.state.mode != modeAppend && len(n.answers) > 0 || coarse && reads
 }
 
-// check holds what is always so: each entry of the log is there, or in a checkpoint.
+// check checks the invariant of every state: each entry of the log is there, or in a checkpoint.
 func (s *simulation) check(w *world) {
 	kept := w.files[0].number // the newest
 	for n := kept + 1; n <= w.newest; n++ {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -124,14 +123,7 @@ func TestNotDoneTwice(t *testing.T) {
 	other := openReplica(t, s.Twin(), t.TempDir(), shardOf(flat))
 	_, err := put1(t, first, Batch{}, "a")
 	require.NoError(t, err)
-	begun, going := make(chan struct{}), make(chan struct{})
-	hold := sync.OnceFunc(func() { close(begun); <-going })
-	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
-		if op == "put" {
-			hold()
-		}
-		return nil, nil
-	})
+	begun, release := s.HoldPut()
 	ended := make(chan error, 2)
 	send := func(id string) {
 		_, err := put1(t, first, Batch{ID: id}, id)
@@ -151,7 +143,7 @@ func TestNotDoneTwice(t *testing.T) {
 	n, last, err := other.Delete(ctx, Batch{}, collection.Selection{IDs: []string{"one", "two"}})
 	require.NoError(t, err)
 	require.Equal(t, 2, n.Documents)
-	close(going)
+	release()
 	for range 2 {
 		require.NoError(t, <-ended, "it was done, by another")
 	}

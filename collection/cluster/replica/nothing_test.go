@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func openOver(t *testing.T, s objects.Store) *replica.Replica {
 }
 
 // A change that found nothing to change when it was sent to another node does nothing at the first one either, which
-// goes on later: what it would change then came after its answer.
+// goes on later: the documents that it would change then came after its answer.
 func TestNothingIsDoneOnce(t *testing.T) {
 	s := memory.New()
 	ctx, first, other := t.Context(), openOver(t, s), openOver(t, s.Twin())
@@ -43,14 +42,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 		return err
 	}
 	require.NoError(t, add(first, "a"))
-	begun, going := make(chan struct{}), make(chan struct{})
-	hold := sync.OnceFunc(func() { close(begun); <-going })
-	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
-		if op == "put" {
-			hold()
-		}
-		return nil, nil
-	})
+	begun, release := s.HoldPut()
 	ended := make(chan error, 3)
 	go func() { ended <- add(first, "b") }()
 	<-begun
@@ -84,7 +76,7 @@ func TestNothingIsDoneOnce(t *testing.T) {
 		require.NoError(t, set(other, replica.Batch{ID: "two", After: 1, Sent: true}))
 	}
 	require.NoError(t, add(other, "late"))
-	close(going)
+	release()
 	for range 3 {
 		require.NoError(t, <-ended)
 	}

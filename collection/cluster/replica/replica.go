@@ -84,10 +84,11 @@ type Config struct {
 	// quarter of the file, whichever is more. An entry counts 64 KiB at least. A shard with less has no checkpoint:
 	// its replicas read the log from the beginning.
 	CheckpointBytes int64
-	// Appended is called after an own entry has been put, to tell other nodes; nil: it is not.
+	// Appended is called after an own entry has been put, to tell other nodes; nil means that nothing is called.
 	// Changes of the shard wait for it.
 	Appended func(s Shard, entry uint64)
-	// Misled is called when the log still lacks an entry a minute after it was hinted at; nil: it is not.
+	// Misled is called when the log still lacks an entry a minute after it was hinted at; nil means that nothing
+	// is called.
 	Misled func(s Shard)
 	// Living asks the store whether a collection is there: the error is [collection.ErrUnknown] if
 	// it was removed. A writer that has slept calls it before it acknowledges a change: the log of a
@@ -130,10 +131,10 @@ type Replica struct {
 	phase   string
 	err     error   // of the phase Failed
 	ready   *opened // nil: it is not
-	cold    *opened // a checkpoint that is being fetched, for reads; nil: none
+	cold    *opened // a checkpoint that is being fetched, for reads; nil means none
 	entry   uint64  // the last that is applied
 	known   uint64  // the last that the log is known to have
-	most    *uint64 // documents; nil: all
+	most    *uint64 // documents; nil means no limit
 	writer  bool
 	behind  int64 // about the size of the entries after the newest checkpoint
 	stopped bool
@@ -226,8 +227,8 @@ func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, er
 	}
 }
 
-// usable returns what use does if there is no need to wait; otherwise neither, and changed is closed
-// at the next change.
+// usable returns the results of use if there is no need to wait; otherwise only changed, which is closed at the
+// next change.
 func (r *Replica) usable(after uint64, read bool) (open *opened, changed chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -400,7 +401,7 @@ func (r *Replica) Poll(ctx context.Context) error {
 	return r.with(ctx, 0, false, func(open *opened) error { return open.follow(ctx) })
 }
 
-// SetMost sets the largest number of documents that the shard keeps; nil: all.
+// SetMost sets the largest number of documents that the shard keeps; nil means no limit.
 func (r *Replica) SetMost(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

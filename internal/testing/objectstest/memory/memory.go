@@ -49,11 +49,24 @@ func New() *Store {
 // Twin returns another handle of the same objects, with hooks of its own.
 func (s *Store) Twin() *Store { return &Store{shelf: s.shelf} }
 
-// Hook sets the hook; nil: none.
+// Hook sets the hook; nil removes it.
 func (s *Store) Hook(h Hook) { s.hook.Store(&h) }
 
-// Listed sets a function that changes what is listed; nil: none.
+// Listed sets a function that changes lists; nil removes it.
 func (s *Store) Listed(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
+
+// HoldPut makes the next put wait, and those after it: begun is closed when it comes, and release lets it go on.
+func (s *Store) HoldPut() (begun <-chan struct{}, release func()) {
+	came, going := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(came); <-going })
+	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+		if op == "put" {
+			hold()
+		}
+		return nil, nil
+	})
+	return came, func() { close(going) }
+}
 
 // Fail makes the puts of objects fail whose names contain a part.
 func (s *Store) Fail(part string, err error) {
