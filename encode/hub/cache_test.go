@@ -26,10 +26,10 @@ import (
 // Goroutines and processes that want the same at a time fetch it once.
 func TestAtATime(t *testing.T) {
 	server, h, _ := start(t)
-	server.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(_ http.ResponseWriter, r *http.Request) bool {
 		time.Sleep(10 * time.Millisecond)
 		return false
-	}
+	})
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
@@ -78,11 +78,8 @@ func TestLock(t *testing.T) {
 	s := open(t, h, model)
 	blob := filepath.Join(h.Cache, "models--org--model", "blobs", hubtest.SHA256(weights))
 	path := filepath.Join(h.Cache, ".locks", "models--org--model", hubtest.SHA256(weights)+".lock")
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
 	require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o777))
-	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-	require.NoError(t, err)
-	require.NoError(t, files.LockFirst(lock))
+	release := lock(t, path)
 	server.Requests()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -91,7 +88,7 @@ func TestLock(t *testing.T) {
 	go func() { done <- s.Get(context.Background(), "model.safetensors") }()
 	time.Sleep(100 * time.Millisecond)
 	require.NoError(t, os.WriteFile(blob, weights, 0o666))
-	require.NoError(t, lock.Close())
+	release()
 	require.NoError(t, <-done)
 	requireFiles(t, s, "model.safetensors")
 	require.Empty(t, server.Requests())
@@ -201,4 +198,13 @@ func TestTreeOfOthers(t *testing.T) {
 	for _, r := range server.Requests() {
 		require.NotContains(t, r.Path, "/api/")
 	}
+}
+
+// lock takes a lock as other programs do, and says how it is given back.
+func lock(t *testing.T, path string) (release func()) {
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	require.NoError(t, err)
+	require.NoError(t, files.LockFirst(f))
+	return func() { require.NoError(t, f.Close()) }
 }

@@ -21,12 +21,12 @@ import (
 func TestStatuses(t *testing.T) {
 	server, h, _ := start(t)
 	left := 2
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if left--; left >= 0 {
 			hubtest.Refuse(w, http.StatusServiceUnavailable, "", "busy")
 		}
 		return left >= 0
-	}
+	})
 	require.NoError(t, open(t, h, model).Get(t.Context(), "config.json"))
 	left = 1000
 	h.Cache = t.TempDir()
@@ -34,11 +34,11 @@ func TestStatuses(t *testing.T) {
 	require.ErrorIs(t, err, hub.ErrStatus)
 	require.ErrorContains(t, err, "503 Service Unavailable: busy")
 	require.Equal(t, 1000-3, left)
-	server.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusTeapot)
 		left--
 		return true
-	}
+	})
 	_, err = find(t.Context(), h, model)
 	require.ErrorIs(t, err, hub.ErrStatus)
 	require.Equal(t, 1000-4, left)
@@ -77,10 +77,10 @@ func TestRefused(t *testing.T) {
 	// A commit that the model does not have, of which the cache knows nothing either.
 	_, err := open(t, h, model+"@"+strings.Repeat("0", 40)).Has(t.Context(), "config.json")
 	require.ErrorIs(t, err, hub.ErrRevision)
-	server.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		hubtest.Refuse(w, http.StatusUnauthorized, "", "Invalid credentials in Authorization header")
 		return true
-	}
+	})
 	_, err = find(t.Context(), h, "org/gated")
 	require.ErrorIs(t, err, hub.ErrToken)
 	_ = commit
@@ -90,7 +90,7 @@ func TestRefused(t *testing.T) {
 func TestStrangeAnswers(t *testing.T) {
 	server, h, commit := start(t)
 	answer := func(s string) {
-		server.Fault = func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, s); return true }
+		server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, s); return true })
 	}
 	for _, s := range []string{"", "<html>", "[]", "{}", `{"sha": "../../x"}`, `{"sha": "` + strings.ToUpper(commit) + `x"}`} {
 		answer(s)
@@ -152,17 +152,17 @@ func TestStalled(t *testing.T) {
 	server, h, _ := start(t)
 	h.AnswerTimeout, h.ReadTimeout, h.Attempts = 20*time.Millisecond, 20*time.Millisecond, 2
 	wait := make(chan struct{})
-	server.Fault = func(_ http.ResponseWriter, r *http.Request) bool { <-wait; return true }
+	server.SetFault(func(_ http.ResponseWriter, r *http.Request) bool { <-wait; return true })
 	_, err := find(t.Context(), h, model)
 	require.ErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "no answer in time")
 	close(wait)
-	server.Fault = nil
+	server.SetFault(nil)
 	h.AnswerTimeout = time.Minute
 	s := open(t, h, model)
 	wait = make(chan struct{})
 	defer close(wait)
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) {
 			return false
 		}
@@ -171,7 +171,7 @@ func TestStalled(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-wait
 		return true
-	}
+	})
 	err = s.Get(t.Context(), "model.safetensors")
 	require.ErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "no answer in time")
@@ -188,7 +188,7 @@ func TestCancelled(t *testing.T) {
 		}
 	}
 	wait := make(chan struct{})
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) && r.Header.Get("Range") == "" {
 			w.Header().Set("Content-Length", fmt.Sprint(len(weights)))
 			_, _ = w.Write(weights[:1_000_000])
@@ -197,7 +197,7 @@ func TestCancelled(t *testing.T) {
 			return true
 		}
 		return false
-	}
+	})
 	require.ErrorIs(t, s.Get(ctx, "model.safetensors"), context.Canceled)
 	close(wait)
 	server.Requests()

@@ -206,7 +206,7 @@ func TestTokenStays(t *testing.T) {
 	}
 	require.Equal(t, 2, hosts[true])
 	// Nor does it come back by way of another host.
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		switch {
 		case strings.Contains(r.URL.Path, "/resolve/"):
 			http.Redirect(w, r, server.Store+"/there", http.StatusFound)
@@ -216,7 +216,7 @@ func TestTokenStays(t *testing.T) {
 			return false
 		}
 		return true
-	}
+	})
 	h.Cache = t.TempDir()
 	require.ErrorIs(t, open(t, h, model).Get(t.Context(), "config.json"), hub.ErrFile)
 	last := server.Requests()
@@ -226,7 +226,7 @@ func TestTokenStays(t *testing.T) {
 // cut answers requests for the weights with the first bytes of what is asked for, times times.
 func cut(server *hubtest.Hub, keep int64, times int) {
 	left := int64(times)
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) || atomic.AddInt64(&left, -1) < 0 {
 			return false
 		}
@@ -241,7 +241,7 @@ func cut(server *hubtest.Hub, keep int64, times int) {
 		}
 		_, _ = w.Write(weights[begin:min(begin+keep, int64(len(weights)))])
 		panic(http.ErrAbortHandler)
-	}
+	})
 }
 
 // A body that breaks off is continued where it stopped, however often, as long as something comes.
@@ -309,10 +309,10 @@ func TestResume(t *testing.T) {
 	require.NoError(t, os.RemoveAll(h.Cache))
 	require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o777))
 	require.NoError(t, os.WriteFile(blob+".incomplete", weights[:1000], 0o666))
-	server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 		r.Header.Del("Range")
 		return false
-	}
+	})
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), "model.safetensors"))
 	requireFiles(t, s, "model.safetensors")
@@ -326,7 +326,7 @@ func TestDamaged(t *testing.T) {
 	} {
 		for _, file := range []string{"config.json", "model.safetensors"} {
 			server, h, _ := start(t)
-			server.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+			server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/"+file) && !strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) {
 					return false
 				}
@@ -335,13 +335,13 @@ func TestDamaged(t *testing.T) {
 				}
 				_, _ = w.Write(wrong(content()[file]))
 				return true
-			}
+			})
 			s := open(t, h, model)
 			err := s.Get(t.Context(), file)
 			require.ErrorIs(t, err, hub.ErrDamaged, "%s %s", name, file)
 			require.ErrorContains(t, err, model+": "+file+": ")
 			require.NoFileExists(t, filepath.Join(s.Dir(), file))
-			server.Fault = nil
+			server.SetFault(nil)
 			require.NoError(t, s.Get(t.Context(), file), "%s %s", name, file)
 			requireFiles(t, s, file)
 		}

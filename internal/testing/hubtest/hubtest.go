@@ -25,14 +25,13 @@ import (
 type Hub struct {
 	// URL is its address, and Store that of the host that it has large files on.
 	URL, Store string
-	// Fault, where set, may answer a request in the hub's place; it reports whether it has.
-	Fault func(w http.ResponseWriter, r *http.Request) bool
 	// Plain says that the list of files has no sizes and hashes, as that of some mirrors.
 	Plain bool
 
 	hub, store *httptest.Server
 
 	mu       sync.Mutex
+	fault    func(w http.ResponseWriter, r *http.Request) bool
 	models   map[string]*model
 	blobs    map[string][]byte // large ones, by SHA-256
 	requests []Request
@@ -56,6 +55,13 @@ func New() *Hub {
 	h.hub, h.store = httptest.NewServer(h.handler(false)), httptest.NewServer(h.handler(true))
 	h.URL, h.Store = h.hub.URL, h.store.URL
 	return h
+}
+
+// SetFault sets what may answer a request in the hub's place, and reports whether it has; nil: nothing.
+func (h *Hub) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fault = fault
 }
 
 // Close ends the hub.
@@ -146,7 +152,7 @@ func (h *Hub) handler(store bool) http.HandlerFunc {
 		h.mu.Lock()
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		h.requests = append(h.requests, Request{r.Method, r.URL.Path, r.Header.Get("Range"), token, store})
-		fault := h.Fault
+		fault := h.fault
 		h.mu.Unlock()
 		if fault != nil && fault(w, r) {
 			return
