@@ -222,7 +222,7 @@ func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, 
 		if errors.As(err, &s) {
 			pause = min(max(pause, s.after), maxWait)
 		}
-		h.log().Warn("hub: asking again", "for", what, "attempt", attempt+1, "wait", pause, "error", err)
+		h.log().Warn(fmt.Sprintf("hub: %s: %v; asking again in %v", what, err, pause.Round(time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
