@@ -163,7 +163,7 @@ func (a *app) describeModel(e *encode.Encoder) error {
 	}
 	t := r.Config.Tokenizer
 	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
-	for _, path := range r.Weights {
+	for _, path := range r.Tensors() {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
@@ -182,8 +182,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family, out.Plural(k.Layers, "layer"), k.Hidden,
-		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.Positions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden,
+		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
@@ -192,7 +192,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		}
 		fmt.Fprint(b, "\nreadable:    settings and tokenizer, yes; --fetch fetches the weights\n")
 	} else {
-		fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
+		fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Tensors()), "file"))
 	}
 	for _, p := range precisions {
 		if r.Precisions == nil {
