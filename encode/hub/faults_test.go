@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,19 @@ func TestOffline(t *testing.T) {
 	_, err = find(t.Context(), &unreachable, "org/other")
 	require.ErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "hf download org/other fetches it")
+}
+
+// Without a home folder there is no cache, and none is made of that name.
+func TestNoHome(t *testing.T) {
+	_, h, _ := start(t)
+	t.Chdir(t.TempDir())
+	h.Cache = filepath.Join("~", ".cache", "huggingface", "hub")
+	s := open(t, h, model)
+	has, err := s.Has(t.Context(), "modules.json")
+	require.NoError(t, err)
+	require.False(t, has)
+	require.ErrorContains(t, s.Get(t.Context(), "config.json"), "HF_HOME names another one")
+	require.NoDirExists(t, "~")
 }
 
 // A hub that says nothing is not waited for without end.

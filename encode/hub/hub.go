@@ -134,7 +134,11 @@ func expand(path string) string {
 		name, _, _ := strings.Cut(filepath.ToSlash(rest), "/")
 		home := ""
 		if name == "" {
-			home, _ = os.UserHomeDir()
+			if home, _ = os.UserHomeDir(); home == "" {
+				if u, err := user.Current(); err == nil {
+					home = u.HomeDir
+				}
+			}
 		} else if u, err := user.Lookup(name); err == nil {
 			home = u.HomeDir
 		}

@@ -165,7 +165,7 @@ func (s *Snapshot) tree() *listing {
 // It is no fault if that cannot be done.
 func (s *Snapshot) remember(file string) {
 	path := s.absent(file)
-	if os.MkdirAll(filepath.Dir(path), 0o777) == nil {
+	if s.homeless() == nil && os.MkdirAll(filepath.Dir(path), 0o777) == nil {
 		if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666); err == nil {
 			_ = f.Close()
 		}
@@ -263,6 +263,9 @@ const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model
 
 // prepare makes the folders of the model.
 func (s *Snapshot) prepare() error {
+	if err := s.homeless(); err != nil {
+		return err
+	}
 	for _, dir := range []string{filepath.Join(s.place(), "blobs"), s.Dir(), s.locks()} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return local(err)
@@ -298,6 +301,17 @@ func (s *Snapshot) keep() error {
 
 // errLocal marks errors of the cache's own folder.
 var errLocal = errors.New("cache")
+
+// homeless is the error of a cache in a home folder that is not known.
+func (s *Snapshot) homeless() error {
+	if strings.HasPrefix(s.hub.Cache, "~") {
+		return local(errNoHome)
+	}
+	return nil
+}
+
+// errNoHome: the cache would be in the home folder.
+var errNoHome = errors.New("there is no home folder for models: HF_HOME names another one")
 
 // local marks an error of the cache, which asking again does not help.
 func local(err error) error {
