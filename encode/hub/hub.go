@@ -62,7 +62,7 @@ type Hub struct {
 	Backoff  time.Duration
 	// Transport makes the requests; nil: that of package http.
 	Transport http.RoundTripper
-	// Progress is told how much of the files of one [Snapshot.Get] is there; nil: nobody is.
+	// Progress is told how much of the files of one [Snapshot.Get] is there; nil: no progress is reported.
 	// Calls come one after the other.
 	Progress func(Progress)
 	// Logger hears of files that were fetched, and of requests that are made again; nil: silent.

@@ -227,7 +227,7 @@ const maxSettings = 256 << 20
 // process that fetches one of them is waited for. Errors are [*Error].
 func (s *Snapshot) Get(ctx context.Context, names ...string) error {
 	var missing []File
-	p := progress{model: s.Pinned().String(), tell: s.hub.Progress}
+	p := progress{model: s.Pinned().String(), listener: s.hub.Progress}
 	for _, name := range names {
 		f, err := s.file(ctx, name)
 		switch {
@@ -325,13 +325,13 @@ func local(err error) error {
 type progress struct {
 	model       string
 	done, total int64
-	tell        func(Progress)
+	listener    func(Progress)
 }
 
-// at tells how much of a file is there, of which nothing was told before.
-func (p *progress) at(f File, n int64) {
-	if p.tell != nil {
-		p.tell(Progress{Model: p.model, File: f.Path, Done: p.done + n, Total: p.total})
+// report reports that n bytes of the current file are there.
+func (p *progress) report(f File, n int64) {
+	if p.listener != nil {
+		p.listener(Progress{Model: p.model, File: f.Path, Done: p.done + n, Total: p.total})
 	}
 }
 
