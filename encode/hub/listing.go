@@ -83,6 +83,7 @@ func parseListing(b []byte) (*listing, error) {
 			RFilename string
 			Size      *int64
 			BlobID    string
+			XetHash   string
 			LFS       *struct {
 				SHA256, OID string
 				Size        *int64
@@ -103,9 +104,11 @@ func parseListing(b []byte) (*listing, error) {
 		}
 		f := File{Path: s.RFilename, Bytes: -1}
 		size := s.Size
-		f.hash = s.BlobID
-		if s.LFS != nil {
+		switch {
+		case s.LFS != nil:
 			size, f.hash = s.LFS.Size, strings.TrimPrefix(cmp.Or(s.LFS.SHA256, s.LFS.OID), "sha256:")
+		case s.XetHash == "": // else git has another file in its place
+			f.hash = s.BlobID
 		}
 		if size != nil && *size >= 0 {
 			f.Bytes = *size
