@@ -54,7 +54,13 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	if name, ok := hub.Named(dir); ok {
 		return fromHub(ctx, name, names, o, &over)
 	}
-	c, err := modeldir.ReadGraph(dir, names, &over)
+	var c *modeldir.Config
+	var err error
+	if names == nil {
+		c, err = modeldir.Read(dir, &over)
+	} else {
+		c, err = modeldir.ReadGraph(dir, names, &over)
+	}
 	if err != nil {
 		return nil, err
 	}
