@@ -183,8 +183,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n",
-		cmp.Or(r.Name, c.Dir), k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden, out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden,
+		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
