@@ -259,7 +259,7 @@ func (s *Snapshot) Get(ctx context.Context, names ...string) error {
 }
 
 // tag says to programs that make backups that the cache can be left out, as huggingface_hub does.
-const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub; see bford.info/cachedir.\n"
+const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub.\n"
 
 // prepare makes the folders of the model.
 func (s *Snapshot) prepare() error {
