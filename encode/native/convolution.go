@@ -2,44 +2,51 @@ package native
 
 import "github.com/plaid-ir/plaid/kernels/transformer"
 
-// setTaps keeps the taps of a convolution as rows, one a distance.
-func (y *layer) setTaps(h int, c *transformer.Convolution) {
-	taps := y.form.Taps
-	y.taps, y.tapsBias, y.unattended = make([]float32, taps*h), make([]float32, h), make([]float32, 3*h)
+// convolution has the taps of a layer as rows: of a tap, the weights of all dimensions.
+type convolution struct {
+	taps, bias []float32
+	unattended []float32 // what the input map makes of zeros
+}
+
+func newConvolution(h int, form *transformer.LayerForm, c *transformer.Convolution) *convolution {
+	taps := form.Taps()
+	y := &convolution{make([]float32, taps*h), make([]float32, h), make([]float32, 3*h)}
 	for j := range h {
 		for k, v := range c.Taps.Weight[j*taps:][:taps] {
 			y.taps[k*h+j] = v
 		}
 	}
-	copy(y.tapsBias, c.Taps.Bias)
+	copy(y.bias, c.Taps.Bias)
 	copy(y.unattended, c.In.Bias)
+	return y
 }
 
-// convolve computes the gated convolution of each text: of rows that hold in, out and x, the
-// taps add up in · x of a token and of those before it, and out multiplies the sum. The input of
-// tokens that are not attended to is 0, and that map of it its bias.
+// convolve computes the convolution of each text, of rows that hold in, out and x.
 func (m *Model) convolve(sc *scratch, y *layer) {
 	h, ld, given := m.config.Hidden, stride(m.qkvWidth), stride(m.contextWidth)
 	for _, t := range sc.texts {
 		row := func(i int) []float32 { return sc.qkv[(t.first+i)*ld:][:3*h] }
-		for i := range t.n {
-			if i >= t.attended {
-				copy(row(i), y.unattended)
+		for i := range t.n { // x = in · x
+			r := row(i)
+			if i >= t.attended && !y.form.ConvolveAll {
+				copy(r, y.convolution.unattended)
 			}
-			x := row(i)
-			in, value := x[:h], x[2*h:]
+			in, x := r[:h], r[2*h:]
 			for j, v := range in {
-				value[j] *= v
+				x[j] *= v
 			}
+		}
+		for i := range t.n {
 			sum := sc.context[(t.first+i)*given:][:h]
-			copy(sum, y.tapsBias)
-			for k := max(0, y.form.Taps-1-i); k < y.form.Taps; k++ {
-				value := row(i - (y.form.Taps - 1 - k))[2*h:]
-				for j, w := range y.taps[k*h:][:h] {
-					sum[j] += float32(w * value[j])
+			copy(sum, y.convolution.bias)
+			first := i - y.form.Before
+			for from := max(first, 0); from < min(i+y.form.After+1, t.n); from++ {
+				x := row(from)[2*h:]
+				for j, w := range y.convolution.taps[(from-first)*h:][:h] {
+					sum[j] += float32(w * x[j])
 				}
 			}
-			for j, v := range x[h : 2*h] {
+			for j, v := range row(i)[h : 2*h] {
 				sum[j] *= v
 			}
 		}

@@ -59,13 +59,20 @@ func sameModels() map[string]*sample {
 	c.Layers = []transformer.LayerForm{{Before: 50, Theta: 10000}, {Before: unbounded, Theta: 1e6}, {Before: 7, Theta: 10000}}
 	models["gemma, causal"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
 
-	c = modernBERT(80, 6, 48, 700, []transformer.LayerForm{{Taps: 3}, {Before: unbounded, Theta: 1e6}, {Taps: 4}})
+	c = modernBERT(80, 6, 48, 700, []transformer.LayerForm{
+		{Convolution: true, Before: 2}, {Before: unbounded, Theta: 1e6}, {Convolution: true, Before: 3}})
 	c.HeadSize, c.KeyHeads, c.Norm, c.Activation = 32, 2, transformer.RMSNorm, SiLU
 	models["lfm2"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
 
+	c.Layers = []transformer.LayerForm{
+		{Convolution: true, Before: 1, After: 1, ConvolveAll: true}, transformer.EqualLayers(1, 1e6)[0],
+		{Convolution: true, Before: 2, After: 1, ConvolveAll: true},
+	}
+	models["lfm2.5"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
+
 	c = bert(64, 4, 80, 700, 1e-5, 3, 0)
 	c.Activation, c.Gated = Tanh, true
-	c.Layers[1].Taps = 5
+	c.Layers[1] = transformer.LayerForm{Convolution: true, Before: 4}
 	models["no family"] = &sample{c, normHeads}
 	return models
 }
@@ -85,7 +92,10 @@ func anyForm(rng *rand.Rand) *sample {
 	}
 	c.Heads = c.KeyHeads * pick(1, 2, 3)
 	for range pick(1, 2, 3) {
-		f := transformer.LayerForm{Before: pick(-1, -1, 0, 5, 40), After: pick(-1, -1, 0, 5, 40), Taps: pick(0, 0, 0, 1, 3, 64)}
+		f := transformer.LayerForm{Before: pick(-1, -1, 0, 5, 40), After: pick(-1, -1, 0, 5, 40)}
+		if f.Convolution = f.Before >= 0 && f.After >= 0 && f.Taps() <= 64 && coin(); f.Convolution {
+			f.ConvolveAll = coin()
+		}
 		if c.HeadSize%32 == 0 && coin() {
 			f.Theta = 10000
 		}

@@ -106,7 +106,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		m.blocks(sc, func(first, _, padded int) {
 			y.qkv.mul(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
 		})
-		if y.form.Taps > 0 {
+		if y.convolution != nil {
 			m.convolve(sc, y)
 		} else {
 			m.attention(sc, y)

@@ -60,8 +60,8 @@ func random(c *Config, vocab int, heads ...Dense) *Weights {
 			AttentionNorm: norm(name+"attention norm", h), FeedForwardNorm: norm(name+"feed-forward norm", h),
 			Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
 		}
-		if taps := c.Layers[i].Taps; taps > 0 {
-			l.Convolution = transformer.Convolution{In: linear(name+"in", 3*h, h), Taps: linear(name+"taps", h, taps)}
+		if c.Layers[i].Convolution {
+			l.Convolution = transformer.Convolution{In: linear(name+"in", 3*h, h), Taps: linear(name+"taps", h, c.Layers[i].Taps())}
 			l.Output = linear(name+"output", h, h)
 		} else {
 			queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize
@@ -82,7 +82,7 @@ func random(c *Config, vocab int, heads ...Dense) *Weights {
 // normHeads gives layers norms of queries and keys.
 func normHeads(c *Config, w *Weights) {
 	for i := range w.Layers {
-		if c.Layers[i].Taps == 0 {
+		if !c.Layers[i].Convolution {
 			w.Layers[i].QueryNorm = Norm{Gamma: tensor("query norm", 0.5, 1, c.HeadSize)}
 			w.Layers[i].KeyNorm = Norm{Gamma: tensor("key norm", 0.5, 1, c.HeadSize)}
 		}

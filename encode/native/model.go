@@ -41,7 +41,7 @@ type layer struct {
 	qkv                                    *matrix // queries, keys and values, or what a convolution takes
 	output, up, down                       *matrix
 	angles                                 *transformer.Rotary // nil: queries and keys are not rotated
-	taps, tapsBias, unattended             []float32           // of a convolution: see convolve
+	convolution                            *convolution        // nil: attention
 }
 
 // head is a Dense with packed weights.
@@ -118,9 +118,9 @@ func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.Laye
 		queryNorm: whole(x.QueryNorm), keyNorm: whole(x.KeyNorm),
 		up: pack(l, p, c.Hidden, x.Up), down: pack(l, p, c.Intermediate, x.Down),
 	}
-	if form.Taps > 0 {
+	if form.Convolution {
 		y.qkv, y.output = pack(l, p, c.Hidden, x.Convolution.In), pack(l, p, c.Hidden, x.Output)
-		y.setTaps(c.Hidden, &x.Convolution)
+		y.convolution = newConvolution(c.Hidden, &form, &x.Convolution)
 		return y
 	}
 	y.qkv, y.output = pack(l, p, c.Hidden, x.Query, x.Key, x.Value), pack(l, p, c.Heads*c.HeadSize, x.Output)

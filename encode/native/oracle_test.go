@@ -38,7 +38,7 @@ func oracle(c *Config, w *Weights, ids []int32, attended int) rows {
 	for i := range w.Layers {
 		l := &w.Layers[i]
 		attention := func(x rows) rows {
-			if c.Layers[i].Taps > 0 {
+			if c.Layers[i].Convolution {
 				return oracleConvolution(c, l, i, x, attended)
 			}
 			return oracleAttention(c, w, i, x, attended)
@@ -233,11 +233,11 @@ func oracleAttention(c *Config, w *Weights, index int, x rows, attended int) row
 }
 
 func oracleConvolution(c *Config, l *Layer, index int, x rows, attended int) rows {
-	h, taps := c.Hidden, c.Layers[index].Taps
+	h, f := c.Hidden, &c.Layers[index]
 	input := make(rows, len(x))
 	for i := range x {
 		input[i] = make([]float64, h)
-		if i < attended {
+		if i < attended || f.ConvolveAll {
 			copy(input[i], x[i])
 		}
 	}
@@ -249,9 +249,9 @@ func oracleConvolution(c *Config, l *Layer, index int, x rows, attended int) row
 			if l.Convolution.Taps.Bias != nil {
 				s = float64(l.Convolution.Taps.Bias[j])
 			}
-			for k := range taps {
-				if p := i - (taps - 1) + k; p >= 0 {
-					s += float64(l.Convolution.Taps.Weight[j*taps+k]) * y[p][j] * y[p][2*h+j]
+			for k := range f.Taps() {
+				if p := i - f.Before + k; p >= 0 && p < len(x) {
+					s += float64(l.Convolution.Taps.Weight[j*f.Taps()+k]) * y[p][j] * y[p][2*h+j]
 				}
 			}
 			out[i][j] = y[i][h+j] * s

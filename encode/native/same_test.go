@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // mixed returns texts of many lengths, empty ones among them, and of how many
@@ -147,6 +148,7 @@ func TestBitsOfRecord(t *testing.T) {
 		{"gemma", 0x2346bf47d0aad34c, 0xc4d6b4ac6a6c01f7},
 		{"gemma, causal", 0xedbe03e2ca91bd33, 0xcc1dbbd735539d49},
 		{"lfm2", 0xd3ae3e1ca5803caa, 0xa1763f6110ca09b1},
+		{"lfm2.5", 0x2a9a9aa7e1fa954, 0xaabf61ff0cf4873d},
 		{"no family", 0xf2fffc99cf33431d, 0xacf180b4877069eb},
 	} {
 		m := models[r.name]
@@ -221,6 +223,7 @@ func TestBadModel(t *testing.T) {
 		"not finite":    func(_ *Config, w *Weights) { w.Layers[1].Down.Weight[7] = float32(math.Inf(1)) },
 		"head sizes":    func(_ *Config, w *Weights) { w.Heads = w.Heads[1:] },
 		"head weight":   func(_ *Config, w *Weights) { w.Heads[2].Out = 41 },
+		"rms with beta": func(c *Config, _ *Weights) { c.Norm = transformer.RMSNorm },
 		"head residual": func(_ *Config, w *Weights) { w.Heads[1].Residual = true },
 	} {
 		require.ErrorIs(t, change(false, edit), ErrWeights, name)

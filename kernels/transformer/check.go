@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// mostTaps bounds convolutions.
+const mostTaps = 64
+
 // Check checks sizes and forms. Errors: [ErrConfig].
 func (c *Config) Check() error {
 	switch {
@@ -34,15 +37,18 @@ func (c *Config) Check() error {
 			return fmt.Errorf("%w: layer %d has theta %g", ErrConfig, i, f.Theta)
 		case f.Theta != 0 && c.HeadSize%32 != 0:
 			return fmt.Errorf("%w: heads of %d dimensions: want a multiple of 32, with rotary positions", ErrConfig, c.HeadSize)
-		case f.Taps < 0 || f.Taps > 64:
-			return fmt.Errorf("%w: layer %d has a convolution of %d taps", ErrConfig, i, f.Taps)
+		case f.Convolution && (f.Before == Unbounded || f.After == Unbounded || f.Taps() > mostTaps):
+			return fmt.Errorf("%w: layer %d has a convolution of more than %d taps", ErrConfig, i, mostTaps)
 		}
 	}
 	return nil
 }
 
 // checker collects the first fault of many tensors.
-type checker struct{ err error }
+type checker struct {
+	kind NormKind
+	err  error
+}
 
 // size checks a tensor that must be there.
 func (k *checker) size(name string, x []float32, shape ...int) {
@@ -77,7 +83,10 @@ func (k *checker) linear(name string, l Linear, out, in int) {
 
 func (k *checker) norm(name string, n Norm, size int) {
 	k.size(name+" gamma", n.Gamma, size)
-	if n.Beta != nil {
+	switch {
+	case k.kind == RMSNorm:
+		k.absent(name+" beta", n.Beta)
+	case n.Beta != nil:
 		k.size(name+" beta", n.Beta, size)
 	}
 }
@@ -134,9 +143,9 @@ func (k *checker) layer(l *Layer, c *Config, i int) {
 		k.norm(name+"attention norm", l.AttentionNorm, h)
 	}
 	out := h
-	if taps := c.Layers[i].Taps; taps > 0 {
+	if f := &c.Layers[i]; f.Convolution {
 		k.linear(name+"convolution input", l.Convolution.In, 3*h, h)
-		k.linear(name+"convolution", l.Convolution.Taps, h, taps)
+		k.linear(name+"convolution", l.Convolution.Taps, h, f.Taps())
 	} else {
 		out = c.Heads * c.HeadSize
 		k.linear(name+"query", l.Query, out, h)
@@ -162,7 +171,7 @@ func (k *checker) layer(l *Layer, c *Config, i int) {
 // Check checks that the tensors are those of a config that was checked, and finite.
 // Errors: [ErrConfig], [ErrWeights].
 func (w *Weights) Check(c *Config) error {
-	var k checker
+	k := checker{kind: c.Norm}
 	h, e := c.Hidden, c.EmbeddingSize()
 	if len(w.Words) == 0 || len(w.Words)%e != 0 || len(w.Words)/e > math.MaxInt32 {
 		return fmt.Errorf("%w: word embeddings have %d values, no multiple of %d", ErrWeights, len(w.Words), e)
