@@ -94,7 +94,8 @@ type loops struct {
 type byteLoops struct {
 	columns, vectors int
 	offset           int32 // what is added to the bytes of activations
-	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+		b []int8, starts []int32, columns []float32, vectors int)
 }
 
 var portable = loops{
@@ -131,5 +132,6 @@ func tier(name string) (*loops, error) {
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, strings.Join(Tiers(), ", "))
+	there := strings.Join(Tiers(), ", ")
+	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, there)
 }

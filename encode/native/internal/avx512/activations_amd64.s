@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func GELU(x []float32, stride int, m int, n int)
+// func GELU(x []float32, stride, m, n int)
 TEXT ·GELU(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -78,7 +78,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Swish(x []float32, stride int, m int, n int, linear float32, cubic float32)
+// func Swish(x []float32, stride, m, n int, linear, cubic float32)
 TEXT ·Swish(SB), NOSPLIT, $0-56
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -148,7 +148,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Tanh(x []float32, stride int, m int, n int)
+// func Tanh(x []float32, stride, m, n int)
 TEXT ·Tanh(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -219,7 +219,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Gate(x []float32, stride int, m int, n int)
+// func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func GELU(x []float32, stride int, m int, n int)
+// func GELU(x []float32, stride, m, n int)
 TEXT ·GELU(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -216,7 +216,7 @@ value2:
 return:
 	RET
 
-// func Swish(x []float32, stride int, m int, n int, linear float32, cubic float32)
+// func Swish(x []float32, stride, m, n int, linear, cubic float32)
 TEXT ·Swish(SB), NOSPLIT, $0-56
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -394,7 +394,7 @@ value2:
 return:
 	RET
 
-// func Tanh(x []float32, stride int, m int, n int)
+// func Tanh(x []float32, stride, m, n int)
 TEXT ·Tanh(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -577,7 +577,7 @@ value2:
 return:
 	RET
 
-// func Gate(x []float32, stride int, m int, n int)
+// func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
