@@ -1,5 +1,5 @@
-// Package native runs text encoders of the BERT and ModernBERT families: token
-// ids in, unit vectors out, in pure Go and assembler.
+// Package native runs text encoders of any form that package transformer describes:
+// token ids in, unit vectors out, in pure Go and assembler.
 //
 // Texts are packed one after the other, without padding, and each attends only
 // within itself. One call of [Model.Encode] is the work of one goroutine; a
@@ -10,6 +10,13 @@
 // integer sum), and sums over a row are kept in 16 lanes everywhere.
 //
 // The package knows nothing of files and tokenizers.
+//
+//	tiers        what computes: the loops of instruction sets
+//	matrix       weights in panels, and products with them
+//	model        weights of a model, the loop over a batch
+//	forward      a chunk of texts through layers and heads
+//	attention    attention of the texts of a chunk
+//	convolution  what some layers have in its place
 package native
 
 import (
@@ -40,13 +47,13 @@ type (
 	Weights = transformer.Weights
 	// Linear is a linear map.
 	Linear = transformer.Linear
-	// Norm is a layer norm.
+	// Norm has the parameters of a norm.
 	Norm = transformer.Norm
 	// Layer has the weights of one layer.
 	Layer = transformer.Layer
 	// Dense is a head.
 	Dense = transformer.Dense
-	// Activation is that of a head.
+	// Activation is that of a head, or of the feed-forward part.
 	Activation = transformer.Activation
 	// Precision is how products with weights are computed.
 	Precision = transformer.Precision
