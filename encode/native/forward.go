@@ -154,7 +154,7 @@ func (m *Model) addNormRows(dst, x, r []float32, stride, rows int, inner, n Norm
 func (l *loops) activate(a Activation, x []float32, stride, m, n int) {
 	switch a {
 	case ReLU:
-		plain.ReLU(x, stride, m, n)
+		l.relu(x, stride, m, n)
 	case GELU:
 		l.gelu(x, stride, m, n)
 	case SiLU:

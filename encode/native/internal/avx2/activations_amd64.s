@@ -254,6 +254,42 @@ return:
 	VZEROUPPER
 	RET
 
+// func ReLU(x []float32, stride, m, n int)
+TEXT ·ReLU(SB), NOSPLIT, $0-48
+	MOVQ x_base+0(FP), AX
+	MOVQ stride+24(FP), BX
+	SHLQ $2, BX
+	MOVQ m+32(FP), CX
+	MOVQ n+40(FP), DX
+	SHRQ $4, DX
+	VXORPS Y1, Y1, Y1
+	TESTQ CX, CX
+	JEQ return
+
+row1:
+	MOVQ AX, SI
+	MOVQ DX, DI
+
+value2:
+	VMOVUPS 0(SI), Y0
+	VMAXPS Y0, Y1, Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 0(SI)
+	VMOVUPS 32(SI), Y0
+	VMAXPS Y0, Y1, Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 32(SI)
+	ADDQ $64, SI
+	DECQ DI
+	JNZ value2
+	ADDQ BX, AX
+	DECQ CX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
 // func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX

@@ -121,6 +121,18 @@ func tanh(a *asm) {
 	})
 }
 
+// relu adds 0 for the sign of zeros, and takes the second operand, which may be not a number.
+func relu(a *asm) {
+	a.activation("ReLU", "", func() func(vec) {
+		zero := a.vec()
+		a.zero(zero)
+		return func(v vec) {
+			a.vmax(v, zero, v)
+			a.vadd(v, v, zero)
+		}
+	})
+}
+
 func gate(a *asm) {
 	a.function("Gate", "x []float32, stride, m, n int")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")

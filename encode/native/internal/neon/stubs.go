@@ -54,6 +54,9 @@ func Swish(x []float32, stride, m, n int, linear, cubic float32)
 func Tanh(x []float32, stride, m, n int)
 
 //go:noescape
+func ReLU(x []float32, stride, m, n int)
+
+//go:noescape
 func Gate(x []float32, stride, m, n int)
 
 //go:noescape
