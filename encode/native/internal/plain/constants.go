@@ -35,8 +35,10 @@ const (
 // GELUCoefficients are those of Q, the constant term first. They minimise
 // the largest error of x·Q (Lawson's algorithm).
 var GELUCoefficients = [16]float32{
-	0.126989648, -0.0634089187, 0.0472240932, -0.0384924673, 0.032006897, -0.0262355823, 0.0207759719, -0.0155180683,
-	0.0107085295, -0.00730246259, 0.00514832791, -0.00272441236, 0.000738372444, -0.000588224095, 0.000780595059, -0.000299650244,
+	0.126989648, -0.0634089187, 0.0472240932, -0.0384924673,
+	0.032006897, -0.0262355823, 0.0207759719, -0.0155180683,
+	0.0107085295, -0.00730246259, 0.00514832791, -0.00272441236,
+	0.000738372444, -0.000588224095, 0.000780595059, -0.000299650244,
 }
 
 // Quantization: a row is divided by its largest magnitude over 127, which is at
@@ -47,7 +49,7 @@ const (
 	QuantScale float32 = 1.0 / 127
 )
 
-// Exp is e^x for x ≤ 0; below about −87.7 it is 0.
+// Exp is e^x for x ≤ −ExpMin; below about −87.7 it is 0.
 func Exp(x float32) float32 {
 	x = max(x, ExpMin)
 	t := floats.FMA(x, Log2E, Magic)
