@@ -112,7 +112,7 @@ type Config struct {
 // QueryLimit says where queries are cut, and how longer ones get through: setting is the name of
 // the setting of their length.
 func (c *Config) QueryLimit(setting string) string {
-	n, most := c.Query.Length, c.Backbone.Positions
+	n, most := c.Query.Length, c.Backbone.MaxPositions
 	switch {
 	case n == most:
 		return fmt.Sprintf("%d tokens, the most that the model takes", n)

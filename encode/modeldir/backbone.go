@@ -3,6 +3,8 @@ package modeldir
 import (
 	"strconv"
 	"strings"
+
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // backbone reads the sizes of the transformer from config.json.
@@ -18,6 +20,7 @@ func (r *reader) backbone() error {
 	b := &r.c.Backbone
 	b.Family = Family(kind)
 	activation, epsilon, epsilonKey := "hidden_act", 1e-12, "layer_norm_eps"
+	b.Activation = transformer.GELU
 	switch b.Family {
 	case XLMR, JinaV3:
 		epsilon = 1e-5
@@ -36,24 +39,31 @@ func (r *reader) backbone() error {
 	if s, ok, err := f.text(activation); err != nil || ok && s != "gelu" {
 		return firstError(err, f.faultf(activation, ErrFamily, "is %q, want gelu", s))
 	}
+	var layers int
 	for _, s := range []struct {
 		key   string
 		to    *int
 		least int
 	}{
-		{"hidden_size", &b.Hidden, 1}, {"num_hidden_layers", &b.Layers, 1}, {"num_attention_heads", &b.Heads, 1},
-		{"intermediate_size", &b.Intermediate, 1}, {"max_position_embeddings", &b.Positions, 4}, {"vocab_size", &b.Vocabulary, 1},
+		{"hidden_size", &b.Hidden, 1}, {"num_hidden_layers", &layers, 1}, {"num_attention_heads", &b.Heads, 1},
+		{"intermediate_size", &b.Intermediate, 1}, {"max_position_embeddings", &b.MaxPositions, 4}, {"vocab_size", &b.Vocabulary, 1},
 	} {
 		if *s.to, err = must[int](f, s.key)(f.int(s.key, s.least)); err != nil {
 			return err
 		}
 	}
-	if b.Epsilon, err = orElse(epsilon)(f.float(epsilonKey)); err != nil {
+	if b.Hidden%b.Heads != 0 {
+		return f.faultf("num_attention_heads", ErrConfig, "is %d, which do not divide %d dimensions", b.Heads, b.Hidden)
+	}
+	b.KeyHeads, b.HeadSize = b.Heads, b.Hidden/b.Heads
+	b.Layers = transformer.EqualLayers(layers, 0)
+	if epsilon, err = orElse(epsilon)(f.float(epsilonKey)); err != nil {
 		return err
 	}
-	if !(b.Epsilon >= 0 && b.Epsilon < 1) {
-		return f.faultf(epsilonKey, ErrConfig, "is %g", b.Epsilon)
+	if !(epsilon >= 0 && epsilon < 1) {
+		return f.faultf(epsilonKey, ErrConfig, "is %g", epsilon)
 	}
+	b.Epsilon = float32(epsilon)
 	r.origin["backbone"] = r.name(f.path)
 	switch b.Family {
 	case ModernBERT:
@@ -61,6 +71,7 @@ func (r *reader) backbone() error {
 	case XLMR, JinaV3:
 		return r.xlmr(f, b)
 	}
+	b.LearnedPositions = true
 	return nil
 }
 
@@ -88,6 +99,7 @@ func (r *reader) xlmr(f *file, b *Backbone) error {
 		return f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute or rotary", kind)
 	}
 	var err error
+	b.LearnedPositions = true
 	b.PositionOffset, err = r.behindPadding(f, b)
 	return err
 }
@@ -97,13 +109,14 @@ func (r *reader) rotary(f *file, key string, b *Backbone) error {
 	if s, ok, err := f.text("rope_type"); err != nil || ok && s != "default" {
 		return firstError(err, f.faultf("rope_type", ErrFamily, "is %q, want default", s))
 	}
-	var err error
-	if b.Theta, err = must[float64](f, key)(f.float(key)); err != nil {
+	theta, err := must[float64](f, key)(f.float(key))
+	if err != nil {
 		return err
 	}
-	if !(b.Theta > 1) {
-		return f.faultf(key, ErrConfig, "is %g", b.Theta)
+	if !(theta > 1) {
+		return f.faultf(key, ErrConfig, "is %g", theta)
 	}
+	b.Layers = transformer.EqualLayers(len(b.Layers), theta)
 	return nil
 }
 
@@ -114,8 +127,8 @@ func (r *reader) behindPadding(f *file, b *Backbone) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if b.Positions -= pad + 1; b.Positions < 4 {
-		return 0, f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.Positions)
+	if b.MaxPositions -= pad + 1; b.MaxPositions < 4 {
+		return 0, f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.MaxPositions)
 	}
 	return pad + 1, nil
 }
@@ -127,7 +140,7 @@ const Unbounded = maxSize
 // texts may be, and how many tokens there are.
 func (r *reader) graphBackbone() error {
 	b := &r.c.Backbone
-	b.Positions = Unbounded
+	b.MaxPositions = Unbounded
 	f := r.config
 	if f == nil {
 		return nil
@@ -140,7 +153,7 @@ func (r *reader) graphBackbone() error {
 	for _, s := range []struct {
 		key string
 		to  *int
-	}{{"hidden_size", &b.Hidden}, {"max_position_embeddings", &b.Positions}, {"vocab_size", &b.Vocabulary}} {
+	}{{"hidden_size", &b.Hidden}, {"max_position_embeddings", &b.MaxPositions}, {"vocab_size", &b.Vocabulary}} {
 		if *s.to, err = orElse(*s.to)(f.int(s.key, 1)); err != nil {
 			return err
 		}
@@ -156,30 +169,32 @@ func (r *reader) graphBackbone() error {
 
 // modern reads what ModernBERT has of its own.
 func (r *reader) modern(f *file, b *Backbone) error {
-	var every, window error
-	b.GlobalEvery, every = orElse(3)(f.int("global_attn_every_n_layers", 1))
-	b.Window, window = orElse(128)(f.int("local_attention", 2))
-	if err := firstError(every, window, modernThetas(f, b)); err != nil {
+	every, err := orElse(3)(f.int("global_attn_every_n_layers", 1))
+	window, windowErr := orElse(128)(f.int("local_attention", 2))
+	global, local, thetaErr := modernThetas(f)
+	if err := firstError(err, windowErr, thetaErr, modernLayers(f, len(b.Layers), every)); err != nil {
 		return err
 	}
-	return modernLayers(f, b)
+	b.NormPlace, b.Gated = transformer.PreNorm, true
+	b.Layers = transformer.AlternateLayers(len(b.Layers), every, window, global, local)
+	return nil
 }
 
 // modernThetas reads the bases of rotations, of global and of local layers.
-func modernThetas(f *file, b *Backbone) error {
-	b.GlobalTheta, b.LocalTheta = 160000, 10000
+func modernThetas(f *file) (global, local float64, err error) {
+	global, local = 160000, 10000
 	// Newer versions of transformers write one object for all kinds of layers.
 	params, err := f.object("rope_parameters")
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	for _, t := range []struct {
 		key, kind string
 		to        *float64
-	}{{"global_rope_theta", "full_attention", &b.GlobalTheta}, {"local_rope_theta", "sliding_attention", &b.LocalTheta}} {
+	}{{"global_rope_theta", "full_attention", &global}, {"local_rope_theta", "sliding_attention", &local}} {
 		x, ok, err := f.float(t.key)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		if ok {
 			*t.to = x
@@ -189,37 +204,37 @@ func modernThetas(f *file, b *Backbone) error {
 		}
 		o, err := params.object(t.kind)
 		if err != nil || o == nil {
-			return firstError(err, params.faultf(t.kind, ErrConfig, "is missing"))
+			return 0, 0, firstError(err, params.faultf(t.kind, ErrConfig, "is missing"))
 		}
 		if s, ok, err := o.text("rope_type"); err != nil || ok && s != "default" {
-			return firstError(err, o.faultf("rope_type", ErrFamily, "is %q, want default", s))
+			return 0, 0, firstError(err, o.faultf("rope_type", ErrFamily, "is %q, want default", s))
 		}
 		y, there, err := o.float("rope_theta")
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		if there && ok && x != y {
-			return o.faultf("rope_theta", ErrContradiction, "is %g, but %s is %g", y, t.key, x)
+			return 0, 0, o.faultf("rope_theta", ErrContradiction, "is %g, but %s is %g", y, t.key, x)
 		}
 		if there {
 			*t.to = y
 		}
 	}
-	return nil
+	return global, local, nil
 }
 
 // modernLayers holds the list of kinds of layers, if there is one, against the rule.
-func modernLayers(f *file, b *Backbone) error {
+func modernLayers(f *file, layers, every int) error {
 	kinds, ok, err := value[[]string](f, "layer_types", "a list of strings")
 	if err != nil || !ok {
 		return err
 	}
-	if len(kinds) != b.Layers {
-		return f.faultf("layer_types", ErrContradiction, "has %d layers, num_hidden_layers %d", len(kinds), b.Layers)
+	if len(kinds) != layers {
+		return f.faultf("layer_types", ErrContradiction, "has %d layers, num_hidden_layers %d", len(kinds), layers)
 	}
 	for i, kind := range kinds {
 		want := "sliding_attention"
-		if i%b.GlobalEvery == 0 {
+		if i%every == 0 {
 			want = "full_attention"
 		}
 		if kind != want {

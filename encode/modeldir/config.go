@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/files"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Family is an architecture.
@@ -58,27 +59,11 @@ type Config struct {
 	Tokenizer *tokenizer.Tokenizer `json:"-"`
 }
 
-// Backbone has the sizes of the transformer.
+// Backbone is the transformer.
 type Backbone struct {
-	Family       Family  `json:"family"`
-	Hidden       int     `json:"hidden"`
-	Layers       int     `json:"layers"`
-	Heads        int     `json:"heads"`
-	Intermediate int     `json:"intermediate"`
-	Positions    int     `json:"positions"` // the longest text in tokens
-	Vocabulary   int     `json:"vocabulary"`
-	Epsilon      float64 `json:"epsilon"`
-
-	// PositionOffset is the row of the table of positions that a text begins with, and Theta
-	// the base of rotary angles, where there is no such table.
-	PositionOffset int     `json:"position_offset,omitempty"`
-	Theta          float64 `json:"theta,omitempty"`
-
-	// Of ModernBERT.
-	GlobalEvery int     `json:"global_every,omitempty"`
-	Window      int     `json:"window,omitempty"`
-	GlobalTheta float64 `json:"global_theta,omitempty"`
-	LocalTheta  float64 `json:"local_theta,omitempty"`
+	Family     Family `json:"family"`
+	Vocabulary int    `json:"vocabulary"`
+	transformer.Config
 }
 
 // Dense is a head: y = activation(W·x + b), and x or R·x added to it.

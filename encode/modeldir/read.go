@@ -221,7 +221,7 @@ func (r *reader) overrides() error {
 			continue
 		}
 		if *n.v < shortest {
-			return &ModelError{byOverride, n.key, &LengthError{*n.v, shortest, r.c.Backbone.Positions}}
+			return &ModelError{byOverride, n.key, &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -291,13 +291,13 @@ func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		query, document = min(r.c.Backbone.Positions, longest), min(r.c.Backbone.Positions, longest)
+		query, document = min(r.c.Backbone.MaxPositions, longest), min(r.c.Backbone.MaxPositions, longest)
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():
 		query, document = 48, 300
 	}
-	most := r.c.Backbone.Positions
+	most := r.c.Backbone.MaxPositions
 	r.queryLength.otherwise(min(query, most))
 	r.documentLength.otherwise(min(document, most))
 	r.queryPrompt.otherwise("")
@@ -363,13 +363,13 @@ func (r *reader) check() error {
 		name string
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
-		if l.n > c.Backbone.Positions && r.origin[l.name] == byOverride {
+		if l.n > c.Backbone.MaxPositions && r.origin[l.name] == byOverride {
 			key := strings.ReplaceAll(l.name, ".", "_")
-			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.Positions}}
+			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.MaxPositions}}
 		}
-		if l.n > c.Backbone.Positions {
+		if l.n > c.Backbone.MaxPositions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
-				l.n, r.origin[l.name], c.Backbone.Positions, cmp.Or(r.origin["backbone"], byDefault))
+				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault))
 		}
 	}
 	if c.Expand.Length > c.Query.Length {

@@ -407,7 +407,7 @@ func FuzzConfig(f *testing.F) {
 			var me *modeldir.ModelError
 			require.ErrorAs(t, err, &me)
 		} else {
-			require.LessOrEqual(t, graph.Document.Length, graph.Backbone.Positions)
+			require.LessOrEqual(t, graph.Document.Length, graph.Backbone.MaxPositions)
 		}
 		c, err := modeldir.Read(dir, nil)
 		if err != nil {
@@ -416,7 +416,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		require.LessOrEqual(t, c.Expand.Length, c.Query.Length)
-		require.LessOrEqual(t, c.Document.Length, c.Backbone.Positions)
+		require.LessOrEqual(t, c.Document.Length, c.Backbone.MaxPositions)
 		require.Positive(t, c.Backbone.Hidden)
 	})
 }
@@ -450,7 +450,7 @@ func TestGraphs(t *testing.T) {
 	c, err = modeldir.ReadGraph(dir, names, nil)
 	require.NoError(t, err)
 	require.Equal(t, modeldir.Family("xlm-roberta"), c.Backbone.Family)
-	require.Equal(t, 40, c.Backbone.Positions)
+	require.Equal(t, 40, c.Backbone.MaxPositions)
 	modeltest.Edit(t, config, map[string]any{"max_position_embeddings": 41})
 	_, err = modeldir.ReadGraph(dir, names, nil)
 	require.ErrorIs(t, err, modeldir.ErrContradiction)

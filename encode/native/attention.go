@@ -1,6 +1,10 @@
 package native
 
-import "math"
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
 
 // queryRows is how many tokens of a text attend together: their scores, and a
 // panel of keys or all values, should stay in L1. keyStep is what the first key
@@ -32,7 +36,7 @@ func (m *Model) attention(sc *scratch, y *layer) {
 			m.packKeys(sc, rows[h+head*d:], ld, t.attended, d)
 			m.packValues(sc, rows[2*h+head*d:], ld, t.attended, d)
 			for first := 0; first < t.n; first += queryRows {
-				m.attend(sc, t, first, min(queryRows, t.n-first), rows[head*d:], sc.context[t.first*stride(h)+head*d:], d, y.window)
+				m.attend(sc, t, first, min(queryRows, t.n-first), rows[head*d:], sc.context[t.first*stride(h)+head*d:], d, &y.form)
 			}
 		}
 	}
@@ -81,13 +85,16 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 
 // attend computes a block of rows of a head. Rows of a query's filling may be so far behind the
 // last token that is attended to that their window has no key: attention gives them 0.
-func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d, window int) {
+func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d int, form *transformer.LayerForm) {
 	l, h := m.loops, m.config.Hidden
-	from, to := 0, t.attended // the keys that any row of the block looks at
-	seeing := rows            // rows with a key: those from the first one on
-	if window > 0 {
-		from, to = max(0, first-window)/keyStep*keyStep, min(to, first+rows+window)
-		seeing = min(rows, max(0, t.attended+window-first))
+	// The keys that any row of the block looks at, and how many rows, from the first one on,
+	// look at one.
+	from, _ := form.Sees(first, t.attended)
+	_, to := form.Sees(first+rows-1, t.attended)
+	from = from / keyStep * keyStep
+	seeing := rows
+	if form.Before != transformer.Unbounded {
+		seeing = min(rows, max(0, t.attended+form.Before-first))
 	}
 	if seeing == 0 {
 		for i := range rows {
@@ -106,10 +113,8 @@ func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d
 		j += width
 	}
 	for i := range seeing {
-		lo, hi := 0, t.attended-from
-		if window > 0 {
-			lo, hi = max(0, first+i-window-from), min(hi, first+i+window+1-from)
-		}
+		lo, hi := form.Sees(first+i, t.attended)
+		lo, hi = lo-from, hi-from
 		row := scores[i*ld:][:n]
 		for j := range lo {
 			row[j] = minusInf
@@ -118,7 +123,7 @@ func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d
 			row[j] = minusInf
 		}
 	}
-	l.softmax(scores, ld, seeing, n, float32(1/math.Sqrt(float64(d))))
+	l.softmax(scores, ld, seeing, n, m.config.Scale())
 	for i := seeing; i < rows; i++ {
 		clear(scores[i*ld:][:n])
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // scratch is the memory of one call of Encode.
@@ -14,7 +15,7 @@ type scratch struct {
 	texts []text
 	rows  int // tokens of the chunk
 
-	// Rows of tokens: the residual stream, its norm (ModernBERT), queries, keys
+	// Rows of tokens: the residual stream, its norm (PreNorm), queries, keys
 	// and values, and what attention gives. Strides are those of stride.
 	x, a, qkv, context []float32
 	// Rows of a block: the feed-forward part, what is added to x, and the heads.
@@ -53,7 +54,7 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.config.Hidden
 	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(h))
 	sc.qkv = grow(sc.qkv, rows*stride(3*h))
-	if m.config.Family == ModernBERT {
+	if m.config.NormPlace != transformer.PostNorm {
 		sc.a = grow(sc.a, rows*stride(h))
 	}
 	block := m.blockRows()
@@ -62,7 +63,7 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 
 // width is that of the widest rows of the feed-forward part.
 func (m *Model) width() int {
-	if m.config.Family == ModernBERT {
+	if m.config.Gated {
 		return 2 * m.config.Intermediate
 	}
 	return m.config.Intermediate
@@ -92,8 +93,11 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	l.norm(sc.x, sc.x, s, sc.rows, h, m.norm.Gamma, m.norm.Beta, epsilon, inverse)
 	// in is what a layer reads: x itself, or its norm.
 	in, activation := sc.x, l.gelu
-	if m.config.Family == ModernBERT {
-		in, activation = sc.a, l.geglu
+	if m.config.Gated {
+		activation = l.geglu
+	}
+	if m.config.NormPlace != transformer.PostNorm {
+		in = sc.a
 		if n := m.normBefore(0); n.Gamma != nil {
 			l.norm(sc.a, sc.x, s, sc.rows, h, n.Gamma, n.Beta, epsilon, inverse)
 		} else {
@@ -111,7 +115,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		m.attention(sc, y)
 		// The norms that follow attention and the feed-forward part.
 		middle, last := y.feedForwardNorm, m.normBefore(i+1)
-		if m.config.Family == BERT {
+		if m.config.NormPlace == transformer.PostNorm {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
 		m.blocks(sc, func(first, rows, padded int) {
@@ -128,7 +132,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	return nil
 }
 
-// normBefore is the norm of ModernBERT before a layer, or after the last.
+// normBefore is the norm of PreNorm before a layer, or after the last.
 func (m *Model) normBefore(i int) Norm {
 	if i < len(m.layers) {
 		return m.layers[i].attentionNorm
@@ -148,7 +152,7 @@ func (m *Model) embed(sc *scratch) {
 					x[j] += v
 				}
 			}
-			if m.config.Learned() {
+			if m.config.LearnedPositions {
 				for j, v := range m.positions[(i+m.config.PositionOffset)*h:][:h] {
 					x[j] += v
 				}
@@ -163,7 +167,7 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	bad = -1
 	s := stride(m.config.Hidden)
 	out := sc.x
-	if m.config.Family == ModernBERT {
+	if m.config.NormPlace != transformer.PostNorm {
 		out = sc.a
 	}
 	m.blocks(sc, func(first, rows, padded int) {

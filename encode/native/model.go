@@ -24,17 +24,15 @@ type Model struct {
 	layers           []layer
 	final            Norm
 	heads            []head
-	// rotary angles, of layers with global and with local attention
-	global, local *transformer.Rotary
-	pool          sync.Pool // of *scratch
+	pool             sync.Pool // of *scratch
 }
 
 // layer is a Layer with packed weights.
 type layer struct {
 	attentionNorm, feedForwardNorm Norm
 	qkv, output, up, down          *matrix
-	window                         int // how far tokens attend; 0: everywhere
-	angles                         *transformer.Rotary
+	form                           transformer.LayerForm
+	angles                         *transformer.Rotary // nil: queries and keys are not rotated
 }
 
 // head is a Dense with packed weights.
@@ -50,6 +48,9 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	}
 	if err := w.Check(&c); err != nil {
 		return nil, fmt.Errorf("encoder: %w", err)
+	}
+	if err := supports(&c, w); err != nil {
+		return nil, err
 	}
 	if o.Precision != F32 && o.Precision != Int8 {
 		return nil, fmt.Errorf("encoder: %w: %v", ErrConfig, o.Precision)
@@ -68,24 +69,19 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 		return n
 	}
 	m.norm, m.final = whole(w.Norm), whole(w.Final)
-	half := c.Hidden / c.Heads / 2
-	switch {
-	case c.Family == ModernBERT:
-		m.global, m.local = transformer.NewRotary(c.GlobalTheta, half, c.MaxPositions), transformer.NewRotary(c.LocalTheta, half, c.MaxPositions)
-	case !c.Learned():
-		m.global = transformer.NewRotary(c.Theta, half, c.MaxPositions)
-	}
+	angles := map[float64]*transformer.Rotary{0: nil}
 	for i, x := range w.Layers {
+		form := c.Layers[i]
+		if _, ok := angles[form.Theta]; !ok {
+			angles[form.Theta] = transformer.NewRotary(form.Theta, c.HeadSize/2, c.MaxPositions)
+		}
 		y := layer{
+			form: form, angles: angles[form.Theta],
 			attentionNorm: whole(x.AttentionNorm), feedForwardNorm: whole(x.FeedForwardNorm),
 			qkv:    pack(l, o.Precision, c.Hidden, x.Query, x.Key, x.Value),
 			output: pack(l, o.Precision, c.Hidden, x.Output),
 			up:     pack(l, o.Precision, c.Hidden, x.Up),
 			down:   pack(l, o.Precision, c.Intermediate, x.Down),
-			angles: m.global,
-		}
-		if c.Family == ModernBERT && i%c.GlobalEvery != 0 {
-			y.window, y.angles = c.Window/2, m.local
 		}
 		m.layers = append(m.layers, y)
 	}
@@ -99,6 +95,36 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 		m.dim = d.Out
 	}
 	return m, nil
+}
+
+// supports reports the first form of a model that is not computed here.
+func supports(c *Config, w *Weights) error {
+	form := ""
+	switch {
+	case c.EmbeddingSize() != c.Hidden:
+		form = "embeddings of another size"
+	case c.KeyHeads != c.Heads:
+		form = "heads of queries that share keys"
+	case c.HeadSize*c.Heads != c.Hidden:
+		form = "heads of another size than the model"
+	case c.RelativePositions:
+		form = "relative positions"
+	case c.Norm != transformer.LayerNorm || c.NormPlace == transformer.SandwichNorm:
+		form = "norms of this kind"
+	case c.Activation != GELU:
+		form = "this activation"
+	case w.Norm.Gamma == nil:
+		form = "embeddings without a norm"
+	}
+	for i := range c.Layers {
+		if c.Layers[i].Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
+			form = "a layer of this form"
+		}
+	}
+	if form != "" {
+		return fmt.Errorf("encoder: %w: %s is not computed", ErrConfig, form)
+	}
+	return nil
 }
 
 // Dim is the dimension of the vectors.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // The oracle: the models in float64, each line as it is defined.
@@ -24,14 +25,14 @@ func oracle(c *Config, w *Weights, ids []int32, attended int) rows {
 			if w.Types != nil {
 				x[i][j] += float64(w.Types[j])
 			}
-			if c.Learned() {
+			if c.LearnedPositions {
 				x[i][j] += float64(w.Positions[(i+c.PositionOffset)*h+j])
 			}
 		}
 	}
 	x = oracleNorm(c, x, w.Norm)
 	for i, l := range w.Layers {
-		if c.Family == BERT {
+		if c.NormPlace == transformer.PostNorm {
 			x = oracleNorm(c, oracleSum(x, oracleAttention(c, &l, i, x, attended)), l.AttentionNorm)
 			y := oracleEach(oracleLinear(x, l.Up), oracleGELU)
 			x = oracleNorm(c, oracleSum(x, oracleLinear(y, l.Down)), l.FeedForwardNorm)
@@ -51,7 +52,7 @@ func oracle(c *Config, w *Weights, ids []int32, attended int) rows {
 		}
 		x = oracleSum(x, oracleLinear(y, l.Down))
 	}
-	if c.Family == ModernBERT {
+	if c.NormPlace != transformer.PostNorm {
 		x = oracleNorm(c, x, w.Final)
 	}
 	for _, d := range w.Heads {
@@ -150,11 +151,8 @@ func oracleNorm(c *Config, x rows, n Norm) rows {
 
 func oracleAttention(c *Config, l *Layer, index int, x rows, attended int) rows {
 	q, k, v := oracleLinear(x, l.Query), oracleLinear(x, l.Key), oracleLinear(x, l.Value)
-	d, window, theta := c.Hidden/c.Heads, len(x), max(c.GlobalTheta, c.Theta)
-	if !c.Learned() {
-		if c.Family == ModernBERT && index%c.GlobalEvery != 0 {
-			window, theta = c.Window/2, c.LocalTheta
-		}
+	d, form := c.HeadSize, &c.Layers[index]
+	if theta := form.Theta; theta != 0 {
 		for _, r := range []rows{q, k} {
 			for p := range r {
 				for i := range c.Hidden / 2 {
@@ -170,7 +168,7 @@ func oracleAttention(c *Config, l *Layer, index int, x rows, attended int) rows 
 	for i := range x {
 		out[i] = make([]float64, c.Hidden)
 		for head := 0; head < c.Hidden; head += d {
-			lo, hi := max(0, i-window), min(attended, i+window+1)
+			lo, hi := form.Sees(i, attended)
 			scores, top, sum := make([]float64, hi), math.Inf(-1), 0.0
 			for j := lo; j < hi; j++ {
 				for e := range d {
@@ -208,8 +206,8 @@ func cosines(want, got []float32, dim int) (least, mean float64) {
 // TestOracle: every shape and tier against float64, and the oracle against numpy.
 func TestOracle(t *testing.T) {
 	z := modeltest.OpenNPZ(t, "testdata/golden.npz")
-	for name, family := range map[string]Family{"bert": BERT, "modernbert": ModernBERT} {
-		c, w := tiny(family)
+	for name, modern := range map[string]bool{"bert": false, "modernbert": true} {
+		c, w := tiny(modern)
 		got := oracle(&c, w, modeltest.Ints(t, z, "text3.ids"), 15)
 		want := modeltest.Floats(t, z, "text3."+name)
 		for i, r := range got {
@@ -224,7 +222,7 @@ func TestOracle(t *testing.T) {
 			heads = []Activation{Identity, ReLU, GELU, SiLU, Tanh}
 		}
 		for _, head := range heads {
-			w := random(&c, 3, 90, Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+			w := random(&c, 90, Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 			rng := rand.New(rand.NewPCG(8, 8))
 			texts, _ := mixed(rng, 90, 1, 12, 130, 150) // the last tokens of the last are beyond each window
 			attended := []int{1, 9, 127, 3}

@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // mixed returns texts of many lengths, empty ones among them, and of how many
@@ -45,14 +46,13 @@ func requireSame(t *testing.T, want, got []float32, format string, args ...any) 
 
 // sameModels are shapes whose panels end unevenly in every tier.
 func sameModels() map[string]Config {
-	long := Config{Family: ModernBERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5,
-		GlobalEvery: 2, Window: 128, GlobalTheta: 160000, LocalTheta: 10000}
+	alternate := transformer.AlternateLayers
 	return map[string]Config{
-		"bert":               {Family: BERT, Hidden: 112, Heads: 7, Intermediate: 208, MaxPositions: 700, Epsilon: 1e-12},
-		"bert, heads of 80":  {Family: BERT, Hidden: 160, Heads: 2, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-12},
-		"bert, rotary":       {Family: BERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5, Theta: 20000},
-		"modernbert":         long,
-		"modernbert, narrow": {Family: ModernBERT, Hidden: 64, Heads: 1, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-5, GlobalEvery: 3, Window: 10, GlobalTheta: 1000, LocalTheta: 100},
+		"bert":               bert(112, 7, 208, 700, 1e-12, 3, 0),
+		"bert, heads of 80":  bert(160, 2, 16, 700, 1e-12, 3, 0),
+		"bert, rotary":       bert(96, 3, 80, 700, 1e-5, 3, 20000),
+		"modernbert":         modernBERT(96, 3, 80, 700, alternate(3, 2, 128, 160000, 10000)),
+		"modernbert, narrow": modernBERT(64, 1, 16, 700, alternate(3, 3, 10, 1000, 100)),
 	}
 }
 
@@ -63,8 +63,8 @@ func TestSameBits(t *testing.T) {
 		for _, p := range []Precision{F32, Int8} {
 			t.Run(fmt.Sprintf("%s, %v", name, p), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))
-				layers := effort.Cases(2, 3) // with global and with local attention
-				w := random(&c, layers, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+				c.Layers = c.Layers[:effort.Cases(2, 3)] // with global and with local attention
+				w := random(&c, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
 				if effort.Long() {
 					lengths = append(lengths, 600, 331, 16)
@@ -132,23 +132,23 @@ func TestBitsOfRecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	texts, _ := mixed(rng, 50, 9, 64, 30)
 	for _, r := range []struct {
-		family    Family
+		modern    bool
 		precision Precision
 		want      uint64
 	}{
-		{BERT, F32, 0xfefcddfe08246685}, {BERT, Int8, 0x219a0919af506805}, {ModernBERT, F32, 0x8d02099e508a7f0c}, {ModernBERT, Int8, 0x9258a0e1ebf9d0c4},
+		{false, F32, 0xfefcddfe08246685}, {false, Int8, 0x219a0919af506805}, {true, F32, 0x8d02099e508a7f0c}, {true, Int8, 0x9258a0e1ebf9d0c4},
 	} {
-		c, w := tiny(r.family)
+		c, w := tiny(r.modern)
 		h := fnv.New64a()
 		for _, v := range encode(t, newModel(t, c, w, Options{Precision: r.precision}), batchOf(texts...)) {
 			binary.Write(h, binary.LittleEndian, v)
 		}
-		require.Equal(t, r.want, h.Sum64(), "family %d, %v: %#x", r.family, r.precision, h.Sum64())
+		require.Equal(t, r.want, h.Sum64(), "modern %v, %v: %#x", r.modern, r.precision, h.Sum64())
 	}
 }
 
 func TestBadBatch(t *testing.T) {
-	c, w := tiny(ModernBERT)
+	c, w := tiny(true)
 	m := newModel(t, c, w, Options{})
 	ids := func(n int) []int32 { return make([]int32, n) }
 	for name, b := range map[string]engine.Batch{
@@ -172,7 +172,7 @@ func TestBadBatch(t *testing.T) {
 }
 
 func TestCancelled(t *testing.T) {
-	c, w := tiny(BERT)
+	c, w := tiny(false)
 	m := newModel(t, c, w, Options{})
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -182,25 +182,25 @@ func TestCancelled(t *testing.T) {
 }
 
 func TestBadModel(t *testing.T) {
-	change := func(f Family, edit func(*Config, *Weights)) error {
-		c, w := tiny(f)
+	change := func(modern bool, edit func(*Config, *Weights)) error {
+		c, w := tiny(modern)
 		edit(&c, w)
 		_, err := New(c, w, Options{})
 		return err
 	}
-	require.NoError(t, change(BERT, func(*Config, *Weights) {}))
+	require.NoError(t, change(false, func(*Config, *Weights) {}))
 	for name, edit := range map[string]func(c *Config, w *Weights){
-		"family":       func(c *Config, _ *Weights) { c.Family = 0 },
-		"heads":        func(c *Config, _ *Weights) { c.Heads = 3 },
-		"head size":    func(c *Config, _ *Weights) { c.Heads = 4 },
+		"norm":         func(c *Config, _ *Weights) { c.Norm = 5 },
+		"heads":        func(c *Config, _ *Weights) { c.KeyHeads = 3 },
+		"head size":    func(c *Config, _ *Weights) { c.HeadSize = 24 },
 		"intermediate": func(c *Config, _ *Weights) { c.Intermediate = 40 },
 		"positions":    func(c *Config, _ *Weights) { c.MaxPositions = 0 },
-		"window":       func(c *Config, _ *Weights) { c.Window = 0 },
-		"theta":        func(c *Config, _ *Weights) { c.LocalTheta = 0 },
+		"window":       func(c *Config, _ *Weights) { c.Layers[1].Before = -2 },
+		"theta":        func(c *Config, _ *Weights) { c.Layers[1].Theta = .5 },
 		"epsilon":      func(c *Config, _ *Weights) { c.Epsilon = float32(math.NaN()) },
 		"activation":   func(_ *Config, w *Weights) { w.Heads[0].Activation = 9 },
 	} {
-		require.ErrorIs(t, change(ModernBERT, edit), ErrConfig, name)
+		require.ErrorIs(t, change(true, edit), ErrConfig, name)
 	}
 	for name, edit := range map[string]func(c *Config, w *Weights){
 		"words":         func(_ *Config, w *Weights) { w.Words = w.Words[1:] },
@@ -215,10 +215,10 @@ func TestBadModel(t *testing.T) {
 		"head weight":   func(_ *Config, w *Weights) { w.Heads[2].Out = 41 },
 		"head residual": func(_ *Config, w *Weights) { w.Heads[1].Residual = true },
 	} {
-		require.ErrorIs(t, change(BERT, edit), ErrWeights, name)
+		require.ErrorIs(t, change(false, edit), ErrWeights, name)
 	}
-	require.ErrorIs(t, change(ModernBERT, func(_ *Config, w *Weights) { w.Layers[1].AttentionNorm = Norm{} }), ErrWeights)
-	c, w := tiny(BERT)
+	require.ErrorIs(t, change(true, func(_ *Config, w *Weights) { w.Layers[1].AttentionNorm = Norm{} }), ErrWeights)
+	c, w := tiny(false)
 	_, err := New(c, w, Options{Tier: "mmx"})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
 	_, err = New(c, w, Options{Precision: 7})
@@ -230,7 +230,7 @@ func TestBadModel(t *testing.T) {
 
 // TestNotFinite: weights so large that vectors overflow are an error that says where.
 func TestNotFinite(t *testing.T) {
-	c, w := tiny(BERT)
+	c, w := tiny(false)
 	for i := range w.Heads[2].Weight {
 		w.Heads[2].Weight[i] = math.MaxFloat32
 	}
@@ -243,8 +243,8 @@ func TestNotFinite(t *testing.T) {
 // TestAfterNotFinite: nothing of a batch that failed is left in the memory of
 // the next one.
 func TestAfterNotFinite(t *testing.T) {
-	for _, f := range []Family{BERT, ModernBERT} {
-		c, w := tiny(f)
+	for _, modern := range []bool{false, true} {
+		c, w := tiny(modern)
 		for j := range c.Hidden {
 			w.Words[c.Hidden+j] = math.MaxFloat32
 		}
@@ -263,7 +263,7 @@ func TestAfterNotFinite(t *testing.T) {
 			m.pool.New = func() any { return sc } // whether the pool keeps it or not
 			for range 2 {
 				require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 60*m.Dim()), batchOf(bad)), engine.ErrNotFinite)
-				requireSame(t, want, encode(t, m, batchOf(texts...)), "family %d, %v", f, p)
+				requireSame(t, want, encode(t, m, batchOf(texts...)), "modern %v, %v", modern, p)
 			}
 		}
 	}

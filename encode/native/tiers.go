@@ -38,8 +38,6 @@ type (
 	Config = transformer.Config
 	// Weights are its tensors.
 	Weights = transformer.Weights
-	// Family is an architecture.
-	Family = transformer.Family
 	// Linear is a linear map.
 	Linear = transformer.Linear
 	// Norm is a layer norm.
@@ -54,16 +52,14 @@ type (
 	Precision = transformer.Precision
 )
 
-// The families, activations, and the precisions that the processor has.
+// The activations, and the precisions that the processor has.
 const (
-	BERT       = transformer.BERT
-	ModernBERT = transformer.ModernBERT
-
 	Identity = transformer.Identity
 	ReLU     = transformer.ReLU
 	GELU     = transformer.GELU
 	SiLU     = transformer.SiLU
 	Tanh     = transformer.Tanh
+	GELUTanh = transformer.GELUTanh
 
 	F32  = transformer.F32
 	Int8 = transformer.Int8

@@ -18,7 +18,7 @@ import (
 
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
-	n := nativeConfig(c)
+	n := c.Backbone.Config
 	w, err := loadTensors(c)
 	if err != nil {
 		return n, nil, err
@@ -32,19 +32,6 @@ func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 			dim, c.Origin["dim"], c.Dim)
 	}
 	return n, w, nil
-}
-
-func nativeConfig(c *modeldir.Config) native.Config {
-	b := &c.Backbone
-	n := native.Config{
-		Family: native.BERT, Hidden: b.Hidden, Heads: b.Heads, Intermediate: b.Intermediate, MaxPositions: b.Positions, Epsilon: float32(b.Epsilon),
-		PositionOffset: b.PositionOffset, Theta: b.Theta,
-	}
-	if b.Family == modeldir.ModernBERT {
-		n.Family = native.ModernBERT
-		n.GlobalEvery, n.Window, n.GlobalTheta, n.LocalTheta = b.GlobalEvery, b.Window, b.GlobalTheta, b.LocalTheta
-	}
-	return n
 }
 
 func loadTensors(c *modeldir.Config) (*native.Weights, error) {
@@ -130,8 +117,8 @@ func prefixed(t *tensors, known string, prefixes ...string) string {
 func embeddings(t *tensors, p string, b *modeldir.Backbone, w *native.Weights) {
 	h := b.Hidden
 	w.Words = t.read(p+"embeddings.word_embeddings.weight", b.Vocabulary, h)
-	if b.Theta == 0 {
-		w.Positions = t.read(p+"embeddings.position_embeddings.weight", b.Positions+b.PositionOffset, h)
+	if b.LearnedPositions {
+		w.Positions = t.read(p+"embeddings.position_embeddings.weight", b.MaxPositions+b.PositionOffset, h)
 	}
 	types := p + "embeddings.token_type_embeddings.weight"
 	if shape := t.shape(types); len(shape) == 2 {
@@ -184,7 +171,7 @@ func xlmr(t *tensors, c *modeldir.Config, w *native.Weights) {
 				Output: t.linear(a+"o_proj", h, h, true), Up: t.linear(l+"mlp.fc1", wide, h, true), Down: t.linear(l+"mlp.fc2", h, wide, true),
 			})
 		}
-	case b.Theta != 0:
+	case !b.LearnedPositions:
 		embeddings(t, p, b, w)
 		w.Norm = t.norm(p+"emb_ln", h, true)
 		for i := range b.Layers {

@@ -116,8 +116,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", c.Dir, k.Family, out.Plural(k.Layers, "layer"), k.Hidden,
-		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.Positions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", c.Dir, k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden,
+		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
 	for _, p := range precisions {

@@ -56,10 +56,13 @@ type model struct {
 
 // New brings a model that was checked to a device.
 func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
-	if size := c.Hidden / c.Heads; !slices.Contains(headSizes, size) {
+	if err := supports(&c, w); err != nil {
+		return nil, err
+	}
+	if size := c.HeadSize; !slices.Contains(headSizes, size) {
 		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device there are %v", transformer.ErrConfig, size, headSizes)
 	}
-	if size := c.Hidden / c.Heads; !c.Learned() && roundUp(c.Hidden, tile)%size != 0 {
+	if size := c.HeadSize; rotates(&c) && roundUp(c.Hidden, tile)%size != 0 {
 		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
 	}
 	if width := roundUp(c.Hidden, tile); width > mostColumns {
@@ -88,6 +91,44 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 		return nil, fmt.Errorf("model on %s: %w", d.Info().Name, err)
 	}
 	return m, nil
+}
+
+// rotates reports whether a layer has rotary positions.
+func rotates(c *transformer.Config) bool {
+	return slices.ContainsFunc(c.Layers, func(f transformer.LayerForm) bool { return f.Theta != 0 })
+}
+
+// supports reports the first form of a model that there are no kernels for.
+func supports(c *transformer.Config, w *transformer.Weights) error {
+	form := ""
+	activation := transformer.GELU
+	switch {
+	case c.EmbeddingSize() != c.Hidden:
+		form = "embeddings of another size"
+	case c.KeyHeads != c.Heads:
+		form = "heads of queries that share keys"
+	case c.HeadSize*c.Heads != c.Hidden:
+		form = "heads of another size than the model"
+	case c.RelativePositions:
+		form = "relative positions"
+	case c.Norm != transformer.LayerNorm || c.NormPlace == transformer.SandwichNorm:
+		form = "norms of this kind"
+	case c.Activation != activation:
+		form = "this activation"
+	case c.AttentionScale != 0:
+		form = "a scale of attention"
+	case w.Norm.Gamma == nil:
+		form = "embeddings without a norm"
+	}
+	for i := range c.Layers {
+		if f := &c.Layers[i]; f.Before != f.After || f.Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
+			form = "a layer of this form"
+		}
+	}
+	if form != "" {
+		return fmt.Errorf("%w: %s is not computed on a device", transformer.ErrConfig, form)
+	}
+	return nil
 }
 
 // load takes the memory and brings the weights there.

@@ -63,8 +63,8 @@ func TestWidest(t *testing.T) {
 		t.Skip("long: what is wider is refused, as TestWhatCannotBe says")
 	}
 	for _, k := range []kind{kinds()[0], kinds()[3]} {
-		k.config.Hidden, k.config.Heads, k.config.Intermediate = 1024, 16, 64
-		w := random(&k.config, 1, words, 21, k.heads...)
+		k.config.Hidden, k.config.Heads, k.config.KeyHeads, k.config.HeadSize, k.config.Intermediate = 1024, 16, 16, 64, 64
+		w := random(&k.config, words, 21, k.heads...)
 		b := batchOf(textOf(rand.New(rand.NewPCG(21, 22)), 5))
 		m := openModel(t, k.config, w, transformer.Options{}, true)
 		require.Greater(t, least(t, onProcessor(t, k.config, w, b), encodeOn(t, m, b), m.About().Dim), 0.9998)
@@ -95,7 +95,7 @@ func TestNormsFillTheDevice(t *testing.T) {
 func TestSameBits(t *testing.T) {
 	for _, k := range []kind{kinds()[1], kinds()[4]} {
 		w := k.weights(5)
-		w.Layers = w.Layers[:2]
+		w.Layers, k.config.Layers = w.Layers[:2], k.config.Layers[:2]
 		large := openModel(t, k.config, w, transformer.Options{}, true)
 		small := openModel(t, k.config, w, transformer.Options{Tokens: 200}, false)
 		require.Equal(t, 200, small.About().Tokens)
@@ -209,20 +209,16 @@ func TestWhatCannotBe(t *testing.T) {
 	require.ErrorIs(t, err, transformer.ErrBatch)
 
 	c := k.config
-	c.Hidden, c.Heads = 160, 2
-	_, err = New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
+	c.Hidden, c.Heads, c.KeyHeads, c.HeadSize = 160, 2, 2, 80
+	_, err = New(t.Context(), m.dev, c, random(&c, words, 1), transformer.Options{})
 	require.ErrorIs(t, err, transformer.ErrConfig)
 	require.ErrorContains(t, err, "heads of 80 dimensions")
 	for _, wide := range []struct {
-		family transformer.Family
-		hidden int
-	}{{transformer.BERT, 1024 + 64}, {transformer.ModernBERT, 1024 + 64}, {transformer.BERT, 1024 + 16}} {
-		c, heads := kinds()[0].config, wide.hidden/16
-		if wide.family == transformer.ModernBERT {
-			c, heads = kinds()[3].config, wide.hidden/64
-		}
-		c.Hidden, c.Heads = wide.hidden, heads
-		_, err = New(t.Context(), m.dev, c, random(&c, 1, words, 1), transformer.Options{})
+		kind, hidden, size int
+	}{{0, 1024 + 64, 16}, {3, 1024 + 64, 64}, {0, 1024 + 16, 16}} {
+		c := kinds()[wide.kind].config
+		c.Hidden, c.Heads, c.KeyHeads, c.HeadSize = wide.hidden, wide.hidden/wide.size, wide.hidden/wide.size, wide.size
+		_, err = New(t.Context(), m.dev, c, random(&c, words, 1), transformer.Options{})
 		require.ErrorIs(t, err, transformer.ErrConfig)
 		require.ErrorContains(t, err, "rows of up to 1024 values")
 	}
@@ -302,7 +298,7 @@ func TestMemory(t *testing.T) {
 func TestEveryCallOfTheDriverMayFail(t *testing.T) {
 	k := kinds()[1]
 	w := k.weights(17)
-	w.Layers = w.Layers[:1]
+	w.Layers, k.config.Layers = w.Layers[:1], k.config.Layers[:1]
 	r := rand.New(rand.NewPCG(17, 18))
 	b := batchOf(textOf(r, 150), textOf(r, 100), textOf(r, 90))
 	for _, op := range []string{"cuMemAlloc", "cuMemHostAlloc", "cuEventCreate", "cuMemsetD8Async", "cuMemcpyHtoDAsync", "cuMemGetInfo", "cuStreamSynchronize"} {

@@ -2,7 +2,6 @@ package encoder
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
@@ -44,18 +43,21 @@ func (p *pass) run() error {
 	m := p.m
 	t, r := m.t, &m.room
 	p.embed()
-	if n := m.normBefore(0); m.config.Family == transformer.ModernBERT && n.gamma != none {
+	if n := m.normBefore(0); m.config.NormPlace != transformer.PostNorm && n.gamma != none {
 		p.norm(none, n)
 	}
 	for i := range t.layers {
 		y := &t.layers[i]
 		// The norms that follow attention and the feed-forward part.
-		epilogue, activation, middle, last := "rotary", "geglu", y.feedForwardNorm, m.normBefore(i+1)
-		if m.config.Family == transformer.BERT {
-			activation, middle, last = "gelu", y.attentionNorm, y.feedForwardNorm
+		epilogue, activation, middle, last := "bias", "gelu", y.feedForwardNorm, m.normBefore(i+1)
+		if m.config.NormPlace == transformer.PostNorm {
+			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
-		if m.config.Learned() {
-			epilogue = "bias"
+		if m.config.Gated {
+			activation = "geglu"
+		}
+		if y.angles != none {
+			epilogue = "rotary"
 		}
 		p.product(epilogue, &y.qkv, r.x, r.qkv, y.angles)
 		p.attention(y)
@@ -69,7 +71,7 @@ func (p *pass) run() error {
 	return p.err
 }
 
-// normBefore is the norm of ModernBERT before a layer, or after the last.
+// normBefore is the norm of PreNorm before a layer, or after the last.
 func (m *model) normBefore(i int) norm {
 	if i < len(m.t.layers) {
 		return m.t.layers[i].attentionNorm
@@ -122,23 +124,23 @@ func (p *pass) norm(delta int64, n norm) {
 
 // product multiplies rows with a weight.
 func (p *pass) product(epilogue string, w *matrix, a, out, angles int64) {
-	k := choose(p.limits, epilogue, p.rows, w.n, w.k, p.m.config.Hidden/p.m.config.Heads)
+	k := choose(p.limits, epilogue, p.rows, w.n, w.k, p.m.config.HeadSize)
 	args := &encoderGemmParams{
 		a: p.room(a), w: p.weight(w.at), bias: p.weight(w.bias), out: p.room(out), rows: uint32(p.rows), n: uint32(w.n), k: uint32(w.k), stages: k.stages,
 	}
 	if epilogue == "rotary" {
 		args.positions, args.angles = p.in(p.at.positions), p.weight(angles)
-		args.half, args.turned = uint32(p.m.config.Hidden/p.m.config.Heads/2), uint32(2*p.m.t.width)
+		args.half, args.turned = uint32(p.m.config.HeadSize/2), uint32(2*p.m.t.width)
 	}
 	follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 }
 
 func (p *pass) attention(y *layer) {
 	m := p.m
-	size := m.config.Hidden / m.config.Heads
+	size := m.config.HeadSize
 	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", size), p.spans, m.config.Heads, attentionThreads, 0, &encoderAttentionParams{
-		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), scale: float32(1 / math.Sqrt(float64(size))),
-		width: uint32(m.t.width), window: uint32(y.window),
+		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), scale: m.config.Scale(),
+		width: uint32(m.t.width), window: uint32(max(y.before, 0)),
 	})
 }
 

@@ -146,15 +146,14 @@ const (
 var layersOf = []int{6, 12, 22}
 
 func real(size int) kind {
-	c := transformer.Config{Family: transformer.BERT, Hidden: 384, Heads: 12, Intermediate: 1536, MaxPositions: 512, Epsilon: 1e-12}
+	c := sizes(384, 12, 1536, 512, transformer.EqualLayers(layersOf[size], 0))
+	c.LearnedPositions, c.Epsilon = true, 1e-12
 	switch size {
 	case bertBase:
-		c.Hidden, c.Intermediate = 768, 3072
+		c.Hidden, c.HeadSize, c.Intermediate = 768, 64, 3072
 	case modernBase:
-		c = transformer.Config{
-			Family: transformer.ModernBERT, Hidden: 768, Heads: 12, Intermediate: 1152, MaxPositions: 8192,
-			Epsilon: 1e-5, GlobalEvery: 3, Window: 128, GlobalTheta: 160000, LocalTheta: 10000,
-		}
+		c = sizes(768, 12, 1152, 8192, transformer.AlternateLayers(layersOf[size], 3, 128, 160000, 10000))
+		c.NormPlace, c.Gated = transformer.PreNorm, true
 	}
 	return kind{[]string{"bert 6 × 384", "bert 12 × 768", "modernbert 22 × 768"}[size], c, []transformer.Dense{{Out: 128}}}
 }
@@ -169,7 +168,7 @@ func TestGPUSpeed(t *testing.T) {
 	d := runtimetest.OpenGPU(t)
 	for size := range layersOf {
 		k := real(size)
-		w := random(&k.config, layersOf[size], 30000, 1, k.heads...)
+		w := random(&k.config, 30000, 1, k.heads...)
 		begin := time.Now()
 		m := modelOn(t, d, k.config, w, transformer.Options{})
 		a := m.About()

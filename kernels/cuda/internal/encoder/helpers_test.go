@@ -15,7 +15,7 @@ import (
 )
 
 // random makes tensors of a scale that lets activations neither grow nor vanish.
-func random(c *transformer.Config, layers, words int, seed uint64, heads ...transformer.Dense) *transformer.Weights {
+func random(c *transformer.Config, words int, seed uint64, heads ...transformer.Dense) *transformer.Weights {
 	r := rand.New(rand.NewPCG(seed, 1))
 	tensor := func(scale, offset float64, n int) []float32 {
 		x := make([]float32, n)
@@ -24,7 +24,7 @@ func random(c *transformer.Config, layers, words int, seed uint64, heads ...tran
 		}
 		return x
 	}
-	bert := c.Family == transformer.BERT
+	bert := c.NormPlace == transformer.PostNorm
 	linear := func(out, in int, bias bool) transformer.Linear {
 		l := transformer.Linear{Weight: tensor(2/math.Sqrt(float64(in)), 0, out*in)}
 		if bias {
@@ -42,14 +42,14 @@ func random(c *transformer.Config, layers, words int, seed uint64, heads ...tran
 	w := &transformer.Weights{Words: tensor(1, 0, words*c.Hidden), Norm: norm()}
 	up := c.Intermediate
 	if bert {
-		if w.Types = tensor(1, 0, 2*c.Hidden); c.Learned() {
+		if w.Types = tensor(1, 0, 2*c.Hidden); c.LearnedPositions {
 			w.Positions = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*c.Hidden)
 		}
 	} else {
 		w.Final = norm()
 		up *= 2
 	}
-	for i := range layers {
+	for i := range c.Layers {
 		l := transformer.Layer{
 			AttentionNorm: norm(), FeedForwardNorm: norm(),
 			Query: linear(c.Hidden, c.Hidden, bert), Key: linear(c.Hidden, c.Hidden, bert), Value: linear(c.Hidden, c.Hidden, bert),
@@ -84,19 +84,28 @@ type kind struct {
 	heads  []transformer.Dense
 }
 
+// sizes is a model of BERT's form, without positions of its own.
+func sizes(hidden, heads, inner, positions int, layers []transformer.LayerForm) transformer.Config {
+	return transformer.Config{
+		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads, Intermediate: inner, MaxPositions: positions,
+		Epsilon: 1e-5, Activation: transformer.GELU, Layers: layers,
+	}
+}
+
 // kinds are sizes that are whole tiles and such that are not, and heads of every sort.
 func kinds() []kind {
 	bert := func(hidden, heads, inner int) transformer.Config {
-		return transformer.Config{Family: transformer.BERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest, PositionOffset: 2, Epsilon: 1e-12}
+		c := sizes(hidden, heads, inner, longest, transformer.EqualLayers(4, 0))
+		c.LearnedPositions, c.PositionOffset, c.Epsilon = true, 2, 1e-12
+		return c
 	}
 	rotary := func(hidden, heads, inner int) transformer.Config {
-		return transformer.Config{Family: transformer.BERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest, Theta: 20000, Epsilon: 1e-5}
+		return sizes(hidden, heads, inner, longest, transformer.EqualLayers(4, 20000))
 	}
 	modern := func(hidden, heads, inner int) transformer.Config {
-		return transformer.Config{
-			Family: transformer.ModernBERT, Hidden: hidden, Heads: heads, Intermediate: inner, MaxPositions: longest,
-			Epsilon: 1e-5, GlobalEvery: 3, Window: 20, GlobalTheta: 160000, LocalTheta: 10000,
-		}
+		c := sizes(hidden, heads, inner, longest, transformer.AlternateLayers(4, 3, 20, 160000, 10000))
+		c.NormPlace, c.Gated = transformer.PreNorm, true
+		return c
 	}
 	all := []transformer.Dense{
 		{Out: 90, Activation: transformer.GELU, Residual: true}, {Out: 90, Activation: transformer.ReLU, Residual: true},
@@ -114,7 +123,7 @@ func kinds() []kind {
 }
 
 func (k *kind) weights(seed uint64) *transformer.Weights {
-	return random(&k.config, 4, words, seed, k.heads...)
+	return random(&k.config, words, seed, k.heads...)
 }
 
 // opened is a model on a fake device.

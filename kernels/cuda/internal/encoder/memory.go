@@ -20,7 +20,7 @@ const (
 type room struct {
 	tokens                       int
 	x, qkv, context, wide, delta int64
-	stream                       int64    // none: BERT
+	stream                       int64    // none: of PostNorm
 	heads                        [2]int64 // in half precision, in turn
 	sums                         [2]int64 // of heads, in float32
 	slots                        [2]int64 // what comes in and goes out
@@ -37,7 +37,7 @@ func (m *model) roomFor(tokens int) room {
 	r := room{tokens: tokens, stream: none}
 	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*3*width)
 	r.context, r.wide, r.delta = a.Take(2*n*width), a.Take(2*n*wide), a.Take(2*n*width)
-	if m.config.Family == transformer.ModernBERT {
+	if m.config.NormPlace != transformer.PostNorm {
 		r.stream = a.Take(4 * n * width)
 	}
 	if len(t.heads) > 0 {

@@ -26,8 +26,8 @@ type norm struct{ gamma, beta int64 }
 type layer struct {
 	attentionNorm, feedForwardNorm norm
 	qkv, output, up, down          matrix
-	window                         int
-	angles                         int64
+	before, after                  int   // how far tokens attend, as of transformer.LayerForm
+	angles                         int64 // none: queries and keys are not rotated
 }
 
 // head is a dense head of the device.
@@ -46,7 +46,7 @@ type tensors struct {
 	norm, final   norm
 	layers        []layer
 	heads         []head
-	global, local int64 // angles
+	angles        map[float64]int64 // by theta
 	bytes         int64
 	width, wide   int // the hidden and the intermediate size, rounded up to tiles
 	widest        int // columns of a head, at most
@@ -132,7 +132,7 @@ func whole(l *transformer.Linear) func(i int) source {
 func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
 	h, inner := c.Hidden, c.Intermediate
-	t := &tensors{places: none, global: none, local: none, width: roundUp(h, tile), wide: roundUp(inner, tile)}
+	t := &tensors{places: none, final: norm{none, none}, angles: map[float64]int64{0: none}, width: roundUp(h, tile), wide: roundUp(inner, tile)}
 	words := len(w.Words) / h
 	types := make([]float32, h)
 	if w.Types != nil {
@@ -147,29 +147,25 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 			return sum
 		}
 	}
-	bert := c.Family == transformer.BERT
-	alone := make([]float32, h) // what is added to words
-	if !c.Learned() {
-		alone = types
+	alone := types // what is added to words
+	if c.LearnedPositions {
+		alone = make([]float32, h)
 	}
 	t.words = p.take(2*words*t.width, func(dst []byte) error {
 		return table(dst, "word embeddings", words, t.width, with(w.Words, alone))
 	})
-	switch {
-	case c.Learned():
+	if c.LearnedPositions {
 		positions := w.Positions[c.PositionOffset*h:]
 		t.places = p.take(2*c.MaxPositions*t.width, func(dst []byte) error {
 			return table(dst, "position embeddings", c.MaxPositions, t.width, with(positions, types))
 		})
-	case bert:
-		t.global = p.angles(c.Theta)
-	default:
-		t.global, t.local = p.angles(c.GlobalTheta), p.angles(c.LocalTheta)
 	}
-	t.norm = p.norm(w.Norm)
-	if !bert {
-		t.final = p.norm(w.Final)
+	for _, f := range c.Layers {
+		if _, ok := t.angles[f.Theta]; !ok {
+			t.angles[f.Theta] = p.angles(f.Theta)
+		}
 	}
+	t.norm, t.final = p.norm(w.Norm), p.norm(w.Final)
 	for i := range w.Layers {
 		t.layers = append(t.layers, p.layer(t, i, &w.Layers[i]))
 	}
@@ -196,11 +192,13 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 // interleaved, of GeGLU those of the two halves.
 func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	c := p.c
-	h, d := c.Hidden, c.Hidden/c.Heads
+	h, d, form := c.Hidden, c.HeadSize, c.Layers[i]
 	name := fmt.Sprintf("layer %d ", i)
-	modern := c.Family == transformer.ModernBERT
-	rotary := !c.Learned()
-	y := layer{attentionNorm: p.norm(l.AttentionNorm), feedForwardNorm: p.norm(l.FeedForwardNorm), angles: t.global}
+	rotary := form.Theta != 0
+	y := layer{
+		attentionNorm: p.norm(l.AttentionNorm), feedForwardNorm: p.norm(l.FeedForwardNorm),
+		before: form.Before, after: form.After, angles: t.angles[form.Theta],
+	}
 	parts := []*transformer.Linear{&l.Query, &l.Key, &l.Value}
 	y.qkv = p.linear(name+"query, key and value", 3*t.width, h, func(i int) source {
 		part, row := i/t.width, i%t.width
@@ -219,7 +217,7 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	y.output = p.linear(name+"output", h, h, whole(&l.Output))
 	up := whole(&l.Up)
 	n := c.Intermediate
-	if modern {
+	if c.Gated {
 		n = 2 * t.wide
 		up = func(i int) source {
 			gate, row := interleaved(i)
@@ -231,9 +229,6 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 			}
 			return source{&l.Up, row}
 		}
-		if i%c.GlobalEvery != 0 {
-			y.angles, y.window = t.local, c.Window/2
-		}
 	}
 	y.up = p.linear(name+"up", n, h, up)
 	y.down = p.linear(name+"down", h, c.Intermediate, whole(&l.Down))
@@ -242,7 +237,7 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 
 // angles lays out a table of rotary angles: cosine and sine in turn.
 func (p *packer) angles(theta float64) int64 {
-	n := p.c.Hidden / p.c.Heads / 2
+	n := p.c.HeadSize / 2
 	return p.take(8*p.c.MaxPositions*n, func(dst []byte) error {
 		r := transformer.NewRotary(theta, n, p.c.MaxPositions)
 		for i := range r.Cos {
