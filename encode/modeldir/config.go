@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // Family is an architecture.
@@ -41,8 +42,12 @@ type Config struct {
 	Query    Role      `json:"query"`
 	Document Role      `json:"document"`
 	Expand   Expansion `json:"expansion"`
-	// Skip are ids whose vectors are dropped.
+	// Skip are ids whose vectors are dropped, and Keep those of documents whose vectors are kept,
+	// where it is not empty.
 	Skip []int32 `json:"skip"`
+	Keep []int32 `json:"keep,omitempty"`
+	// Pooling is that of documents; nil: there is none.
+	Pooling *pool.Hierarchy `json:"pooling,omitempty"`
 	// LowerCase says that texts are made lower case before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
 
@@ -71,14 +76,14 @@ type Dense struct {
 	In         int    `json:"in"`
 	Out        int    `json:"out"`
 	Bias       bool   `json:"bias"`
-	Activation string `json:"activation"` // identity, relu, gelu, silu or tanh
+	Activation string `json:"activation"` // identity, relu, gelu, gelu_tanh, silu or tanh
 	Residual   bool   `json:"residual"`
 	Path       string `json:"path"` // of its tensors
 }
 
 // Role is what queries or documents have of their own.
 type Role struct {
-	// Marker is the id after the first one, [CLS]; −1: there is none.
+	// Marker is the id after the first one, [CLS]; −1: there is none, or Prompt has it.
 	Marker int32 `json:"marker"`
 	// Prompt is put before the text.
 	Prompt string `json:"prompt,omitempty"`

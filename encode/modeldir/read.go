@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -27,6 +28,7 @@ type reader struct {
 	modules                                []module
 	transformer                            string // folder of the first module
 	multiVector                            bool   // of sentence-transformers 6 or later
+	special                                special
 	skipWords                              []string
 	onnxSaysExpand                         bool
 	graphs                                 []string // names of the graph; nil: the weights are read
@@ -90,7 +92,9 @@ func (r *reader) read() error {
 	if err := r.tokenizer(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check} {
+	for _, step := range []func() error{
+		r.readSpecial, r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check,
+	} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -115,9 +119,6 @@ func (r *reader) tokenizer() error {
 	t, err := r.readTokenizer(path)
 	if err != nil {
 		return &ModelError{path, "", err}
-	}
-	if len(t.Prefix()) == 0 {
-		return Faultf(path, "post_processor", ErrTokenizer, "puts no token before a text, such as [CLS]")
 	}
 	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
 		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
@@ -172,11 +173,11 @@ func (r *reader) token(name string) (int32, bool) {
 	return -1, false
 }
 
-// marker reads a token by its name.
+// marker reads a token by its name; "" means that there is none.
 func (r *reader) marker(f *file, key string) (int32, bool, error) {
 	name, ok, err := f.text(key)
-	if err != nil || !ok {
-		return -1, false, err
+	if err != nil || !ok || name == "" {
+		return -1, ok, err
 	}
 	id, found := r.token(name)
 	if !found {
@@ -282,6 +283,11 @@ func words(f *file, key string) ([]string, bool, error) {
 	return value[[]string](f, key, "a list of strings")
 }
 
+// IsSpace tells the characters that Python strips from the ends of a text.
+func IsSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
+}
+
 // longest bounds lengths that no file says.
 const longest = 8192
 
@@ -291,7 +297,11 @@ func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		query, document = min(r.c.Backbone.MaxPositions, longest), min(r.c.Backbone.MaxPositions, longest)
+		most, err := r.longestText()
+		if err != nil {
+			return err
+		}
+		query, document = most, most
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():
@@ -302,6 +312,10 @@ func (r *reader) defaults() error {
 	r.documentLength.otherwise(min(document, most))
 	r.queryPrompt.otherwise("")
 	r.documentPrompt.otherwise("")
+	if !r.multiVector { // a prompt and its text are trimmed as one
+		r.c.Query.Prompt = strings.TrimLeftFunc(r.c.Query.Prompt, IsSpace)
+		r.c.Document.Prompt = strings.TrimLeftFunc(r.c.Document.Prompt, IsSpace)
+	}
 	r.attend.otherwise(false)
 	if s := r.expand; !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
 		// The exporter to ONNX writes false whatever the model was trained with.
@@ -337,14 +351,8 @@ func (r *reader) defaults() error {
 		}
 		m.to.set(byDefault, id)
 	}
-	if mask := r.mask; !mask.decided() {
-		mask.set(byDefault, -1)
-		for _, name := range []string{"[MASK]", "<mask>"} {
-			if id, ok := r.token(name); ok {
-				mask.set(byDefault, id)
-				break
-			}
-		}
+	if err := r.findMask(); err != nil {
+		return err
 	}
 	if r.c.Expand.Length == 0 || r.origin["query.length"] == byOverride {
 		r.c.Expand.Length = r.c.Query.Length
@@ -358,6 +366,9 @@ func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
 		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
+	}
+	if err := r.sides(); err != nil {
+		return err
 	}
 	for _, l := range []struct {
 		name string
@@ -378,7 +389,12 @@ func (r *reader) check() error {
 	}
 	for _, w := range r.skipWords {
 		id, ok := c.Tokenizer.ID(w)
-		if !ok {
+		if unknown, has := c.Tokenizer.Unknown(); !ok && has && !r.multiVector && r.origin["skip"] != byOverride {
+			// PyLate asks for the word's id, and gets that of unknown pieces.
+			r.warnf("%q is to be skipped (%s), but it is no token: unknown pieces are, as in PyLate",
+				w, cmp.Or(r.origin["skip"], byDefault))
+			id = unknown
+		} else if !ok {
 			r.warnf("%q is to be skipped (%s), but it is no token: ignored", w, cmp.Or(r.origin["skip"], byDefault))
 			continue
 		}
