@@ -66,7 +66,7 @@ def tokenizer(path, kind):
 def backbone(path, kind, seed):
     torch.manual_seed(seed)
     m = BertModel(BertConfig(
-        vocab_size=tokenizer(path, kind), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        vocab_size=tokenizer(path, kind), hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
         max_position_embeddings=64), add_pooling_layer=False)
     golden.randomize(m).half().save_pretrained(path)
 
@@ -91,7 +91,7 @@ def pylate():
         start = golden.fresh("start")
         backbone(start, kind, 20)
         torch.manual_seed(21)
-        m = pl.ColBERT(start, device="cpu", embedding_size=16, prompts=prompts, query_length=14, document_length=24, **options)
+        m = pl.ColBERT(start, device="cpu", embedding_size=8, prompts=prompts, query_length=14, document_length=24, **options)
         for d in heads:
             m.append(d(pl.Dense))
         for h in list(m)[1:]:
@@ -112,7 +112,7 @@ def pylate():
 
     make("pylate-bos", "bos", prompts={"query": " ask: ", "document": "text:"}, query_prefix="")
     make("pylate-eos", "eos", query_prefix="[Q] ", document_prefix="[D] ", heads=[
-        lambda d: d(16, 12, bias=True, activation_function=torch.nn.SiLU()),
+        lambda d: d(8, 12, bias=True, activation_function=torch.nn.SiLU()),
         lambda d: d(12, 12, bias=False, activation_function=torch.nn.ReLU(), use_residual=True),
     ])
     make("pylate-marks", "marks", query_prefix="[Q]", document_prefix="[D]", attend_to_expansion_tokens=True)
@@ -148,15 +148,15 @@ def sentence():
         return {"in_features": i, "out_features": o, "bias": True, "activation_function": activation, **more}
 
     # The marker of queries is a token with no blank of its own; an ordinary word is that of documents.
-    make("sentence-marks", "marks", [head(32, 24, NewGELUActivation()), head(24, 12, torch.nn.Tanh(), use_residual=True)],
+    make("sentence-marks", "marks", [head(16, 24, NewGELUActivation()), head(24, 8, torch.nn.Tanh(), use_residual=True)],
          {"skiplist_words": ["\u2581the", "nowhere"], "skiplist_tasks": "query"},
          {"pool_factor": 2.5, "num_protected_tokens": 2}, prompts={"query": "[Q] ", "document": "the bird: ", "other": "x"},
          default_prompt_name="other", transformer={"query_expansion": {"strategy": "fixed", "length": 15, "attend": True}})
-    make("sentence-bos", "bos", [head(32, 16, torch.nn.ReLU())], {"skiplist_words": list(".,!?")},
+    make("sentence-bos", "bos", [head(16, 8, torch.nn.ReLU())], {"skiplist_words": list(".,!?")},
          {"pool_factor": 2, "normalize_embeddings": False}, prompts={"query": "ask:"},
          transformer={"query_length": 20, "query_expansion": {"strategy": "min", "length": 12}, "max_seq_length": 22})
     keep = [12, 13, 14, 15, 20, 21, 25, 30, 31, 32, 33, 40, 45, 50, 60]
-    make("sentence-words", "words", [head(32, 16, None)], {"skiplist_words": ["."], "keep_only_token_ids": keep},
+    make("sentence-words", "words", [head(16, 8, None)], {"skiplist_words": ["."], "keep_only_token_ids": keep},
          prompts={"query": "[unused0] what", "document": "[MASK]the "}, transformer={"do_lower_case": True, "max_seq_length": 30})
 
 
