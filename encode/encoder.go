@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/remote"
@@ -89,6 +90,9 @@ type Options struct {
 	Library, Graph string
 	// Remote is the server of Remote, and how it is asked.
 	Remote *remote.Options
+	// Hub is where a model comes from that is named as model hubs do, ORG/NAME or
+	// ORG/NAME@REVISION; nil: the one that the environment describes, [hub.FromEnv].
+	Hub *hub.Hub
 	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
 	// 0 and 1: none. Queries are not pooled.
 	Pool   int
@@ -98,6 +102,9 @@ type Options struct {
 // Config is that of the model, resolved; see [modeldir.Config].
 type Config struct {
 	modeldir.Config
+	// Name is the name of the model at its hub, with the commit: ORG/NAME@COMMIT; "": it was
+	// opened as a folder.
+	Name        string `json:"name,omitempty"`
 	Backend     string `json:"backend"`
 	Precision   string `json:"precision"`
 	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
@@ -182,16 +189,17 @@ type backend interface {
 // ErrClosed: the encoder was closed.
 var ErrClosed = errors.New("encoder is closed")
 
-// Open reads a model's folder. Of the backend Remote the folder is "".
+// Open reads a model's folder. What is no folder, and could be the name of a model of a hub, is found
+// in the hub's cache, and fetched if it is not there. Of the backend Remote the folder is "".
 //
-// Errors: [*modeldir.ModelError] of the folder; [engine.ErrBackend],
+// Errors: [*modeldir.ModelError] of the folder; [*hub.Error] of a name; [engine.ErrBackend],
 // [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
 // computes, and those of the device; [*remote.Error] of a server.
 func Open(dir string, o *Options) (*Encoder, error) {
 	return OpenContext(context.Background(), dir, o)
 }
 
-// OpenContext is Open with a context, which bounds how long a server is asked.
+// OpenContext is Open with a context, which bounds how long a server or a hub is asked.
 func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) {
 	if o == nil {
 		o = new(Options)

@@ -35,42 +35,14 @@ type local struct {
 // without bound either.
 const maxTexts = 500
 
-// ReadConfig reads what the folder of a model says, as OpenContext does before it reads the
-// weights. An error that it gives OpenContext gives too.
-func ReadConfig(dir string, o *Options) (*modeldir.Config, error) {
-	own := Options{}
-	if o != nil {
-		own = *o
-	}
-	if err := own.check(dir); err != nil {
-		return nil, err
-	}
-	return readConfig(dir, &own)
-}
-
-func readConfig(dir string, o *Options) (*modeldir.Config, error) {
-	over := modeldir.Override{}
-	if o.Override != nil {
-		over = *o.Override
-	}
-	for _, l := range []struct {
-		n  int
-		to **int
-	}{{o.QueryLength, &over.QueryLength}, {o.DocumentLength, &over.DocumentLength}} {
-		if l.n != 0 {
-			*l.to = &l.n
-		}
-	}
-	if o.Backend == ONNXRuntime {
-		return modeldir.ReadGraph(dir, graphs(o), &over)
-	}
-	return modeldir.Read(dir, &over)
-}
-
 // openLocal reads a folder for one of the backends that compute here.
 func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
-	c, err := readConfig(dir, o)
+	m, err := findModel(ctx, dir, o)
 	if err != nil {
+		return err
+	}
+	c, dir := m.Config, m.Dir
+	if err := m.Fetch(ctx); err != nil {
 		return err
 	}
 	for _, w := range c.Warnings {
@@ -87,7 +59,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	for _, id := range c.Keep {
 		l.keep[id] = true
 	}
-	e.config = Config{Config: *c, Backend: o.Backend}
+	e.config = Config{Config: *c, Name: m.Name, Backend: o.Backend}
 	if e.threads <= 0 {
 		e.threads = parallel.Processors()
 	}

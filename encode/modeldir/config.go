@@ -143,7 +143,7 @@ func pick[T any](to **T, from *T) {
 
 // ReadOverride reads a file of overrides, a JSON object with the keys of [Override].
 func ReadOverride(path string) (*Override, error) {
-	f, err := open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +168,16 @@ func ReadOverride(path string) (*Override, error) {
 	return o, nil
 }
 
+// Tensors are the paths of all files with tensors, or with the graph: the files that [Read] names and
+// does not read.
+func (c *Config) Tensors() []string {
+	paths := slices.Clone(c.Weights)
+	for _, d := range c.Dense {
+		paths = append(paths, d.Path)
+	}
+	return paths
+}
+
 // Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that those of
 // documents depend on: the files of weights, the tokenizer, the settings, and the precision. The
 // settings of queries are left out: with others, documents have the same vectors.
@@ -182,9 +192,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 		same.Backbone = Backbone{} // a graph has it all, whoever runs it
 	}
 	same.Dense = slices.Clone(c.Dense)
-	files := slices.Clone(c.Weights)
-	for i, d := range c.Dense {
-		files = append(files, d.Path)
+	for i := range same.Dense {
 		same.Dense[i].Path = ""
 	}
 	b, err := json.Marshal(same)
@@ -193,7 +201,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	}
 	tokenizer := c.Tokenizer.Fingerprint()
 	parts := [][]byte{tokenizer[:], b}
-	for _, path := range files {
+	for _, path := range c.Tensors() {
 		sum, err := hashFile(path)
 		if err != nil {
 			return nil, &ModelError{path, "", pathless(err)}

@@ -49,7 +49,7 @@ func activationOf(class string) string {
 
 // readMask reads which vectors a MultiVectorMask drops.
 func (r *reader) readMask(folder string) error {
-	f, err := open(filepath.Join(folder, "config.json"))
+	f, err := r.open(filepath.Join(folder, "config.json"))
 	if err != nil || f == nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func tasksOf(f *file, key string) ([]string, bool, error) {
 
 // readNormalize reads of what a Normalize scales vectors.
 func (r *reader) readNormalize(folder string) error {
-	f, err := open(filepath.Join(folder, "config.json"))
+	f, err := r.open(filepath.Join(folder, "config.json"))
 	if err != nil || !r.multiVector { // PyLate scales vectors whatever modules there are
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *reader) readNormalize(folder string) error {
 
 // readPooling reads how a HierarchicalTokenPooling pools. What is absent has the values of its class.
 func (r *reader) readPooling(folder string) error {
-	f, err := open(filepath.Join(folder, "config.json"))
+	f, err := r.open(filepath.Join(folder, "config.json"))
 	if err != nil {
 		return err
 	}

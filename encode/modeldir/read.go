@@ -21,8 +21,10 @@ const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 type reader struct {
 	resolver
 	settings
-	c Config
-	o Override
+	source Files // nil: all that there is lies in the folder
+	failed error // of source
+	c      Config
+	o      Override
 
 	sentence, bert, config, artifact, onnx *file // nil: not there
 	modules                                []module
@@ -35,22 +37,35 @@ type reader struct {
 }
 
 // Read reads the folder of a model. Errors are [*ModelError].
-func Read(dir string, o *Override) (*Config, error) { return read(dir, nil, o) }
+func Read(dir string, o *Override) (*Config, error) { return read(dir, nil, nil, o) }
 
 // ReadGraph reads the folder of a model whose graph is run as a whole, heads and
 // all: the first of the names, paths within the folder, that is there. So
 // config.json need not be there, nor be one of a family that is computed here,
 // and heads need no weights. Errors are [*ModelError].
-func ReadGraph(dir string, names []string, o *Override) (*Config, error) { return read(dir, names, o) }
+func ReadGraph(dir string, names []string, o *Override) (*Config, error) {
+	return read(dir, nil, names, o)
+}
 
-func read(dir string, graphs []string, o *Override) (*Config, error) {
-	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, transformer: dir, graphs: graphs}
+// ReadFiles is [ReadGraph], or without names [Read], of a folder that is filled as its files are
+// asked for. Those of [Config.Tensors] are named and not asked for. Errors are [*ModelError] and
+// those of f.
+func ReadFiles(f Files, names []string, o *Override) (*Config, error) {
+	return read(f.Dir(), f, names, o)
+}
+
+func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
+	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, source: f, transformer: dir, graphs: graphs}
 	r.c = Config{Dir: dir}
 	r.settings = r.newSettings()
 	if o != nil {
 		r.o = *o
 	}
-	if err := r.read(); err != nil {
+	err := r.read()
+	if r.failed != nil { // what followed is of no meaning
+		err = r.failed
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.c.Origin, r.c.Warnings = r.origin, r.warnings
@@ -58,13 +73,14 @@ func read(dir string, graphs []string, o *Override) (*Config, error) {
 }
 
 func (r *reader) read() error {
-	if info, err := os.Stat(r.dir); err != nil {
-		return &ModelError{r.dir, "", withHub(r.dir, pathless(err))}
+	if info, err := os.Stat(r.dir); r.source != nil {
+	} else if err != nil {
+		return &ModelError{r.dir, "", pathless(err)}
 	} else if !info.IsDir() {
 		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
 	var err error
-	if r.sentence, err = open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
+	if r.sentence, err = r.open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
 		return err
 	}
 	kind, _, err := r.sentence.text("model_type")
@@ -79,7 +95,7 @@ func (r *reader) read() error {
 		to   **file
 		name string
 	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"}} {
-		if *f.to, err = open(r.find(f.name)); err != nil {
+		if *f.to, err = r.open(r.find(f.name)); err != nil {
 			return err
 		}
 	}
@@ -132,6 +148,9 @@ func (r *reader) tokenizer() error {
 // a step before those of the file, which leaves special tokens alone; PyLate and others lower the
 // whole text first.
 func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	if err := r.get(path); err != nil {
+		return nil, err
+	}
 	t, err := tokenizer.Read(path)
 	if err != nil || !r.c.LowerCase {
 		return t, unpath(err)

@@ -10,7 +10,7 @@ import (
 // readModules reads modules.json and the modules that it lists.
 func (r *reader) readModules() error {
 	path := filepath.Join(r.dir, "modules.json")
-	b, err := readJSON(path)
+	b, err := r.readJSON(path)
 	if err != nil || b == nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func (r *reader) readModules() error {
 func (r *reader) readDense(folder string) error {
 	path := filepath.Join(folder, "config.json")
 	d := Dense{Activation: "tanh", Bias: true, Path: filepath.Join(folder, weightFiles[0])}
-	if bin := filepath.Join(folder, weightFiles[1]); !exists(d.Path) && exists(bin) {
+	if bin := filepath.Join(folder, weightFiles[1]); !r.exists(d.Path) && r.exists(bin) {
 		d.Path = bin
 	}
-	f, err := open(path)
+	f, err := r.open(path)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (r *reader) readDense(folder string) error {
 	}
 	if f == nil {
 		missing := []string{path}
-		if !exists(d.Path) {
+		if !r.exists(d.Path) {
 			missing = append(missing, d.Path)
 		}
 		return incomplete(r.dir, missing)

@@ -12,10 +12,10 @@ type special struct {
 }
 
 func (r *reader) readSpecial() (err error) {
-	if r.special.config, err = open(r.find("tokenizer_config.json")); err != nil {
+	if r.special.config, err = r.open(r.find("tokenizer_config.json")); err != nil {
 		return err
 	}
-	r.special.tokens, err = open(r.find("special_tokens_map.json"))
+	r.special.tokens, err = r.open(r.find("special_tokens_map.json"))
 	return err
 }
 
