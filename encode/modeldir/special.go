@@ -11,18 +11,18 @@ type special struct {
 	config, tokens *file // nil: not there
 }
 
-func (r *reader) readSpecial() (err error) {
-	if r.special.config, err = r.open(r.find("tokenizer_config.json")); err != nil {
-		return err
+// files are those that name tokens, the first one that has a key decides.
+func (s *special) files() []*file {
+	if s.config.has("added_tokens_decoder") {
+		return []*file{s.config}
 	}
-	r.special.tokens, err = r.open(r.find("special_tokens_map.json"))
-	return err
+	return []*file{s.tokens, s.config}
 }
 
 // named reads the token of a key such as mask_token: a string, or an object with its content. said
 // reports whether a file has the key, if only with null.
 func (r *reader) named(key string) (f *file, id int32, said bool, err error) {
-	for _, f := range []*file{r.special.config, r.special.tokens} {
+	for _, f := range r.special.files() {
 		if !f.has(key) {
 			continue
 		}
