@@ -98,7 +98,9 @@ func (r *reader) readMask(folder string) error {
 	if err != nil {
 		return err
 	}
-	r.c.Keep = keep
+	if r.c.Keep = keep; len(keep) > 0 {
+		r.origin["keep"] = r.name(f.path)
+	}
 	if r.o.Skip == nil {
 		list, _, err := words(f, "skiplist_words")
 		if err != nil {
@@ -159,7 +161,7 @@ func (r *reader) readNormalize(folder string) error {
 // readPooling reads how a HierarchicalTokenPooling pools. What is absent has the values of its class.
 func (r *reader) readPooling(folder string) error {
 	f, err := r.open(filepath.Join(folder, "config.json"))
-	if err != nil {
+	if err != nil || f == nil {
 		return err
 	}
 	h := &pool.Hierarchy{Factor: 1, Protected: 1}
@@ -189,7 +191,7 @@ func (r *reader) readPooling(folder string) error {
 		return f.faultf("tasks", ErrFamily, "is %s, want the task document alone", shown(f.raw("tasks")))
 	}
 	if h.Factor > 1 {
-		r.c.Pooling = h
+		r.c.Pooling, r.origin["pooling"] = h, r.name(f.path)
 	}
 	return nil
 }

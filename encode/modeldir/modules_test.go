@@ -108,7 +108,9 @@ func TestSpecialTokens(t *testing.T) {
 	}
 	dir := multiVector(t)
 	modeltest.JSON(t, filepath.Join(dir, tokens), map[string]any{"model_max_length": 21})
-	require.Equal(t, 21, read(t, dir, nil).Query.Length)
+	c := read(t, dir, nil)
+	require.Equal(t, 21, c.Query.Length)
+	require.Equal(t, tokens, c.Origin["query.length"])
 	modeltest.JSON(t, filepath.Join(dir, tokens), map[string]any{"model_max_length": 1e30})
 	require.Equal(t, 64, read(t, dir, nil).Query.Length)
 	modeltest.Edit(t, filepath.Join(dir, lengths), map[string]any{"max_seq_length": 22})

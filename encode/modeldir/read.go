@@ -338,11 +338,15 @@ func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		most, err := r.longestText()
+		most, origin, err := r.longestText()
 		if err != nil {
 			return err
 		}
-		query, document = most, most
+		for _, s := range []setting[int]{r.queryLength, r.documentLength} {
+			if !s.decided() {
+				s.set(origin, most)
+			}
+		}
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():

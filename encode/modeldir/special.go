@@ -102,23 +102,23 @@ func (r *reader) sides() error {
 
 // longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:
 // max_seq_length, else what the tokenizer says, within what the model takes.
-func (r *reader) longestText() (int, error) {
-	most := min(r.c.Backbone.MaxPositions, longest)
+func (r *reader) longestText() (most int, origin string, err error) {
+	most, origin = min(r.c.Backbone.MaxPositions, longest), byDefault
 	n, ok, err := size(r.bert, "max_seq_length")
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if ok {
-		return min(n, r.c.Backbone.MaxPositions), nil
+		return min(n, r.c.Backbone.MaxPositions), r.name(r.bert.path), nil
 	}
 	if raw := r.special.config.raw("model_max_length"); raw != nil {
 		var n float64 // 1e30 means no bound
 		if json.Unmarshal(raw, &n) != nil || !(n >= shortest) {
-			return 0, r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on", shown(raw), shortest)
+			return 0, "", r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on", shown(raw), shortest)
 		}
 		if n < float64(most) {
-			most = int(n)
+			most, origin = int(n), r.name(r.special.config.path)
 		}
 	}
-	return most, nil
+	return most, origin, nil
 }
