@@ -235,7 +235,7 @@ func TestFaults(t *testing.T) {
 		{stanford, "artifact.metadata", nil, modeldir.ErrConfig, "is no JSON object"},
 		{export, "onnx_config.json", nil, modeldir.ErrConfig, "is no JSON object"},
 		{pylate, "config.json", map[string]any{"model_type": "llama"}, modeldir.ErrFamily, `model_type: kind of model is not supported: is "llama"`},
-		{pylate, "config.json", map[string]any{"hidden_act": "relu"}, modeldir.ErrFamily, "hidden_act"},
+		{pylate, "config.json", map[string]any{"hidden_act": "mish"}, modeldir.ErrFamily, `hidden_act: kind of model is not supported: is "mish"`},
 		{pylate, "config.json", map[string]any{"position_embedding_type": "relative_key"}, modeldir.ErrFamily, "position_embedding_type"},
 		{pylate, "config.json", map[string]any{"hidden_size": "x"}, modeldir.ErrConfig, `hidden_size: unusable configuration: is "x", want a whole number`},
 		{pylate, "config.json", map[string]any{"hidden_size": 0.5}, modeldir.ErrConfig, "hidden_size"},
