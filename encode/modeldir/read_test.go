@@ -244,7 +244,7 @@ func TestFaults(t *testing.T) {
 		{pylate, "config.json", map[string]any{"vocab_size": 40}, modeldir.ErrContradiction, "has 50 tokens, but config.json says vocab_size 40"},
 		{pylate, "config.json", map[string]any{"max_position_embeddings": 30}, modeldir.ErrContradiction,
 			"document.length: files contradict each other: is 40 by " + sentence + ", but the model takes 30 tokens by config.json"},
-		{multiVector, "config.json", map[string]any{"layer_types": []string{"full_attention", "full_attention", "x", "x"}}, modeldir.ErrFamily, "layer_types[1]"},
+		{multiVector, "config.json", map[string]any{"layer_types": []string{"full_attention", "full_attention", "x", "x"}}, modeldir.ErrFamily, "layer_types[2]"},
 		{multiVector, "config.json", map[string]any{"rope_parameters": map[string]any{"full_attention": map[string]any{"rope_theta": 5}}},
 			modeldir.ErrContradiction, "rope_parameters.full_attention.rope_theta"},
 		{pylate, sentence, map[string]any{"query_prefix": "[nope]"}, modeldir.ErrTokenizer, `query_prefix: unusable tokenizer: "[nope]" is no token`},
