@@ -13,6 +13,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
@@ -68,7 +69,8 @@ func loadTensors(c *modeldir.Config) (*native.Weights, error) {
 }
 
 var activations = map[string]native.Activation{
-	"identity": native.Identity, "relu": native.ReLU, "gelu": native.GELU, "silu": native.SiLU, "tanh": native.Tanh,
+	"identity": transformer.Identity, "relu": transformer.ReLU, "gelu": transformer.GELU, "gelu_tanh": transformer.GELUTanh,
+	"silu": transformer.SiLU, "tanh": transformer.Tanh,
 }
 
 // dense reads a head of its own file.
