@@ -99,7 +99,7 @@ func (r *reader) read() error {
 			return err
 		}
 	}
-	if path := r.find("adapter_config.json"); exists(path) && r.graphs == nil {
+	if path := r.find("adapter_config.json"); r.exists(path) && r.graphs == nil {
 		return Faultf(path, "", ErrFamily, "adapters are not computed: merge them into the weights, and save the model")
 	}
 	if err := r.files(); err != nil {

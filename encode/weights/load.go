@@ -19,6 +19,10 @@ import (
 // Load reads the tensors of a model. Errors are [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	n := c.Backbone.Config
+	// No text is longer than the settings allow, and a table of rotary angles has a row a position.
+	if !n.LearnedPositions {
+		n.MaxPositions = min(n.MaxPositions, max(c.Query.Length, c.Document.Length))
+	}
 	w, err := loadTensors(c)
 	if err != nil {
 		return n, nil, err
