@@ -211,6 +211,7 @@ func TestRefusals(t *testing.T) {
 		{"distilbert", "n_layers", 5000, modeldir.ErrConfig, "is 5000, want 1024 at most"},
 		{"roberta", "layer_norm_eps", -1, modeldir.ErrConfig, "is -1"},
 		{"roberta", "max_position_embeddings", 5, modeldir.ErrConfig, "leaves room for 3 ids"},
+		{"mmbert", "is_causal", true, modeldir.ErrFamily, "is true, want false"},
 		{"mmbert", "layer_types", []string{"full_attention"}, modeldir.ErrContradiction, "has 1 layers, num_hidden_layers is 2"},
 		{"mmbert", "rope_parameters.sliding_attention", changes{"full_attention": changes{}}, modeldir.ErrConfig, "is missing"},
 		{"mmbert", "rope_parameters.full_attention.rope_type", changes{"full_attention": yarn, "sliding_attention": changes{}}, modeldir.ErrFamily,

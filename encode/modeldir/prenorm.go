@@ -13,6 +13,7 @@ const full, sliding, convolution = "full_attention", "sliding_attention", "conv"
 
 var modernBERT = family{
 	activation: key[string]{"hidden_activation", "gelu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	only: []only{{"is_causal", []string{"false"}}, {"causal_mask", []string{"false"}}},
 	form: func(v values, b *Backbone) {
 		b.NormPlace, b.Gated = transformer.PreNorm, true
 		b.Biases = Biases{

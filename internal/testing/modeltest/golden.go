@@ -2,8 +2,12 @@ package modeltest
 
 import (
 	"encoding/json"
+	"flag"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,4 +66,49 @@ func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
 	var texts struct{ Queries, Documents []string }
 	require.NoError(t, json.Unmarshal(b, &texts))
 	return texts.Queries, texts.Documents
+}
+
+// Update says that tests record what they find.
+var Update = flag.Bool("update", false, "record what is found, for the table of models in docs/encoder.md")
+
+// Found is what was found for a model: the largest difference of a value of its vectors from those of
+// its package, on the processor, and the largest 1 − cosine on a device.
+type Found struct {
+	Processor float64 `json:"processor"`
+	Device    float64 `json:"device,omitempty"`
+}
+
+// ReadFound reads all that was recorded, by the names of goldens.
+func ReadFound(t testing.TB, root string) map[string]*Found {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "found.json"))
+	require.NoError(t, err)
+	var all map[string]*Found
+	require.NoError(t, json.Unmarshal(b, &all))
+	return all
+}
+
+// Record holds what was found against what was recorded, or records it, with two digits.
+func Record(t testing.TB, root, name string, part func(f *Found) *float64, x float64) {
+	t.Helper()
+	all := ReadFound(t, root)
+	if all[name] == nil {
+		all[name] = new(Found)
+	}
+	recorded := part(all[name])
+	if !*Update {
+		require.InEpsilon(t, *recorded, x, .1, "%s: go test -run Golden -update records what is found", name)
+		return
+	}
+	*recorded, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'e', 1, 64), 64)
+	b := []byte("{")
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		line, err := json.Marshal(all[name])
+		require.NoError(t, err)
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, "\n  "+strconv.Quote(name)+": "...), line...)
+	}
+	WriteFile(t, filepath.Join(root, "found.json"), append(b, "\n}\n"...))
 }

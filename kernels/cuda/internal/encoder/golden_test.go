@@ -47,24 +47,28 @@ func openFolder(t testing.TB, dir string) *encode.Encoder {
 // models round more than those that were trained.
 const nearGolden = 2e-5
 
+// goldens is where tiny models are that published classes saved, with what these gave.
+var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
+
+func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
+
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py and families.py.
 func TestGolden(t *testing.T) {
-	root := filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
-	queries, documents := modeltest.GoldenTexts(t, root)
+	queries, documents := modeltest.GoldenTexts(t, goldens)
 	var texts []encode.Text
 	for _, s := range documents {
 		texts = append(texts, encode.Text{Text: s})
 	}
-	goldens := modeltest.Goldens()
+	models := modeltest.Goldens()
 	if effort.Brief() {
-		goldens = goldens[:1]
+		models = models[:1]
 	}
-	for _, g := range goldens {
+	for _, g := range models {
 		if g.Foreign {
 			continue
 		}
-		dir, z := g.Open(t, root)
+		dir, z := g.Open(t, goldens)
 		e := openFolder(t, dir)
 		lowest := 1.0
 		list, err := e.Queries(t.Context(), queries)
@@ -81,6 +85,7 @@ func TestGolden(t *testing.T) {
 		require.Equal(t, len(texts), i)
 		t.Logf("%s: lowest cosine 1 − %.2g", g.Name, 1-lowest)
 		require.Greater(t, lowest, 1-nearGolden, g.Name)
+		modeltest.Record(t, goldens, g.Name, ofDevice, 1-lowest)
 	}
 }
 
@@ -93,6 +98,7 @@ func TestNano(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &texts))
 	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
 	e := openFolder(t, dir)
+	worst := 0.0
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
 			continue // it has no vectors
@@ -102,7 +108,9 @@ func TestNano(t *testing.T) {
 		lowest := least(t, modeltest.Floats(t, z, fmt.Sprintf("query%d.vectors", i)), em.Vectors, e.Dim())
 		t.Logf("query %d: lowest cosine 1 − %.2g", i, 1-lowest)
 		require.Greater(t, lowest, 0.99999)
+		worst = max(worst, 1-lowest)
 	}
+	modeltest.Record(t, goldens, "colbert-nano", ofDevice, worst)
 	// The fingerprint is its own, and tells which other precision is near it.
 	exact, err := encode.Open(dir, nil)
 	require.NoError(t, err)
