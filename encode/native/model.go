@@ -117,7 +117,7 @@ func supports(c *Config, w *Weights) error {
 		form = "embeddings without a norm"
 	}
 	for i := range c.Layers {
-		if c.Layers[i].Taps > 0 || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
+		if c.Layers[i].Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
 			form = "a layer of this form"
 		}
 	}

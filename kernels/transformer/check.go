@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// mostTaps bounds convolutions.
+const mostTaps = 64
+
 // Check checks sizes and forms. Errors: [ErrConfig].
 func (c *Config) Check() error {
 	switch {
@@ -34,8 +37,8 @@ func (c *Config) Check() error {
 			return fmt.Errorf("%w: layer %d has theta %g", ErrConfig, i, f.Theta)
 		case f.Theta != 0 && c.HeadSize%32 != 0:
 			return fmt.Errorf("%w: heads of %d dimensions: want a multiple of 32, with rotary positions", ErrConfig, c.HeadSize)
-		case f.Taps < 0 || f.Taps > 64:
-			return fmt.Errorf("%w: layer %d has a convolution of %d taps", ErrConfig, i, f.Taps)
+		case f.Convolution && (f.Before == Unbounded || f.After == Unbounded || f.Taps() > mostTaps):
+			return fmt.Errorf("%w: layer %d has a convolution of more than %d taps", ErrConfig, i, mostTaps)
 		}
 	}
 	return nil
@@ -134,9 +137,9 @@ func (k *checker) layer(l *Layer, c *Config, i int) {
 		k.norm(name+"attention norm", l.AttentionNorm, h)
 	}
 	out := h
-	if taps := c.Layers[i].Taps; taps > 0 {
+	if f := &c.Layers[i]; f.Convolution {
 		k.linear(name+"convolution input", l.Convolution.In, 3*h, h)
-		k.linear(name+"convolution", l.Convolution.Taps, h, taps)
+		k.linear(name+"convolution", l.Convolution.Taps, h, f.Taps())
 	} else {
 		out = c.Heads * c.HeadSize
 		k.linear(name+"query", l.Query, out, h)

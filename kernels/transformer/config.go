@@ -86,9 +86,15 @@ type LayerForm struct {
 	After  int `json:"after"`
 	// Theta is the base of rotary angles; 0: queries and keys are not rotated.
 	Theta float64 `json:"theta,omitempty"`
-	// Taps is the length of a gated causal convolution in place of attention; 0: attention.
-	Taps int `json:"taps,omitempty"`
+	// Convolution says that a gated convolution is in place of attention, with a tap for each
+	// token from Before before to After behind. ConvolveAll: tokens that are not attended to
+	// take part in it.
+	Convolution bool `json:"convolution,omitempty"`
+	ConvolveAll bool `json:"convolve_all,omitempty"`
 }
+
+// Taps is the length of a convolution.
+func (f *LayerForm) Taps() int { return f.Before + 1 + f.After }
 
 // Sees is the range of tokens that token i of a text attends to, of those before attended.
 // It may be empty, with first above end.
@@ -144,7 +150,7 @@ type Layer struct {
 	Query, Key, Value Linear
 	// QueryNorm and KeyNorm norm each head, before rotation: [HeadSize], or none.
 	QueryNorm, KeyNorm Norm
-	// Convolution is in place of queries, keys and values where the layer has Taps.
+	// Convolution is in place of queries, keys and values where the layer has one.
 	Convolution Convolution
 	Output      Linear // [Hidden, Heads·HeadSize], of a convolution [Hidden, Hidden]
 	// AttentionOutputNorm and FeedForwardOutputNorm are those of [SandwichNorm].
@@ -158,10 +164,11 @@ type Layer struct {
 }
 
 // Convolution is out · conv(in · x) of three values of each dimension, which In makes: in, out
-// and x. conv has Taps weights a dimension, the last one of the token itself.
+// and x. conv has a weight a tap for each dimension, the first one of the earliest token;
+// beyond the ends of a text there are zeros.
 type Convolution struct {
 	In   Linear // [3·Hidden, Hidden]: in, out, x
-	Taps Linear // [Hidden, Taps]
+	Taps Linear // [Hidden, taps]
 }
 
 // Activation is that of a dense head, or of the feed-forward part.

@@ -121,7 +121,7 @@ func supports(c *transformer.Config, w *transformer.Weights) error {
 		form = "embeddings without a norm"
 	}
 	for i := range c.Layers {
-		if f := &c.Layers[i]; f.Before != f.After || f.Taps > 0 || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
+		if f := &c.Layers[i]; f.Before != f.After || f.Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
 			form = "a layer of this form"
 		}
 	}
