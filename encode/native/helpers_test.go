@@ -19,12 +19,12 @@ func tensor(name string, scale, offset float64, shape ...int) []float32 {
 // random returns weights for a config, those of testdata/golden.py where its
 // sizes are. Their scale lets activations neither grow nor vanish.
 func random(c *Config, vocab int, heads ...Dense) *Weights {
-	h, scale := c.Hidden, math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
+	h, e, scale := c.Hidden, c.EmbeddingSize(), math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
 	bert := c.NormPlace == transformer.PostNorm
-	norm := func(name string) Norm {
-		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, h)}
-		if bert {
-			n.Beta = tensor(name+".beta", 0.25, 0, h)
+	norm := func(name string, size int) Norm {
+		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, size)}
+		if bert && c.Norm == transformer.LayerNorm {
+			n.Beta = tensor(name+".beta", 0.25, 0, size)
 		}
 		return n
 	}
@@ -35,30 +35,58 @@ func random(c *Config, vocab int, heads ...Dense) *Weights {
 		}
 		return l
 	}
-	w := &Weights{Words: tensor("words", 1, 0, vocab, h), Norm: norm("norm"), Heads: heads}
-	up := c.Intermediate
+	w := &Weights{Words: tensor("words", 1, 0, vocab, e), Norm: norm("norm", e), Heads: heads}
+	if e != h {
+		w.Project = linear("project", h, e)
+	}
+	if c.LearnedPositions {
+		w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, e)
+	}
+	if c.RelativePositions {
+		w.Relative = tensor("relative", 2, 0, c.Heads, 2*c.MaxPositions-1)
+	}
 	if bert {
-		if c.LearnedPositions {
-			w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, h)
-		}
-		w.Types = tensor("types", 1, 0, 2, h)
+		w.Types = tensor("types", 1, 0, 2, e)
 	} else {
-		w.Final = norm("final")
+		w.Final = norm("final", h)
+	}
+	up := c.Intermediate
+	if c.Gated {
 		up *= 2
 	}
 	for i := range c.Layers {
 		name := "layer" + string(rune('0'+i)) + "."
 		l := Layer{
-			AttentionNorm: norm(name + "attention norm"), FeedForwardNorm: norm(name + "feed-forward norm"),
-			Query: linear(name+"query", h, h), Key: linear(name+"key", h, h), Value: linear(name+"value", h, h),
-			Output: linear(name+"output", h, h), Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
+			AttentionNorm: norm(name+"attention norm", h), FeedForwardNorm: norm(name+"feed-forward norm", h),
+			Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
 		}
-		if i == 0 && !bert {
+		if c.Layers[i].Convolution {
+			l.Convolution = transformer.Convolution{In: linear(name+"in", 3*h, h), Taps: linear(name+"taps", h, c.Layers[i].Taps())}
+			l.Output = linear(name+"output", h, h)
+		} else {
+			queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize
+			l.Query, l.Key, l.Value = linear(name+"query", queries, h), linear(name+"key", keys, h), linear(name+"value", keys, h)
+			l.Output = linear(name+"output", h, queries)
+		}
+		if c.NormPlace == transformer.SandwichNorm {
+			l.AttentionOutputNorm, l.FeedForwardOutputNorm = norm(name+"attention output norm", h), norm(name+"feed-forward output norm", h)
+		}
+		if i == 0 && c.NormPlace == transformer.PreNorm {
 			l.AttentionNorm = Norm{}
 		}
 		w.Layers = append(w.Layers, l)
 	}
 	return w
+}
+
+// normHeads gives layers norms of queries and keys.
+func normHeads(c *Config, w *Weights) {
+	for i := range w.Layers {
+		if !c.Layers[i].Convolution {
+			w.Layers[i].QueryNorm = Norm{Gamma: tensor("query norm", 0.5, 1, c.HeadSize)}
+			w.Layers[i].KeyNorm = Norm{Gamma: tensor("key norm", 0.5, 1, c.HeadSize)}
+		}
+	}
 }
 
 // bert is a model of BERT's form, with rotary positions if theta is not 0.

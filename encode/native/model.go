@@ -20,19 +20,28 @@ type Model struct {
 	dim              int
 	words            []float32
 	positions, types []float32
-	norm             Norm
-	layers           []layer
-	final            Norm
-	heads            []head
-	pool             sync.Pool // of *scratch
+	norm             Norm    // of embeddings, or none
+	expand           *matrix // embeddings to the size of the model; nil: they have it
+	// relative is [transformer.Weights.Relative] over the scale of attention, so that it can be
+	// added before products are scaled.
+	relative               []float32
+	layers                 []layer
+	qkvWidth, contextWidth int // the widest rows that layers make of their input, and give to their output
+	final                  Norm
+	heads                  []head
+	pool                   sync.Pool // of *scratch
 }
 
 // layer is a Layer with packed weights.
 type layer struct {
-	attentionNorm, feedForwardNorm Norm
-	qkv, output, up, down          *matrix
-	form                           transformer.LayerForm
-	angles                         *transformer.Rotary // nil: queries and keys are not rotated
+	form                                   transformer.LayerForm
+	attentionNorm, attentionOutputNorm     Norm
+	feedForwardNorm, feedForwardOutputNorm Norm
+	queryNorm, keyNorm                     Norm
+	qkv                                    *matrix // queries, keys and values, or what a convolution takes
+	output, up, down                       *matrix
+	angles                                 *transformer.Rotary // nil: queries and keys are not rotated
+	convolution                            *convolution        // nil: attention
 }
 
 // head is a Dense with packed weights.
@@ -49,9 +58,6 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if err := w.Check(&c); err != nil {
 		return nil, fmt.Errorf("encoder: %w", err)
 	}
-	if err := supports(&c, w); err != nil {
-		return nil, err
-	}
 	if o.Precision != F32 && o.Precision != Int8 {
 		return nil, fmt.Errorf("encoder: %w: %v", ErrConfig, o.Precision)
 	}
@@ -59,31 +65,29 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: c, loops: l, vocab: len(w.Words) / c.Hidden, words: w.Words, positions: w.Positions, types: w.Types, dim: c.Hidden}
-	m.pool.New = func() any { return new(scratch) }
-	zeros := make([]float32, c.Hidden)
-	whole := func(n Norm) Norm {
-		if n.Gamma != nil && n.Beta == nil {
-			n.Beta = zeros
-		}
-		return n
+	e := c.EmbeddingSize()
+	m := &Model{
+		config: c, loops: l, vocab: len(w.Words) / e, dim: c.Hidden,
+		words: w.Words, positions: w.Positions, types: w.Types, contextWidth: e,
 	}
+	m.pool.New = func() any { return new(scratch) }
 	m.norm, m.final = whole(w.Norm), whole(w.Final)
+	if e != c.Hidden {
+		m.expand = pack(l, o.Precision, e, w.Project)
+	}
+	for _, v := range w.Relative {
+		m.relative = append(m.relative, v/c.Scale())
+	}
 	angles := map[float64]*transformer.Rotary{0: nil}
-	for i, x := range w.Layers {
+	for i := range w.Layers {
 		form := c.Layers[i]
 		if _, ok := angles[form.Theta]; !ok {
 			angles[form.Theta] = transformer.NewRotary(form.Theta, c.HeadSize/2, c.MaxPositions)
 		}
-		y := layer{
-			form: form, angles: angles[form.Theta],
-			attentionNorm: whole(x.AttentionNorm), feedForwardNorm: whole(x.FeedForwardNorm),
-			qkv:    pack(l, o.Precision, c.Hidden, x.Query, x.Key, x.Value),
-			output: pack(l, o.Precision, c.Hidden, x.Output),
-			up:     pack(l, o.Precision, c.Hidden, x.Up),
-			down:   pack(l, o.Precision, c.Intermediate, x.Down),
-		}
+		y := packLayer(l, o.Precision, &c, &w.Layers[i], form)
+		y.angles = angles[form.Theta]
 		m.layers = append(m.layers, y)
+		m.qkvWidth, m.contextWidth = max(m.qkvWidth, y.qkv.n), max(m.contextWidth, y.output.k)
 	}
 	for _, d := range w.Heads {
 		h := head{Dense: d, weight: pack(l, F32, d.In, d.Linear)}
@@ -97,34 +101,30 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	return m, nil
 }
 
-// supports reports the first form of a model that is not computed here.
-func supports(c *Config, w *Weights) error {
-	form := ""
-	switch {
-	case c.EmbeddingSize() != c.Hidden:
-		form = "embeddings of another size"
-	case c.KeyHeads != c.Heads:
-		form = "heads of queries that share keys"
-	case c.HeadSize*c.Heads != c.Hidden:
-		form = "heads of another size than the model"
-	case c.RelativePositions:
-		form = "relative positions"
-	case c.Norm != transformer.LayerNorm || c.NormPlace == transformer.SandwichNorm:
-		form = "norms of this kind"
-	case c.Activation != GELU:
-		form = "this activation"
-	case w.Norm.Gamma == nil:
-		form = "embeddings without a norm"
+// whole is a norm with a beta, of zeros where it has none.
+func whole(n Norm) Norm {
+	if n.Gamma != nil && n.Beta == nil {
+		n.Beta = make([]float32, len(n.Gamma))
 	}
-	for i := range c.Layers {
-		if c.Layers[i].Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
-			form = "a layer of this form"
-		}
+	return n
+}
+
+// packLayer packs the weights of a layer.
+func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.LayerForm) layer {
+	y := layer{
+		form:          form,
+		attentionNorm: whole(x.AttentionNorm), attentionOutputNorm: whole(x.AttentionOutputNorm),
+		feedForwardNorm: whole(x.FeedForwardNorm), feedForwardOutputNorm: whole(x.FeedForwardOutputNorm),
+		queryNorm: whole(x.QueryNorm), keyNorm: whole(x.KeyNorm),
+		up: pack(l, p, c.Hidden, x.Up), down: pack(l, p, c.Intermediate, x.Down),
 	}
-	if form != "" {
-		return fmt.Errorf("encoder: %w: %s is not computed", ErrConfig, form)
+	if form.Convolution {
+		y.qkv, y.output = pack(l, p, c.Hidden, x.Convolution.In), pack(l, p, c.Hidden, x.Output)
+		y.convolution = newConvolution(c.Hidden, &form, &x.Convolution)
+		return y
 	}
-	return nil
+	y.qkv, y.output = pack(l, p, c.Hidden, x.Query, x.Key, x.Value), pack(l, p, c.Heads*c.HeadSize, x.Output)
+	return y
 }
 
 // Dim is the dimension of the vectors.

@@ -44,27 +44,16 @@ func requireSame(t *testing.T, want, got []float32, format string, args ...any) 
 	}
 }
 
-// sameModels are shapes whose panels end unevenly in every tier.
-func sameModels() map[string]Config {
-	alternate := transformer.AlternateLayers
-	return map[string]Config{
-		"bert":               bert(112, 7, 208, 700, 1e-12, 3, 0),
-		"bert, heads of 80":  bert(160, 2, 16, 700, 1e-12, 3, 0),
-		"bert, rotary":       bert(96, 3, 80, 700, 1e-5, 3, 20000),
-		"modernbert":         modernBERT(96, 3, 80, 700, alternate(3, 2, 128, 160000, 10000)),
-		"modernbert, narrow": modernBERT(64, 1, 16, 700, alternate(3, 3, 10, 1000, 100)),
-	}
-}
-
 // TestSameBits: every tier gives the bits of plain Go, and a text those that it
 // has alone, in any company and order, on one goroutine or many.
 func TestSameBits(t *testing.T) {
-	for name, c := range sameModels() {
+	for name, k := range sameModels() {
 		for _, p := range []Precision{F32, Int8} {
 			t.Run(fmt.Sprintf("%s, %v", name, p), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))
+				c := &k.config
 				c.Layers = c.Layers[:effort.Cases(2, 3)] // with global and with local attention
-				w := random(&c, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+				w := k.weights(Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
 				if effort.Long() {
 					lengths = append(lengths, 600, 331, 16)
@@ -73,9 +62,9 @@ func TestSameBits(t *testing.T) {
 				attended[4], attended[6] = 2, 20 // last tokens reach none of these in a window
 				b := batchOf(texts...)
 				b.Attended = attended
-				want := encode(t, newModel(t, c, w, Options{Tier: "generic", Precision: p}), b)
+				want := encode(t, newModel(t, *c, w, Options{Tier: "generic", Precision: p}), b)
 				for _, tier := range Tiers()[1:] {
-					m := newModel(t, c, w, Options{Tier: tier, Precision: p})
+					m := newModel(t, *c, w, Options{Tier: tier, Precision: p})
 					requireSame(t, want, encode(t, m, b), "%s", tier)
 					var group sync.WaitGroup
 					for range effort.Cases(2, 3) {
@@ -131,19 +120,40 @@ func requireCompany(t *testing.T, m *Model, texts [][]int32, attended, order []i
 func TestBitsOfRecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	texts, _ := mixed(rng, 50, 9, 64, 30)
+	check := func(name string, c Config, w *Weights, precision Precision, want uint64) {
+		h := fnv.New64a()
+		for _, v := range encode(t, newModel(t, c, w, Options{Precision: precision}), batchOf(texts...)) {
+			binary.Write(h, binary.LittleEndian, v)
+		}
+		require.Equal(t, want, h.Sum64(), "%s, %v: %#x", name, precision, h.Sum64())
+	}
 	for _, r := range []struct {
 		modern    bool
 		precision Precision
 		want      uint64
 	}{
-		{false, F32, 0xfefcddfe08246685}, {false, Int8, 0x219a0919af506805}, {true, F32, 0x8d02099e508a7f0c}, {true, Int8, 0x9258a0e1ebf9d0c4},
+		{false, F32, 0xa6640b965b47533a}, {false, Int8, 0xf7d8a0a4ace2ab65}, {true, F32, 0x470a90bc4a0c89f}, {true, Int8, 0x55941645f8b060b3},
 	} {
 		c, w := tiny(r.modern)
-		h := fnv.New64a()
-		for _, v := range encode(t, newModel(t, c, w, Options{Precision: r.precision}), batchOf(texts...)) {
-			binary.Write(h, binary.LittleEndian, v)
-		}
-		require.Equal(t, r.want, h.Sum64(), "modern %v, %v: %#x", r.modern, r.precision, h.Sum64())
+		check(fmt.Sprintf("modern %v", r.modern), c, w, r.precision, r.want)
+	}
+	models := sameModels()
+	for _, r := range []struct {
+		name      string
+		f32, int8 uint64
+	}{
+		{"eurobert", 0xb9b2eb3a6dd6f30c, 0xfcf8c2a20857da6b},
+		{"electra", 0x1c1d3e3a8d2b9230, 0x5c6de54ff2c06dd6},
+		{"mpnet", 0xae0187048095bae7, 0xc858a26125df2c94},
+		{"gemma", 0x2346bf47d0aad34c, 0xc4d6b4ac6a6c01f7},
+		{"gemma, causal", 0xedbe03e2ca91bd33, 0xcc1dbbd735539d49},
+		{"lfm2", 0xd3ae3e1ca5803caa, 0xa1763f6110ca09b1},
+		{"lfm2.5", 0x2a9a9aa7e1fa954, 0xaabf61ff0cf4873d},
+		{"no family", 0xf2fffc99cf33431d, 0xacf180b4877069eb},
+	} {
+		m := models[r.name]
+		check(r.name, m.config, m.weights(), F32, r.f32)
+		check(r.name, m.config, m.weights(), Int8, r.int8)
 	}
 }
 
@@ -213,6 +223,7 @@ func TestBadModel(t *testing.T) {
 		"not finite":    func(_ *Config, w *Weights) { w.Layers[1].Down.Weight[7] = float32(math.Inf(1)) },
 		"head sizes":    func(_ *Config, w *Weights) { w.Heads = w.Heads[1:] },
 		"head weight":   func(_ *Config, w *Weights) { w.Heads[2].Out = 41 },
+		"rms with beta": func(c *Config, _ *Weights) { c.Norm = transformer.RMSNorm },
 		"head residual": func(_ *Config, w *Weights) { w.Heads[1].Residual = true },
 	} {
 		require.ErrorIs(t, change(false, edit), ErrWeights, name)

@@ -2,7 +2,10 @@
 
 package native
 
-import "github.com/plaid-ir/plaid/encode/native/internal/neon"
+import (
+	"github.com/plaid-ir/plaid/encode/native/internal/neon"
+	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+)
 
 func simdTiers() []*loops {
 	bytes := portable.bytes
@@ -11,7 +14,9 @@ func simdTiers() []*loops {
 	}
 	return []*loops{{
 		name: "neon", columns: neon.Columns, vectors: neon.MaxVectors,
-		products: neon.Products, softmax: neon.Softmax, gelu: neon.GELU, geglu: neon.GeGLU, rotate: neon.Rotate,
-		norm: neon.Norm, addNorm: neon.AddNorm, quantize: neon.Quantize, bytes: bytes,
+		products: neon.Products, softmax: neon.Softmax, rotate: neon.Rotate, quantize: neon.Quantize,
+		gelu: neon.GELU, swish: plain.Swish, tanh: plain.Tanh, gate: plain.Gate,
+		norm: neon.Norm, rms: plain.RMS, addNorm: neon.AddNorm, addRMS: plain.AddRMS,
+		bytes: bytes,
 	}}
 }

@@ -45,7 +45,10 @@ func (c *Config) Check() error {
 }
 
 // checker collects the first fault of many tensors.
-type checker struct{ err error }
+type checker struct {
+	kind NormKind
+	err  error
+}
 
 // size checks a tensor that must be there.
 func (k *checker) size(name string, x []float32, shape ...int) {
@@ -80,7 +83,10 @@ func (k *checker) linear(name string, l Linear, out, in int) {
 
 func (k *checker) norm(name string, n Norm, size int) {
 	k.size(name+" gamma", n.Gamma, size)
-	if n.Beta != nil {
+	switch {
+	case k.kind == RMSNorm:
+		k.absent(name+" beta", n.Beta)
+	case n.Beta != nil:
 		k.size(name+" beta", n.Beta, size)
 	}
 }
@@ -165,7 +171,7 @@ func (k *checker) layer(l *Layer, c *Config, i int) {
 // Check checks that the tensors are those of a config that was checked, and finite.
 // Errors: [ErrConfig], [ErrWeights].
 func (w *Weights) Check(c *Config) error {
-	var k checker
+	k := checker{kind: c.Norm}
 	h, e := c.Hidden, c.EmbeddingSize()
 	if len(w.Words) == 0 || len(w.Words)%e != 0 || len(w.Words)/e > math.MaxInt32 {
 		return fmt.Errorf("%w: word embeddings have %d values, no multiple of %d", ErrWeights, len(w.Words), e)

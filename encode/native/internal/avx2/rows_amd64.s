@@ -128,8 +128,6 @@ TEXT ·GELU(SB), NOSPLIT, $0-48
 	SHLQ $2, BX
 	MOVQ m+32(FP), CX
 	MOVQ n+40(FP), DX
-	MOVQ DX, R9
-	SHLQ $2, R9
 	SHRQ $4, DX
 	TESTQ CX, CX
 	JEQ return
@@ -140,146 +138,58 @@ row1:
 
 gelu2:
 	VMOVUPS 0(SI), Y0
-	VMINPS constants<>+384(SB), Y0, Y2
-	VMAXPS constants<>+416(SB), Y2, Y2
-	VMULPS Y2, Y2, Y4
-	VMOVUPS constants<>+480(SB), Y3
-	VFMADD231PS constants<>+448(SB), Y4, Y3
-	VMOVUPS constants<>+1024(SB), Y4
-	VFMADD213PS constants<>+992(SB), Y3, Y4
-	VFMADD213PS constants<>+960(SB), Y3, Y4
-	VFMADD213PS constants<>+928(SB), Y3, Y4
-	VFMADD213PS constants<>+896(SB), Y3, Y4
-	VFMADD213PS constants<>+864(SB), Y3, Y4
-	VFMADD213PS constants<>+832(SB), Y3, Y4
-	VFMADD213PS constants<>+800(SB), Y3, Y4
-	VFMADD213PS constants<>+768(SB), Y3, Y4
-	VFMADD213PS constants<>+736(SB), Y3, Y4
-	VFMADD213PS constants<>+704(SB), Y3, Y4
-	VFMADD213PS constants<>+672(SB), Y3, Y4
-	VFMADD213PS constants<>+640(SB), Y3, Y4
-	VFMADD213PS constants<>+608(SB), Y3, Y4
-	VFMADD213PS constants<>+576(SB), Y3, Y4
-	VFMADD213PS constants<>+544(SB), Y3, Y4
-	VMOVUPS constants<>+512(SB), Y3
-	VFMADD231PS Y4, Y2, Y3
-	VMULPS Y3, Y0, Y0
+	VMINPS constants<>+384(SB), Y0, Y1
+	VMAXPS constants<>+416(SB), Y1, Y1
+	VMULPS Y1, Y1, Y3
+	VMOVUPS constants<>+480(SB), Y2
+	VFMADD231PS constants<>+448(SB), Y3, Y2
+	VMOVUPS constants<>+1024(SB), Y3
+	VFMADD213PS constants<>+992(SB), Y2, Y3
+	VFMADD213PS constants<>+960(SB), Y2, Y3
+	VFMADD213PS constants<>+928(SB), Y2, Y3
+	VFMADD213PS constants<>+896(SB), Y2, Y3
+	VFMADD213PS constants<>+864(SB), Y2, Y3
+	VFMADD213PS constants<>+832(SB), Y2, Y3
+	VFMADD213PS constants<>+800(SB), Y2, Y3
+	VFMADD213PS constants<>+768(SB), Y2, Y3
+	VFMADD213PS constants<>+736(SB), Y2, Y3
+	VFMADD213PS constants<>+704(SB), Y2, Y3
+	VFMADD213PS constants<>+672(SB), Y2, Y3
+	VFMADD213PS constants<>+640(SB), Y2, Y3
+	VFMADD213PS constants<>+608(SB), Y2, Y3
+	VFMADD213PS constants<>+576(SB), Y2, Y3
+	VFMADD213PS constants<>+544(SB), Y2, Y3
+	VMOVUPS constants<>+512(SB), Y2
+	VFMADD231PS Y3, Y1, Y2
+	VMULPS Y2, Y0, Y0
 	VMOVUPS Y0, 0(SI)
 	VMOVUPS 32(SI), Y0
-	VMINPS constants<>+384(SB), Y0, Y2
-	VMAXPS constants<>+416(SB), Y2, Y2
-	VMULPS Y2, Y2, Y4
-	VMOVUPS constants<>+480(SB), Y3
-	VFMADD231PS constants<>+448(SB), Y4, Y3
-	VMOVUPS constants<>+1024(SB), Y4
-	VFMADD213PS constants<>+992(SB), Y3, Y4
-	VFMADD213PS constants<>+960(SB), Y3, Y4
-	VFMADD213PS constants<>+928(SB), Y3, Y4
-	VFMADD213PS constants<>+896(SB), Y3, Y4
-	VFMADD213PS constants<>+864(SB), Y3, Y4
-	VFMADD213PS constants<>+832(SB), Y3, Y4
-	VFMADD213PS constants<>+800(SB), Y3, Y4
-	VFMADD213PS constants<>+768(SB), Y3, Y4
-	VFMADD213PS constants<>+736(SB), Y3, Y4
-	VFMADD213PS constants<>+704(SB), Y3, Y4
-	VFMADD213PS constants<>+672(SB), Y3, Y4
-	VFMADD213PS constants<>+640(SB), Y3, Y4
-	VFMADD213PS constants<>+608(SB), Y3, Y4
-	VFMADD213PS constants<>+576(SB), Y3, Y4
-	VFMADD213PS constants<>+544(SB), Y3, Y4
-	VMOVUPS constants<>+512(SB), Y3
-	VFMADD231PS Y4, Y2, Y3
-	VMULPS Y3, Y0, Y0
+	VMINPS constants<>+384(SB), Y0, Y1
+	VMAXPS constants<>+416(SB), Y1, Y1
+	VMULPS Y1, Y1, Y3
+	VMOVUPS constants<>+480(SB), Y2
+	VFMADD231PS constants<>+448(SB), Y3, Y2
+	VMOVUPS constants<>+1024(SB), Y3
+	VFMADD213PS constants<>+992(SB), Y2, Y3
+	VFMADD213PS constants<>+960(SB), Y2, Y3
+	VFMADD213PS constants<>+928(SB), Y2, Y3
+	VFMADD213PS constants<>+896(SB), Y2, Y3
+	VFMADD213PS constants<>+864(SB), Y2, Y3
+	VFMADD213PS constants<>+832(SB), Y2, Y3
+	VFMADD213PS constants<>+800(SB), Y2, Y3
+	VFMADD213PS constants<>+768(SB), Y2, Y3
+	VFMADD213PS constants<>+736(SB), Y2, Y3
+	VFMADD213PS constants<>+704(SB), Y2, Y3
+	VFMADD213PS constants<>+672(SB), Y2, Y3
+	VFMADD213PS constants<>+640(SB), Y2, Y3
+	VFMADD213PS constants<>+608(SB), Y2, Y3
+	VFMADD213PS constants<>+576(SB), Y2, Y3
+	VFMADD213PS constants<>+544(SB), Y2, Y3
+	VMOVUPS constants<>+512(SB), Y2
+	VFMADD231PS Y3, Y1, Y2
+	VMULPS Y2, Y0, Y0
 	VMOVUPS Y0, 32(SI)
 	ADDQ $64, SI
-	DECQ DI
-	JNZ gelu2
-	ADDQ BX, AX
-	DECQ CX
-	JNZ row1
-
-return:
-	VZEROUPPER
-	RET
-
-// func GeGLU(x []float32, stride int, m int, n int)
-TEXT ·GeGLU(SB), NOSPLIT, $0-48
-	MOVQ x_base+0(FP), AX
-	MOVQ stride+24(FP), BX
-	SHLQ $2, BX
-	MOVQ m+32(FP), CX
-	MOVQ n+40(FP), DX
-	MOVQ DX, R9
-	SHLQ $2, R9
-	SHRQ $4, DX
-	TESTQ CX, CX
-	JEQ return
-
-row1:
-	MOVQ AX, SI
-	MOVQ AX, R8
-	ADDQ R9, R8
-	MOVQ DX, DI
-
-gelu2:
-	VMOVUPS 0(SI), Y0
-	VMINPS constants<>+384(SB), Y0, Y2
-	VMAXPS constants<>+416(SB), Y2, Y2
-	VMULPS Y2, Y2, Y4
-	VMOVUPS constants<>+480(SB), Y3
-	VFMADD231PS constants<>+448(SB), Y4, Y3
-	VMOVUPS constants<>+1024(SB), Y4
-	VFMADD213PS constants<>+992(SB), Y3, Y4
-	VFMADD213PS constants<>+960(SB), Y3, Y4
-	VFMADD213PS constants<>+928(SB), Y3, Y4
-	VFMADD213PS constants<>+896(SB), Y3, Y4
-	VFMADD213PS constants<>+864(SB), Y3, Y4
-	VFMADD213PS constants<>+832(SB), Y3, Y4
-	VFMADD213PS constants<>+800(SB), Y3, Y4
-	VFMADD213PS constants<>+768(SB), Y3, Y4
-	VFMADD213PS constants<>+736(SB), Y3, Y4
-	VFMADD213PS constants<>+704(SB), Y3, Y4
-	VFMADD213PS constants<>+672(SB), Y3, Y4
-	VFMADD213PS constants<>+640(SB), Y3, Y4
-	VFMADD213PS constants<>+608(SB), Y3, Y4
-	VFMADD213PS constants<>+576(SB), Y3, Y4
-	VFMADD213PS constants<>+544(SB), Y3, Y4
-	VMOVUPS constants<>+512(SB), Y3
-	VFMADD231PS Y4, Y2, Y3
-	VMULPS Y3, Y0, Y0
-	VMOVUPS 0(R8), Y1
-	VMULPS Y1, Y0, Y0
-	VMOVUPS Y0, 0(SI)
-	VMOVUPS 32(SI), Y0
-	VMINPS constants<>+384(SB), Y0, Y2
-	VMAXPS constants<>+416(SB), Y2, Y2
-	VMULPS Y2, Y2, Y4
-	VMOVUPS constants<>+480(SB), Y3
-	VFMADD231PS constants<>+448(SB), Y4, Y3
-	VMOVUPS constants<>+1024(SB), Y4
-	VFMADD213PS constants<>+992(SB), Y3, Y4
-	VFMADD213PS constants<>+960(SB), Y3, Y4
-	VFMADD213PS constants<>+928(SB), Y3, Y4
-	VFMADD213PS constants<>+896(SB), Y3, Y4
-	VFMADD213PS constants<>+864(SB), Y3, Y4
-	VFMADD213PS constants<>+832(SB), Y3, Y4
-	VFMADD213PS constants<>+800(SB), Y3, Y4
-	VFMADD213PS constants<>+768(SB), Y3, Y4
-	VFMADD213PS constants<>+736(SB), Y3, Y4
-	VFMADD213PS constants<>+704(SB), Y3, Y4
-	VFMADD213PS constants<>+672(SB), Y3, Y4
-	VFMADD213PS constants<>+640(SB), Y3, Y4
-	VFMADD213PS constants<>+608(SB), Y3, Y4
-	VFMADD213PS constants<>+576(SB), Y3, Y4
-	VFMADD213PS constants<>+544(SB), Y3, Y4
-	VMOVUPS constants<>+512(SB), Y3
-	VFMADD231PS Y4, Y2, Y3
-	VMULPS Y3, Y0, Y0
-	VMOVUPS 32(R8), Y1
-	VMULPS Y1, Y0, Y0
-	VMOVUPS Y0, 32(SI)
-	ADDQ $64, SI
-	ADDQ $64, R8
 	DECQ DI
 	JNZ gelu2
 	ADDQ BX, AX

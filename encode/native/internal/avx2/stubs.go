@@ -42,9 +42,6 @@ func Softmax(x []float32, stride, m, n int, scale float32)
 func GELU(x []float32, stride, m, n int)
 
 //go:noescape
-func GeGLU(x []float32, stride, m, n int)
-
-//go:noescape
 func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
 
 //go:noescape

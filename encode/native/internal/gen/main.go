@@ -30,7 +30,7 @@ func Files() map[string][]byte {
 	for _, set := range []isa{avx512, avx2, neon} {
 		for name, functions := range map[string][]func(*asm){
 			"products": {products, byteProducts},
-			"rows":     {softmax, gelu, geglu, rotate},
+			"rows":     {softmax, gelu, rotate},
 			"norm":     {norm, addNorm, quantize},
 		} {
 			a := &asm{isa: set}

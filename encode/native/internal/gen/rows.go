@@ -165,40 +165,20 @@ func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
 	a.vmul(x, x, t)
 }
 
-func gelu(a *asm)  { geluRows(a, "GELU", false) }
-func geglu(a *asm) { geluRows(a, "GeGLU", true) }
-
-func geluRows(a *asm, name string, gated bool) {
-	a.function(name, param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"})
+func gelu(a *asm) {
+	a.function("GELU", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"})
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	p, count, gate := a.reg(), a.reg(), a.reg()
-	bytes := a.reg()
-	a.move(n, bytes)
-	a.shift(bytes, 2)
 	a.shift(n, -4)
-	v, w, tmp := a.vec(), a.vec(), a.vecs(4)
+	p, count := a.reg(), a.reg()
+	v, tmp := a.vec(), a.vecs(4)
 	g := a.geluConstants()
 	a.rows(m, func() {
 		a.move(x, p)
-		if gated {
-			a.move(x, gate)
-			a.addReg(gate, bytes)
-		}
-		a.blocks("gelu", n, count, func() {
-			a.each(func(_, disp int) {
-				a.load(v, p, disp)
-				a.gelu(v, g, tmp)
-				if gated {
-					a.load(w, gate, disp)
-					a.vmul(v, v, w)
-				}
-				a.store(v, p, disp)
-			})
-			a.add(p, block)
-			if gated {
-				a.add(gate, block)
-			}
-		})
+		a.stream("gelu", n, count, func(_, disp int) {
+			a.load(v, p, disp)
+			a.gelu(v, g, tmp)
+			a.store(v, p, disp)
+		}, p)
 		a.addReg(x, stride)
 	})
 }
