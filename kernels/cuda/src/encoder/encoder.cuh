@@ -161,16 +161,17 @@ struct EncoderAttentionParams {
   uint32_t reserved;
 };
 
-// encoder_conv: grid (spans), block 256. v = Σ taps[j] · u of the token taps − 1 − j places before, of
-// a text's, and u = in · x; out = (v + bias) · out.
+// encoder_conv: grid (spans), block 256. u = in · x; v = Σ weights[j] · u of the token before − j
+// places in front, of those of the text; out = (v + bias) · out.
 struct EncoderConvParams {
   const uint8_t *in;           // tiled [rows][3·width]: in, out, x
   uint8_t *out;                // tiled [rows][width]
   const EncoderSpan *spans;
   const float *weights;        // [taps][width]
   const float *bias;           // [width] or null
-  const float *nothing;        // [3·width] or null, zeros: in of tokens that are not attended to
-  uint32_t width, taps;
+  const float *nothing;        // [3·width] or null, zeros: for rows that are not attended to
+  uint32_t width, taps, before;
+  uint32_t all;                // 1: all rows are as if they were attended to
 };
 
 // encoder_unit: grid (ceil(count/8)), block 256. A vector is divided by its

@@ -72,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) encoder_conv(EncoderConvParams
   const EncoderSpan span = p.spans[blockIdx.x];
   const uint32_t strips = (span.length + 15) / 16, parts = (strips + 3) / 4, share = (strips + parts - 1) / parts * 16;
   const uint32_t begin = span.part * share, end = min(begin + share, span.length), lane = threadIdx.x % 32;
+  const uint32_t known = p.all ? span.length : span.attended;
   let_next_begin();
   await_launches();
   for (uint32_t c = lane * 8; c < p.width; c += 256) {
@@ -80,15 +81,15 @@ extern "C" __global__ void __launch_bounds__(256) encoder_conv(EncoderConvParams
       const uint32_t column = part * p.width + c;
 #pragma unroll
       for (int j = 0; j < 8; j++) x[j] = 0.f;
-      if (row < span.attended) add8(x, *reinterpret_cast<const uint4 *>(p.in + tiled(span.first + row, column / 8, 3 * p.width / 64)));
+      if (row < known) add8(x, *reinterpret_cast<const uint4 *>(p.in + tiled(span.first + row, column / 8, 3 * p.width / 64)));
       else if (p.nothing) load8(x, p.nothing + column);
     };
     for (uint32_t row = begin + threadIdx.x / 32; row < end; row += 8) {
       float sum[8] = {}, x[8], y[8], w[8];
       for (uint32_t j = 0; j < p.taps; j++) {
-        const uint32_t back = p.taps - 1 - j;
-        if (back > row) continue;
-        value(x, row - back, 0), value(y, row - back, 2), load8(w, p.weights + size_t(j) * p.width + c);
+        const uint32_t from = row + j - p.before;  // before the text it is large
+        if (from >= span.length) continue;
+        value(x, from, 0), value(y, from, 2), load8(w, p.weights + size_t(j) * p.width + c);
 #pragma unroll
         for (int k = 0; k < 8; k++) sum[k] = fmaf(__fmul_rn(x[k], y[k]), w[k], sum[k]);
       }
