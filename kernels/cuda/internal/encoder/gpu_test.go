@@ -222,67 +222,72 @@ func TestGPUSpeed(t *testing.T) {
 	d := runtimetest.OpenGPU(t)
 	for size := range allSizes {
 		k := real(size)
-		w := random(&k.config, 30000, 1, k.heads...)
-		if k.edit != nil {
-			k.edit(&k.config, w)
+		t.Run(k.name, func(t *testing.T) { speed(t, d, &k) })
+	}
+}
+
+// speed logs that of a size, with random weights.
+func speed(t *testing.T, d *runtime.Device, k *kind) {
+	w := random(&k.config, 30000, 1, k.heads...)
+	if k.edit != nil {
+		k.edit(&k.config, w)
+	}
+	begin := time.Now()
+	m := modelOn(t, d, k.config, w, transformer.Options{})
+	a := m.About()
+	t.Logf("%s: loaded in %v, %d MiB of weights, %d for batches of %d", k.name, time.Since(begin).Round(time.Millisecond), a.Weights>>20, a.Batches>>20, a.Tokens)
+	r := rand.New(rand.NewPCG(1, 2))
+	id := func(n int) []int32 {
+		x := make([]int32, n)
+		for i := range x {
+			x[i] = r.Int32N(30000)
 		}
-		begin := time.Now()
-		m := modelOn(t, d, k.config, w, transformer.Options{})
-		a := m.About()
-		t.Logf("%s: loaded in %v, %d MiB of weights, %d for batches of %d", k.name, time.Since(begin).Round(time.Millisecond), a.Weights>>20, a.Batches>>20, a.Tokens)
-		r := rand.New(rand.NewPCG(1, uint64(size)))
-		id := func(n int) []int32 {
-			x := make([]int32, n)
-			for i := range x {
-				x[i] = r.Int32N(30000)
-			}
-			return x
+		return x
+	}
+	for _, tokens := range []int{8 << 10, 16 << 10, 32 << 10} {
+		var texts [][]int32
+		for left := tokens; left > 0; {
+			n := min(left, min(300, max(40, int(300+70*r.NormFloat64()))))
+			texts, left = append(texts, id(n)), left-n
 		}
-		for _, tokens := range []int{8 << 10, 16 << 10, 32 << 10} {
-			var texts [][]int32
-			for left := tokens; left > 0; {
-				n := min(left, min(300, max(40, int(300+70*r.NormFloat64()))))
-				texts, left = append(texts, id(n)), left-n
-			}
-			b := batchOf(texts...)
-			for _, callers := range []int{1, 8} {
-				const each = 12
-				run := func(each int) time.Duration {
-					begin := time.Now()
-					var all sync.WaitGroup
-					for range callers {
-						all.Go(func() {
-							dst := make([]float32, len(b.IDs)*a.Dim)
-							for range each {
-								if err := m.Encode(context.Background(), dst, b); err != nil {
-									t.Error(err)
-								}
-							}
-						})
-					}
-					all.Wait()
-					return time.Since(begin)
-				}
-				run(2)
-				took := run(each)
-				t.Logf("%s, %d callers with batches of %d tokens: %.2f M tokens/s", k.name, callers, tokens, float64(callers*each*tokens)/took.Seconds()/1e6)
-			}
-		}
-		for _, n := range []int{1, 4, 32} {
-			var texts [][]int32
-			for range n {
-				texts = append(texts, id(32))
-			}
-			b := batchOf(texts...)
-			dst := make([]float32, len(b.IDs)*a.Dim)
-			var times []time.Duration
-			for range 300 {
+		b := batchOf(texts...)
+		for _, callers := range []int{1, 8} {
+			const each = 12
+			run := func(each int) time.Duration {
 				begin := time.Now()
-				require.NoError(t, m.Encode(t.Context(), dst, b))
-				times = append(times, time.Since(begin))
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						dst := make([]float32, len(b.IDs)*a.Dim)
+						for range each {
+							if err := m.Encode(context.Background(), dst, b); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				return time.Since(begin)
 			}
-			slices.Sort(times)
-			t.Logf("%s, %d questions of 32 tokens: median %v, p95 %v", k.name, n, times[150], times[285])
+			run(2)
+			took := run(each)
+			t.Logf("%s, %d callers with batches of %d tokens: %.2f M tokens/s", k.name, callers, tokens, float64(callers*each*tokens)/took.Seconds()/1e6)
 		}
+	}
+	for _, n := range []int{1, 4, 32} {
+		var texts [][]int32
+		for range n {
+			texts = append(texts, id(32))
+		}
+		b := batchOf(texts...)
+		dst := make([]float32, len(b.IDs)*a.Dim)
+		var times []time.Duration
+		for range 300 {
+			begin := time.Now()
+			require.NoError(t, m.Encode(t.Context(), dst, b))
+			times = append(times, time.Since(begin))
+		}
+		slices.Sort(times)
+		t.Logf("%s, %d questions of 32 tokens: median %v, p95 %v", k.name, n, times[150], times[285])
 	}
 }
