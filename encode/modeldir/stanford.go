@@ -126,12 +126,12 @@ func (r *reader) graphFiles() (missing []string, err error) {
 			return nil, Faultf(r.dir, "", ErrConfig, "the graph %q is not within the folder", name)
 		}
 		path := r.find(name)
-		if !exists(path) {
+		if !r.exists(path) {
 			continue
 		}
 		r.c.Weights, r.c.graph = []string{path}, true
 		for _, end := range []string{"_data", ".data"} {
-			if exists(path + end) {
+			if r.exists(path + end) {
 				r.c.Weights = append(r.c.Weights, path+end)
 			}
 		}
@@ -153,8 +153,8 @@ func (r *reader) graphHeads() {
 }
 
 // shardsOf are the files that the index of a sharded model names.
-func shardsOf(index, suffix string) ([]string, error) {
-	f, err := open(index)
+func (r *reader) shardsOf(index, suffix string) ([]string, error) {
+	f, err := r.open(index)
 	if err != nil {
 		return nil, err
 	}
