@@ -17,19 +17,6 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// Family is an architecture.
-type Family string
-
-// The families.
-const (
-	BERT       Family = "bert"
-	ModernBERT Family = "modernbert"
-	// XLMR has learned positions, or rotary ones as jina-colbert-v2, JinaV3 rotary ones; they
-	// are computed as BERT is.
-	XLMR   Family = "xlm-roberta"
-	JinaV3 Family = "jina_embeddings_v3"
-)
-
 // Config is all that a folder says about a model, resolved.
 type Config struct {
 	Dir      string   `json:"dir"`
@@ -68,8 +55,19 @@ type Config struct {
 type Backbone struct {
 	Family     Family `json:"family"`
 	Vocabulary int    `json:"vocabulary"`
+	Biases     Biases `json:"biases"`
 	transformer.Config
 }
+
+// Biases are the maps that have a bias, and whether norms have one.
+type Biases struct {
+	Attention   bool `json:"attention"`
+	FeedForward bool `json:"feed_forward"`
+	Convolution bool `json:"convolution"`
+	Norms       bool `json:"norms"`
+}
+
+var allBiases = Biases{Attention: true, FeedForward: true, Norms: true}
 
 // Dense is a head: y = activation(W·x + b), and x or R·x added to it.
 type Dense struct {

@@ -104,6 +104,9 @@ func (r *reader) read() error {
 			return err
 		}
 	}
+	if path := r.find("adapter_config.json"); r.exists(path) && r.graphs == nil {
+		return Faultf(path, "", ErrFamily, "adapters are not computed: merge them into the weights, and save the model")
+	}
 	if err := r.files(); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ With --device, say what computes there and how much memory that takes.`,
 	flags.Threads(f, &threads, 0)
 	f.BoolVar(&fetch, "fetch", false, "fetch the weights, too, of the newest commit")
 	f.Bool("json", false, "print everything as JSON")
-	cmd.Args = takes("[MODEL]")
+	cmd.Args, cmd.ValidArgsFunction = takes("[MODEL]"), completeModel
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			if enc.Dir != "" {
