@@ -78,6 +78,21 @@ func TestPrefixes(t *testing.T) {
 	require.Empty(t, c.Document.Prompt)
 }
 
+// TestFixedLength: in version 6 the length that queries are filled up to goes before query_length, which
+// must not be less.
+func TestFixedLength(t *testing.T) {
+	dir := multiVector(t)
+	file := filepath.Join(dir, lengths)
+	modeltest.Edit(t, file, map[string]any{"query_length": 20, "query_expansion": map[string]any{"strategy": "fixed", "length": 9}})
+	c := read(t, dir, nil)
+	require.Equal(t, 9, c.Query.Length)
+	require.Equal(t, 9, c.Expand.Length)
+	modeltest.Edit(t, file, map[string]any{"query_length": 8})
+	_, err := modeldir.Read(dir, nil)
+	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorContains(t, err, "query_expansion.length: files contradict each other: is 9, but "+lengths+" says 8")
+}
+
 // TestSpecialTokens: what queries are filled up with, and how long texts are, by the tokenizer's files.
 func TestSpecialTokens(t *testing.T) {
 	object := func(name string) map[string]any {
