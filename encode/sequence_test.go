@@ -76,7 +76,7 @@ func TestSequences(t *testing.T) {
 	// Without a marker of documents there is none, and no room for it is kept.
 	none := ""
 	e = open(t, dir, &Options{Override: &modeldir.Override{DocumentPrompt: &none}, DocumentLength: 4})
-	require.Equal(t, "[CLS] a a [SEP] /4", shown(t, e, Document, "a a a"))
+	require.Equal(t, "([CLS]) (a) (a) [SEP] /4", shown(t, e, Document, "a a a"))
 
 	em, err := e.Query(t.Context(), "the")
 	require.NoError(t, err)
