@@ -28,16 +28,16 @@ func TestModels(t *testing.T) {
 	const root = "../encode/testdata/golden"
 	found := modeltest.ReadFound(t, root)
 	var b strings.Builder
-	b.WriteString("| model, or class | form | run with | processor | card |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| model, or class | form; package of the folder | run with | processor | card |\n| --- | --- | --- | --- | --- |\n")
 	row := func(name, form, by, key string) {
 		f := found[key]
 		require.NotNil(t, f, "%s: go test ./encode -run 'Golden|Nano' -update records what is found", key)
 		require.NotZero(t, f.Device, "%s: go test ./kernels/cuda/internal/encoder -run 'Golden|Nano' -update records what is found", key)
-		fmt.Fprintf(&b, "| %s | %s | %s | %.1e | %.1e |\n", name, form, by, f.Processor, f.Device)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, form, by, short(f.Processor), short(f.Device))
 	}
 	shown := map[string]bool{}
 	for _, m := range modeldir.KnownModels() {
-		form := fmt.Sprintf("%s, %d × %d, %d dimensions, %s's folder", familyNames[m.Family], m.Layers, m.Hidden, m.Dim, m.Layout)
+		form := fmt.Sprintf("%s, %d × %d, %d dimensions; %s", familyNames[m.Family], m.Layers, m.Hidden, m.Dim, m.Layout)
 		switch m.Checked {
 		case modeldir.ByWeights:
 			row(m.Name, form, "its weights", path.Base(m.Name))
@@ -58,7 +58,7 @@ func TestModels(t *testing.T) {
 			Architectures []string        `json:"architectures"`
 		}
 		require.NoError(t, json.Unmarshal(text, &c))
-		row("any "+c.Architectures[0], familyNames[c.Kind]+", "+layoutOf(t, dir)+"'s folder", "`"+g.Name+"`", g.Name)
+		row("any "+c.Architectures[0], familyNames[c.Kind]+"; "+layoutOf(t, dir), "`"+g.Name+"`", g.Name)
 	}
 	page, err := os.ReadFile("encoder.md")
 	require.NoError(t, err)
@@ -74,6 +74,9 @@ func TestModels(t *testing.T) {
 	}
 	require.Equal(t, want, string(page), "go test ./docs -run TestModels -update")
 }
+
+// short is a number with two digits and no more of its exponent than is needed.
+func short(x float64) string { return strings.ReplaceAll(fmt.Sprintf("%.1e", x), "e-0", "e-") }
 
 // layoutOf is the package whose folders a folder is one of.
 func layoutOf(t *testing.T, dir string) string {
