@@ -160,6 +160,42 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestJinaNames: jina-colbert-v2's own class has other names, and one map for queries, keys and values.
+// The same tensors come of them as of transformers' class.
+func TestJinaNames(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "testdata", "golden", "xlmr-rotary"))))
+	wantConfig, want, err := load(dir)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "model.safetensors")
+	theirs, all := tensorsOf(t, path), map[string]modeltest.Tensor{}
+	renamed := strings.NewReplacer("embeddings.LayerNorm", "emb_ln", "roberta.layers.", "roberta.encoder.layers.",
+		"self_attn.o_proj", "mixer.out_proj", "post_attention_layernorm", "norm1", "post_mlp_layernorm", "norm2")
+	for name, x := range theirs {
+		if strings.Contains(name, "k_proj") || strings.Contains(name, "v_proj") {
+			continue
+		}
+		if strings.Contains(name, "q_proj") {
+			for _, p := range []string{"k_proj", "v_proj"} {
+				x.Data = slices.Concat(x.Data, theirs[strings.Replace(name, "q_proj", p, 1)].Data)
+			}
+			x.Shape = slices.Clone(x.Shape)
+			x.Shape[0] *= 3
+			name = strings.Replace(name, "self_attn.q_proj", "mixer.Wqkv", 1)
+		}
+		all[renamed.Replace(name)] = x
+	}
+	modeltest.Safetensors(t, path, "F32", all)
+	modeltest.Edit(t, filepath.Join(dir, "config.json"), map[string]any{
+		"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000, "rope_parameters": nil,
+		"auto_map": map[string]any{"AutoModel": "modeling_lora.XLMRobertaLoRA"},
+	})
+	c, got, err := load(dir)
+	require.NoError(t, err)
+	require.Equal(t, wantConfig, c)
+	require.Equal(t, want, got)
+}
+
 // prefixed puts a prefix before the names of tensors.
 func prefixed(prefix string, bare map[string]modeltest.Tensor) map[string]modeltest.Tensor {
 	all := map[string]modeltest.Tensor{}
