@@ -113,12 +113,12 @@ func TestForms(t *testing.T) {
 		prefix string
 		others []string
 	}{
-		"roberta": {"roberta.", []string{"lm_head.dense.weight", "roberta.pooler.dense.bias", "roberta.embeddings.position_ids"}},
-		"distilbert": {"distilbert.", []string{"vocab_transform.weight", "vocab_layer_norm.bias", "vocab_projector.bias", "pre_classifier.weight",
-			"classifier.bias", "qa_outputs.weight"}},
+		"roberta": {"roberta.", []string{"lm_head.dense.weight", "roberta.pooler.dense.bias"}},
+		"distilbert": {"distilbert.", []string{"vocab_transform.weight", "vocab_layer_norm.bias", "vocab_projector.bias",
+			"pre_classifier.weight", "classifier.bias", "qa_outputs.weight"}},
 		"mpnet":          {"mpnet.", []string{"lm_head.bias", "mpnet.embeddings.position_ids", "mpnet.pooler.dense.weight"}},
-		"electra-narrow": {"electra.", []string{"discriminator_predictions.dense.weight", "classifier.dense.bias", "electra.embeddings.position_ids"}},
-		"eurobert":       {"model.", []string{"lm_head.weight", "model.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.inv_freq"}},
+		"electra-narrow": {"electra.", []string{"discriminator_predictions.dense.weight", "electra.embeddings.position_ids"}},
+		"eurobert":       {"model.", []string{"lm_head.weight", "model.layers.1.self_attn.rotary_emb.inv_freq"}},
 		"gemma":          {"model.", []string{"lm_head.weight"}},
 		"lfm2":           {"backbone.model.", []string{"lm_head.weight"}},
 		"mmbert":         {"model.", []string{"head.dense.weight", "head.norm.weight", "decoder.bias", "classifier.bias"}},

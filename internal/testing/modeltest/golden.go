@@ -30,8 +30,9 @@ type Golden struct {
 func Goldens() []Golden {
 	var list []Golden
 	for _, name := range []string{
-		"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert", "xlmr", "xlmr-rotary",
-		"roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "eurobert-biased", "gemma", "mmbert", "lfm2", "lfm2-biased",
+		"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert",
+		"xlmr", "xlmr-rotary", "roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "eurobert-biased",
+		"gemma", "mmbert", "lfm2", "lfm2-biased",
 	} {
 		list = append(list, Golden{Name: name, Folder: name})
 	}
@@ -42,7 +43,8 @@ func Goldens() []Golden {
 	return append(list,
 		Golden{Name: "electra", Folder: "sentence-bert", Change: change{
 			"model_type": "electra", "architectures": []string{"ElectraModel"}, "embedding_size": 32, "hidden_act": "tanh"}},
-		Golden{Name: "gemma-causal", Folder: "gemma", Change: change{"use_bidirectional_attention": false, "sliding_window": 5}},
+		Golden{Name: "gemma-causal", Folder: "gemma", Change: change{
+			"use_bidirectional_attention": false, "sliding_window": 5}},
 		Golden{Name: "lfm25", Folder: "lfm2", Change: change{"architectures": []string{"Lfm2BidirectionalModel"}}})
 }
 
