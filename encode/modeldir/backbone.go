@@ -109,6 +109,11 @@ func (r *reader) backbone() error {
 	v.sizes(&f, b)
 	f.form(v, b)
 	r.origin["backbone"] = r.name(v.f.path)
+	if err == nil {
+		if unfit := b.Check(); unfit != nil {
+			err = Faultf(v.f.path, "", ErrFamily, "%w", unfit)
+		}
+	}
 	return err
 }
 

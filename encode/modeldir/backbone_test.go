@@ -119,11 +119,11 @@ func TestFamilies(t *testing.T) {
 			layers(b, rotated(250000), rotated(250000))
 		}},
 		{"eurobert", changes{
-			"num_key_value_heads": nil, "head_dim": nil, "rope_parameters": nil, "rope_theta": 7000,
+			"num_attention_heads": 1, "num_key_value_heads": nil, "head_dim": nil, "rope_parameters": nil, "rope_theta": 7000,
 			"rope_scaling": modeltest.Null,
 		}, pre, func(b b) {
 			b.Family = "eurobert"
-			b.Heads, b.KeyHeads, b.HeadSize = 4, 4, 8
+			b.Heads = 1
 			layers(b, rotated(7000), rotated(7000))
 		}},
 		{"eurobert-biased", nil, pre, func(b b) {
@@ -160,24 +160,24 @@ func TestFamilies(t *testing.T) {
 		}},
 		{"lfm2", changes{
 			"architectures": []string{"Lfm2BidirectionalModel"}, "auto_map": changes{"AutoModel": "a.Lfm2BidirectionalModel"},
-			"conv_L_cache": 4, "block_auto_adjust_ff_dim": false, "intermediate_size": 40, "layer_types": nil,
+			"conv_L_cache": 4, "block_auto_adjust_ff_dim": false, "intermediate_size": 80, "layer_types": nil,
 			"full_attn_idxs": []int{1}, "conv_bias": true,
 		}, pre, func(b b) {
 			b.Family = "lfm2"
-			b.Intermediate, b.Biases.Convolution = 40, true
+			b.Intermediate, b.Biases.Convolution = 80, true
 			layers(b, transformer.LayerForm{Convolution: true, ConvolveAll: true, Before: 2, After: 1}, rotated(1000000))
 		}},
 		{"lfm2", changes{
 			"block_ffn_dim_multiplier": nil, "block_multiple_of": nil, "block_ff_dim": 1000, "layer_types": nil,
-			"num_key_value_heads": nil, "num_attention_heads": 8, "head_dim": nil, "rope_parameters": nil, "rope_theta": 9000,
+			"num_key_value_heads": nil, "num_attention_heads": 8, "rope_parameters": nil, "rope_theta": 9000,
 		}, pre, func(b b) {
 			b.Family = "lfm2"
-			b.Intermediate, b.Heads, b.KeyHeads, b.HeadSize = 768, 8, 8, 4
+			b.Intermediate, b.Heads, b.KeyHeads = 768, 8, 8
 			layers(b, near(-1, 0, 9000), near(-1, 0, 9000))
 		}},
-		{"lfm2", changes{"block_ffn_dim_multiplier": modeltest.Null}, pre, func(b b) {
+		{"lfm2", changes{"block_ffn_dim_multiplier": modeltest.Null, "intermediate_size": 49}, pre, func(b b) {
 			b.Family = "lfm2"
-			b.Intermediate = 33
+			b.Intermediate = 32
 			layers(b, near(-1, 0, 1000000), transformer.LayerForm{Convolution: true, Before: 2})
 		}},
 	} {
@@ -255,9 +255,14 @@ func TestRefusals(t *testing.T) {
 		require.Contains(t, strings.TrimPrefix(err.Error(), place), f.key, text(change))
 		require.Contains(t, err.Error(), f.message, text(change))
 	}
-	dir := golden(t, "roberta", nil)
-	modeltest.JSON(t, filepath.Join(dir, "adapter_config.json"), changes{"peft_type": "LORA"})
+	dir := golden(t, "eurobert", changes{"head_dim": 48})
 	_, err := modeldir.Read(dir, nil)
+	require.ErrorIs(t, err, modeldir.ErrFamily)
+	require.ErrorContains(t, err, filepath.Join(dir, "config.json")+": ")
+	require.ErrorContains(t, err, "heads of 48 dimensions: want a multiple of 32, with rotary positions")
+	dir = golden(t, "roberta", nil)
+	modeltest.JSON(t, filepath.Join(dir, "adapter_config.json"), changes{"peft_type": "LORA"})
+	_, err = modeldir.Read(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrFamily)
 	require.ErrorContains(t, err, filepath.Join(dir, "adapter_config.json")+": ")
 	require.ErrorContains(t, err, "adapters are not computed: merge them into the weights")
