@@ -267,3 +267,28 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, err, filepath.Join(dir, "adapter_config.json")+": ")
 	require.ErrorContains(t, err, "adapters are not computed: merge them into the weights")
 }
+
+// FuzzBackbone: no config.json of any family makes Read panic, and one that is read is of a model that is
+// computed.
+func FuzzBackbone(f *testing.F) {
+	root := filepath.Join("..", "testdata", "golden")
+	configs, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
+	require.NoError(f, err)
+	for _, path := range configs {
+		b, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(string(b))
+	}
+	dir := f.TempDir()
+	require.NoError(f, os.CopyFS(dir, os.DirFS(filepath.Join(root, "distilbert"))))
+	f.Fuzz(func(t *testing.T, content string) {
+		modeltest.WriteFile(t, filepath.Join(dir, "config.json"), []byte(content))
+		c, err := modeldir.Read(dir, nil)
+		if err != nil {
+			var me *modeldir.ModelError
+			require.ErrorAs(t, err, &me)
+			return
+		}
+		require.NoError(t, c.Backbone.Check())
+	})
+}
