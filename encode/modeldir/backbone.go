@@ -34,9 +34,8 @@ type family struct {
 	activation key[string]
 	epsilon    key[float64]
 	only       []only
-	// code says that models are published with code of their own that computes what
-	// transformers' class does.
-	code bool
+	// classes are those of code that models are published with, which compute what is computed here.
+	classes []string
 	// form reads all that other families do not have.
 	form func(v values, b *Backbone)
 }
@@ -103,7 +102,7 @@ func (r *reader) backbone() error {
 	}
 	v.only(usualOnly)
 	v.only(f.only)
-	if s := v.part("auto_map").text("AutoModel", ""); s != "" && !f.code {
+	if s := v.class(); s != "" && !slices.Contains(f.classes, s) {
 		v.part("auto_map").fail("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
 	}
 	v.sizes(&f, b)
@@ -115,6 +114,12 @@ func (r *reader) backbone() error {
 		}
 	}
 	return err
+}
+
+// class is the name of the class of a model's own code, "" where it has none.
+func (v values) class() string {
+	s := v.part("auto_map").text("AutoModel", "")
+	return s[strings.LastIndexByte(s, '.')+1:]
 }
 
 // only refuses values that are not computed here.

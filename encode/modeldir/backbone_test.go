@@ -86,7 +86,9 @@ func TestFamilies(t *testing.T) {
 			b.Family = "electra"
 			b.Embedding, b.Activation, b.Epsilon = 128, transformer.Tanh, 1e-12
 		}},
-		{"xlmr", changes{"position_embedding_type": "rotary", "auto_map": changes{"AutoModel": "x.Y"}}, post, func(b b) {
+		{"xlmr", changes{
+			"position_embedding_type": "rotary", "auto_map": changes{"AutoModel": "jinaai/x--y.XLMRobertaLoRA"},
+		}, post, func(b b) {
 			b.Family = "xlm-roberta"
 			b.Hidden, b.HeadSize, b.Intermediate, b.MaxPositions, b.LearnedPositions = 64, 32, 48, 50, false
 			layers(b, rotated(10000), rotated(10000))
@@ -159,7 +161,7 @@ func TestFamilies(t *testing.T) {
 			layers(b, near(-1, 0, 1000000), transformer.LayerForm{Convolution: true, Before: 2})
 		}},
 		{"lfm2", changes{
-			"architectures": []string{"Lfm2BidirectionalModel"}, "auto_map": changes{"AutoModel": "a.Lfm2BidirectionalModel"},
+			"auto_map":     changes{"AutoModel": "a.Lfm2BidirectionalModel"},
 			"conv_L_cache": 4, "block_auto_adjust_ff_dim": false, "intermediate_size": 80, "layer_types": nil,
 			"full_attn_idxs": []int{1}, "conv_bias": true,
 		}, pre, func(b b) {
@@ -217,6 +219,7 @@ func TestRefusals(t *testing.T) {
 		{"xlmr", "position_embedding_type", "alibi", family, `is "alibi", want "absolute" or "rotary"`},
 		{"xlmr", "lora_adaptations", []string{"retrieval.query"}, family, `is not supported: is ["retrieval.query"]`},
 		{"sentence-bert", "auto_map.AutoModel", changes{"AutoModel": "m.JinaBertModel"}, family, `code of a model's own`},
+		{"lfm2", "auto_map.AutoModel", changes{"AutoModel": "m.OtherModel"}, family, `is "OtherModel": code of`},
 		{"mpnet", "quantization_config", changes{"quant_method": "gptq"}, family, `is {"quant_method":"gptq"}`},
 		{"mpnet", "relative_attention_num_buckets", 64, family, "is 64, want 32"},
 		{"mpnet", "hidden_act", "quick_gelu", family, `is "quick_gelu", want one of [gelu gelu_accurate`},

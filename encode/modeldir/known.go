@@ -67,6 +67,7 @@ func KnownModels() []Known {
 		modern("VAGOsolutions/SauerkrautLM-Multi-ModernColBERT", base),
 		modern("VAGOsolutions/SauerkrautLM-Multi-Reason-ModernColBERT", base),
 		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("VAGOsolutions/SauerkrautLM-Reason-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
 		pylate("lightonai/mLateOn", ModernBERT, "pylate-mmbert", mmBERT),
 		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "pylate-lfm2", liquid),
 		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "pylate-lfm25", liquid),
