@@ -32,10 +32,15 @@ func (e encoding) Transformer(ctx context.Context, c transformer.Config, w *tran
 	return New(ctx, e.dev, c, w, o)
 }
 
-// openFolder opens a model's folder on a fake device, which has wide tiles.
-func openFolder(t testing.TB, dir string) *encode.Encoder {
+// hopperFake is a fake device, which has wide tiles.
+func hopperFake(t testing.TB) *runtime.Device {
+	return runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))
+}
+
+// openFolder opens a model's folder on a device.
+func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 	t.Helper()
-	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))}})
+	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.Equal(t, encode.Device, e.Config().Backend)
@@ -50,22 +55,33 @@ const nearGolden = 2e-5
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py and families.py.
 func TestGolden(t *testing.T) {
+	goldens := modeltest.Goldens()
+	if effort.Brief() {
+		goldens = goldens[:1]
+	}
+	requireGolden(t, goldens, hopperFake)
+}
+
+// TestGPUGolden: the same on a GPU.
+func TestGPUGolden(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d })
+}
+
+// requireGolden holds what devices that are opened make of the folders against what was recorded.
+func requireGolden(t *testing.T, goldens []modeltest.Golden, open func(testing.TB) *runtime.Device) {
 	root := filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
 	queries, documents := modeltest.GoldenTexts(t, root)
 	var texts []encode.Text
 	for _, s := range documents {
 		texts = append(texts, encode.Text{Text: s})
 	}
-	goldens := modeltest.Goldens()
-	if effort.Brief() {
-		goldens = goldens[:1]
-	}
 	for _, g := range goldens {
 		if g.Foreign {
 			continue
 		}
 		dir, z := g.Open(t, root)
-		e := openFolder(t, dir)
+		e := openFolder(t, dir, open(t))
 		lowest := 1.0
 		list, err := e.Queries(t.Context(), queries)
 		require.NoError(t, err)
@@ -92,7 +108,7 @@ func TestNano(t *testing.T) {
 	var texts []string
 	require.NoError(t, json.Unmarshal(b, &texts))
 	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
-	e := openFolder(t, dir)
+	e := openFolder(t, dir, hopperFake(t))
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
 			continue // it has no vectors
