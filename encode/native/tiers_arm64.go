@@ -2,10 +2,7 @@
 
 package native
 
-import (
-	"github.com/plaid-ir/plaid/encode/native/internal/neon"
-	"github.com/plaid-ir/plaid/encode/native/internal/plain"
-)
+import "github.com/plaid-ir/plaid/encode/native/internal/neon"
 
 func simdTiers() []*loops {
 	bytes := portable.bytes
@@ -15,8 +12,8 @@ func simdTiers() []*loops {
 	return []*loops{{
 		name: "neon", columns: neon.Columns, vectors: neon.MaxVectors,
 		products: neon.Products, softmax: neon.Softmax, rotate: neon.Rotate, quantize: neon.Quantize,
-		gelu: neon.GELU, swish: plain.Swish, tanh: plain.Tanh, gate: plain.Gate,
-		norm: neon.Norm, rms: plain.RMS, addNorm: neon.AddNorm, addRMS: plain.AddRMS,
+		gelu: neon.GELU, swish: neon.Swish, tanh: neon.Tanh, relu: neon.ReLU, gate: neon.Gate,
+		norm: neon.Norm, rms: neon.RMS, addNorm: neon.AddNorm, addRMS: neon.AddRMS,
 		bytes: bytes,
 	}}
 }

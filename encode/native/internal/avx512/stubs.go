@@ -35,13 +35,26 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 // which starts takes off again.
 //
 //go:noescape
-func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int)
 
 //go:noescape
 func Softmax(x []float32, stride, m, n int, scale float32)
 
 //go:noescape
 func GELU(x []float32, stride, m, n int)
+
+//go:noescape
+func Swish(x []float32, stride, m, n int, linear, cubic float32)
+
+//go:noescape
+func Tanh(x []float32, stride, m, n int)
+
+//go:noescape
+func ReLU(x []float32, stride, m, n int)
+
+//go:noescape
+func Gate(x []float32, stride, m, n int)
 
 //go:noescape
 func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
@@ -51,6 +64,12 @@ func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, in
 
 //go:noescape
 func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func RMS(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 
 //go:noescape
 func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)

@@ -85,7 +85,7 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 }
 
 func softmax(a *asm) {
-	a.function("Softmax", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"}, param{"scale", "float32"})
+	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	p, count := a.reg(), a.reg()
@@ -130,62 +130,8 @@ func softmax(a *asm) {
 	})
 }
 
-type geluConstants struct {
-	limit, minus, scale, minusOne, half *constant
-	c                                   []*constant
-}
-
-func (a *asm) geluConstants() geluConstants {
-	g := geluConstants{
-		limit: a.float("limit", plain.GELULimit), minus: a.float("-limit", -plain.GELULimit), scale: a.float("scale", plain.GELUScale),
-		minusOne: a.float("-1", -1), half: a.float("half", 0.5),
-	}
-	for i, c := range plain.GELUCoefficients {
-		g.c = append(g.c, a.float(fmt.Sprintf("gelu%d", i), c))
-	}
-	a.pin(g.limit, g.minus, g.scale, g.minusOne, g.half)
-	a.pin(g.c...)
-	return g
-}
-
-// gelu is x = x·Φ(x).
-func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
-	y, t, q, s := tmp[0], tmp[1], tmp[2], tmp[3]
-	a.vmin(y, x, g.limit)
-	a.vmax(y, y, g.minus)
-	a.vmul(q, y, y)
-	a.copy(t, g.minusOne)
-	a.fma(t, q, g.scale)
-	a.copy(q, g.c[15])
-	for i := 14; i >= 0; i-- {
-		a.horner(&q, &s, t, g.c[i])
-	}
-	a.copy(t, g.half)
-	a.fma(t, y, q)
-	a.vmul(x, x, t)
-}
-
-func gelu(a *asm) {
-	a.function("GELU", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"})
-	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	a.shift(n, -4)
-	p, count := a.reg(), a.reg()
-	v, tmp := a.vec(), a.vecs(4)
-	g := a.geluConstants()
-	a.rows(m, func() {
-		a.move(x, p)
-		a.stream("gelu", n, count, func(_, disp int) {
-			a.load(v, p, disp)
-			a.gelu(v, g, tmp)
-			a.store(v, p, disp)
-		}, p)
-		a.addReg(x, stride)
-	})
-}
-
 func rotate(a *asm) {
-	a.function("Rotate", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"heads", "int"}, param{"half", "int"},
-		param{"cos", "[]float32"}, param{"sin", "[]float32"})
+	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
 	x, stride, m, heads, half := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("heads"), a.strideArg("half")
 	cos, sin := a.arg("cos_base"), a.arg("sin_base")
 	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()
