@@ -79,8 +79,12 @@ func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, ov
 	if err != nil {
 		return nil, err
 	}
-	if len(guessed) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v", name, strings.Join(guessed, ", "), errors.Unwrap(lost)))
+	if len(guessed) > 0 { // whoever encodes with it is to know: it may be another model then
+		w := fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v", name, strings.Join(guessed, ", "), errors.Unwrap(lost))
+		c.Warnings = append(c.Warnings, w)
+		if h.Logger != nil {
+			h.Logger.Warn(w)
+		}
 	}
 	return &Model{Config: c, Name: s.Pinned().String(), snapshot: s}, nil
 }

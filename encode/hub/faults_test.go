@@ -46,7 +46,7 @@ func TestStatuses(t *testing.T) {
 
 // Errors say what is missing, and what helps.
 func TestRefused(t *testing.T) {
-	server, h, commit := start(t)
+	server, h, _ := start(t)
 	server.Add("org/gated", "main", content())
 	server.Gate("org/gated", "right")
 	for _, test := range []struct {
@@ -73,9 +73,21 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, test.kind != hub.ErrGated, errors.Is(err, fs.ErrNotExist))
 	}
 	h.Token = ""
+	// Anybody may read the list of a gated model, as a rule, and its files may not be read.
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		gated := strings.Contains(r.URL.Path, "/resolve/")
+		if gated {
+			hubtest.Refuse(w, http.StatusUnauthorized, "GatedRepo", "Access to model org/model is restricted.")
+		}
+		return gated
+	})
+	err := open(t, h, model).Get(t.Context(), "config.json")
+	require.ErrorIs(t, err, hub.ErrGated)
+	require.ErrorContains(t, err, "org/model: config.json: the model is gated: 401 Unauthorized: Access to model org/model is restricted. (accept the terms at ")
+	server.SetFault(nil)
 	require.ErrorIs(t, open(t, h, model).Get(t.Context(), "none.json"), hub.ErrFile)
 	// A commit that the model does not have, of which the cache knows nothing either.
-	_, err := open(t, h, model+"@"+strings.Repeat("0", 40)).Has(t.Context(), "config.json")
+	_, err = open(t, h, model+"@"+strings.Repeat("0", 40)).Has(t.Context(), "config.json")
 	require.ErrorIs(t, err, hub.ErrRevision)
 	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		hubtest.Refuse(w, http.StatusUnauthorized, "", "Invalid credentials in Authorization header")
@@ -83,7 +95,6 @@ func TestRefused(t *testing.T) {
 	})
 	_, err = find(t.Context(), h, "org/gated")
 	require.ErrorIs(t, err, hub.ErrToken)
-	_ = commit
 }
 
 // Answers that are none of a hub's are not taken for one.

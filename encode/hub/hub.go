@@ -74,7 +74,7 @@ type Progress struct {
 	Model string // its name
 	File  string // the one that is being fetched
 	Done  int64  // bytes of all files of the call, with those of earlier attempts
-	Total int64
+	Total int64  // bytes of all files of the call
 }
 
 // FromEnv is the hub that the environment describes, as huggingface_hub reads it: HF_ENDPOINT,

@@ -16,11 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/hub"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/hubtest"
 	"github.com/plaid-ir/plaid/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) {
+	effort.Rapid(20, 200)
 	testenv.Children["fetch"] = fetchAsChild
 	testenv.Main(m)
 }

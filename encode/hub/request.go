@@ -204,16 +204,16 @@ func mayRepeat(err error) bool {
 // do reports whether it has made any.
 func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, err error)) error {
 	attempts, backoff := cmp.Or(h.Attempts, 5), cmp.Or(h.Backoff, time.Second)
-	wait := backoff
+	wait, moved := backoff, false
 	for attempt := 1; ; attempt++ {
 		progress, err := do()
 		if err == nil || ctx.Err() != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
 		if progress {
-			attempt, wait = 1, backoff
+			attempt, wait, moved = 1, backoff, true
 		}
-		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && attempt > 1 && !progress {
+		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && !moved {
 			return err
 		}
 		// Half of the pause is by chance, so that many clients do not come back together.
@@ -222,7 +222,7 @@ func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, 
 		if errors.As(err, &s) {
 			pause = min(max(pause, s.after), maxWait)
 		}
-		h.log().Warn("hub: asking again", "for", what, "attempt", attempt+1, "wait", pause, "error", err)
+		h.log().Warn(fmt.Sprintf("hub: %s: %v; asking again in %v", what, err, pause.Round(time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -67,9 +67,11 @@ const mostLayers = 1024
 
 var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
 
+var isFalse = []string{"false"}
+
 // usualOnly are the keys of any family that change what is computed.
 var usualOnly = []only{
-	{"is_decoder", []string{"false"}}, {"is_encoder_decoder", []string{"false"}}, {"add_cross_attention", []string{"false"}},
+	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
 }
 
@@ -107,6 +109,11 @@ func (r *reader) backbone() error {
 	v.sizes(&f, b)
 	f.form(v, b)
 	r.origin["backbone"] = r.name(v.f.path)
+	if err == nil {
+		if unfit := b.Check(); unfit != nil {
+			err = Faultf(v.f.path, "", ErrFamily, "%w", unfit)
+		}
+	}
 	return err
 }
 

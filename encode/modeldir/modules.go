@@ -2,6 +2,7 @@ package modeldir
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -47,6 +48,46 @@ func activationOf(class string) string {
 	return ""
 }
 
+// checkTransformer refuses a Transformer of version 6 that gives other vectors than those of the last
+// layer, or gives texts to its tokenizer in a way of its own.
+func (r *reader) checkTransformer() error {
+	f := r.bert
+	if f == nil || !r.multiVector {
+		return nil
+	}
+	tasks := []string{"feature-extraction", "fill-mask"}
+	if task, ok, err := f.text("transformer_task"); err != nil || ok && !slices.Contains(tasks, task) {
+		return firstError(err, f.faultf("transformer_task", ErrFamily, "is %q, want %s", task, tasks[0]))
+	}
+	if name, ok, err := f.text("module_output_name"); err != nil || ok && name != "token_embeddings" {
+		return firstError(err, f.faultf("module_output_name", ErrFamily, "is %q, want token_embeddings", name))
+	}
+	if kwargs, err := f.object("processing_kwargs"); err != nil {
+		return err
+	} else if kwargs != nil {
+		for _, key := range sortedKeys(kwargs.m) {
+			if o, err := kwargs.object(key); err != nil || o != nil && len(o.m) > 0 {
+				return firstError(err, kwargs.faultf(key, ErrFamily, "is not supported"))
+			}
+		}
+	}
+	kinds, err := f.object("modality_config")
+	if err != nil || kinds == nil {
+		return err
+	}
+	if kinds.has("message") {
+		return kinds.faultf("message", ErrFamily, "is not supported: texts would go through a template of chats")
+	}
+	text, err := kinds.object("text")
+	if err != nil {
+		return err
+	}
+	if name, _, err := text.text("method_output_name"); err != nil || name != "last_hidden_state" {
+		return firstError(err, kinds.faultf("text", ErrFamily, "has method_output_name %q, want last_hidden_state", name))
+	}
+	return nil
+}
+
 // readMask reads which vectors a MultiVectorMask drops.
 func (r *reader) readMask(folder string) error {
 	f, err := r.open(filepath.Join(folder, "config.json"))
@@ -57,7 +98,9 @@ func (r *reader) readMask(folder string) error {
 	if err != nil {
 		return err
 	}
-	r.c.Keep = keep
+	if r.c.Keep = keep; len(keep) > 0 {
+		r.origin["keep"] = r.name(f.path)
+	}
 	if r.o.Skip == nil {
 		list, _, err := words(f, "skiplist_words")
 		if err != nil {
@@ -93,16 +136,20 @@ func tasksOf(f *file, key string) ([]string, bool, error) {
 
 // readNormalize reads of what a Normalize scales vectors.
 func (r *reader) readNormalize(folder string) error {
-	f, err := r.open(filepath.Join(folder, "config.json"))
+	path := filepath.Join(folder, "config.json")
+	f, err := r.open(path)
 	if err != nil || !r.multiVector { // PyLate scales vectors whatever modules there are
 		return err
+	}
+	if f == nil {
+		f = &file{path: path}
 	}
 	for _, key := range []string{"module_input_name", "module_output_name"} {
 		name, ok, err := f.text(key)
 		switch {
 		case err != nil:
 			return err
-		case !ok && key == "module_input_name" && f != nil:
+		case !ok && key == "module_input_name":
 			return f.faultf(key, ErrFamily, "is missing, want token_embeddings")
 		case ok && name != "token_embeddings":
 			return f.faultf(key, ErrFamily, "is %q, want token_embeddings", name)
@@ -114,7 +161,7 @@ func (r *reader) readNormalize(folder string) error {
 // readPooling reads how a HierarchicalTokenPooling pools. What is absent has the values of its class.
 func (r *reader) readPooling(folder string) error {
 	f, err := r.open(filepath.Join(folder, "config.json"))
-	if err != nil {
+	if err != nil || f == nil {
 		return err
 	}
 	h := &pool.Hierarchy{Factor: 1, Protected: 1}
@@ -144,7 +191,7 @@ func (r *reader) readPooling(folder string) error {
 		return f.faultf("tasks", ErrFamily, "is %s, want the task document alone", shown(f.raw("tasks")))
 	}
 	if h.Factor > 1 {
-		r.c.Pooling = h
+		r.c.Pooling, r.origin["pooling"] = h, r.name(f.path)
 	}
 	return nil
 }

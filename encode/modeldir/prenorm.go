@@ -13,10 +13,12 @@ const full, sliding, convolution = "full_attention", "sliding_attention", "conv"
 
 var modernBERT = family{
 	activation: key[string]{"hidden_activation", "gelu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	only: []only{{"is_causal", isFalse}, {"causal_mask", isFalse}},
 	form: func(v values, b *Backbone) {
 		b.NormPlace, b.Gated = transformer.PreNorm, true
 		b.Biases = Biases{
-			Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false), Norms: v.bool("norm_bias", false),
+			Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false),
+			Norms: v.bool("norm_bias", false),
 		}
 		global, local := v.theta(full, "global_rope_theta", 160_000), v.theta(sliding, "local_rope_theta", 10_000)
 		every, window := v.int("global_attn_every_n_layers", 1, 3), v.int("local_attention", 2, 128)

@@ -3,6 +3,7 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,8 @@ type reader struct {
 	transformer                            string // folder of the first module
 	multiVector                            bool   // of sentence-transformers 6 or later
 	special                                special
+	tokenizerPath                          string     // of tokenizer.json, or of the vocabulary of an older form
+	olderTokenizer                         *olderForm // nil: there is tokenizer.json
 	skipWords                              []string
 	onnxSaysExpand                         bool
 	graphs                                 []string // names of the graph; nil: the weights are read
@@ -94,7 +97,9 @@ func (r *reader) read() error {
 	for _, f := range []struct {
 		to   **file
 		name string
-	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"}} {
+	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"},
+		{&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
+	} {
 		if *f.to, err = r.open(r.find(f.name)); err != nil {
 			return err
 		}
@@ -112,7 +117,7 @@ func (r *reader) read() error {
 		return err
 	}
 	for _, step := range []func() error{
-		r.readSpecial, r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check,
+		r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -134,9 +139,13 @@ func (r *reader) tokenizer() error {
 		return err
 	}
 	lower.otherwise(false)
-	path := r.find("tokenizer.json")
-	t, err := r.readTokenizer(path)
+	t, err := r.readTokenizer()
+	path := r.tokenizerPath
 	if err != nil {
+		var me *ModelError
+		if errors.As(err, &me) {
+			return err
+		}
 		return &ModelError{path, "", err}
 	}
 	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
@@ -150,22 +159,35 @@ func (r *reader) tokenizer() error {
 // readTokenizer reads tokenizer.json. Where texts are made lower case, sentence-transformers 6 puts
 // a step before those of the file, which leaves special tokens alone; PyLate and others lower the
 // whole text first.
-func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
-	if err := r.get(path); err != nil {
+func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
+	path := r.tokenizerPath
+	var b []byte // nil: the file as it stands
+	lowers := r.c.LowerCase && r.multiVector
+	if form := r.olderTokenizer; form != nil {
+		b, err = r.older(form)
+	} else if err = r.get(path); err == nil && lowers {
+		b, err = os.ReadFile(path)
+		err = pathless(err)
+	}
+	if err != nil {
 		return nil, err
 	}
-	t, err := tokenizer.Read(path)
-	if err != nil || !r.c.LowerCase {
-		return t, unpath(err)
+	if b == nil {
+		t, err = tokenizer.Read(path)
+	} else if !lowers {
+		t, err = tokenizer.Parse(b)
 	}
-	if !r.multiVector {
+	if lowers {
+		return withLowercase(b)
+	}
+	if err == nil && r.c.LowerCase {
 		t.LowerFirst()
-		return t, nil
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, pathless(err)
-	}
+	return t, unpath(err)
+}
+
+// withLowercase parses a tokenizer.json with a step that makes lower case before its own.
+func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
 		return nil, err
@@ -203,7 +225,7 @@ func (r *reader) marker(f *file, key string) (int32, bool, error) {
 	}
 	id, found := r.token(name)
 	if !found {
-		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.find("tokenizer.json")))
+		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.tokenizerPath))
 	}
 	return id, true, nil
 }
@@ -212,7 +234,7 @@ func (r *reader) marker(f *file, key string) (int32, bool, error) {
 func (r *reader) tokenID(f *file, key string) (int32, bool, error) {
 	n, ok, err := f.int(key, 0)
 	if err == nil && ok && r.c.Tokenizer.Piece(int32(n)) == "" {
-		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.find("tokenizer.json")))
+		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.tokenizerPath))
 	}
 	return int32(n), ok, err
 }
@@ -231,7 +253,7 @@ func (r *reader) overrides() error {
 		}
 		id, ok := r.token(*m.name)
 		if !ok && *m.name != "" {
-			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.find("tokenizer.json")))
+			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.tokenizerPath))
 		}
 		m.to.set(byOverride, id)
 	}
@@ -319,11 +341,15 @@ func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		most, err := r.longestText()
+		most, origin, err := r.longestText()
 		if err != nil {
 			return err
 		}
-		query, document = most, most
+		for _, s := range []setting[int]{r.queryLength, r.documentLength} {
+			if !s.decided() {
+				s.set(origin, most)
+			}
+		}
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():

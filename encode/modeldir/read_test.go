@@ -166,9 +166,9 @@ func TestMissing(t *testing.T) {
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.EqualError(t, err, dir+": model folder is incomplete: there is no tokenizer.json, no 1_Dense/model.safetensors, "+
 		"no 3_Dense/model.safetensors, no model.safetensors or pytorch_model.bin")
-	modeltest.WriteFile(t, filepath.Join(dir, "vocab.txt"), []byte("[PAD]\n"))
+	modeltest.WriteFile(t, filepath.Join(dir, "spiece.model"), nil)
 	_, err = modeldir.Read(dir, nil)
-	require.ErrorContains(t, err, "there is no tokenizer.json (vocab.txt is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+	require.ErrorContains(t, err, "there is no tokenizer.json (spiece.model is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
 		"writes the file)")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)

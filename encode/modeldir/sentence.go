@@ -163,7 +163,7 @@ func (r *reader) fromSentence() error {
 // fromBert reads sentence_bert_config.json, where version 6 keeps lengths.
 func (r *reader) fromBert() error {
 	f := r.bert
-	return firstError(
+	return firstError(r.checkTransformer(),
 		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"), r.expansion(f))
 }
 

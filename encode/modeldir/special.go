@@ -11,18 +11,18 @@ type special struct {
 	config, tokens *file // nil: not there
 }
 
-func (r *reader) readSpecial() (err error) {
-	if r.special.config, err = r.open(r.find("tokenizer_config.json")); err != nil {
-		return err
+// files are those that name tokens, the first one that has a key decides.
+func (s *special) files() []*file {
+	if s.config.has("added_tokens_decoder") {
+		return []*file{s.config}
 	}
-	r.special.tokens, err = r.open(r.find("special_tokens_map.json"))
-	return err
+	return []*file{s.tokens, s.config}
 }
 
 // named reads the token of a key such as mask_token: a string, or an object with its content. said
 // reports whether a file has the key, if only with null.
 func (r *reader) named(key string) (f *file, id int32, said bool, err error) {
-	for _, f := range []*file{r.special.config, r.special.tokens} {
+	for _, f := range r.special.files() {
 		if !f.has(key) {
 			continue
 		}
@@ -102,23 +102,23 @@ func (r *reader) sides() error {
 
 // longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:
 // max_seq_length, else what the tokenizer says, within what the model takes.
-func (r *reader) longestText() (int, error) {
-	most := min(r.c.Backbone.MaxPositions, longest)
+func (r *reader) longestText() (most int, origin string, err error) {
+	most, origin = min(r.c.Backbone.MaxPositions, longest), byDefault
 	n, ok, err := size(r.bert, "max_seq_length")
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if ok {
-		return min(n, r.c.Backbone.MaxPositions), nil
+		return min(n, r.c.Backbone.MaxPositions), r.name(r.bert.path), nil
 	}
 	if raw := r.special.config.raw("model_max_length"); raw != nil {
 		var n float64 // 1e30 means no bound
 		if json.Unmarshal(raw, &n) != nil || !(n >= shortest) {
-			return 0, r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on", shown(raw), shortest)
+			return 0, "", r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on", shown(raw), shortest)
 		}
 		if n < float64(most) {
-			most = int(n)
+			most, origin = int(n), r.name(r.special.config.path)
 		}
 	}
-	return most, nil
+	return most, origin, nil
 }

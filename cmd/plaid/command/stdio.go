@@ -199,7 +199,11 @@ func (t *stdio) hub() *hub.Hub {
 			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done / unit, Total: (p.Total + unit - 1) / unit, Unit: "MiB"})
 		}
 	}
-	return hub.FromEnv().With(t.logger(), tell)
+	log := t.logger()
+	if !t.verbose {
+		log = t.warner()
+	}
+	return hub.FromEnv().With(log, tell)
 }
 
 // stages logs the stages of a long operation as they end.

@@ -52,35 +52,42 @@ func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 // models round more than those that were trained.
 const nearGolden = 2e-5
 
+// goldens is where tiny models are that published classes saved, with what these gave.
+var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
+
+func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
+
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py and families.py.
 func TestGolden(t *testing.T) {
-	goldens := modeltest.Goldens()
+	models := modeltest.Goldens()
 	if effort.Brief() {
-		goldens = goldens[:1]
+		models = models[:1]
 	}
-	requireGolden(t, goldens, hopperFake)
+	requireGolden(t, models, hopperFake, func(name string, lowest float64) {
+		modeltest.Record(t, goldens, name, ofDevice, 1-lowest)
+	})
 }
 
 // TestGPUGolden: the same on a GPU.
 func TestGPUGolden(t *testing.T) {
 	d := runtimetest.OpenGPU(t)
-	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d })
+	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d }, func(string, float64) {})
 }
 
-// requireGolden holds what devices that are opened make of the folders against what was recorded.
-func requireGolden(t *testing.T, goldens []modeltest.Golden, open func(testing.TB) *runtime.Device) {
-	root := filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
-	queries, documents := modeltest.GoldenTexts(t, root)
+// requireGolden holds what devices that are opened make of models against what was recorded, and
+// tells the lowest cosine of each.
+func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device, tell func(name string, lowest float64)) {
+	queries, documents := modeltest.GoldenTexts(t, goldens)
 	var texts []encode.Text
 	for _, s := range documents {
 		texts = append(texts, encode.Text{Text: s})
 	}
-	for _, g := range goldens {
+	for _, g := range models {
 		if g.Foreign {
 			continue
 		}
-		dir, z := g.Open(t, root)
+		dir, z := g.Open(t, goldens)
 		e := openFolder(t, dir, open(t))
 		lowest := 1.0
 		list, err := e.Queries(t.Context(), queries)
@@ -97,6 +104,7 @@ func requireGolden(t *testing.T, goldens []modeltest.Golden, open func(testing.T
 		require.Equal(t, len(texts), i)
 		t.Logf("%s: lowest cosine 1 − %.2g", g.Name, 1-lowest)
 		require.Greater(t, lowest, 1-nearGolden, g.Name)
+		tell(g.Name, lowest)
 	}
 }
 
@@ -109,6 +117,7 @@ func TestNano(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &texts))
 	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
 	e := openFolder(t, dir, hopperFake(t))
+	worst := 0.0
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
 			continue // it has no vectors
@@ -118,7 +127,9 @@ func TestNano(t *testing.T) {
 		lowest := least(t, modeltest.Floats(t, z, fmt.Sprintf("query%d.vectors", i)), em.Vectors, e.Dim())
 		t.Logf("query %d: lowest cosine 1 − %.2g", i, 1-lowest)
 		require.Greater(t, lowest, 0.99999)
+		worst = max(worst, 1-lowest)
 	}
+	modeltest.Record(t, goldens, "colbert-nano", ofDevice, worst)
 	// The fingerprint is its own, and tells which other precision is near it.
 	exact, err := encode.Open(dir, nil)
 	require.NoError(t, err)
