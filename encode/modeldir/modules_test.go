@@ -154,6 +154,7 @@ func TestFaultsOfModules(t *testing.T) {
 		{multiVector, tokens, map[string]any{"model_max_length": "x"}, modeldir.ErrConfig, `model_max_length: unusable configuration: is "x"`},
 		{pylate, tokens, map[string]any{"mask_token": 3}, modeldir.ErrConfig, "mask_token: unusable configuration: is 3, want a string"},
 		{pylate, tokens, map[string]any{"mask_token": "<m>"}, modeldir.ErrTokenizer, `mask_token: unusable tokenizer: "<m>" is no token`},
+		{pylate, tokens, map[string]any{"tokenizer_class": "BertTokenizer", "do_lower_case": "x"}, modeldir.ErrConfig, `do_lower_case: unusable configuration: is "x"`},
 		{pylate, tokens, map[string]any{"padding_side": "left"}, modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left", want right`},
 		{pylate, tokens, map[string]any{"truncation_side": "left"}, modeldir.ErrFamily, "truncation_side"},
 	} {

@@ -165,8 +165,10 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	lowers := r.c.LowerCase && r.multiVector
 	if form := r.olderTokenizer; form != nil {
 		b, err = r.older(form)
-	} else if err = r.get(path); err == nil && lowers {
-		b, err = os.ReadFile(path)
+	} else if err = r.get(path); err == nil && (lowers || r.ownClass()) {
+		if b, err = os.ReadFile(path); err == nil && r.ownClass() {
+			b, err = r.asClass(b)
+		}
 		err = pathless(err)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -113,6 +114,13 @@ func (t *Tokenizer) readModel(v value) error {
 		}
 	} else {
 		t.kind = kindOf(o)
+	}
+	settings := maps.Clone(o.m)
+	for _, key := range []string{"vocab", "merges"} {
+		delete(settings, key)
+	}
+	if t.settings, err = json.Marshal(settings); err != nil {
+		return v.faultf("%w", err)
 	}
 	switch t.kind {
 	case "WordPiece":
