@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/collection/store"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/search"
@@ -36,9 +37,13 @@ type Options struct {
 	// Whole stores each text without splitting it. A text longer than the model reads is then
 	// [ErrTooLong] rather than cut, because no search could find the rest.
 	Whole bool
-	// Model is the folder of the model that encodes texts; "": the one that the index
-	// names. It is opened when a text is first to be encoded, and by Create at once.
+	// Model is the folder of the model that encodes texts, or its name at a hub ([hub.Name]);
+	// "": the one that the index names. It is opened when a text is first to be encoded, and
+	// by Create at once.
 	Model string
+	// Hub is where a model comes from that is named as hubs do; nil: the one that the environment
+	// describes ([hub.FromEnv]).
+	Hub *hub.Hub
 	// Encoder, where set, encodes in place of Model. The caller closes it, after the
 	// collection.
 	Encoder *encode.Encoder
@@ -375,7 +380,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 		}
 	}
 	if e == nil {
-		o.Logger = c.o.Logger
+		o.Logger, o.Hub = c.o.Logger, c.o.Hub
 		if e, err = encode.OpenContext(ctx, dir, o); err != nil {
 			return nil, nil, fmt.Errorf("the model: %w", err)
 		}

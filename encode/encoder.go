@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/encode/remote"
@@ -89,6 +90,9 @@ type Options struct {
 	Library, Graph string
 	// Remote is the server of Remote, and how it is asked.
 	Remote *remote.Options
+	// Hub is where a model comes from that is named as model hubs do, ORG/NAME or
+	// ORG/NAME@REVISION; nil: the one that the environment describes, [hub.FromEnv].
+	Hub *hub.Hub
 	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
 	// 0 and 1: none. Queries are not pooled.
 	Pool   int
@@ -98,6 +102,9 @@ type Options struct {
 // Config is that of the model, resolved; see [modeldir.Config].
 type Config struct {
 	modeldir.Config
+	// Name is the name of the model at its hub, with the commit: ORG/NAME@COMMIT; "": it was
+	// opened as a folder.
+	Name        string `json:"name,omitempty"`
 	Backend     string `json:"backend"`
 	Precision   string `json:"precision"`
 	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
@@ -109,10 +116,14 @@ type Config struct {
 	Device *transformer.About `json:"device,omitempty"`
 }
 
+// Pools reports whether several tokens of a document have one vector, by the model or by
+// [Options.Pool].
+func (c *Config) Pools() bool { return c.Pool > 1 || c.Pooling != nil }
+
 // QueryLimit says where queries are cut, and how longer ones get through: setting is the name of
 // the setting of their length.
 func (c *Config) QueryLimit(setting string) string {
-	n, most := c.Query.Length, c.Backbone.Positions
+	n, most := c.Query.Length, c.Backbone.MaxPositions
 	switch {
 	case n == most:
 		return fmt.Sprintf("%d tokens, the most that the model takes", n)
@@ -178,16 +189,17 @@ type backend interface {
 // ErrClosed: the encoder was closed.
 var ErrClosed = errors.New("encoder is closed")
 
-// Open reads a model's folder. Of the backend Remote the folder is "".
+// Open reads a model's folder. What is no folder, and could be the name of a model of a hub, is found
+// in the hub's cache, and fetched if it is not there. Of the backend Remote the folder is "".
 //
-// Errors: [*modeldir.ModelError] of the folder; [engine.ErrBackend],
+// Errors: [*modeldir.ModelError] of the folder; [*hub.Error] of a name; [engine.ErrBackend],
 // [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
 // computes, and those of the device; [*remote.Error] of a server.
 func Open(dir string, o *Options) (*Encoder, error) {
 	return OpenContext(context.Background(), dir, o)
 }
 
-// OpenContext is Open with a context, which bounds how long a server is asked.
+// OpenContext is Open with a context, which bounds how long a server or a hub is asked.
 func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) {
 	if o == nil {
 		o = new(Options)
@@ -363,7 +375,7 @@ func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	trimmed, lead := e.trim(text)
+	trimmed, lead := e.trim(r, text)
 	if trimmed == "" {
 		return nil, nil
 	}
@@ -394,24 +406,28 @@ type sequence struct {
 }
 
 // trim is the text without white space around it, where the model has it so, and
-// how many bytes were before it; "" for white space alone.
-func (e *Encoder) trim(text string) (string, int) {
+// how many bytes were before it; "" for white space alone. What stands between a prompt and
+// the text stays.
+func (e *Encoder) trim(r Role, text string) (string, int) {
+	role := &e.config.Document
+	if r == Query {
+		role = &e.config.Query
+	}
 	trimmed, lead := trim(text)
-	if trimmed != "" && e.config.KeepSpace {
+	switch {
+	case trimmed != "" && e.config.KeepSpace:
 		return text, 0
+	case trimmed != "" && role.Prompt != "":
+		return text[:lead+len(trimmed)], 0
 	}
 	return trimmed, lead
 }
 
 // trim is Python's strip, and how many bytes it took from the beginning.
 func trim(text string) (string, int) {
-	isSpace := func(r rune) bool { return r >= 0x1c && r <= 0x1f || strings.ContainsRune(spaces, r) }
-	s := strings.TrimLeftFunc(text, isSpace)
-	return strings.TrimRightFunc(s, isSpace), len(text) - len(s)
+	s := strings.TrimLeftFunc(text, modeldir.IsSpace)
+	return strings.TrimRightFunc(s, modeldir.IsSpace), len(text) - len(s)
 }
-
-// spaces are those of Unicode that Python strips.
-const spaces = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 // Query encodes a query. An empty one has no vectors.
 func (e *Encoder) Query(ctx context.Context, text string) (Embedding, error) {

@@ -66,7 +66,7 @@ func TestSequences(t *testing.T) {
 	}())
 	// Without a marker of documents there is none, and no room for it is kept.
 	none := ""
-	e = open(t, dir, &Options{Override: &modeldir.Override{DocumentMarker: &none}, DocumentLength: 4})
+	e = open(t, dir, &Options{Override: &modeldir.Override{DocumentPrompt: &none}, DocumentLength: 4})
 	require.Equal(t, "[CLS] a a [SEP] /4", shown(t, e, Document, "a a a"))
 
 	em, err := e.Query(t.Context(), "the")
@@ -89,10 +89,10 @@ func TestSequences(t *testing.T) {
 func TestUnsupportedSizes(t *testing.T) {
 	dir := t.TempDir()
 	modeltest.PyLate(t, dir, "bert")
-	modeltest.Edit(t, dir+"/config.json", map[string]any{"num_attention_heads": 3})
+	modeltest.Edit(t, dir+"/config.json", map[string]any{"num_attention_heads": 8})
 	_, err := Open(dir, nil)
 	require.ErrorIs(t, err, modeldir.ErrFamily)
-	require.ErrorContains(t, err, "64 dimensions in 3 heads")
+	require.ErrorContains(t, err, "heads of 8 dimensions: want a multiple of 16")
 }
 
 // A text that is cut keeps no memory of the tokens beyond its length.

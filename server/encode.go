@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,7 +218,7 @@ func (s *Server) madeBy() *storage.Model {
 		return m.Model()
 	}
 	c := e.Config()
-	return &storage.Model{Name: c.Dir, Fingerprint: c.Fingerprint, Precision: c.Precision}
+	return &storage.Model{Name: cmp.Or(c.Name, c.Dir), Fingerprint: c.Fingerprint, Precision: c.Precision}
 }
 
 // askedBy is madeBy of queries, which may be for what a model near it has made.

@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/server"
 	"github.com/plaid-ir/plaid/server/mcp"
 	"github.com/plaid-ir/plaid/vectors"
@@ -220,7 +221,7 @@ var _ server.Encoder = words{}
 func (words) Dim() int { return wordDim }
 
 func (words) Config() encode.Config {
-	return encode.Config{Config: modeldir.Config{Dir: "models/words", Backbone: modeldir.Backbone{Positions: 512}, Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
+	return encode.Config{Config: modeldir.Config{Dir: "models/words", Backbone: modeldir.Backbone{Config: transformer.Config{MaxPositions: 512}}, Query: modeldir.Role{Length: 32}, Document: modeldir.Role{Length: 300}}, Precision: "f32", Fingerprint: "words"}
 }
 
 func (words) Queries(ctx context.Context, texts []string) ([]encode.Embedding, error) {

@@ -13,19 +13,8 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/files"
-)
-
-// Family is an architecture.
-type Family string
-
-// The families.
-const (
-	BERT       Family = "bert"
-	ModernBERT Family = "modernbert"
-	// XLMR has learned positions, or rotary ones as jina-colbert-v2, JinaV3 rotary ones; they
-	// are computed as BERT is.
-	XLMR   Family = "xlm-roberta"
-	JinaV3 Family = "jina_embeddings_v3"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // Config is all that a folder says about a model, resolved.
@@ -40,8 +29,12 @@ type Config struct {
 	Query    Role      `json:"query"`
 	Document Role      `json:"document"`
 	Expand   Expansion `json:"expansion"`
-	// Skip are ids whose vectors are dropped.
+	// Skip are ids whose vectors are dropped, and Keep those of documents whose vectors are kept,
+	// where it is not empty.
 	Skip []int32 `json:"skip"`
+	Keep []int32 `json:"keep,omitempty"`
+	// Pooling is that of documents; nil: there is none.
+	Pooling *pool.Hierarchy `json:"pooling,omitempty"`
 	// LowerCase says that texts are made lower case before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
 
@@ -58,42 +51,37 @@ type Config struct {
 	Tokenizer *tokenizer.Tokenizer `json:"-"`
 }
 
-// Backbone has the sizes of the transformer.
+// Backbone is the transformer.
 type Backbone struct {
-	Family       Family  `json:"family"`
-	Hidden       int     `json:"hidden"`
-	Layers       int     `json:"layers"`
-	Heads        int     `json:"heads"`
-	Intermediate int     `json:"intermediate"`
-	Positions    int     `json:"positions"` // the longest text in tokens
-	Vocabulary   int     `json:"vocabulary"`
-	Epsilon      float64 `json:"epsilon"`
-
-	// PositionOffset is the row of the table of positions that a text begins with, and Theta
-	// the base of rotary angles, where there is no such table.
-	PositionOffset int     `json:"position_offset,omitempty"`
-	Theta          float64 `json:"theta,omitempty"`
-
-	// Of ModernBERT.
-	GlobalEvery int     `json:"global_every,omitempty"`
-	Window      int     `json:"window,omitempty"`
-	GlobalTheta float64 `json:"global_theta,omitempty"`
-	LocalTheta  float64 `json:"local_theta,omitempty"`
+	Family     Family `json:"family"`
+	Vocabulary int    `json:"vocabulary"`
+	Biases     Biases `json:"biases"`
+	transformer.Config
 }
+
+// Biases are the maps that have a bias, and whether norms have one.
+type Biases struct {
+	Attention   bool `json:"attention"`
+	FeedForward bool `json:"feed_forward"`
+	Convolution bool `json:"convolution"`
+	Norms       bool `json:"norms"`
+}
+
+var allBiases = Biases{Attention: true, FeedForward: true, Norms: true}
 
 // Dense is a head: y = activation(W·x + b), and x or R·x added to it.
 type Dense struct {
 	In         int    `json:"in"`
 	Out        int    `json:"out"`
 	Bias       bool   `json:"bias"`
-	Activation string `json:"activation"` // identity, relu, gelu, silu or tanh
+	Activation string `json:"activation"` // identity, relu, gelu, gelu_tanh, silu or tanh
 	Residual   bool   `json:"residual"`
 	Path       string `json:"path"` // of its tensors
 }
 
 // Role is what queries or documents have of their own.
 type Role struct {
-	// Marker is the id after the first one, [CLS]; −1: there is none.
+	// Marker is the id after the first one, [CLS]; −1: there is none, or Prompt has it.
 	Marker int32 `json:"marker"`
 	// Prompt is put before the text.
 	Prompt string `json:"prompt,omitempty"`
@@ -153,7 +141,7 @@ func pick[T any](to **T, from *T) {
 
 // ReadOverride reads a file of overrides, a JSON object with the keys of [Override].
 func ReadOverride(path string) (*Override, error) {
-	f, err := open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +166,16 @@ func ReadOverride(path string) (*Override, error) {
 	return o, nil
 }
 
+// Tensors are the paths of all files with tensors, or with the graph: the files that [Read] names and
+// does not read.
+func (c *Config) Tensors() []string {
+	paths := slices.Clone(c.Weights)
+	for _, d := range c.Dense {
+		paths = append(paths, d.Path)
+	}
+	return paths
+}
+
 // Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that those of
 // documents depend on: the files of weights, the tokenizer, the settings, and the precision. The
 // settings of queries are left out: with others, documents have the same vectors.
@@ -192,9 +190,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 		same.Backbone = Backbone{} // a graph has it all, whoever runs it
 	}
 	same.Dense = slices.Clone(c.Dense)
-	files := slices.Clone(c.Weights)
-	for i, d := range c.Dense {
-		files = append(files, d.Path)
+	for i := range same.Dense {
 		same.Dense[i].Path = ""
 	}
 	b, err := json.Marshal(same)
@@ -203,7 +199,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	}
 	tokenizer := c.Tokenizer.Fingerprint()
 	parts := [][]byte{tokenizer[:], b}
-	for _, path := range files {
+	for _, path := range c.Tensors() {
 		sum, err := hashFile(path)
 		if err != nil {
 			return nil, &ModelError{path, "", pathless(err)}

@@ -13,10 +13,7 @@ package modeldir
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
@@ -76,23 +73,6 @@ func (e *LengthError) Unwrap() error { return ErrConfig }
 // Faultf is a fault of one of the kinds of this package.
 func Faultf(path, field string, kind error, format string, args ...any) *ModelError {
 	return &ModelError{path, field, fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
-}
-
-// hubName is how the Hugging Face hub names a model.
-var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
-
-// withHub says how a model of the hub is fetched, where the folder that is not there may be a name
-// of the hub.
-func withHub(dir string, err error) error {
-	owner, name, _ := strings.Cut(dir, "/")
-	if !errors.Is(err, fs.ErrNotExist) || !hubName.MatchString(dir) {
-		return err
-	}
-	if _, serr := os.Stat(owner); serr == nil {
-		return err
-	}
-	return fmt.Errorf("%w; a model of the Hugging Face hub is fetched first: "+
-		"hf download %s --local-dir %s, then %s is its folder", err, dir, name, name)
 }
 
 // incomplete lists what is missing, relative to the folder.

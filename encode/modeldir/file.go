@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -25,8 +24,8 @@ type file struct {
 	m     map[string]json.RawMessage
 }
 
-// open reads a file of settings; one that is not there is nil.
-func open(path string) (*file, error) {
+// openFile reads a file of settings; one that is not there is nil.
+func openFile(path string) (*file, error) {
 	b, err := readJSON(path)
 	if err != nil || b == nil {
 		return nil, err
@@ -158,12 +157,6 @@ func shown(raw []byte) string {
 		return strings.ToValidUTF8(string(raw[:57]), "") + "..."
 	}
 	return string(raw)
-}
-
-// exists says whether there is such a file, which must not be a folder.
-func exists(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
 }
 
 // must makes a value that is missing an error.

@@ -9,7 +9,7 @@ import (
 // find is the path of a file of the transformer: in the folder that
 // modules.json names, or at the top.
 func (r *reader) find(name string) string {
-	if path := filepath.Join(r.transformer, name); r.transformer == r.dir || exists(path) {
+	if path := filepath.Join(r.transformer, name); r.transformer == r.dir || r.exists(path) {
 		return path
 	}
 	return filepath.Join(r.dir, name)
@@ -18,11 +18,21 @@ func (r *reader) find(name string) string {
 // files finds the weights, and names everything that is missing at once.
 func (r *reader) files() error {
 	var missing []string
-	if path := r.find("config.json"); !exists(path) && r.graphs == nil {
+	if path := r.find("config.json"); !r.exists(path) && r.graphs == nil {
 		missing = append(missing, path)
 	}
-	if path := r.find("tokenizer.json"); !exists(path) {
-		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return exists(r.find(name)) })
+	r.tokenizerPath = r.find("tokenizer.json")
+	if path := r.tokenizerPath; !r.exists(path) {
+		form, err := r.olderForm()
+		if err != nil {
+			return err
+		}
+		if r.olderTokenizer = form; form != nil {
+			r.tokenizerPath = r.find(form.files[0])
+		}
+	}
+	if path := r.tokenizerPath; r.olderTokenizer == nil && !r.exists(path) {
+		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return r.exists(r.find(name)) })
 		if older >= 0 {
 			path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' "+
 				"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes the file)", olderTokenizers[older])
@@ -43,7 +53,7 @@ func (r *reader) files() error {
 		return nil
 	}
 	for _, d := range r.c.Dense {
-		if !exists(d.Path) {
+		if !r.exists(d.Path) {
 			missing = append(missing, d.Path)
 		}
 	}
@@ -52,13 +62,13 @@ func (r *reader) files() error {
 	}
 	if r.c.Weights == nil {
 		wanted := r.find(weightFiles[0]) + " or " + weightFiles[1]
-		if exists(r.find("model.onnx")) || exists(r.find("onnx/model.onnx")) {
+		if r.exists(r.find("model.onnx")) || r.exists(r.find("onnx/model.onnx")) {
 			wanted += " (the folder has a graph, which the backend onnxruntime runs)"
 		}
 		missing = append(missing, wanted)
 	}
 	for _, path := range r.c.Weights {
-		if !exists(path) {
+		if !r.exists(path) {
 			missing = append(missing, path)
 		}
 	}
@@ -80,10 +90,10 @@ func (r *reader) findWeights() (err error) {
 	for _, name := range weightFiles {
 		file, index := r.find(name), r.find(name+".index.json")
 		switch {
-		case exists(file):
+		case r.exists(file):
 			r.c.Weights = []string{file}
-		case exists(index):
-			r.c.Weights, err = shardsOf(index, filepath.Ext(name))
+		case r.exists(index):
+			r.c.Weights, err = r.shardsOf(index, filepath.Ext(name))
 		default:
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 func TestPipeIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	require.NoError(t, syscall.Mkfifo(path, 0o666))
-	_, err := open(path)
+	_, err := openFile(path)
 	require.ErrorIs(t, err, files.ErrNotRegular)
 	require.ErrorContains(t, err, path)
 }

@@ -22,7 +22,7 @@ func (r *reader) fromColBERT() error {
 			return err
 		}
 		if ok && (len(s.ids) != 1 || s.ids[0] != id) {
-			return f.faultf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text", id, r.name(r.find("tokenizer.json")), s.ids, s.what)
+			return f.faultf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text", id, r.name(r.tokenizerPath), s.ids, s.what)
 		}
 	}
 	if err := firstError(
@@ -126,12 +126,12 @@ func (r *reader) graphFiles() (missing []string, err error) {
 			return nil, Faultf(r.dir, "", ErrConfig, "the graph %q is not within the folder", name)
 		}
 		path := r.find(name)
-		if !exists(path) {
+		if !r.exists(path) {
 			continue
 		}
 		r.c.Weights, r.c.graph = []string{path}, true
 		for _, end := range []string{"_data", ".data"} {
-			if exists(path + end) {
+			if r.exists(path + end) {
 				r.c.Weights = append(r.c.Weights, path+end)
 			}
 		}
@@ -153,8 +153,8 @@ func (r *reader) graphHeads() {
 }
 
 // shardsOf are the files that the index of a sharded model names.
-func shardsOf(index, suffix string) ([]string, error) {
-	f, err := open(index)
+func (r *reader) shardsOf(index, suffix string) ([]string, error) {
+	f, err := r.open(index)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Package modelof is how an index remembers what its vectors were made with, so that
-// questions are encoded alike: a folder or a server, and its settings.
+// questions are encoded alike: a folder, a hub's name with the commit, or a server, and its settings.
 package modelof
 
 import (
@@ -43,11 +43,14 @@ func Of(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error
 	if o.Remote != nil {
 		return ofServer(e, o.Remote)
 	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
+	name := e.Config().Name // which another machine finds, too
+	if name == "" {
+		var err error
+		if name, err = filepath.Abs(dir); err != nil {
+			return nil, err
+		}
 	}
-	m := &storage.Model{Name: abs, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
+	m := &storage.Model{Name: name, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
 	kept := Folder{Graph: o.Graph}
 	if o.Override != nil {
 		kept.Override = *o.Override

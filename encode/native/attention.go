@@ -1,6 +1,10 @@
 package native
 
-import "math"
+import (
+	"math"
+
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
 
 // queryRows is how many tokens of a text attend together: their scores, and a
 // panel of keys or all values, should stay in L1. keyStep is what the first key
@@ -16,26 +20,50 @@ var (
 	minusInf = float32(math.Inf(-1))
 )
 
-// attention computes, for each text and head, softmax(Q·Kᵀ/√d)·V. Products of a
+// attention computes, for each text and head, softmax(Q·Kᵀ·scale + relative)·V. Products of a
 // text are computed in tiles of rows, of which the last may reach into the next
-// text, whose own come afterwards, or beyond the last row.
+// text, whose own come afterwards, or beyond the last row. Heads of queries that
+// share keys and values find them packed.
 func (m *Model) attention(sc *scratch, y *layer) {
-	h, d := m.config.Hidden, m.config.Hidden/m.config.Heads
-	ld := stride(3 * h)
+	c := &m.config
+	d, ld, given := c.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
+	keys, values := c.Heads*d, (c.Heads+c.KeyHeads)*d
+	group := c.Heads / c.KeyHeads
 	for _, t := range sc.texts {
 		rows := sc.qkv[t.first*ld:]
-		if y.angles != nil {
-			a := y.angles
-			m.loops.rotate(rows, ld, t.n, 2*m.config.Heads, a.Half, a.Cos, a.Sin) // queries and keys
+		m.normHeads(rows, t.n, c.Heads, y.queryNorm)
+		m.normHeads(rows[keys:], t.n, c.KeyHeads, y.keyNorm)
+		if a := y.angles; a != nil {
+			m.loops.rotate(rows, ld, t.n, c.Heads+c.KeyHeads, a.Half, a.Cos, a.Sin)
 		}
-		for head := range m.config.Heads {
-			m.packKeys(sc, rows[h+head*d:], ld, t.attended, d)
-			m.packValues(sc, rows[2*h+head*d:], ld, t.attended, d)
+		for head := range c.Heads {
+			if shared := head / group; head%group == 0 {
+				m.packKeys(sc, rows[keys+shared*d:], ld, t.attended, d)
+				m.packValues(sc, rows[values+shared*d:], ld, t.attended, d)
+			}
 			for first := 0; first < t.n; first += queryRows {
-				m.attend(sc, t, first, min(queryRows, t.n-first), rows[head*d:], sc.context[t.first*stride(h)+head*d:], d, y.window)
+				b := block{t, head, first, min(queryRows, t.n-first)}
+				m.attend(sc, b, rows[head*d:], sc.context[t.first*given+head*d:], &y.form)
 			}
 		}
 	}
+}
+
+// normHeads norms each of so many heads of rows, if there is a norm.
+func (m *Model) normHeads(rows []float32, n, heads int, norm Norm) {
+	for head := range heads {
+		if norm.Gamma == nil {
+			return
+		}
+		x := rows[head*m.config.HeadSize:]
+		m.normRows(x, x, stride(m.qkvWidth), n, norm)
+	}
+}
+
+// block is rows of a head of a text, from its row first on.
+type block struct {
+	text
+	head, from, rows int
 }
 
 // panelWidth is the number of columns of a full panel.
@@ -81,49 +109,58 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 
 // attend computes a block of rows of a head. Rows of a query's filling may be so far behind the
 // last token that is attended to that their window has no key: attention gives them 0.
-func (m *Model) attend(sc *scratch, t text, first, rows int, q, out []float32, d, window int) {
-	l, h := m.loops, m.config.Hidden
-	from, to := 0, t.attended // the keys that any row of the block looks at
-	seeing := rows            // rows with a key: those from the first one on
-	if window > 0 {
-		from, to = max(0, first-window)/keyStep*keyStep, min(to, first+rows+window)
-		seeing = min(rows, max(0, t.attended+window-first))
+func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer.LayerForm) {
+	l, d, qkv, given := m.loops, m.config.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
+	q, out = q[b.from*qkv:], out[b.from*given:]
+	// The keys that any row of the block looks at, and how many rows, from the first one on,
+	// look at one.
+	from, _ := form.Sees(b.from, b.attended)
+	_, to := form.Sees(b.from+b.rows-1, b.attended)
+	from = from / keyStep * keyStep
+	seeing := b.rows
+	if form.Before != transformer.Unbounded {
+		seeing = min(b.rows, max(0, b.attended+form.Before-b.from))
 	}
 	if seeing == 0 {
-		for i := range rows {
-			clear(out[(first+i)*stride(h):][:d])
+		for i := range b.rows {
+			clear(out[i*given:][:d])
 		}
 		return
 	}
-	padded := roundUp(t.attended, 16)
+	padded := roundUp(b.attended, 16)
 	n := min(roundUp(to-from, 16), padded-from)
-	ld, tiles := stride(min(roundUp(to-from, keyStep), padded-from)), roundUp(rows, tileRows)
+	ld, tiles := stride(min(roundUp(to-from, keyStep), padded-from)), roundUp(b.rows, tileRows)
 	sc.scores = grow(sc.scores, tiles*ld)
-	scores, qkv := sc.scores, stride(3*h)
+	scores := sc.scores
 	for j := 0; j < n; {
 		width := min(l.panelWidth(), padded-from-j)
-		l.products(scores[j:], ld, q[first*qkv:], qkv, tiles, d, sc.keys[(from+j)*d:], zeros[:], width/l.columns)
+		l.products(scores[j:], ld, q, qkv, tiles, d, sc.keys[(from+j)*d:], zeros[:], width/l.columns)
 		j += width
 	}
 	for i := range seeing {
-		lo, hi := 0, t.attended-from
-		if window > 0 {
-			lo, hi = max(0, first+i-window-from), min(hi, first+i+window+1-from)
-		}
+		lo, hi := form.Sees(b.from+i, b.attended)
 		row := scores[i*ld:][:n]
-		for j := range lo {
+		for j := range lo - from {
 			row[j] = minusInf
 		}
-		for j := hi; j < n; j++ {
+		for j := hi - from; j < n; j++ {
 			row[j] = minusInf
+		}
+		if m.relative != nil {
+			longest := m.config.MaxPositions
+			distances := m.relative[b.head*(2*longest-1)+longest-1+lo-b.from-i:]
+			row = row[lo-from : hi-from]
+			for j, v := range distances[:len(row)] {
+				row[j] += v
+			}
 		}
 	}
-	l.softmax(scores, ld, seeing, n, float32(1/math.Sqrt(float64(d))))
-	for i := seeing; i < rows; i++ {
+	l.softmax(scores, ld, seeing, n, m.config.Scale())
+	for i := seeing; i < b.rows; i++ {
 		clear(scores[i*ld:][:n])
 	}
 	panels(d, l.columns, l.vectors, func(column, vectors int) {
 		w := vectors * l.columns
-		l.products(out[first*stride(h)+column:], stride(h), scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
+		l.products(out[column:], given, scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
 	})
 }

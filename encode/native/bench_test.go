@@ -52,8 +52,8 @@ func BenchmarkProducts(b *testing.B) {
 
 // miniConfig is of the size of colbert-mini: 22.5 million operations a token.
 func miniConfig() (Config, *Weights) {
-	c := Config{Family: BERT, Hidden: 384, Heads: 12, Intermediate: 1536, MaxPositions: 512, Epsilon: 1e-12}
-	return c, random(&c, 6, 1000, Dense{In: 384, Out: 128, Linear: Linear{Weight: tensor("head", 0.1, 0, 128, 384)}})
+	c := bert(384, 12, 1536, 512, 1e-12, 6, 0)
+	return c, random(&c, 1000, Dense{In: 384, Out: 128, Linear: Linear{Weight: tensor("head", 0.1, 0, 128, 384)}})
 }
 
 // BenchmarkEncode: documents of 180 tokens, and one query of 32.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // scratch is the memory of one call of Encode.
@@ -14,8 +15,8 @@ type scratch struct {
 	texts []text
 	rows  int // tokens of the chunk
 
-	// Rows of tokens: the residual stream, its norm (ModernBERT), queries, keys
-	// and values, and what attention gives. Strides are those of stride.
+	// Rows of tokens: the residual stream, its norm (PreNorm), queries, keys
+	// and values, or what a convolution takes, and what these give. Strides are those of stride.
 	x, a, qkv, context []float32
 	// Rows of a block: the feed-forward part, what is added to x, and the heads.
 	wide, add, head, nextHead []float32
@@ -51,9 +52,9 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	// Tiles of products reach beyond the last row, those of a text that begins
 	// in the middle of one by up to a tile more.
 	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.config.Hidden
-	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(h))
-	sc.qkv = grow(sc.qkv, rows*stride(3*h))
-	if m.config.Family == ModernBERT {
+	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(m.contextWidth))
+	sc.qkv = grow(sc.qkv, rows*stride(m.qkvWidth))
+	if m.config.NormPlace != transformer.PostNorm {
 		sc.a = grow(sc.a, rows*stride(h))
 	}
 	block := m.blockRows()
@@ -62,7 +63,7 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 
 // width is that of the widest rows of the feed-forward part.
 func (m *Model) width() int {
-	if m.config.Family == ModernBERT {
+	if m.config.Gated {
 		return 2 * m.config.Intermediate
 	}
 	return m.config.Intermediate
@@ -86,16 +87,13 @@ func (m *Model) blocks(sc *scratch, f func(first, rows, padded int)) {
 // forward runs a chunk through the layers.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
-	s := stride(h)
-	epsilon, inverse := m.config.Epsilon, 1/float32(h)
+	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.width())
 	m.embed(sc)
-	l.norm(sc.x, sc.x, s, sc.rows, h, m.norm.Gamma, m.norm.Beta, epsilon, inverse)
-	// in is what a layer reads: x itself, or its norm.
-	in, activation := sc.x, l.gelu
-	if m.config.Family == ModernBERT {
-		in, activation = sc.a, l.geglu
+	in := sc.x // what a layer reads: x itself, or its norm
+	if m.config.NormPlace != transformer.PostNorm {
+		in = sc.a
 		if n := m.normBefore(0); n.Gamma != nil {
-			l.norm(sc.a, sc.x, s, sc.rows, h, n.Gamma, n.Beta, epsilon, inverse)
+			m.normRows(sc.a, sc.x, s, sc.rows, n)
 		} else {
 			copy(sc.a, sc.x)
 		}
@@ -106,29 +104,75 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		}
 		y := &m.layers[i]
 		m.blocks(sc, func(first, _, padded int) {
-			y.qkv.mul(l, sc, sc.qkv[first*stride(3*h):], stride(3*h), in[first*s:], s, padded)
+			y.qkv.mul(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
 		})
-		m.attention(sc, y)
+		if y.convolution != nil {
+			m.convolve(sc, y)
+		} else {
+			m.attention(sc, y)
+		}
 		// The norms that follow attention and the feed-forward part.
 		middle, last := y.feedForwardNorm, m.normBefore(i+1)
-		if m.config.Family == BERT {
+		if m.config.NormPlace == transformer.PostNorm {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
 		m.blocks(sc, func(first, rows, padded int) {
 			x, a := sc.x[first*s:], in[first*s:]
-			y.output.mul(l, sc, sc.add, s, sc.context[first*s:], s, padded)
-			l.addNorm(a, x, sc.add, s, rows, h, middle.Gamma, middle.Beta, epsilon, inverse)
-			wide := stride(m.width())
+			y.output.mul(l, sc, sc.add, s, sc.context[first*given:], given, padded)
+			m.addNormRows(a, x, sc.add, s, rows, y.attentionOutputNorm, middle)
 			y.up.mul(l, sc, sc.wide, wide, a, s, padded)
-			activation(sc.wide, wide, rows, m.config.Intermediate)
+			l.activate(m.config.Activation, sc.wide, wide, rows, m.config.Intermediate)
+			if m.config.Gated {
+				l.gate(sc.wide, wide, rows, m.config.Intermediate)
+			}
 			y.down.mul(l, sc, sc.add, s, sc.wide, wide, padded)
-			l.addNorm(a, x, sc.add, s, rows, h, last.Gamma, last.Beta, epsilon, inverse)
+			m.addNormRows(a, x, sc.add, s, rows, y.feedForwardOutputNorm, last)
 		})
 	}
 	return nil
 }
 
-// normBefore is the norm of ModernBERT before a layer, or after the last.
+// normRows writes the norms of rows of x to dst, which may be x.
+func (m *Model) normRows(dst, x []float32, stride, rows int, n Norm) {
+	f := m.loops.norm
+	if m.config.Norm == transformer.RMSNorm {
+		f = m.loops.rms
+	}
+	size := len(n.Gamma)
+	f(dst, x, stride, rows, size, n.Gamma, n.Beta, m.config.Epsilon, 1/float32(size))
+}
+
+// addNormRows adds r to x, normed by inner if that is a norm, and writes the norms of the sums
+// to dst, which may be x.
+func (m *Model) addNormRows(dst, x, r []float32, stride, rows int, inner, n Norm) {
+	if inner.Gamma != nil {
+		m.normRows(r, r, stride, rows, inner)
+	}
+	f := m.loops.addNorm
+	if m.config.Norm == transformer.RMSNorm {
+		f = m.loops.addRMS
+	}
+	size := len(n.Gamma)
+	f(dst, x, r, stride, rows, size, n.Gamma, n.Beta, m.config.Epsilon, 1/float32(size))
+}
+
+// activate applies an activation to m rows of n values.
+func (l *loops) activate(a Activation, x []float32, stride, m, n int) {
+	switch a {
+	case ReLU:
+		plain.ReLU(x, stride, m, n)
+	case GELU:
+		l.gelu(x, stride, m, n)
+	case SiLU:
+		l.swish(x, stride, m, n, 1, 0)
+	case GELUTanh:
+		l.swish(x, stride, m, n, plain.GELULinear, plain.GELUCubic)
+	case Tanh:
+		l.tanh(x, stride, m, n)
+	}
+}
+
+// normBefore is the norm of PreNorm before a layer, or after the last.
 func (m *Model) normBefore(i int) Norm {
 	if i < len(m.layers) {
 		return m.layers[i].attentionNorm
@@ -136,24 +180,38 @@ func (m *Model) normBefore(i int) Norm {
 	return m.final
 }
 
-// embed adds up the embeddings of words, types and positions, in this order.
+// embed writes what tokens begin with to x: the sums of the embeddings of words, types and
+// positions, in this order, normed where the model has a norm, and brought to its size.
 func (m *Model) embed(sc *scratch) {
-	h := m.config.Hidden
+	e, h := m.config.EmbeddingSize(), m.config.Hidden
+	to := sc.x
+	if m.expand != nil {
+		to = sc.context
+	}
+	s := stride(e)
 	for _, t := range sc.texts {
 		for i := range t.n {
-			x := sc.x[(t.first+i)*stride(h):][:h]
-			copy(x, m.words[int(sc.ids[t.first+i])*h:])
+			x := to[(t.first+i)*s:][:e]
+			copy(x, m.words[int(sc.ids[t.first+i])*e:])
 			if m.types != nil {
-				for j, v := range m.types[:h] {
+				for j, v := range m.types[:e] {
 					x[j] += v
 				}
 			}
-			if m.config.Learned() {
-				for j, v := range m.positions[(i+m.config.PositionOffset)*h:][:h] {
+			if m.config.LearnedPositions {
+				for j, v := range m.positions[(i+m.config.PositionOffset)*e:][:e] {
 					x[j] += v
 				}
 			}
 		}
+	}
+	if m.norm.Gamma != nil {
+		m.normRows(to, to, s, sc.rows, m.norm)
+	}
+	if m.expand != nil {
+		m.blocks(sc, func(first, _, padded int) {
+			m.expand.mul(m.loops, sc, sc.x[first*stride(h):], stride(h), to[first*s:], s, padded)
+		})
 	}
 }
 
@@ -163,7 +221,7 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	bad = -1
 	s := stride(m.config.Hidden)
 	out := sc.x
-	if m.config.Family == ModernBERT {
+	if m.config.NormPlace != transformer.PostNorm {
 		out = sc.a
 	}
 	m.blocks(sc, func(first, rows, padded int) {
@@ -174,9 +232,7 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 			sc.nextHead = grow(sc.nextHead, padded*ldy)
 			y := sc.nextHead
 			d.weight.mul(m.loops, sc, y, ldy, x, ldx, padded)
-			for r := range rows {
-				d.activate(y[r*ldy:][:d.Out])
-			}
+			m.loops.activate(d.Activation, y, ldy, rows, d.weight.n)
 			if d.Residual {
 				d.addResidual(m.loops, sc, y, ldy, x, ldx, rows, padded)
 			}
@@ -207,29 +263,4 @@ func (d *head) addResidual(l *loops, sc *scratch, y []float32, ldy int, x []floa
 			to[j] += v
 		}
 	}
-}
-
-// activate applies the activation of a head.
-func (d *head) activate(x []float32) {
-	for j, v := range x {
-		switch d.Activation {
-		case ReLU:
-			x[j] = max(v, 0)
-		case GELU:
-			x[j] = plain.GELUOf(v)
-		case SiLU:
-			x[j] = v * sigmoid(v)
-		case Tanh: // 1 − 2/(e^2x + 1)
-			x[j] = float32(2*sigmoid(2*v)) - 1
-		}
-	}
-}
-
-// sigmoid is 1/(1 + e^−x), without the exponential of a positive number.
-func sigmoid(x float32) float32 {
-	if x < 0 {
-		e := plain.Exp(x)
-		return e / (1 + e)
-	}
-	return 1 / (1 + plain.Exp(-x))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // tensor is the one of testdata/golden.py.
@@ -17,41 +18,60 @@ func tensor(name string, scale, offset float64, shape ...int) []float32 {
 
 // random returns weights for a config, those of testdata/golden.py where its
 // sizes are. Their scale lets activations neither grow nor vanish.
-func random(c *Config, layers, vocab int, heads ...Dense) *Weights {
-	h, scale := c.Hidden, math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
-	norm := func(name string) Norm {
-		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, h)}
-		if c.Family == BERT {
-			n.Beta = tensor(name+".beta", 0.25, 0, h)
+func random(c *Config, vocab int, heads ...Dense) *Weights {
+	h, e, scale := c.Hidden, c.EmbeddingSize(), math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
+	bert := c.NormPlace == transformer.PostNorm
+	norm := func(name string, size int) Norm {
+		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, size)}
+		if bert && c.Norm == transformer.LayerNorm {
+			n.Beta = tensor(name+".beta", 0.25, 0, size)
 		}
 		return n
 	}
 	linear := func(name string, out, in int) Linear {
 		l := Linear{Weight: tensor(name, scale, 0, out, in)}
-		if c.Family == BERT {
+		if bert {
 			l.Bias = tensor(name+".bias", 0.25, 0, out)
 		}
 		return l
 	}
-	w := &Weights{Words: tensor("words", 1, 0, vocab, h), Norm: norm("norm"), Heads: heads}
-	up := c.Intermediate
-	if c.Family == BERT {
-		if c.Learned() {
-			w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, h)
-		}
-		w.Types = tensor("types", 1, 0, 2, h)
+	w := &Weights{Words: tensor("words", 1, 0, vocab, e), Norm: norm("norm", e), Heads: heads}
+	if e != h {
+		w.Project = linear("project", h, e)
+	}
+	if c.LearnedPositions {
+		w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, e)
+	}
+	if c.RelativePositions {
+		w.Relative = tensor("relative", 2, 0, c.Heads, 2*c.MaxPositions-1)
+	}
+	if bert {
+		w.Types = tensor("types", 1, 0, 2, e)
 	} else {
-		w.Final = norm("final")
+		w.Final = norm("final", h)
+	}
+	up := c.Intermediate
+	if c.Gated {
 		up *= 2
 	}
-	for i := range layers {
+	for i := range c.Layers {
 		name := "layer" + string(rune('0'+i)) + "."
 		l := Layer{
-			AttentionNorm: norm(name + "attention norm"), FeedForwardNorm: norm(name + "feed-forward norm"),
-			Query: linear(name+"query", h, h), Key: linear(name+"key", h, h), Value: linear(name+"value", h, h),
-			Output: linear(name+"output", h, h), Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
+			AttentionNorm: norm(name+"attention norm", h), FeedForwardNorm: norm(name+"feed-forward norm", h),
+			Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
 		}
-		if i == 0 && c.Family == ModernBERT {
+		if c.Layers[i].Convolution {
+			l.Convolution = transformer.Convolution{In: linear(name+"in", 3*h, h), Taps: linear(name+"taps", h, c.Layers[i].Taps())}
+			l.Output = linear(name+"output", h, h)
+		} else {
+			queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize
+			l.Query, l.Key, l.Value = linear(name+"query", queries, h), linear(name+"key", keys, h), linear(name+"value", keys, h)
+			l.Output = linear(name+"output", h, queries)
+		}
+		if c.NormPlace == transformer.SandwichNorm {
+			l.AttentionOutputNorm, l.FeedForwardOutputNorm = norm(name+"attention output norm", h), norm(name+"feed-forward output norm", h)
+		}
+		if i == 0 && c.NormPlace == transformer.PreNorm {
 			l.AttentionNorm = Norm{}
 		}
 		w.Layers = append(w.Layers, l)
@@ -59,13 +79,40 @@ func random(c *Config, layers, vocab int, heads ...Dense) *Weights {
 	return w
 }
 
-// tiny are the models of testdata/golden.py.
-func tiny(f Family) (Config, *Weights) {
-	c := Config{Family: f, Hidden: 64, Heads: 2, Intermediate: 48, MaxPositions: 64, PositionOffset: 2, Epsilon: 1e-12}
-	if f == ModernBERT {
-		c.Epsilon, c.GlobalEvery, c.Window, c.GlobalTheta, c.LocalTheta = 1e-5, 3, 16, 160000, 10000
+// normHeads gives layers norms of queries and keys.
+func normHeads(c *Config, w *Weights) {
+	for i := range w.Layers {
+		if !c.Layers[i].Convolution {
+			w.Layers[i].QueryNorm = Norm{Gamma: tensor("query norm", 0.5, 1, c.HeadSize)}
+			w.Layers[i].KeyNorm = Norm{Gamma: tensor("key norm", 0.5, 1, c.HeadSize)}
+		}
 	}
-	return c, random(&c, 4, 50,
+}
+
+// bert is a model of BERT's form, with rotary positions if theta is not 0.
+func bert(hidden, heads, intermediate, positions int, epsilon float32, layers int, theta float64) Config {
+	return Config{
+		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads, Intermediate: intermediate, MaxPositions: positions,
+		LearnedPositions: theta == 0, Epsilon: epsilon, Activation: GELU, Layers: transformer.EqualLayers(layers, theta),
+	}
+}
+
+// modernBERT is a model of ModernBERT's form.
+func modernBERT(hidden, heads, intermediate, positions int, layers []transformer.LayerForm) Config {
+	return Config{
+		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads, Intermediate: intermediate, MaxPositions: positions,
+		NormPlace: transformer.PreNorm, Epsilon: 1e-5, Activation: GELU, Gated: true, Layers: layers,
+	}
+}
+
+// tiny are the models of testdata/golden.py.
+func tiny(modern bool) (Config, *Weights) {
+	c := bert(64, 2, 48, 64, 1e-12, 4, 0)
+	c.PositionOffset = 2
+	if modern {
+		c = modernBERT(64, 2, 48, 64, transformer.AlternateLayers(4, 3, 16, 160000, 10000))
+	}
+	return c, random(&c, 50,
 		Dense{In: 64, Out: 90, Linear: Linear{Weight: tensor("head0", 0.25, 0, 90, 64), Bias: tensor("head0.bias", 0.25, 0, 90)},
 			Activation: GELU, Residual: true, ResidualWeight: tensor("head0.residual", 0.25, 0, 90, 64)},
 		Dense{In: 90, Out: 40, Linear: Linear{Weight: tensor("head1", 0.25, 0, 40, 90)}, Activation: Tanh},

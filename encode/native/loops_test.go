@@ -16,8 +16,8 @@ import (
 func TestLoops(t *testing.T) {
 	for _, l := range tiers[1:] {
 		for name, test := range map[string]func(*testing.T, *loops, *rand.Rand){
-			"Products": testProducts, "ByteProducts": testByteProducts, "Softmax": testSoftmax, "GELU": testGELU,
-			"Rotate": testRotate, "Norm": testNorm, "Quantize": testQuantize,
+			"Products": testProducts, "ByteProducts": testByteProducts, "Softmax": testSoftmax,
+			"Activations": testActivations, "Gate": testGate, "Rotate": testRotate, "Norm": testNorm, "Quantize": testQuantize,
 		} {
 			t.Run(l.name+"/"+name, func(t *testing.T) { test(t, l, rand.New(rand.NewPCG(2, 9))) })
 		}
@@ -147,19 +147,33 @@ func testSoftmax(t *testing.T, l *loops, rng *rand.Rand) {
 	})
 }
 
-func testGELU(t *testing.T, l *loops, rng *rand.Rand) {
-	rowShapes(rng, func(m, n, stride int) {
-		x := randomFloats(t, rng, size(m, n, stride), 2)
-		want := append([]float32{}, x...)
-		plain.GELU(want, stride, m, n)
-		l.gelu(x, stride, m, n)
-		requireSame(t, want, x, "%d rows of %d", m, n)
+func testActivations(t *testing.T, l *loops, rng *rand.Rand) {
+	for _, a := range []Activation{ReLU, GELU, SiLU, Tanh, GELUTanh} {
+		rowShapes(rng, func(m, n, stride int) {
+			x := randomFloats(t, rng, size(m, n, stride), 2)
+			if m == 2 {
+				inf := float32(math.Inf(1))
+				copy(x, []float32{inf, -inf, math.MaxFloat32, -math.MaxFloat32, 88, -88, 1e-30, -1e-40, float32(math.NaN())})
+			}
+			want := append([]float32{}, x...)
+			portable.activate(a, want, stride, m, n)
+			l.activate(a, x, stride, m, n)
+			if m == 2 {
+				require.True(t, x[8] != x[8] && want[8] != want[8], "activation %d of what is not a number: %v", a, x[8])
+				x[8], want[8] = 0, 0
+			}
+			requireSame(t, want, x, "activation %d, %d rows of %d", a, m, n)
+		})
+	}
+}
 
-		x = randomFloats(t, rng, size(m, 2*n, 2*stride), 2)
-		want = append([]float32{}, x...)
-		plain.GeGLU(want, 2*stride, m, n)
-		l.geglu(x, 2*stride, m, n)
-		requireSame(t, want, x, "gated, %d rows of %d", m, n)
+func testGate(t *testing.T, l *loops, rng *rand.Rand) {
+	rowShapes(rng, func(m, n, stride int) {
+		x := randomFloats(t, rng, size(m, 2*n, 2*stride), 2)
+		want := append([]float32{}, x...)
+		plain.Gate(want, 2*stride, m, n)
+		l.gate(x, 2*stride, m, n)
+		requireSame(t, want, x, "%d rows of %d", m, n)
 	})
 }
 
@@ -187,21 +201,30 @@ func testNorm(t *testing.T, l *loops, rng *rand.Rand) {
 		epsilon, inverse := float32(1e-5), 1/float32(n)
 		wantX, want := append([]float32{}, x...), append([]float32{}, dst...)
 
-		plain.Norm(want, wantX, stride, m, n, gamma, beta, epsilon, inverse)
-		l.norm(dst, x, stride, m, n, gamma, beta, epsilon, inverse)
-		requireSame(t, want, dst, "%d rows of %d", m, n)
-		requireSame(t, wantX, x, "%d rows of %d, source", m, n)
+		for _, f := range []struct{ want, got *loops }{{&portable, l}, {rmsOf(&portable), rmsOf(l)}} {
+			f.want.norm(want, wantX, stride, m, n, gamma, beta, epsilon, inverse)
+			f.got.norm(dst, x, stride, m, n, gamma, beta, epsilon, inverse)
+			requireSame(t, want, dst, "%d rows of %d", m, n)
+			requireSame(t, wantX, x, "%d rows of %d, source", m, n)
 
-		plain.AddNorm(want, wantX, r, stride, m, n, gamma, beta, epsilon, inverse)
-		l.addNorm(dst, x, r, stride, m, n, gamma, beta, epsilon, inverse)
-		requireSame(t, want, dst, "sum, %d rows of %d", m, n)
-		requireSame(t, wantX, x, "sum, %d rows of %d, source", m, n)
+			f.want.addNorm(want, wantX, r, stride, m, n, gamma, beta, epsilon, inverse)
+			f.got.addNorm(dst, x, r, stride, m, n, gamma, beta, epsilon, inverse)
+			requireSame(t, want, dst, "sum, %d rows of %d", m, n)
+			requireSame(t, wantX, x, "sum, %d rows of %d, source", m, n)
 
-		plain.AddNorm(wantX, wantX, r, stride, m, n, gamma, beta, epsilon, inverse)
-		l.addNorm(x, x, r, stride, m, n, gamma, beta, epsilon, inverse)
-		requireSame(t, wantX, x, "in place, %d rows of %d", m, n)
+			f.want.addNorm(wantX, wantX, r, stride, m, n, gamma, beta, epsilon, inverse)
+			f.got.addNorm(x, x, r, stride, m, n, gamma, beta, epsilon, inverse)
+			requireSame(t, wantX, x, "sum in place, %d rows of %d", m, n)
+
+			f.want.norm(wantX, wantX, stride, m, n, gamma, beta, epsilon, inverse)
+			f.got.norm(x, x, stride, m, n, gamma, beta, epsilon, inverse)
+			requireSame(t, wantX, x, "in place, %d rows of %d", m, n)
+		}
 	})
 }
+
+// rmsOf are loops with root mean squares for norms.
+func rmsOf(l *loops) *loops { return &loops{norm: l.rms, addNorm: l.addRMS} }
 
 func testQuantize(t *testing.T, l *loops, rng *rand.Rand) {
 	rowShapes(rng, func(m, n, stride int) {

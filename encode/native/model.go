@@ -20,21 +20,28 @@ type Model struct {
 	dim              int
 	words            []float32
 	positions, types []float32
-	norm             Norm
-	layers           []layer
-	final            Norm
-	heads            []head
-	// rotary angles, of layers with global and with local attention
-	global, local *transformer.Rotary
-	pool          sync.Pool // of *scratch
+	norm             Norm    // of embeddings, or none
+	expand           *matrix // embeddings to the size of the model; nil: they have it
+	// relative is [transformer.Weights.Relative] over the scale of attention, so that it can be
+	// added before products are scaled.
+	relative               []float32
+	layers                 []layer
+	qkvWidth, contextWidth int // the widest rows that layers make of their input, and give to their output
+	final                  Norm
+	heads                  []head
+	pool                   sync.Pool // of *scratch
 }
 
 // layer is a Layer with packed weights.
 type layer struct {
-	attentionNorm, feedForwardNorm Norm
-	qkv, output, up, down          *matrix
-	window                         int // how far tokens attend; 0: everywhere
-	angles                         *transformer.Rotary
+	form                                   transformer.LayerForm
+	attentionNorm, attentionOutputNorm     Norm
+	feedForwardNorm, feedForwardOutputNorm Norm
+	queryNorm, keyNorm                     Norm
+	qkv                                    *matrix // queries, keys and values, or what a convolution takes
+	output, up, down                       *matrix
+	angles                                 *transformer.Rotary // nil: queries and keys are not rotated
+	convolution                            *convolution        // nil: attention
 }
 
 // head is a Dense with packed weights.
@@ -58,36 +65,29 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: c, loops: l, vocab: len(w.Words) / c.Hidden, words: w.Words, positions: w.Positions, types: w.Types, dim: c.Hidden}
+	e := c.EmbeddingSize()
+	m := &Model{
+		config: c, loops: l, vocab: len(w.Words) / e, dim: c.Hidden,
+		words: w.Words, positions: w.Positions, types: w.Types, contextWidth: e,
+	}
 	m.pool.New = func() any { return new(scratch) }
-	zeros := make([]float32, c.Hidden)
-	whole := func(n Norm) Norm {
-		if n.Gamma != nil && n.Beta == nil {
-			n.Beta = zeros
-		}
-		return n
-	}
 	m.norm, m.final = whole(w.Norm), whole(w.Final)
-	half := c.Hidden / c.Heads / 2
-	switch {
-	case c.Family == ModernBERT:
-		m.global, m.local = transformer.NewRotary(c.GlobalTheta, half, c.MaxPositions), transformer.NewRotary(c.LocalTheta, half, c.MaxPositions)
-	case !c.Learned():
-		m.global = transformer.NewRotary(c.Theta, half, c.MaxPositions)
+	if e != c.Hidden {
+		m.expand = pack(l, o.Precision, e, w.Project)
 	}
-	for i, x := range w.Layers {
-		y := layer{
-			attentionNorm: whole(x.AttentionNorm), feedForwardNorm: whole(x.FeedForwardNorm),
-			qkv:    pack(l, o.Precision, c.Hidden, x.Query, x.Key, x.Value),
-			output: pack(l, o.Precision, c.Hidden, x.Output),
-			up:     pack(l, o.Precision, c.Hidden, x.Up),
-			down:   pack(l, o.Precision, c.Intermediate, x.Down),
-			angles: m.global,
+	for _, v := range w.Relative {
+		m.relative = append(m.relative, v/c.Scale())
+	}
+	angles := map[float64]*transformer.Rotary{0: nil}
+	for i := range w.Layers {
+		form := c.Layers[i]
+		if _, ok := angles[form.Theta]; !ok {
+			angles[form.Theta] = transformer.NewRotary(form.Theta, c.HeadSize/2, c.MaxPositions)
 		}
-		if c.Family == ModernBERT && i%c.GlobalEvery != 0 {
-			y.window, y.angles = c.Window/2, m.local
-		}
+		y := packLayer(l, o.Precision, &c, &w.Layers[i], form)
+		y.angles = angles[form.Theta]
 		m.layers = append(m.layers, y)
+		m.qkvWidth, m.contextWidth = max(m.qkvWidth, y.qkv.n), max(m.contextWidth, y.output.k)
 	}
 	for _, d := range w.Heads {
 		h := head{Dense: d, weight: pack(l, F32, d.In, d.Linear)}
@@ -99,6 +99,32 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 		m.dim = d.Out
 	}
 	return m, nil
+}
+
+// whole is a norm with a beta, of zeros where it has none.
+func whole(n Norm) Norm {
+	if n.Gamma != nil && n.Beta == nil {
+		n.Beta = make([]float32, len(n.Gamma))
+	}
+	return n
+}
+
+// packLayer packs the weights of a layer.
+func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.LayerForm) layer {
+	y := layer{
+		form:          form,
+		attentionNorm: whole(x.AttentionNorm), attentionOutputNorm: whole(x.AttentionOutputNorm),
+		feedForwardNorm: whole(x.FeedForwardNorm), feedForwardOutputNorm: whole(x.FeedForwardOutputNorm),
+		queryNorm: whole(x.QueryNorm), keyNorm: whole(x.KeyNorm),
+		up: pack(l, p, c.Hidden, x.Up), down: pack(l, p, c.Intermediate, x.Down),
+	}
+	if form.Convolution {
+		y.qkv, y.output = pack(l, p, c.Hidden, x.Convolution.In), pack(l, p, c.Hidden, x.Output)
+		y.convolution = newConvolution(c.Hidden, &form, &x.Convolution)
+		return y
+	}
+	y.qkv, y.output = pack(l, p, c.Hidden, x.Query, x.Key, x.Value), pack(l, p, c.Heads*c.HeadSize, x.Output)
+	return y
 }
 
 // Dim is the dimension of the vectors.

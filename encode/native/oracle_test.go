@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // The oracle: the models in float64, each line as it is defined.
@@ -16,42 +18,41 @@ import (
 type rows [][]float64
 
 func oracle(c *Config, w *Weights, ids []int32, attended int) rows {
-	h, x := c.Hidden, make(rows, len(ids))
+	e, x := c.EmbeddingSize(), make(rows, len(ids))
 	for i, id := range ids {
-		x[i] = make([]float64, h)
-		for j := range h {
-			x[i][j] = float64(w.Words[int(id)*h+j])
+		x[i] = make([]float64, e)
+		for j := range e {
+			x[i][j] = float64(w.Words[int(id)*e+j])
 			if w.Types != nil {
 				x[i][j] += float64(w.Types[j])
 			}
-			if c.Learned() {
-				x[i][j] += float64(w.Positions[(i+c.PositionOffset)*h+j])
+			if c.LearnedPositions {
+				x[i][j] += float64(w.Positions[(i+c.PositionOffset)*e+j])
 			}
 		}
 	}
 	x = oracleNorm(c, x, w.Norm)
-	for i, l := range w.Layers {
-		if c.Family == BERT {
-			x = oracleNorm(c, oracleSum(x, oracleAttention(c, &l, i, x, attended)), l.AttentionNorm)
-			y := oracleEach(oracleLinear(x, l.Up), oracleGELU)
-			x = oracleNorm(c, oracleSum(x, oracleLinear(y, l.Down)), l.FeedForwardNorm)
+	if e != c.Hidden {
+		x = oracleLinear(x, w.Project)
+	}
+	for i := range w.Layers {
+		l := &w.Layers[i]
+		attention := func(x rows) rows {
+			if c.Layers[i].Convolution {
+				return oracleConvolution(c, l, i, x, attended)
+			}
+			return oracleAttention(c, w, i, x, attended)
+		}
+		if c.NormPlace == transformer.PostNorm {
+			x = oracleNorm(c, oracleSum(x, attention(x)), l.AttentionNorm)
+			x = oracleNorm(c, oracleSum(x, oracleFeedForward(c, l, x)), l.FeedForwardNorm)
 			continue
 		}
-		y := x
-		if l.AttentionNorm.Gamma != nil {
-			y = oracleNorm(c, x, l.AttentionNorm)
-		}
-		x = oracleSum(x, oracleAttention(c, &l, i, y, attended))
-		y = oracleLinear(oracleNorm(c, x, l.FeedForwardNorm), l.Up)
-		for t := range y {
-			for j := range c.Intermediate {
-				y[t][j] = oracleGELU(y[t][j]) * y[t][c.Intermediate+j]
-			}
-			y[t] = y[t][:c.Intermediate]
-		}
-		x = oracleSum(x, oracleLinear(y, l.Down))
+		x = oracleSum(x, oracleNorm(c, attention(oracleNorm(c, x, l.AttentionNorm)), l.AttentionOutputNorm))
+		y := oracleFeedForward(c, l, oracleNorm(c, x, l.FeedForwardNorm))
+		x = oracleSum(x, oracleNorm(c, y, l.FeedForwardOutputNorm))
 	}
-	if c.Family == ModernBERT {
+	if c.NormPlace != transformer.PostNorm {
 		x = oracleNorm(c, x, w.Final)
 	}
 	for _, d := range w.Heads {
@@ -85,6 +86,7 @@ func oracleActivation(a Activation) func(float64) float64 {
 		GELU:     oracleGELU,
 		SiLU:     func(x float64) float64 { return x / (1 + math.Exp(-x)) },
 		Tanh:     math.Tanh,
+		GELUTanh: func(x float64) float64 { return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))) },
 	}[a]
 }
 
@@ -127,12 +129,32 @@ func oracleLinear(x rows, l Linear) rows {
 	return y
 }
 
+func oracleFeedForward(c *Config, l *Layer, x rows) rows {
+	y, f := oracleLinear(x, l.Up), oracleActivation(c.Activation)
+	for t := range y {
+		for j := range c.Intermediate {
+			y[t][j] = f(y[t][j])
+			if c.Gated {
+				y[t][j] *= y[t][c.Intermediate+j]
+			}
+		}
+		y[t] = y[t][:c.Intermediate]
+	}
+	return oracleLinear(y, l.Down)
+}
+
+// oracleNorm gives back x where there is no norm.
 func oracleNorm(c *Config, x rows, n Norm) rows {
+	if n.Gamma == nil {
+		return x
+	}
 	y := make(rows, len(x))
 	for i, r := range x {
 		mean, square := 0.0, 0.0
 		for _, v := range r {
-			mean += v / float64(len(r))
+			if c.Norm == transformer.LayerNorm {
+				mean += v / float64(len(r))
+			}
 		}
 		for _, v := range r {
 			square += (v - mean) * (v - mean) / float64(len(r))
@@ -148,45 +170,91 @@ func oracleNorm(c *Config, x rows, n Norm) rows {
 	return y
 }
 
-func oracleAttention(c *Config, l *Layer, index int, x rows, attended int) rows {
-	q, k, v := oracleLinear(x, l.Query), oracleLinear(x, l.Key), oracleLinear(x, l.Value)
-	d, window, theta := c.Hidden/c.Heads, len(x), max(c.GlobalTheta, c.Theta)
-	if !c.Learned() {
-		if c.Family == ModernBERT && index%c.GlobalEvery != 0 {
-			window, theta = c.Window/2, c.LocalTheta
+// oracleHeads cuts rows into heads, norms and rotates them: [head][token].
+func oracleHeads(c *Config, x rows, n Norm, theta float64) []rows {
+	d := c.HeadSize
+	heads := make([]rows, len(x[0])/d)
+	for head := range heads {
+		for _, r := range x {
+			heads[head] = append(heads[head], r[head*d:][:d])
 		}
-		for _, r := range []rows{q, k} {
-			for p := range r {
-				for i := range c.Hidden / 2 {
-					a := i/(d/2)*d + i%(d/2)
-					frequency := 1 / float32(math.Pow(theta, float64(float32(2*(i%(d/2)))/float32(d))))
-					sin, cos := math.Sincos(float64(float32(p) * frequency))
-					r[p][a], r[p][a+d/2] = r[p][a]*cos-r[p][a+d/2]*sin, r[p][a+d/2]*cos+r[p][a]*sin
+		heads[head] = oracleNorm(c, heads[head], n)
+		for p, r := range heads[head] {
+			for i := range d / 2 {
+				if theta == 0 {
+					continue
+				}
+				frequency := 1 / float32(math.Pow(theta, float64(float32(2*i)/float32(d))))
+				sin, cos := math.Sincos(float64(float32(p) * frequency))
+				r[i], r[i+d/2] = r[i]*cos-r[i+d/2]*sin, r[i+d/2]*cos+r[i]*sin
+			}
+		}
+	}
+	return heads
+}
+
+func oracleAttention(c *Config, w *Weights, index int, x rows, attended int) rows {
+	l, form, d := &w.Layers[index], &c.Layers[index], c.HeadSize
+	queries := oracleHeads(c, oracleLinear(x, l.Query), l.QueryNorm, form.Theta)
+	keys := oracleHeads(c, oracleLinear(x, l.Key), l.KeyNorm, form.Theta)
+	values := oracleHeads(c, oracleLinear(x, l.Value), Norm{}, 0)
+	scale := 1 / math.Sqrt(float64(d))
+	if c.AttentionScale != 0 {
+		scale = float64(c.AttentionScale)
+	}
+	out := make(rows, len(x))
+	for i := range x {
+		out[i] = make([]float64, c.Heads*d)
+		for head := range c.Heads {
+			shared := head / (c.Heads / c.KeyHeads)
+			weights, sum := map[int]float64{}, 0.0
+			for j := range attended {
+				if form.Before >= 0 && j < i-form.Before || form.After >= 0 && j > i+form.After {
+					continue
+				}
+				s := 0.0
+				for e := range d {
+					s += queries[head][i][e] * keys[shared][j][e] * scale
+				}
+				if c.RelativePositions {
+					s += float64(w.Relative[head*(2*c.MaxPositions-1)+c.MaxPositions-1+j-i])
+				}
+				weights[j] = math.Exp(s)
+				sum += weights[j]
+			}
+			for j, p := range weights {
+				for e := range d {
+					out[i][head*d+e] += p / sum * values[shared][j][e]
 				}
 			}
 		}
 	}
-	out := make(rows, len(x))
+	return oracleLinear(out, l.Output)
+}
+
+func oracleConvolution(c *Config, l *Layer, index int, x rows, attended int) rows {
+	h, f := c.Hidden, &c.Layers[index]
+	input := make(rows, len(x))
 	for i := range x {
-		out[i] = make([]float64, c.Hidden)
-		for head := 0; head < c.Hidden; head += d {
-			lo, hi := max(0, i-window), min(attended, i+window+1)
-			scores, top, sum := make([]float64, hi), math.Inf(-1), 0.0
-			for j := lo; j < hi; j++ {
-				for e := range d {
-					scores[j] += q[i][head+e] * k[j][head+e] / math.Sqrt(float64(d))
+		input[i] = make([]float64, h)
+		if i < attended || f.ConvolveAll {
+			copy(input[i], x[i])
+		}
+	}
+	y, out := oracleLinear(input, l.Convolution.In), make(rows, len(x))
+	for i := range x {
+		out[i] = make([]float64, h)
+		for j := range h {
+			s := 0.0
+			if l.Convolution.Taps.Bias != nil {
+				s = float64(l.Convolution.Taps.Bias[j])
+			}
+			for k := range f.Taps() {
+				if p := i - f.Before + k; p >= 0 && p < len(x) {
+					s += float64(l.Convolution.Taps.Weight[j*f.Taps()+k]) * y[p][j] * y[p][2*h+j]
 				}
-				top = max(top, scores[j])
 			}
-			for j := lo; j < hi; j++ {
-				scores[j] = math.Exp(scores[j] - top)
-				sum += scores[j]
-			}
-			for j := lo; j < hi; j++ {
-				for e := range d {
-					out[i][head+e] += scores[j] / sum * v[j][head+e]
-				}
-			}
+			out[i][j] = y[i][h+j] * s
 		}
 	}
 	return oracleLinear(out, l.Output)
@@ -208,8 +276,8 @@ func cosines(want, got []float32, dim int) (least, mean float64) {
 // TestOracle: every shape and tier against float64, and the oracle against numpy.
 func TestOracle(t *testing.T) {
 	z := modeltest.OpenNPZ(t, "testdata/golden.npz")
-	for name, family := range map[string]Family{"bert": BERT, "modernbert": ModernBERT} {
-		c, w := tiny(family)
+	for name, modern := range map[string]bool{"bert": false, "modernbert": true} {
+		c, w := tiny(modern)
 		got := oracle(&c, w, modeltest.Ints(t, z, "text3.ids"), 15)
 		want := modeltest.Floats(t, z, "text3."+name)
 		for i, r := range got {
@@ -218,13 +286,13 @@ func TestOracle(t *testing.T) {
 			}
 		}
 	}
-	for name, c := range sameModels() {
-		heads := []Activation{Identity}
+	for name, k := range sameModels() {
+		c, heads := k.config, []Activation{Identity}
 		if c.Heads == 7 {
-			heads = []Activation{Identity, ReLU, GELU, SiLU, Tanh}
+			heads = []Activation{Identity, ReLU, GELU, SiLU, Tanh, GELUTanh}
 		}
 		for _, head := range heads {
-			w := random(&c, 3, 90, Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+			w := k.weights(Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 			rng := rand.New(rand.NewPCG(8, 8))
 			texts, _ := mixed(rng, 90, 1, 12, 130, 150) // the last tokens of the last are beyond each window
 			attended := []int{1, 9, 127, 3}
@@ -233,14 +301,7 @@ func TestOracle(t *testing.T) {
 			}
 			b := batchOf(texts...)
 			b.Attended = attended
-			var want []float32
-			for i, x := range texts {
-				for _, r := range oracle(&c, w, x, b.Attended[i]) {
-					for _, v := range r {
-						want = append(want, float32(v))
-					}
-				}
-			}
+			want := expected(&c, w, b)
 			for _, tier := range Tiers()[min(1, int(head)):] { // plain Go once
 				d := difference(t, want, encode(t, newModel(t, c, w, Options{Tier: tier}), b))
 				require.Less(t, d, 3e-6, fmt.Sprint(name, head, tier))
@@ -251,4 +312,19 @@ func TestOracle(t *testing.T) {
 			}
 		}
 	}
+}
+
+// expected is what the oracle says of a batch.
+func expected(c *Config, w *Weights, b engine.Batch) (want []float32) {
+	for i := range b.Texts() {
+		if b.Length(i) == 0 {
+			continue
+		}
+		for _, r := range oracle(c, w, b.IDs[b.Offsets[i]:b.Offsets[i+1]], b.Attends(i)) {
+			for _, v := range r {
+				want = append(want, float32(v))
+			}
+		}
+	}
+	return want
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // mixed returns texts of many lengths, empty ones among them, and of how many
@@ -43,28 +44,16 @@ func requireSame(t *testing.T, want, got []float32, format string, args ...any) 
 	}
 }
 
-// sameModels are shapes whose panels end unevenly in every tier.
-func sameModels() map[string]Config {
-	long := Config{Family: ModernBERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5,
-		GlobalEvery: 2, Window: 128, GlobalTheta: 160000, LocalTheta: 10000}
-	return map[string]Config{
-		"bert":               {Family: BERT, Hidden: 112, Heads: 7, Intermediate: 208, MaxPositions: 700, Epsilon: 1e-12},
-		"bert, heads of 80":  {Family: BERT, Hidden: 160, Heads: 2, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-12},
-		"bert, rotary":       {Family: BERT, Hidden: 96, Heads: 3, Intermediate: 80, MaxPositions: 700, Epsilon: 1e-5, Theta: 20000},
-		"modernbert":         long,
-		"modernbert, narrow": {Family: ModernBERT, Hidden: 64, Heads: 1, Intermediate: 16, MaxPositions: 700, Epsilon: 1e-5, GlobalEvery: 3, Window: 10, GlobalTheta: 1000, LocalTheta: 100},
-	}
-}
-
 // TestSameBits: every tier gives the bits of plain Go, and a text those that it
 // has alone, in any company and order, on one goroutine or many.
 func TestSameBits(t *testing.T) {
-	for name, c := range sameModels() {
+	for name, k := range sameModels() {
 		for _, p := range []Precision{F32, Int8} {
 			t.Run(fmt.Sprintf("%s, %v", name, p), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))
-				layers := effort.Cases(2, 3) // with global and with local attention
-				w := random(&c, layers, 90, Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+				c := &k.config
+				c.Layers = c.Layers[:effort.Cases(2, 3)] // with global and with local attention
+				w := k.weights(Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 				lengths := []int{5, 0, 1, 33, 170, 8, 64, 49, 3}
 				if effort.Long() {
 					lengths = append(lengths, 600, 331, 16)
@@ -73,9 +62,9 @@ func TestSameBits(t *testing.T) {
 				attended[4], attended[6] = 2, 20 // last tokens reach none of these in a window
 				b := batchOf(texts...)
 				b.Attended = attended
-				want := encode(t, newModel(t, c, w, Options{Tier: "generic", Precision: p}), b)
+				want := encode(t, newModel(t, *c, w, Options{Tier: "generic", Precision: p}), b)
 				for _, tier := range Tiers()[1:] {
-					m := newModel(t, c, w, Options{Tier: tier, Precision: p})
+					m := newModel(t, *c, w, Options{Tier: tier, Precision: p})
 					requireSame(t, want, encode(t, m, b), "%s", tier)
 					var group sync.WaitGroup
 					for range effort.Cases(2, 3) {
@@ -131,24 +120,45 @@ func requireCompany(t *testing.T, m *Model, texts [][]int32, attended, order []i
 func TestBitsOfRecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	texts, _ := mixed(rng, 50, 9, 64, 30)
+	check := func(name string, c Config, w *Weights, precision Precision, want uint64) {
+		h := fnv.New64a()
+		for _, v := range encode(t, newModel(t, c, w, Options{Precision: precision}), batchOf(texts...)) {
+			binary.Write(h, binary.LittleEndian, v)
+		}
+		require.Equal(t, want, h.Sum64(), "%s, %v: %#x", name, precision, h.Sum64())
+	}
 	for _, r := range []struct {
-		family    Family
+		modern    bool
 		precision Precision
 		want      uint64
 	}{
-		{BERT, F32, 0xfefcddfe08246685}, {BERT, Int8, 0x219a0919af506805}, {ModernBERT, F32, 0x8d02099e508a7f0c}, {ModernBERT, Int8, 0x9258a0e1ebf9d0c4},
+		{false, F32, 0xa6640b965b47533a}, {false, Int8, 0xf7d8a0a4ace2ab65}, {true, F32, 0x470a90bc4a0c89f}, {true, Int8, 0x55941645f8b060b3},
 	} {
-		c, w := tiny(r.family)
-		h := fnv.New64a()
-		for _, v := range encode(t, newModel(t, c, w, Options{Precision: r.precision}), batchOf(texts...)) {
-			binary.Write(h, binary.LittleEndian, v)
-		}
-		require.Equal(t, r.want, h.Sum64(), "family %d, %v: %#x", r.family, r.precision, h.Sum64())
+		c, w := tiny(r.modern)
+		check(fmt.Sprintf("modern %v", r.modern), c, w, r.precision, r.want)
+	}
+	models := sameModels()
+	for _, r := range []struct {
+		name      string
+		f32, int8 uint64
+	}{
+		{"eurobert", 0xb9b2eb3a6dd6f30c, 0xfcf8c2a20857da6b},
+		{"electra", 0x1c1d3e3a8d2b9230, 0x5c6de54ff2c06dd6},
+		{"mpnet", 0xae0187048095bae7, 0xc858a26125df2c94},
+		{"gemma", 0x2346bf47d0aad34c, 0xc4d6b4ac6a6c01f7},
+		{"gemma, causal", 0xedbe03e2ca91bd33, 0xcc1dbbd735539d49},
+		{"lfm2", 0xd3ae3e1ca5803caa, 0xa1763f6110ca09b1},
+		{"lfm2.5", 0x2a9a9aa7e1fa954, 0xaabf61ff0cf4873d},
+		{"no family", 0xf2fffc99cf33431d, 0xacf180b4877069eb},
+	} {
+		m := models[r.name]
+		check(r.name, m.config, m.weights(), F32, r.f32)
+		check(r.name, m.config, m.weights(), Int8, r.int8)
 	}
 }
 
 func TestBadBatch(t *testing.T) {
-	c, w := tiny(ModernBERT)
+	c, w := tiny(true)
 	m := newModel(t, c, w, Options{})
 	ids := func(n int) []int32 { return make([]int32, n) }
 	for name, b := range map[string]engine.Batch{
@@ -172,7 +182,7 @@ func TestBadBatch(t *testing.T) {
 }
 
 func TestCancelled(t *testing.T) {
-	c, w := tiny(BERT)
+	c, w := tiny(false)
 	m := newModel(t, c, w, Options{})
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -182,25 +192,25 @@ func TestCancelled(t *testing.T) {
 }
 
 func TestBadModel(t *testing.T) {
-	change := func(f Family, edit func(*Config, *Weights)) error {
-		c, w := tiny(f)
+	change := func(modern bool, edit func(*Config, *Weights)) error {
+		c, w := tiny(modern)
 		edit(&c, w)
 		_, err := New(c, w, Options{})
 		return err
 	}
-	require.NoError(t, change(BERT, func(*Config, *Weights) {}))
+	require.NoError(t, change(false, func(*Config, *Weights) {}))
 	for name, edit := range map[string]func(c *Config, w *Weights){
-		"family":       func(c *Config, _ *Weights) { c.Family = 0 },
-		"heads":        func(c *Config, _ *Weights) { c.Heads = 3 },
-		"head size":    func(c *Config, _ *Weights) { c.Heads = 4 },
+		"norm":         func(c *Config, _ *Weights) { c.Norm = 5 },
+		"heads":        func(c *Config, _ *Weights) { c.KeyHeads = 3 },
+		"head size":    func(c *Config, _ *Weights) { c.HeadSize = 24 },
 		"intermediate": func(c *Config, _ *Weights) { c.Intermediate = 40 },
 		"positions":    func(c *Config, _ *Weights) { c.MaxPositions = 0 },
-		"window":       func(c *Config, _ *Weights) { c.Window = 0 },
-		"theta":        func(c *Config, _ *Weights) { c.LocalTheta = 0 },
+		"window":       func(c *Config, _ *Weights) { c.Layers[1].Before = -2 },
+		"theta":        func(c *Config, _ *Weights) { c.Layers[1].Theta = .5 },
 		"epsilon":      func(c *Config, _ *Weights) { c.Epsilon = float32(math.NaN()) },
 		"activation":   func(_ *Config, w *Weights) { w.Heads[0].Activation = 9 },
 	} {
-		require.ErrorIs(t, change(ModernBERT, edit), ErrConfig, name)
+		require.ErrorIs(t, change(true, edit), ErrConfig, name)
 	}
 	for name, edit := range map[string]func(c *Config, w *Weights){
 		"words":         func(_ *Config, w *Weights) { w.Words = w.Words[1:] },
@@ -213,12 +223,13 @@ func TestBadModel(t *testing.T) {
 		"not finite":    func(_ *Config, w *Weights) { w.Layers[1].Down.Weight[7] = float32(math.Inf(1)) },
 		"head sizes":    func(_ *Config, w *Weights) { w.Heads = w.Heads[1:] },
 		"head weight":   func(_ *Config, w *Weights) { w.Heads[2].Out = 41 },
+		"rms with beta": func(c *Config, _ *Weights) { c.Norm = transformer.RMSNorm },
 		"head residual": func(_ *Config, w *Weights) { w.Heads[1].Residual = true },
 	} {
-		require.ErrorIs(t, change(BERT, edit), ErrWeights, name)
+		require.ErrorIs(t, change(false, edit), ErrWeights, name)
 	}
-	require.ErrorIs(t, change(ModernBERT, func(_ *Config, w *Weights) { w.Layers[1].AttentionNorm = Norm{} }), ErrWeights)
-	c, w := tiny(BERT)
+	require.ErrorIs(t, change(true, func(_ *Config, w *Weights) { w.Layers[1].AttentionNorm = Norm{} }), ErrWeights)
+	c, w := tiny(false)
 	_, err := New(c, w, Options{Tier: "mmx"})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
 	_, err = New(c, w, Options{Precision: 7})
@@ -230,7 +241,7 @@ func TestBadModel(t *testing.T) {
 
 // TestNotFinite: weights so large that vectors overflow are an error that says where.
 func TestNotFinite(t *testing.T) {
-	c, w := tiny(BERT)
+	c, w := tiny(false)
 	for i := range w.Heads[2].Weight {
 		w.Heads[2].Weight[i] = math.MaxFloat32
 	}
@@ -243,8 +254,8 @@ func TestNotFinite(t *testing.T) {
 // TestAfterNotFinite: nothing of a batch that failed is left in the memory of
 // the next one.
 func TestAfterNotFinite(t *testing.T) {
-	for _, f := range []Family{BERT, ModernBERT} {
-		c, w := tiny(f)
+	for _, modern := range []bool{false, true} {
+		c, w := tiny(modern)
 		for j := range c.Hidden {
 			w.Words[c.Hidden+j] = math.MaxFloat32
 		}
@@ -263,7 +274,7 @@ func TestAfterNotFinite(t *testing.T) {
 			m.pool.New = func() any { return sc } // whether the pool keeps it or not
 			for range 2 {
 				require.ErrorIs(t, m.Encode(t.Context(), make([]float32, 60*m.Dim()), batchOf(bad)), engine.ErrNotFinite)
-				requireSame(t, want, encode(t, m, batchOf(texts...)), "family %d, %v", f, p)
+				requireSame(t, want, encode(t, m, batchOf(texts...)), "modern %v, %v", modern, p)
 			}
 		}
 	}

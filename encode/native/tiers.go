@@ -38,8 +38,6 @@ type (
 	Config = transformer.Config
 	// Weights are its tensors.
 	Weights = transformer.Weights
-	// Family is an architecture.
-	Family = transformer.Family
 	// Linear is a linear map.
 	Linear = transformer.Linear
 	// Norm is a layer norm.
@@ -54,16 +52,14 @@ type (
 	Precision = transformer.Precision
 )
 
-// The families, activations, and the precisions that the processor has.
+// The activations, and the precisions that the processor has.
 const (
-	BERT       = transformer.BERT
-	ModernBERT = transformer.ModernBERT
-
 	Identity = transformer.Identity
 	ReLU     = transformer.ReLU
 	GELU     = transformer.GELU
 	SiLU     = transformer.SiLU
 	Tanh     = transformer.Tanh
+	GELUTanh = transformer.GELUTanh
 
 	F32  = transformer.F32
 	Int8 = transformer.Int8
@@ -85,10 +81,11 @@ type loops struct {
 	columns, vectors int
 	products         func(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 	softmax          func(x []float32, stride, m, n int, scale float32)
-	gelu, geglu      func(x []float32, stride, m, n int)
+	gelu, tanh, gate func(x []float32, stride, m, n int)
+	swish            func(x []float32, stride, m, n int, linear, cubic float32)
 	rotate           func(x []float32, stride, m, heads, half int, cos, sin []float32)
-	norm             func(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
-	addNorm          func(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+	norm, rms        func(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+	addNorm, addRMS  func(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 	quantize         func(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)
 	bytes            byteLoops
 }
@@ -102,8 +99,9 @@ type byteLoops struct {
 
 var portable = loops{
 	name: "generic", columns: plain.Columns, vectors: plain.MaxVectors,
-	products: plain.Products, softmax: plain.Softmax, gelu: plain.GELU, geglu: plain.GeGLU, rotate: plain.Rotate,
-	norm: plain.Norm, addNorm: plain.AddNorm, quantize: plain.Quantize,
+	products: plain.Products, softmax: plain.Softmax, rotate: plain.Rotate, quantize: plain.Quantize,
+	gelu: plain.GELU, swish: plain.Swish, tanh: plain.Tanh, gate: plain.Gate,
+	norm: plain.Norm, rms: plain.RMS, addNorm: plain.AddNorm, addRMS: plain.AddRMS,
 	bytes: byteLoops{plain.Columns, plain.MaxVectors, 0, plain.ByteProducts},
 }
 

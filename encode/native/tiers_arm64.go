@@ -11,7 +11,9 @@ func simdTiers() []*loops {
 	}
 	return []*loops{{
 		name: "neon", columns: neon.Columns, vectors: neon.MaxVectors,
-		products: neon.Products, softmax: neon.Softmax, gelu: neon.GELU, geglu: neon.GeGLU, rotate: neon.Rotate,
-		norm: neon.Norm, addNorm: neon.AddNorm, quantize: neon.Quantize, bytes: bytes,
+		products: neon.Products, softmax: neon.Softmax, rotate: neon.Rotate, quantize: neon.Quantize,
+		gelu: neon.GELU, swish: neon.Swish, tanh: neon.Tanh, gate: neon.Gate,
+		norm: neon.Norm, rms: neon.RMS, addNorm: neon.AddNorm, addRMS: neon.AddRMS,
+		bytes: bytes,
 	}}
 }

@@ -421,6 +421,23 @@ pieces:
 	}
 }
 
+// cutsAtMarks reports whether a word has the tokens of its parts if it is cut before each run of
+// marks: no merge joins a mark to another character before it, and the mark is a symbol.
+func (m *bpe) cutsAtMarks(v *vocabulary) bool {
+	if _, ok := m.ids[blankMark]; !ok || m.byteLevel || m.decorated || m.whole {
+		return false
+	}
+	for _, s := range m.merges.slots {
+		if s.key == 0 {
+			continue
+		}
+		if strings.Contains(strings.TrimLeft(v.pieces[s.id], blankMark), blankMark) {
+			return false
+		}
+	}
+	return true
+}
+
 // readMerges reads the merges, each "a b" or ["a", "b"].
 func (m *bpe) readMerges(list value) error {
 	var lines []string

@@ -143,7 +143,7 @@ func kindOf(o object) string {
 }
 
 // joinByteLevel makes the model take bytes where the last pre-tokenizer is ByteLevel,
-// and drops that step.
+// and drops that step. Where no merge needs what stands before a blank, a step makes words shorter.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {
@@ -157,6 +157,9 @@ func (t *Tokenizer) joinByteLevel(field string) error {
 		case *metaspace:
 			t.places = t.places || p.prepend == first
 		}
+	}
+	if m, ok := t.model.(*bpe); ok && m.cutsAtMarks(t.vocab) {
+		t.preTokenizers = append(t.preTokenizers, beforeMarks{})
 	}
 	return nil
 }

@@ -46,6 +46,9 @@ func RenameNew(_, _ string) error { return errors.ErrUnsupported }
 func LockShared(f *os.File) error    { return flock(f, unix.LOCK_SH|unix.LOCK_NB) }
 func LockExclusive(f *os.File) error { return flock(f, unix.LOCK_EX|unix.LOCK_NB) }
 
+// LockFirst takes the lock that the Python package filelock takes, at once, or fails.
+func LockFirst(f *os.File) error { return LockExclusive(f) }
+
 // Unlock gives a lock back before the file is closed.
 func Unlock(f *os.File) { _ = flock(f, unix.LOCK_UN) }
 

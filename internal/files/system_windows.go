@@ -130,6 +130,16 @@ func lock(f *os.File, how uint32) error {
 	return err
 }
 
+// LockFirst takes the lock that the Python package filelock takes, on the first byte, at once, or fails.
+func LockFirst(f *os.File) error {
+	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	return err
+}
+
 // Unlock gives a lock back before the file is closed.
 func Unlock(f *os.File) {
 	_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedLow, OffsetHigh: lockedHigh})

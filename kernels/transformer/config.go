@@ -1,6 +1,7 @@
 package transformer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -14,37 +15,119 @@ var (
 	ErrWeights = errors.New("unusable weights")
 )
 
-// Family is an architecture.
-type Family int
+// NormKind is how rows are normed.
+type NormKind int
 
 const (
-	// BERT: learned or rotary positions, norms after each sublayer, GELU.
-	BERT Family = iota + 1
-	// ModernBERT: rotary positions, norms before each sublayer, GeGLU, attention
-	// within a window in most layers.
-	ModernBERT
+	// LayerNorm subtracts the mean and divides by the standard deviation.
+	LayerNorm NormKind = iota
+	// RMSNorm divides by the root mean square, and has no beta.
+	RMSNorm
 )
 
-// Config has the sizes of a model.
+// NormPlace says where the norms of a layer are.
+type NormPlace int
+
+const (
+	// PostNorm norms the sum of a sublayer's input and output: BERT.
+	PostNorm NormPlace = iota
+	// PreNorm norms the input of a sublayer, and the output of the last layer: ModernBERT.
+	PreNorm
+	// SandwichNorm is PreNorm, and norms the output of a sublayer before it is added: Gemma 3.
+	SandwichNorm
+)
+
+// Config is the architecture of an encoder: its sizes, and the form of each of its parts.
 type Config struct {
-	Family       Family
-	Hidden       int // a multiple of 16, and of 16 times Heads (with rotary positions: 32 times)
-	Heads        int
-	Intermediate int // of the feed-forward part, a multiple of 16
-	// MaxPositions is the length of the longest text in tokens, and
-	// PositionOffset the row of the position table that the first token takes.
-	MaxPositions   int
-	PositionOffset int
-	Epsilon        float32 // of layer norms
+	Hidden int `json:"hidden"` // a multiple of 16
+	// Embedding is the number of values of a word's embedding, where it is not Hidden:
+	// [Weights.Project] brings it there. 0: Hidden.
+	Embedding int `json:"embedding,omitempty"`
+	Heads     int `json:"heads"` // of queries
+	// KeyHeads is the number of heads of keys and values, a divisor of Heads: as many
+	// consecutive heads of queries share one.
+	KeyHeads int `json:"key_heads"`
+	HeadSize int `json:"head_size"` // a multiple of 16; with rotary positions of 32
+	// Intermediate is the inner size of the feed-forward part, a multiple of 16.
+	Intermediate int `json:"intermediate"`
+	// MaxPositions is the length of the longest text in tokens, and PositionOffset the row
+	// of the table of positions that the first token takes.
+	MaxPositions   int `json:"positions"`
+	PositionOffset int `json:"position_offset,omitempty"`
 
-	// Theta is the base of the rotary angles of a BERT; 0: its positions are learned.
-	Theta float64
+	// LearnedPositions says that positions have embeddings, and RelativePositions that
+	// attention adds a number for the distance of two tokens.
+	LearnedPositions  bool `json:"learned_positions,omitempty"`
+	RelativePositions bool `json:"relative_positions,omitempty"`
 
-	// Of ModernBERT: every GlobalEvery-th layer, the first one among them,
-	// attends to the whole text, the others to tokens at most Window/2 away.
-	GlobalEvery             int
-	Window                  int
-	GlobalTheta, LocalTheta float64 // bases of the rotary angles
+	Norm      NormKind  `json:"norm"`
+	NormPlace NormPlace `json:"norm_place"`
+	Epsilon   float32   `json:"epsilon"` // of all norms
+
+	// Activation is that of the feed-forward part. Gated multiplies it with the second
+	// half of what Up gives.
+	Activation Activation `json:"activation"`
+	Gated      bool       `json:"gated,omitempty"`
+
+	// AttentionScale is what products of queries and keys are multiplied with; 0: 1/√HeadSize.
+	AttentionScale float32 `json:"attention_scale,omitempty"`
+
+	Layers []LayerForm `json:"layers"`
+}
+
+// Unbounded is a window without an end.
+const Unbounded = -1
+
+// LayerForm is how a layer brings tokens together.
+type LayerForm struct {
+	// Before and After are how many tokens before and behind its own place a token
+	// attends to; [Unbounded]: all. After is 0 in a causal layer.
+	Before int `json:"before"`
+	After  int `json:"after"`
+	// Theta is the base of rotary angles; 0: queries and keys are not rotated.
+	Theta float64 `json:"theta,omitempty"`
+	// Convolution says that a gated convolution is in place of attention, with a tap for each
+	// token from Before before to After behind. ConvolveAll: tokens that are not attended to
+	// take part in it.
+	Convolution bool `json:"convolution,omitempty"`
+	ConvolveAll bool `json:"convolve_all,omitempty"`
+}
+
+// Taps is the length of a convolution.
+func (f *LayerForm) Taps() int { return f.Before + 1 + f.After }
+
+// Sees is the range of tokens that token i of a text attends to, of those before attended.
+// It may be empty, with first above end.
+func (f *LayerForm) Sees(i, attended int) (first, end int) {
+	first, end = 0, attended
+	if f.Before != Unbounded {
+		first = max(0, i-f.Before)
+	}
+	if f.After != Unbounded {
+		end = min(attended, i+f.After+1)
+	}
+	return first, end
+}
+
+// EqualLayers is n layers that attend to the whole text, with one base of rotary angles or none.
+func EqualLayers(n int, theta float64) []LayerForm {
+	layers := make([]LayerForm, n)
+	for i := range layers {
+		layers[i] = LayerForm{Before: Unbounded, After: Unbounded, Theta: theta}
+	}
+	return layers
+}
+
+// AlternateLayers is n layers of which every so many, the first one among them, attends to
+// the whole text, and the others to tokens at most half a window away: ModernBERT.
+func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []LayerForm {
+	layers := EqualLayers(n, globalTheta)
+	for i := range layers {
+		if i%every != 0 {
+			layers[i] = LayerForm{Before: window / 2, After: window / 2, Theta: localTheta}
+		}
+	}
+	return layers
 }
 
 // Linear is y = W·x + b: a weight [out, in] in rows, as PyTorch has it, and a
@@ -53,26 +136,42 @@ type Linear struct {
 	Weight, Bias []float32
 }
 
-// Norm is a layer norm; a nil Beta is 0.
+// Norm has the parameters of a norm; nil Beta means 0, nil Gamma that there is no norm.
 type Norm struct {
 	Gamma, Beta []float32
 }
 
 // Layer has the weights of one layer.
 type Layer struct {
-	// AttentionNorm comes after attention in BERT, before it in ModernBERT,
-	// whose first layer has none: no Gamma.
+	// AttentionNorm comes behind attention with [PostNorm], else before it. With [PreNorm]
+	// the first layer may have none.
 	AttentionNorm Norm
-	// Query, Key and Value are thirds of the rows of ModernBERT's Wqkv, in this order.
-	Query, Key, Value, Output Linear
-	// FeedForwardNorm comes after the feed-forward part in BERT, before it in ModernBERT.
+	// Query is [Heads·HeadSize, Hidden], Key and Value [KeyHeads·HeadSize, Hidden].
+	Query, Key, Value Linear
+	// QueryNorm and KeyNorm norm each head, before rotation: [HeadSize], or none.
+	QueryNorm, KeyNorm Norm
+	// Convolution is in place of queries, keys and values where the layer has one.
+	Convolution Convolution
+	Output      Linear // [Hidden, Heads·HeadSize], of a convolution [Hidden, Hidden]
+	// AttentionOutputNorm and FeedForwardOutputNorm are those of [SandwichNorm].
+	AttentionOutputNorm Norm
+	// FeedForwardNorm comes behind the feed-forward part with [PostNorm], else before it.
 	FeedForwardNorm Norm
-	// Up has Intermediate rows, in ModernBERT twice as many: first those that
-	// GELU is applied to, then the gates.
-	Up, Down Linear
+	// Up has Intermediate rows, gated twice as many: first those that the activation is
+	// applied to, then the gates.
+	Up, Down              Linear
+	FeedForwardOutputNorm Norm
 }
 
-// Activation is that of a dense head.
+// Convolution is out · conv(in · x) of three values of each dimension, which In makes: in, out
+// and x. conv has a weight a tap for each dimension, the first one of the earliest token;
+// beyond the ends of a text there are zeros.
+type Convolution struct {
+	In   Linear // [3·Hidden, Hidden]: in, out, x
+	Taps Linear // [Hidden, taps]
+}
+
+// Activation is that of a dense head, or of the feed-forward part.
 type Activation int
 
 const (
@@ -81,6 +180,7 @@ const (
 	GELU                       // with the exact Φ
 	SiLU                       // x times the logistic function of x
 	Tanh                       // the hyperbolic tangent
+	GELUTanh                   // GELU with Φ by a hyperbolic tangent
 )
 
 // Dense is a head: y = activation(W·x + b), and the residual where there is one,
@@ -96,13 +196,18 @@ type Dense struct {
 
 // Weights are the tensors of a model, in float32.
 type Weights struct {
-	Words     []float32 // [vocabulary, Hidden]
-	Positions []float32 // [at least MaxPositions + PositionOffset, Hidden], where they are learned
-	Types     []float32 // [types, Hidden]: the first row is added to every token; nil: none
-	Norm      Norm      // of the embeddings
-	Layers    []Layer
-	Final     Norm    // ModernBERT only
-	Heads     []Dense // in order; what comes out of the last is made a unit vector
+	Words     []float32 // [vocabulary, Embedding]
+	Positions []float32 // [at least MaxPositions + PositionOffset, Embedding], where they are learned
+	Types     []float32 // [types, Embedding]: the first row is added to every token; nil: none
+	Norm      Norm      // of the embeddings, [Embedding], or none
+	Project   Linear    // [Hidden, Embedding], where Embedding is not Hidden
+	// Relative is what attention adds to a scaled product, where positions are relative: of
+	// a head, and of a key so many places behind its query, from 1 − MaxPositions on:
+	// [Heads, 2·MaxPositions − 1].
+	Relative []float32
+	Layers   []Layer
+	Final    Norm    // none with [PostNorm]
+	Heads    []Dense // in order; what comes out of the last is made a unit vector
 }
 
 // Precision is how the products with weights are computed.
@@ -134,189 +239,10 @@ func (p Precision) String() string {
 	return fmt.Sprintf("Precision(%d)", int(p))
 }
 
-// Learned says that positions have embeddings, and not angles.
-func (c *Config) Learned() bool { return c.Family == BERT && c.Theta == 0 }
+// EmbeddingSize is the number of values of a word's embedding.
+func (c *Config) EmbeddingSize() int { return cmp.Or(c.Embedding, c.Hidden) }
 
-// Check checks the sizes. Errors: [ErrConfig].
-func (c *Config) Check() error {
-	headMultiple := 16
-	switch c.Family {
-	case BERT:
-		if c.Theta != 0 {
-			headMultiple = 32
-			if !(c.Theta > 1) || c.PositionOffset != 0 {
-				return fmt.Errorf("%w: theta %g, and positions from %d on", ErrConfig, c.Theta, c.PositionOffset)
-			}
-		}
-	case ModernBERT:
-		headMultiple = 32
-		if c.GlobalEvery < 1 || c.Window < 2 || !(c.GlobalTheta > 1) || !(c.LocalTheta > 1) {
-			return fmt.Errorf("%w: global attention every %d layers, window %d, thetas %g and %g", ErrConfig,
-				c.GlobalEvery, c.Window, c.GlobalTheta, c.LocalTheta)
-		}
-	default:
-		return fmt.Errorf("%w: no family %d", ErrConfig, int(c.Family))
-	}
-	switch {
-	case c.Hidden < 1 || c.Heads < 1 || c.Hidden%(c.Heads*headMultiple) != 0:
-		return fmt.Errorf("%w: %d dimensions in %d heads: a head needs a multiple of %d", ErrConfig, c.Hidden, c.Heads, headMultiple)
-	case c.Intermediate < 1 || c.Intermediate%16 != 0:
-		return fmt.Errorf("%w: feed-forward size %d is no multiple of 16", ErrConfig, c.Intermediate)
-	case c.MaxPositions < 1 || c.PositionOffset < 0:
-		return fmt.Errorf("%w: %d positions from %d on", ErrConfig, c.MaxPositions, c.PositionOffset)
-	case !(c.Epsilon >= 0):
-		return fmt.Errorf("%w: epsilon %g", ErrConfig, c.Epsilon)
-	}
-	return nil
-}
-
-// checker collects the first fault of many tensors.
-type checker struct{ err error }
-
-// size checks a tensor that must be there.
-func (k *checker) size(name string, x []float32, shape ...int) {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	k.values(name, x)
-	if k.err == nil && len(x) != n {
-		k.err = fmt.Errorf("%w: %s has %d values, not %v", ErrWeights, name, len(x), shape)
-	}
-}
-
-func (k *checker) values(name string, x []float32) {
-	if k.err != nil {
-		return
-	}
-	for i, v := range x {
-		if v-v != 0 {
-			k.err = fmt.Errorf("%w: %s: value %d is %v", ErrWeights, name, i, v)
-			return
-		}
-	}
-}
-
-func (k *checker) linear(name string, l Linear, out, in int) {
-	k.size(name+" weight", l.Weight, out, in)
-	if l.Bias != nil {
-		k.size(name+" bias", l.Bias, out)
-	}
-}
-
-func (k *checker) norm(name string, n Norm, size int) {
-	k.size(name+" gamma", n.Gamma, size)
-	if n.Beta != nil {
-		k.size(name+" beta", n.Beta, size)
-	}
-}
-
-// Check checks that the tensors are those of a config that was checked, and finite.
-// Errors: [ErrConfig], [ErrWeights].
-func (w *Weights) Check(c *Config) error {
-	var k checker
-	h := c.Hidden
-	if len(w.Words) == 0 || len(w.Words)%h != 0 || len(w.Words)/h > math.MaxInt32 {
-		return fmt.Errorf("%w: word embeddings have %d values, no multiple of %d", ErrWeights, len(w.Words), h)
-	}
-	k.values("word embeddings", w.Words)
-	if c.Learned() {
-		if need := (c.MaxPositions + c.PositionOffset) * h; len(w.Positions) < need {
-			return fmt.Errorf("%w: position embeddings have %d values, %d are needed", ErrWeights, len(w.Positions), need)
-		}
-		k.values("position embeddings", w.Positions)
-	}
-	if w.Types != nil {
-		if len(w.Types) < h {
-			return fmt.Errorf("%w: type embeddings have %d values", ErrWeights, len(w.Types))
-		}
-		k.values("type embeddings", w.Types)
-	}
-	k.norm("embedding norm", w.Norm, h)
-	up := c.Intermediate
-	if c.Family == ModernBERT {
-		up *= 2
-		k.norm("final norm", w.Final, h)
-	}
-	for i, l := range w.Layers {
-		name := fmt.Sprintf("layer %d ", i)
-		if c.Family == BERT || i > 0 || l.AttentionNorm.Gamma != nil {
-			k.norm(name+"attention norm", l.AttentionNorm, h)
-		}
-		k.linear(name+"query", l.Query, h, h)
-		k.linear(name+"key", l.Key, h, h)
-		k.linear(name+"value", l.Value, h, h)
-		k.linear(name+"output", l.Output, h, h)
-		k.norm(name+"feed-forward norm", l.FeedForwardNorm, h)
-		k.linear(name+"up", l.Up, up, h)
-		k.linear(name+"down", l.Down, h, c.Intermediate)
-	}
-	in := h
-	for i, d := range w.Heads {
-		name := fmt.Sprintf("dense head %d", i)
-		if d.In != in || d.Out < 1 {
-			return fmt.Errorf("%w: %s takes %d dimensions of %d and gives %d", ErrWeights, name, d.In, in, d.Out)
-		}
-		if d.Activation < Identity || d.Activation > Tanh {
-			return fmt.Errorf("%w: %s: no activation %d", ErrConfig, name, int(d.Activation))
-		}
-		if d.Residual && d.ResidualWeight == nil && d.In != d.Out {
-			return fmt.Errorf("%w: %s: a residual from %d to %d dimensions needs a weight", ErrWeights, name, d.In, d.Out)
-		}
-		if d.ResidualWeight != nil {
-			k.size(name+" residual weight", d.ResidualWeight, d.Out, d.In)
-		}
-		k.linear(name, d.Linear, d.Out, d.In)
-		in = d.Out
-	}
-	return k.err
-}
-
-// Rotary has the angles of rotary positions (Su et al., RoFormer, 2021).
-type Rotary struct {
-	Half     int       // angles of a position: half a head
-	Cos, Sin []float32 // [positions, Half]
-}
-
-// NewRotary computes angles as transformers does: frequencies and their products
-// with positions are float32.
-func NewRotary(theta float64, half, positions int) *Rotary {
-	r := &Rotary{half, make([]float32, positions*half), make([]float32, positions*half)}
-	for j := range half {
-		exponent := float32(2*j) / float32(2*half)
-		frequency := 1 / float32(math.Pow(theta, float64(exponent)))
-		for p := range positions {
-			sin, cos := sincos(float64(float32(p) * frequency))
-			r.Sin[p*half+j], r.Cos[p*half+j] = float32(sin), float32(cos)
-		}
-	}
-	return r
-}
-
-// sincos is that of x ≥ 0 to more digits than float32 has. The conversions keep
-// compilers from fusing operations, so that every processor has the same tables.
-func sincos(x float64) (sin, cos float64) {
-	const (
-		high = 1.57079632673412561417e+00 // π/2, the first 33 bits of it
-		low  = 6.07710050650619224932e-11
-	)
-	n := math.Round(float64(x / (math.Pi / 2)))
-	y := float64(float64(x-float64(n*high)) - float64(n*low)) // |y| ≤ π/4
-	z := float64(y * y)
-	// Taylor series; the first term left out is below 1e-13.
-	sin, cos = 1, 1
-	for k := 14; k > 0; k -= 2 {
-		sin = float64(1 - float64(float64(z*sin)/float64(k*(k+1))))
-		cos = float64(1 - float64(float64(z*cos)/float64(k*(k-1))))
-	}
-	sin = float64(sin * y)
-	switch int64(n) & 3 {
-	case 1:
-		sin, cos = cos, -sin
-	case 2:
-		sin, cos = -sin, -cos
-	case 3:
-		sin, cos = -cos, sin
-	}
-	return sin, cos
+// Scale is what products of queries and keys are multiplied with.
+func (c *Config) Scale() float32 {
+	return cmp.Or(c.AttentionScale, float32(1/math.Sqrt(float64(c.HeadSize))))
 }

@@ -60,7 +60,8 @@ func TestKept(t *testing.T) {
 // A model on several devices gives a batch to the one with the least to do, and is on all
 // of them or on none.
 func TestSeveralDevices(t *testing.T) {
-	c := Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8, Epsilon: 1e-12}
+	c := Config{Hidden: 16, Heads: 1, KeyHeads: 1, HeadSize: 16, Intermediate: 16, MaxPositions: 8, LearnedPositions: true, Activation: GELU}
+	good := c
 	norm := Norm{Gamma: make([]float32, 16)}
 	w := &Weights{Words: make([]float32, 32), Positions: make([]float32, 8*16), Norm: norm}
 	a := &listed{name: "a:0", begun: make(chan struct{}), going: make(chan struct{})}
@@ -84,10 +85,10 @@ func TestSeveralDevices(t *testing.T) {
 	_, err = On(t.Context(), kernels.Several(a, b), c, w, Options{})
 	require.ErrorIs(t, err, b.full)
 	require.True(t, a.closed)
-	c.Heads = 3
+	c.KeyHeads = 3
 	_, err = On(t.Context(), a, c, w, Options{})
 	require.ErrorIs(t, err, ErrConfig)
-	_, err = On(t.Context(), struct{ kernels.Device }{a}, Config{Family: BERT, Hidden: 16, Heads: 1, Intermediate: 16, MaxPositions: 8}, w, Options{})
+	_, err = On(t.Context(), struct{ kernels.Device }{a}, good, w, Options{})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
 }
 

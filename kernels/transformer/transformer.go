@@ -1,8 +1,10 @@
-// Package transformer is the contract of text encoders of the BERT and ModernBERT
-// families: what a model is, its sizes and tensors, what a batch of texts is, and what
-// computes. encode/native computes on the processor, kernels/cuda on devices.
+// Package transformer is the contract of text encoders: what a model is, its sizes, forms
+// and tensors, what a batch of texts is, and what computes. encode/native computes on the
+// processor, kernels/cuda on devices.
 //
-//	config    sizes, tensors, their check; the angles of rotary positions
+//	config    sizes, forms and tensors
+//	check     whether they belong together
+//	rotary    the angles of rotary positions
 //	batch     texts as ids, their check
 package transformer
 

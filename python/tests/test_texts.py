@@ -406,8 +406,6 @@ class Texts(unittest.TestCase):
             Index.from_texts(["a"])
         with self.assertRaisesRegex(FileNotFoundError, "/nowhere"):
             Index(None, model="/nowhere")
-        with self.assertRaisesRegex(FileNotFoundError, "hf download lightonai/GTE-ModernColBERT-v1 --local-dir lightonai/GTE-ModernColBERT-v1$"):
-            Index(None, model="lightonai/GTE-ModernColBERT-v1")
         with tempfile.TemporaryDirectory() as temporary, mock.patch.object(tempfile, "tempdir", temporary):
             for options in ({"model": "/nowhere"}, {"device": "abacus"}, {"binary": "/nowhere"}, {"index_name": "a/b"}):
                 with self.assertRaises((OSError, ValueError, ServiceError)):

@@ -18,6 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/interop"
@@ -201,9 +202,8 @@ func advice(cmd *cobra.Command, err error) string {
 		return "--param gives the value of a question mark, one for each, in order"
 	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeOf(cmd) == "":
 		return "plaid compact --salvage saves what can be read"
-	case is(fs.ErrNotExist) && missingModel(cmd, err) && !strings.Contains(err.Error(), "hf download"):
-		return "--model takes a folder; one of the Hugging Face hub has to be fetched first: " +
-			"hf download OWNER/NAME --local-dir NAME"
+	case is(fs.ErrNotExist) && missingModel(cmd, err):
+		return "--model takes the folder of a model, or its name at the Hugging Face hub, ORG/NAME"
 	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
 		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
 	}
@@ -213,10 +213,10 @@ func advice(cmd *cobra.Command, err error) string {
 // readers are the commands that could do with a copy of an index.
 var readers = []string{"search", "explain", "get", "info", "export", "bench"}
 
-// missingModel says whether an error is of a --model that is not there, and may be a
-// name of the hub.
+// missingModel says whether an error is of a --model that is not there, and could not be a
+// name of a hub.
 func missingModel(cmd *cobra.Command, err error) bool {
-	if cmd == nil {
+	if _, named := errors.AsType[*hub.Error](err); named || cmd == nil {
 		return false
 	}
 	var dir string

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/collection/cluster"
+	"github.com/plaid-ir/plaid/encode/hub"
+	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage/objects"
@@ -95,6 +97,8 @@ func completer(f *pflag.Flag) cobra.CompletionFunc {
 		return cobra.FixedCompletions(files, cobra.ShellCompDirectiveFilterFileExt)
 	case kind == "FILE":
 		return cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+	case kind == "MODEL":
+		return completeModel
 	case kind == "DIR":
 		return cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 	}
@@ -107,6 +111,20 @@ func completeDevice(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	found, _ := kernels.Devices()
 	for _, d := range found {
 		names = append(names, d.Name+"\t"+d.Model)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeModel offers folders, or the names of known models that begin like what was typed.
+func completeModel(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, m := range modeldir.KnownModels() {
+		if _, ok := hub.Parse(m.Name); ok && typed != "" && strings.HasPrefix(m.Name, typed) {
+			names = append(names, m.Name)
+		}
+	}
+	if names == nil {
+		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -29,7 +29,7 @@ var commandsElsewhere = map[string]string{
 
 // remarksElsewhere are about commands of other tools that no command does here.
 var remarksElsewhere = map[string]string{
-	"download": "models come from the Hugging Face hub: hf download OWNER/NAME --local-dir NAME",
+	"download": "plaid model ORG/NAME --fetch fetches a model from the Hugging Face hub",
 }
 
 // flagsElsewhere are flags of other tools, with the names of those that do the same here: the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,61 +15,82 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 )
 
-// modelReport is what `plaid model --json` prints.
+// modelReport is what `plaid model MODEL --json` prints.
 type modelReport struct {
 	encode.Config
 	// Precisions has the fingerprint of the model in each.
-	Precisions map[string]string `json:"precisions"`
+	Precisions map[string]string `json:"precisions,omitempty"`
 	Tokenizer  struct {
 		Kind       string `json:"kind"`
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
 	Bytes int64 `json:"bytes"` // of the weights' files
+	// Missing are the files of a hub's model that are to be fetched before it can be used.
+	Missing []hub.File `json:"missing,omitempty"`
 }
 
 func (a *app) modelCommand() *cobra.Command {
 	var enc flags.Encoder
 	var device flags.Device
 	cmd := &cobra.Command{
-		Use:   "model DIR",
-		Short: "Describe a model's folder",
+		Use:   "model [MODEL]",
+		Short: "Describe a model, or list models",
 		Long: `
-Read the folder of a late-interaction model as encoding does, weights included,
-and show how it will be used: each value with the file that it comes from, what
-is doubtful, and the fingerprint, which an index keeps.
+Read a late-interaction model as encoding does, weights included, and show how it
+will be used: each value with the file that it comes from, what is doubtful, and
+the fingerprint, which an index keeps.
+
+MODEL is a folder, or the name of a model at the Hugging Face hub, ORG/NAME or
+ORG/NAME@REVISION. Of a model that is not in the hub's cache, settings and
+tokenizer are fetched, and the command says whether they can be read and how large
+the weights are. --fetch fetches these too, and asks the hub for the newest commit of
+a branch.
+
+Without MODEL, list models that are known to be read rightly.
 
 With --device, say what computes there and how much memory that takes.`,
-		Example: `  plaid model answerai-colbert-small-v1
-  plaid model answerai-colbert-small-v1 --precision int8 --json
-  plaid model answerai-colbert-small-v1 --device auto`,
+		Example: `  plaid model
+  plaid model answerdotai/answerai-colbert-small-v1
+  plaid model lightonai/GTE-ModernColBERT-v1 --fetch
+  plaid model ./colbert --precision int8 --json
+  plaid model ./colbert --device auto`,
 	}
 	f := cmd.Flags()
 	enc.RegisterFolder(f)
 	enc.RegisterLength(f)
 	f.Lookup("model").Hidden = true // it is the argument
 	device.RegisterEncoding(f)
-	threads := 0
+	threads, fetch := 0, false
 	flags.Threads(f, &threads, 0)
+	f.BoolVar(&fetch, "fetch", false, "fetch the weights, too, of the newest commit")
 	f.Bool("json", false, "print everything as JSON")
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 && enc.Dir != "" {
-			return nil
-		}
-		return takes("DIR")(cmd, args)
-	}
+	cmd.Args, cmd.ValidArgsFunction = takes("[MODEL]"), completeModel
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			if enc.Dir != "" {
-				return flags.Usagef("the folder is given as an argument and with --model")
+				return flags.Usagef("the model is given as an argument and with --model")
 			}
 			enc.Dir = args[0]
+		}
+		if enc.Dir == "" {
+			return a.listModels()
 		}
 		dir, o, err := enc.Options(nil, threads, a.logger())
 		if err != nil {
 			return err
+		}
+		if o.Hub = a.hub(); fetch {
+			o.Hub.Refresh = true
+		}
+		if _, ok := hub.Named(dir); ok && !fetch {
+			m, missing, err := a.missing(ctx, dir, o)
+			if err != nil || len(missing) > 0 {
+				return errors.Join(enc.Explain(err), a.describeMissing(m, missing))
+			}
 		}
 		var on flags.DeviceOpener
 		if f.Changed("device") {
@@ -81,6 +103,50 @@ With --device, say what computes there and how much memory that takes.`,
 		return errors.Join(a.describeModel(e), e.Close())
 	})
 	return cmd
+}
+
+// listModels prints the models that are known to be read rightly.
+func (a *app) listModels() error {
+	all := modeldir.KnownModels()
+	return a.report(struct {
+		Models []modeldir.Known `json:"models"`
+	}{all}, func(b *bytes.Buffer) {
+		t := out.Table{Left: 2}
+		t.Line("MODEL", "FAMILY", "LAYERS", "WIDTH", "DIM", "PARAMETERS")
+		t.Remark("CHECKED BY")
+		for _, m := range all {
+			t.Line(m.Name, string(m.Family), fmt.Sprint(m.Layers), fmt.Sprint(m.Hidden), fmt.Sprint(m.Dim), fmt.Sprintf("%dM", m.Parameters/1_000_000))
+			t.Remark("its " + string(m.Checked))
+		}
+		t.Print(b)
+		b.WriteString("\nOthers of these families work too: plaid model MODEL says whether one can be read (docs/encoder.md).\n")
+	})
+}
+
+// missing reads the settings of a hub's model, and says which files of its weights are to be fetched.
+func (a *app) missing(ctx context.Context, dir string, o *encode.Options) (*encode.Model, []hub.File, error) {
+	m, err := encode.FindModel(ctx, dir, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	weights, err := m.WeightFiles(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, slices.DeleteFunc(weights, func(f hub.File) bool { return f.Cached }), nil
+}
+
+// describeMissing describes a hub's model whose weights are to be fetched.
+func (a *app) describeMissing(m *encode.Model, missing []hub.File) error {
+	if m == nil {
+		return nil
+	}
+	r := modelReport{Config: encode.Config{Config: *m.Config, Name: m.Name}, Missing: missing}
+	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = m.Tokenizer.Kind(), m.Tokenizer.VocabSize()
+	for _, f := range missing {
+		r.Bytes += f.Bytes
+	}
+	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
 }
 
 // precisions are all that there are, the processor's first.
@@ -116,11 +182,22 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", c.Dir, k.Family, out.Plural(k.Layers, "layer"), k.Hidden,
-		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.Positions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden,
+		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
-	fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
+	if r.Missing != nil {
+		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
+		for _, f := range r.Missing {
+			fmt.Fprintf(b, " %s", f.Path)
+		}
+		fmt.Fprint(b, "\nreadable:    settings and tokenizer, yes; --fetch fetches the weights\n")
+	} else {
+		fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
+	}
 	for _, p := range precisions {
+		if r.Precisions == nil {
+			break
+		}
 		used := ""
 		if p == r.Precision {
 			used = " (in use)"
@@ -161,6 +238,16 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		skipped = append(skipped, c.Tokenizer.Piece(id))
 	}
 	line("skipped", fmt.Sprintf("%d: %s", len(skipped), strings.Join(skipped, " ")), "skip")
+	if len(c.Keep) > 0 {
+		var kept []string
+		for _, id := range c.Keep {
+			kept = append(kept, c.Tokenizer.Piece(id))
+		}
+		line("kept of documents", fmt.Sprintf("%d: %s", len(kept), strings.Join(kept, " ")), "keep")
+	}
+	if p := c.Pooling; p != nil {
+		line("pooling", fmt.Sprintf("one vector for %g, after the first %d", p.Factor, p.Protected), "pooling")
+	}
 	line("lower case", yes[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
 		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), d.Path)

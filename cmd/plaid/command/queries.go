@@ -12,6 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
@@ -149,7 +150,9 @@ func queryLength(of *storage.Model) int {
 	if err != nil {
 		return 0
 	}
-	c, err := encode.ReadConfig(dir, o)
+	o.Hub = hub.FromEnv()
+	o.Hub.Offline = "queries that are vectors need no model"
+	c, err := encode.FindModel(context.Background(), dir, o)
 	if err != nil {
 		return 0
 	}
@@ -163,7 +166,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, h
 	if whose != "" && !f.Named() && (made == nil || made.Name == "") {
 		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.NoModel())
 	}
-	how.Logger = a.logger()
+	how.Logger, how.Hub = a.logger(), a.hub()
 	e, m, err := f.Open(ctx, how)
 	if err != nil {
 		return nil, nil, err

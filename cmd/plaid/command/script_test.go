@@ -50,6 +50,7 @@ func TestMain(m *testing.M) {
 //	json NAME=VALUE…           checks fields of the JSON object on stdout; a.b is b of a
 //	http SOCKET|ADDRESS METHOD PATH [BODY [HEADER]]  asks a service, once it answers: status and body on stdout; @FILE is a body from a file
 //	eventually PATTERN …       asks as http does, or runs plaid, until the answer matches
+//	hub add NAME DIR, …        serves models as a hub does, see serveHub
 //	free NAME…                 sets variables to addresses at which a service may listen
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txt")
@@ -66,6 +67,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // a second for each process otherwise
+			env.Setenv("HF_HOME", filepath.Join(env.WorkDir, "hf"))
+			env.Setenv("HF_ENDPOINT", "http://127.0.0.1:1") // no script asks a hub that it does not start
 			examples, err := filepath.Abs("../../../docs/examples/quickstart")
 			env.Setenv("SAMPLE", filepath.Join(examples, "scifact-sample"))
 			env.Setenv("NANO", filepath.Join(examples, "colbert-nano"))
@@ -86,6 +89,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "make": makeDocs, "npy": makeNPY, "lengths": makeLengths, "cut": cut, "put": put, "flip": flip,
 			"hold": hold, "release": release, "interrupt": interrupt, "json": checkJSON, "http": askHTTP, "free": freeAddress, "eventually": eventually,
+			"hub": serveHub,
 		},
 	})
 }

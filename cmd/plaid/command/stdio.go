@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/internal/files"
 )
@@ -186,6 +187,23 @@ func (t *stdio) progress() func(index.Progress) {
 			show(p)
 		}
 	}
+}
+
+// hub is where models come from that are named as a hub names them; what is fetched is shown as other
+// progress is.
+func (t *stdio) hub() *hub.Hub {
+	var tell func(hub.Progress)
+	if show := t.progress(); show != nil {
+		const unit = 1 << 20
+		tell = func(p hub.Progress) {
+			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done / unit, Total: (p.Total + unit - 1) / unit, Unit: "MiB"})
+		}
+	}
+	log := t.logger()
+	if !t.verbose {
+		log = t.warner()
+	}
+	return hub.FromEnv().With(log, tell)
 }
 
 // stages logs the stages of a long operation as they end.

@@ -110,7 +110,7 @@ func NewConfig() *Config {
 	text("images", &c.Images, "", "`DIR` of pictures, with a folder named after each index: "+
 		"documents name their pictures in the field image, as paths below that")
 
-	text("model", &c.Model, "", "`DIR` of the model that encodes texts; without one only vectors are taken")
+	text("model", &c.Model, "", flags.ModelUsage+"; without one only vectors are taken")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), onnxruntime, or the address of a server that encodes")
 	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", flags.ModelSettingsUsage)

@@ -44,7 +44,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err != nil {
 		return err
 	}
-	if err := c.checkModel(); err != nil {
+	if err := c.checkModel(ctx, logger); err != nil {
 		return err
 	}
 	serving := &server.ServeOptions{Drain: c.DrainTimeout}

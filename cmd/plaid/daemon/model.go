@@ -15,6 +15,7 @@ import (
 
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/server"
@@ -100,13 +101,13 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 
 // checkModel reads what the folder of the model says, so that one which is not there, or
 // none, ends a service before it begins to serve.
-func (c *Config) checkModel() error {
+func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
 	if !c.encodes() {
 		return nil
 	}
-	f, dir, o, err := c.modelOptions(nil)
+	f, dir, o, err := c.modelOptions(log)
 	if err == nil && o.Remote == nil {
-		_, err = encode.ReadConfig(dir, o)
+		_, err = encode.FindModel(ctx, dir, o)
 		err = f.Explain(err)
 	}
 	if err != nil {
@@ -147,6 +148,7 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	if dir, o, err = f.Options(nil, c.Threads, log); err != nil {
 		return nil, "", nil, err
 	}
+	o.Hub = hub.FromEnv().With(log, nil)
 	return f, dir, o, nil
 }
 

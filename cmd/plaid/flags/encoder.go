@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/hub"
 	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/encode/modelof"
 	"github.com/plaid-ir/plaid/encode/remote"
@@ -43,13 +44,14 @@ const bundled = "docs/examples/quickstart/colbert-nano"
 
 // NoModel is the error of a command that needs a model and has none.
 func NoModel() error {
-	return Usagef("--model is missing: give the folder of a late-interaction model, such as answerdotai/answerai-colbert-small-v1, " +
-		"lightonai/GTE-ModernColBERT-v1 or colbert-ir/colbertv2.0 as the Hugging Face hub has them (docs/encoder.md lists what works); " +
+	return Usagef("--model is missing: give the folder of a late-interaction model, or its name at the Hugging Face hub, " +
+		"such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
 		bundled + " in plaid's repository is small, and for trying")
 }
 
 // What flags say of themselves that plaid serve has too.
 const (
+	ModelUsage          = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
 	ModelSettingsUsage  = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)"
 	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
 	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
@@ -87,7 +89,7 @@ func (e *Encoder) registerBackend(f *pflag.FlagSet) {
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
 	e.set = f
-	f.StringVar(&e.Dir, "model", "", "`DIR` of the model that encodes texts (plaid model DIR describes it)")
+	f.StringVar(&e.Dir, "model", "", ModelUsage)
 }
 
 // RegisterFolder adds those of a model's folder alone.
@@ -186,7 +188,9 @@ type Opening struct {
 	// Queries says that nothing but queries will be encoded: their precision may be another
 	// one than that of the index, if it is near.
 	Queries bool
-	Logger  *slog.Logger
+	// Hub is where models come from that are named as a hub names them; nil: as the environment says.
+	Hub    *hub.Hub
+	Logger *slog.Logger
 }
 
 // Open opens the model of --model, or that of an index, and says what an index is
@@ -200,6 +204,7 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 	if dir == "" && o.Remote == nil {
 		return nil, nil, NoModel()
 	}
+	o.Hub = how.Hub
 	enc, err := e.OpenWith(ctx, dir, o, how.On)
 	if err != nil {
 		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {

@@ -147,7 +147,7 @@ FAMILIES = {
                                            "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 1, "bos_token_id": 2, "eos_token_id": 1}, FIXED, "half"),
     "lfm2": (lfm, tf.Lfm2Config, {**LFM, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 50, "block_multiple_of": 16, "block_ffn_dim_multiplier": 1.1,
                                  "layer_types": ["full_attention", "conv"]}, {**FIXED, "token": "<|mask|>"}, "bfloat16"),
-    "lfm2-biased": (lfm, tf.Lfm2Config, {**LFM, "num_attention_heads": 1, "num_key_value_heads": 1, "intermediate_size": 44, "conv_L_cache": 4,
+    "lfm2-biased": (lfm, tf.Lfm2Config, {**LFM, "num_attention_heads": 1, "num_key_value_heads": 1, "intermediate_size": 48, "conv_L_cache": 4,
                                         "block_auto_adjust_ff_dim": False, "conv_bias": True, "full_attn_idxs": [1],
                                         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}, {**FIXED, "token": "<|mask|>"}, "half"),
 }
@@ -156,10 +156,11 @@ FAMILIES = {
 def randomize(model, dtype):
     """Larger weights than those of a fresh model, so that all matter, which the type of the file holds."""
     dtype = getattr(torch, dtype)
+    std = 0.1 if "Lfm2" in type(model).__name__ else 0.2  # gates multiply what float32 rounds
     with torch.no_grad():
         for name, p in model.named_parameters():
             one = "norm" in name.lower() and name.endswith("weight") and "Gemma" not in type(model).__name__
-            p.copy_((torch.randn_like(p) * (0.2 if p.dim() > 1 else 0.25) + (1.0 if one else 0.0)).to(dtype).float())
+            p.copy_((torch.randn_like(p) * (std if p.dim() > 1 else 0.25) + (1.0 if one else 0.0)).to(dtype).float())
     return model
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ._arrays import Body
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
+from ._model import find_model
 from ._service import Service, cache_of, is_store
 from ._tables import items_of
 
@@ -57,8 +58,7 @@ class Connection:
             raise ValueError(
                 "device, threads, model and binary are for a service that is started here; the one at a url has its own"
             )
-        if model is not None and not os.path.isdir(model):
-            raise FileNotFoundError(_no_model(os.fspath(model)))
+        found = None if model is None else find_model(model, binary)
         if url is None and index_folder is not None and os.path.isfile(index_folder):
             raise NotADirectoryError(
                 f"{os.fspath(index_folder)} is a file, and index_folder is a folder: "
@@ -86,7 +86,7 @@ class Connection:
             options = {
                 "device": None if device is None else device_names(device),
                 "threads": threads,
-                "model": None if model is None else os.path.realpath(model),
+                "model": found,
                 "store": index_folder if is_store(index_folder) else None,
             }
             flags = {name: str(value) for name, value in options.items() if value is not None}
@@ -257,14 +257,6 @@ class Connection:
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError("the index is closed")
-
-
-def _no_model(name: str) -> str:
-    said = f"there is no folder of a model at {name}"
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
-        return said
-    download = f"hf download {name} --local-dir {name}"
-    return f"{said}. If that is a name of the Hugging Face hub, download it first: {download}"
 
 
 def device_names(device: Any) -> str:

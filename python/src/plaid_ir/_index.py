@@ -68,8 +68,9 @@ class Index(IndexReader):
     mode
         ``"pruned"``, or ``"exhaustive"`` to score every document.
     model
-        The folder of a late-interaction model, which encodes texts. Where the folder of the indexes is open already,
-        leave it out or name the same.
+        The folder of a late-interaction model, which encodes texts, or the name of one at the Hugging Face hub,
+        ``"ORG/NAME"`` or ``"ORG/NAME@REVISION"``, which is fetched unless the hub's cache has it. Where the folder of
+        the indexes is open already, leave it out or name the same.
     read_only
         Change nothing. This also opens a folder that cannot be written to; then no other process may change the index
         meanwhile.
@@ -214,7 +215,8 @@ class Index(IndexReader):
         texts, ids, metadata, text_field, progress
             As for `add_texts`. Without ids texts are numbered from 0.
         model
-            The folder of a late-interaction model; left out with ``url``, whose service has one.
+            The folder of a late-interaction model, or its name at the Hugging Face hub; left out with ``url``, whose
+            service has one.
         **options
             Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
 

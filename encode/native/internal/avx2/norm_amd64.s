@@ -216,6 +216,166 @@ return:
 	VZEROUPPER
 	RET
 
+// func RMS(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·RMS(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), BX
+	MOVQ stride+48(FP), CX
+	SHLQ $2, CX
+	MOVQ m+56(FP), DX
+	MOVQ n+64(FP), SI
+	SHRQ $4, SI
+	VBROADCASTSS epsilon+120(FP), Y6
+	VBROADCASTSS inverse+124(FP), Y7
+	TESTQ DX, DX
+	JEQ return
+
+row1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ BX, DI
+	MOVQ SI, R9
+
+sum2:
+	VMOVUPS 0(DI), Y3
+	VFMADD231PS Y3, Y3, Y0
+	VMOVUPS 32(DI), Y3
+	VFMADD231PS Y3, Y3, Y1
+	ADDQ $64, DI
+	DECQ R9
+	JNZ sum2
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X3
+	VADDPS X3, X0, X0
+	VPERMILPS $0x4e, X0, X3
+	VADDPS X3, X0, X0
+	VPERMILPS $0xb1, X0, X3
+	VADDPS X3, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVUPS Y6, Y5
+	VFMADD231PS Y7, Y0, Y5
+	VSQRTPS Y5, Y5
+	VMOVUPS constants<>+0(SB), Y3
+	VDIVPS Y5, Y3, Y5
+	MOVQ BX, DI
+	MOVQ AX, R8
+	MOVQ gamma_base+72(FP), R10
+	MOVQ beta_base+96(FP), R11
+	MOVQ SI, R9
+
+scale3:
+	VMOVUPS 0(DI), Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS 0(R11), Y4
+	VMOVUPS 0(R10), Y0
+	VFMADD231PS Y0, Y3, Y4
+	VMOVUPS Y4, 0(R8)
+	VMOVUPS 32(DI), Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS 32(R11), Y4
+	VMOVUPS 32(R10), Y0
+	VFMADD231PS Y0, Y3, Y4
+	VMOVUPS Y4, 32(R8)
+	ADDQ $64, DI
+	ADDQ $64, R10
+	ADDQ $64, R11
+	ADDQ $64, R8
+	DECQ R9
+	JNZ scale3
+	ADDQ CX, BX
+	ADDQ CX, AX
+	DECQ DX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
+// func AddRMS(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·AddRMS(SB), NOSPLIT, $0-152
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), BX
+	MOVQ stride+72(FP), CX
+	SHLQ $2, CX
+	MOVQ m+80(FP), DX
+	MOVQ n+88(FP), SI
+	SHRQ $4, SI
+	MOVQ r_base+48(FP), DI
+	VBROADCASTSS epsilon+144(FP), Y6
+	VBROADCASTSS inverse+148(FP), Y7
+	TESTQ DX, DX
+	JEQ return
+
+row1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ BX, R8
+	MOVQ DI, R9
+	MOVQ SI, R10
+
+sum2:
+	VMOVUPS 0(R8), Y3
+	VMOVUPS 0(R9), Y4
+	VADDPS Y4, Y3, Y3
+	VMOVUPS Y3, 0(R8)
+	VFMADD231PS Y3, Y3, Y0
+	VMOVUPS 32(R8), Y3
+	VMOVUPS 32(R9), Y4
+	VADDPS Y4, Y3, Y3
+	VMOVUPS Y3, 32(R8)
+	VFMADD231PS Y3, Y3, Y1
+	ADDQ $64, R8
+	ADDQ $64, R9
+	DECQ R10
+	JNZ sum2
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X3
+	VADDPS X3, X0, X0
+	VPERMILPS $0x4e, X0, X3
+	VADDPS X3, X0, X0
+	VPERMILPS $0xb1, X0, X3
+	VADDPS X3, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVUPS Y6, Y5
+	VFMADD231PS Y7, Y0, Y5
+	VSQRTPS Y5, Y5
+	VMOVUPS constants<>+0(SB), Y3
+	VDIVPS Y5, Y3, Y5
+	MOVQ BX, R8
+	MOVQ AX, R9
+	MOVQ gamma_base+96(FP), R11
+	MOVQ beta_base+120(FP), R12
+	MOVQ SI, R10
+
+scale3:
+	VMOVUPS 0(R8), Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS 0(R12), Y4
+	VMOVUPS 0(R11), Y0
+	VFMADD231PS Y0, Y3, Y4
+	VMOVUPS Y4, 0(R9)
+	VMOVUPS 32(R8), Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS 32(R12), Y4
+	VMOVUPS 32(R11), Y0
+	VFMADD231PS Y0, Y3, Y4
+	VMOVUPS Y4, 32(R9)
+	ADDQ $64, R8
+	ADDQ $64, R11
+	ADDQ $64, R12
+	ADDQ $64, R9
+	DECQ R10
+	JNZ scale3
+	ADDQ CX, BX
+	ADDQ CX, AX
+	ADDQ CX, DI
+	DECQ DX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
 // func Quantize(dst []byte, dstStride int, scales []float32, x []float32, stride int, m int, n int, magic float32)
 TEXT ·Quantize(SB), NOSPLIT, $0-108
 	MOVQ dst_base+0(FP), AX

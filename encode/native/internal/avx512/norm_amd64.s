@@ -191,6 +191,149 @@ return:
 	VZEROUPPER
 	RET
 
+// func RMS(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·RMS(SB), NOSPLIT, $0-128
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), BX
+	MOVQ stride+48(FP), CX
+	SHLQ $2, CX
+	MOVQ m+56(FP), DX
+	MOVQ n+64(FP), SI
+	SHRQ $4, SI
+	VBROADCASTSS epsilon+120(FP), Z5
+	VBROADCASTSS inverse+124(FP), Z6
+	VMOVUPS constants<>+0(SB), Z7
+	TESTQ DX, DX
+	JEQ return
+
+row1:
+	VPXORD Z0, Z0, Z0
+	MOVQ BX, DI
+	MOVQ SI, R9
+
+sum2:
+	VMOVUPS 0(DI), Z2
+	VFMADD231PS Z2, Z2, Z0
+	ADDQ $64, DI
+	DECQ R9
+	JNZ sum2
+	VEXTRACTF64X4 $1, Z0, Y2
+	VADDPS Y2, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VADDPS X2, X0, X0
+	VPERMILPS $0x4e, X0, X2
+	VADDPS X2, X0, X0
+	VPERMILPS $0xb1, X0, X2
+	VADDPS X2, X0, X0
+	VBROADCASTSS X0, Z0
+	VMOVUPS Z5, Z4
+	VFMADD231PS Z6, Z0, Z4
+	VSQRTPS Z4, Z4
+	VMOVUPS Z7, Z2
+	VDIVPS Z4, Z2, Z4
+	MOVQ BX, DI
+	MOVQ AX, R8
+	MOVQ gamma_base+72(FP), R10
+	MOVQ beta_base+96(FP), R11
+	MOVQ SI, R9
+
+scale3:
+	VMOVUPS 0(DI), Z2
+	VMULPS Z4, Z2, Z2
+	VMOVUPS 0(R11), Z3
+	VMOVUPS 0(R10), Z0
+	VFMADD231PS Z0, Z2, Z3
+	VMOVUPS Z3, 0(R8)
+	ADDQ $64, DI
+	ADDQ $64, R10
+	ADDQ $64, R11
+	ADDQ $64, R8
+	DECQ R9
+	JNZ scale3
+	ADDQ CX, BX
+	ADDQ CX, AX
+	DECQ DX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
+// func AddRMS(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·AddRMS(SB), NOSPLIT, $0-152
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), BX
+	MOVQ stride+72(FP), CX
+	SHLQ $2, CX
+	MOVQ m+80(FP), DX
+	MOVQ n+88(FP), SI
+	SHRQ $4, SI
+	MOVQ r_base+48(FP), DI
+	VBROADCASTSS epsilon+144(FP), Z5
+	VBROADCASTSS inverse+148(FP), Z6
+	VMOVUPS constants<>+0(SB), Z7
+	TESTQ DX, DX
+	JEQ return
+
+row1:
+	VPXORD Z0, Z0, Z0
+	MOVQ BX, R8
+	MOVQ DI, R9
+	MOVQ SI, R10
+
+sum2:
+	VMOVUPS 0(R8), Z2
+	VMOVUPS 0(R9), Z3
+	VADDPS Z3, Z2, Z2
+	VMOVUPS Z2, 0(R8)
+	VFMADD231PS Z2, Z2, Z0
+	ADDQ $64, R8
+	ADDQ $64, R9
+	DECQ R10
+	JNZ sum2
+	VEXTRACTF64X4 $1, Z0, Y2
+	VADDPS Y2, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VADDPS X2, X0, X0
+	VPERMILPS $0x4e, X0, X2
+	VADDPS X2, X0, X0
+	VPERMILPS $0xb1, X0, X2
+	VADDPS X2, X0, X0
+	VBROADCASTSS X0, Z0
+	VMOVUPS Z5, Z4
+	VFMADD231PS Z6, Z0, Z4
+	VSQRTPS Z4, Z4
+	VMOVUPS Z7, Z2
+	VDIVPS Z4, Z2, Z4
+	MOVQ BX, R8
+	MOVQ AX, R9
+	MOVQ gamma_base+96(FP), R11
+	MOVQ beta_base+120(FP), R12
+	MOVQ SI, R10
+
+scale3:
+	VMOVUPS 0(R8), Z2
+	VMULPS Z4, Z2, Z2
+	VMOVUPS 0(R12), Z3
+	VMOVUPS 0(R11), Z0
+	VFMADD231PS Z0, Z2, Z3
+	VMOVUPS Z3, 0(R9)
+	ADDQ $64, R8
+	ADDQ $64, R11
+	ADDQ $64, R12
+	ADDQ $64, R9
+	DECQ R10
+	JNZ scale3
+	ADDQ CX, BX
+	ADDQ CX, AX
+	ADDQ CX, DI
+	DECQ DX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
 // func Quantize(dst []byte, dstStride int, scales []float32, x []float32, stride int, m int, n int, magic float32)
 TEXT ·Quantize(SB), NOSPLIT, $0-108
 	MOVQ dst_base+0(FP), AX

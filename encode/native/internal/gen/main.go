@@ -29,9 +29,10 @@ func Files() map[string][]byte {
 	files := map[string][]byte{}
 	for _, set := range []isa{avx512, avx2, neon} {
 		for name, functions := range map[string][]func(*asm){
-			"products": {products, byteProducts},
-			"rows":     {softmax, gelu, geglu, rotate},
-			"norm":     {norm, addNorm, quantize},
+			"products":    {products, byteProducts},
+			"rows":        {softmax, rotate},
+			"activations": {gelu, swish, tanh, gate},
+			"norm":        {norm, addNorm, rms, addRMS, quantize},
 		} {
 			a := &asm{isa: set}
 			for _, f := range functions {

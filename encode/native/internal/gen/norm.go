@@ -2,10 +2,13 @@ package main
 
 import "github.com/plaid-ir/plaid/encode/native/internal/plain"
 
-func norm(a *asm)    { normRows(a, "Norm", false) }
-func addNorm(a *asm) { normRows(a, "AddNorm", true) }
+func norm(a *asm)    { normRows(a, "Norm", false, true) }
+func addNorm(a *asm) { normRows(a, "AddNorm", true, true) }
+func rms(a *asm)     { normRows(a, "RMS", false, false) }
+func addRMS(a *asm)  { normRows(a, "AddRMS", true, false) }
 
-func normRows(a *asm, name string, add bool) {
+// normRows writes a norm, of a sum or not, which subtracts a mean or not.
+func normRows(a *asm, name string, add, center bool) {
 	params := []param{{"dst", "[]float32"}, {"x", "[]float32"}}
 	if add {
 		params = append(params, param{"r", "[]float32"})
@@ -44,7 +47,11 @@ func normRows(a *asm, name string, add bool) {
 					a.vadd(v, v, w)
 					a.store(v, p, disp)
 				}
-				a.vadd(acc[i], acc[i], v)
+				if center {
+					a.vadd(acc[i], acc[i], v)
+				} else {
+					a.fma(acc[i], v, v)
+				}
 			})
 			a.add(p, block)
 			if add {
@@ -52,15 +59,17 @@ func normRows(a *asm, name string, add bool) {
 			}
 		})
 		a.sum(acc, v)
-		a.vmul(mean, acc[0], inverse)
-		zero()
-		a.move(x, p)
-		a.stream("square", n, count, func(i, disp int) {
-			a.load(v, p, disp)
-			a.vsub(v, v, mean)
-			a.fma(acc[i], v, v)
-		}, p)
-		a.sum(acc, v)
+		if center {
+			a.vmul(mean, acc[0], inverse)
+			zero()
+			a.move(x, p)
+			a.stream("square", n, count, func(i, disp int) {
+				a.load(v, p, disp)
+				a.vsub(v, v, mean)
+				a.fma(acc[i], v, v)
+			}, p)
+			a.sum(acc, v)
+		}
 		a.copy(t, epsilon)
 		a.fma(t, acc[0], inverse)
 		a.vsqrt(t, t)
@@ -72,7 +81,9 @@ func normRows(a *asm, name string, add bool) {
 		a.argTo("beta_base", b)
 		a.stream("scale", n, count, func(_, disp int) {
 			a.load(v, p, disp)
-			a.vsub(v, v, mean)
+			if center {
+				a.vsub(v, v, mean)
+			}
 			a.vmul(v, v, t)
 			a.load(w, b, disp)
 			a.loadFMA(w, v, g, disp, acc[0])

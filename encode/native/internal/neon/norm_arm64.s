@@ -282,6 +282,212 @@ scale4:
 return:
 	RET
 
+// func RMS(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·RMS(SB), NOSPLIT, $0-128
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD stride+48(FP), R2
+	LSL $2, R2
+	MOVD m+56(FP), R3
+	MOVD n+64(FP), R4
+	LSR $4, R4
+	FMOVS epsilon+120(FP), F8
+	VDUP V8.S[0], V8.S4
+	FMOVS inverse+124(FP), F9
+	VDUP V9.S[0], V9.S4
+	MOVD $constants<>(SB), R10
+	FMOVQ 0(R10), F10
+	CBZ R3, return
+
+row1:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	MOVD R1, R5
+	MOVD R4, R7
+
+sum2:
+	FMOVQ 0(R5), F5
+	WORD $0x4e25cca0 // FMLA V0.4S, V5.4S, V5.4S
+	FMOVQ 16(R5), F5
+	WORD $0x4e25cca1 // FMLA V1.4S, V5.4S, V5.4S
+	FMOVQ 32(R5), F5
+	WORD $0x4e25cca2 // FMLA V2.4S, V5.4S, V5.4S
+	FMOVQ 48(R5), F5
+	WORD $0x4e25cca3 // FMLA V3.4S, V5.4S, V5.4S
+	ADD $64, R5
+	SUBS $1, R7
+	BNE sum2
+	WORD $0x4e22d400 // ADD V0.4S, V0.4S, V2.4S
+	WORD $0x4e23d421 // ADD V1.4S, V1.4S, V3.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	VEXT $8, V0.B16, V0.B16, V5.B16
+	WORD $0x4e25d400 // ADD V0.4S, V0.4S, V5.4S
+	VDUP V0.S[1], V5.S4
+	WORD $0x4e25d400 // ADD V0.4S, V0.4S, V5.4S
+	VDUP V0.S[0], V0.S4
+	VMOV V8.B16, V7.B16
+	WORD $0x4e29cc07 // FMLA V7.4S, V0.4S, V9.4S
+	WORD $0x6ea1f8e7 // FSQRT V7.4S, V7.4S, V0.4S
+	VMOV V10.B16, V5.B16
+	WORD $0x6e27fca7 // DIV V7.4S, V5.4S, V7.4S
+	MOVD R1, R5
+	MOVD R0, R6
+	MOVD gamma_base+72(FP), R8
+	MOVD beta_base+96(FP), R9
+	MOVD R4, R7
+
+scale3:
+	FMOVQ 0(R5), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 0(R9), F6
+	FMOVQ 0(R8), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 0(R6)
+	FMOVQ 16(R5), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 16(R9), F6
+	FMOVQ 16(R8), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 16(R6)
+	FMOVQ 32(R5), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 32(R9), F6
+	FMOVQ 32(R8), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 32(R6)
+	FMOVQ 48(R5), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 48(R9), F6
+	FMOVQ 48(R8), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 48(R6)
+	ADD $64, R5
+	ADD $64, R8
+	ADD $64, R9
+	ADD $64, R6
+	SUBS $1, R7
+	BNE scale3
+	ADD R2, R1
+	ADD R2, R0
+	SUBS $1, R3
+	BNE row1
+
+return:
+	RET
+
+// func AddRMS(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+TEXT ·AddRMS(SB), NOSPLIT, $0-152
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD stride+72(FP), R2
+	LSL $2, R2
+	MOVD m+80(FP), R3
+	MOVD n+88(FP), R4
+	LSR $4, R4
+	MOVD r_base+48(FP), R5
+	FMOVS epsilon+144(FP), F8
+	VDUP V8.S[0], V8.S4
+	FMOVS inverse+148(FP), F9
+	VDUP V9.S[0], V9.S4
+	MOVD $constants<>(SB), R11
+	FMOVQ 0(R11), F10
+	CBZ R3, return
+
+row1:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	MOVD R1, R6
+	MOVD R5, R7
+	MOVD R4, R8
+
+sum2:
+	FMOVQ 0(R6), F5
+	FMOVQ 0(R7), F6
+	WORD $0x4e26d4a5 // ADD V5.4S, V5.4S, V6.4S
+	FMOVQ F5, 0(R6)
+	WORD $0x4e25cca0 // FMLA V0.4S, V5.4S, V5.4S
+	FMOVQ 16(R6), F5
+	FMOVQ 16(R7), F6
+	WORD $0x4e26d4a5 // ADD V5.4S, V5.4S, V6.4S
+	FMOVQ F5, 16(R6)
+	WORD $0x4e25cca1 // FMLA V1.4S, V5.4S, V5.4S
+	FMOVQ 32(R6), F5
+	FMOVQ 32(R7), F6
+	WORD $0x4e26d4a5 // ADD V5.4S, V5.4S, V6.4S
+	FMOVQ F5, 32(R6)
+	WORD $0x4e25cca2 // FMLA V2.4S, V5.4S, V5.4S
+	FMOVQ 48(R6), F5
+	FMOVQ 48(R7), F6
+	WORD $0x4e26d4a5 // ADD V5.4S, V5.4S, V6.4S
+	FMOVQ F5, 48(R6)
+	WORD $0x4e25cca3 // FMLA V3.4S, V5.4S, V5.4S
+	ADD $64, R6
+	ADD $64, R7
+	SUBS $1, R8
+	BNE sum2
+	WORD $0x4e22d400 // ADD V0.4S, V0.4S, V2.4S
+	WORD $0x4e23d421 // ADD V1.4S, V1.4S, V3.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	VEXT $8, V0.B16, V0.B16, V5.B16
+	WORD $0x4e25d400 // ADD V0.4S, V0.4S, V5.4S
+	VDUP V0.S[1], V5.S4
+	WORD $0x4e25d400 // ADD V0.4S, V0.4S, V5.4S
+	VDUP V0.S[0], V0.S4
+	VMOV V8.B16, V7.B16
+	WORD $0x4e29cc07 // FMLA V7.4S, V0.4S, V9.4S
+	WORD $0x6ea1f8e7 // FSQRT V7.4S, V7.4S, V0.4S
+	VMOV V10.B16, V5.B16
+	WORD $0x6e27fca7 // DIV V7.4S, V5.4S, V7.4S
+	MOVD R1, R6
+	MOVD R0, R7
+	MOVD gamma_base+96(FP), R9
+	MOVD beta_base+120(FP), R10
+	MOVD R4, R8
+
+scale3:
+	FMOVQ 0(R6), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 0(R10), F6
+	FMOVQ 0(R9), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 0(R7)
+	FMOVQ 16(R6), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 16(R10), F6
+	FMOVQ 16(R9), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 16(R7)
+	FMOVQ 32(R6), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 32(R10), F6
+	FMOVQ 32(R9), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 32(R7)
+	FMOVQ 48(R6), F5
+	WORD $0x6e27dca5 // MUL V5.4S, V5.4S, V7.4S
+	FMOVQ 48(R10), F6
+	FMOVQ 48(R9), F0
+	WORD $0x4e20cca6 // FMLA V6.4S, V5.4S, V0.4S
+	FMOVQ F6, 48(R7)
+	ADD $64, R6
+	ADD $64, R9
+	ADD $64, R10
+	ADD $64, R7
+	SUBS $1, R8
+	BNE scale3
+	ADD R2, R1
+	ADD R2, R0
+	ADD R2, R5
+	SUBS $1, R3
+	BNE row1
+
+return:
+	RET
+
 // func Quantize(dst []byte, dstStride int, scales []float32, x []float32, stride int, m int, n int, magic float32)
 TEXT ·Quantize(SB), NOSPLIT, $0-108
 	MOVD dst_base+0(FP), R0

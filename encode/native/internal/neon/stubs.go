@@ -47,7 +47,13 @@ func Softmax(x []float32, stride, m, n int, scale float32)
 func GELU(x []float32, stride, m, n int)
 
 //go:noescape
-func GeGLU(x []float32, stride, m, n int)
+func Swish(x []float32, stride, m, n int, linear, cubic float32)
+
+//go:noescape
+func Tanh(x []float32, stride, m, n int)
+
+//go:noescape
+func Gate(x []float32, stride, m, n int)
 
 //go:noescape
 func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
@@ -57,6 +63,12 @@ func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, in
 
 //go:noescape
 func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func RMS(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
+
+//go:noescape
+func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 
 //go:noescape
 func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)

@@ -47,7 +47,7 @@ const (
 	QuantScale float32 = 1.0 / 127
 )
 
-// Exp is e^x for x ≤ 0; below about −87.7 it is 0.
+// Exp is e^x for x ≤ −ExpMin; below about −87.7 it is 0.
 func Exp(x float32) float32 {
 	x = max(x, ExpMin)
 	t := floats.FMA(x, Log2E, Magic)

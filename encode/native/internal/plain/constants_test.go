@@ -24,3 +24,22 @@ func TestGELU(t *testing.T) {
 		require.InDelta(t, want, GELUOf(x), 6e-7+6e-8*math.Abs(want), "GELU(%g)", x)
 	}
 }
+
+// TestLogistic: what is made of the logistic function, against float64.
+func TestLogistic(t *testing.T) {
+	const n = 16
+	for x := float32(-95); x < 95; x += 0.00737 {
+		row := make([]float32, 3*n)
+		row[0], row[n], row[2*n] = x, x, x
+		Swish(row, n, 1, n, 1, 0)
+		Swish(row[n:], n, 1, n, GELULinear, GELUCubic)
+		Tanh(row[2*n:], n, 1, n)
+		y := float64(x)
+		near := func(want float64, got float32) {
+			require.InDelta(t, want, got, 1e-7+3e-7*math.Abs(want), "%g", x)
+		}
+		near(y/(1+math.Exp(-y)), row[0])
+		near(y/2*(1+math.Tanh(math.Sqrt(2/math.Pi)*(y+0.044715*y*y*y))), row[n])
+		near(math.Tanh(y), row[2*n])
+	}
+}

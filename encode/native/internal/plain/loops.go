@@ -28,64 +28,6 @@ func Softmax(x []float32, stride, m, n int, scale float32) {
 	}
 }
 
-// GELU applies x·Φ(x) to m rows of n values, a multiple of 16.
-func GELU(x []float32, stride, m, n int) {
-	for i := range m {
-		row := x[i*stride:][:n]
-		for j, v := range row {
-			row[j] = GELUOf(v)
-		}
-	}
-}
-
-// GeGLU multiplies GELU of the first n values of each of m rows with the n
-// values after them; n is a multiple of 16.
-func GeGLU(x []float32, stride, m, n int) {
-	for i := range m {
-		row, gate := x[i*stride:][:n], x[i*stride+n:][:n]
-		for j, v := range row {
-			row[j] = float32(GELUOf(v) * gate[j])
-		}
-	}
-}
-
-// AddNorm adds r to x, for m rows of n values, a multiple of 16, and writes the
-// layer norm of the sum to dst, which may be x. The three have one stride.
-// inverse is 1/n.
-func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
-	for i := range m {
-		row, add := x[i*stride:][:n], r[i*stride:][:n]
-		for j := range row {
-			row[j] += add[j]
-		}
-		normRow(dst[i*stride:][:n], row, gamma, beta, epsilon, inverse)
-	}
-}
-
-// Norm is AddNorm without r.
-func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
-	for i := range m {
-		normRow(dst[i*stride:][:n], x[i*stride:][:n], gamma, beta, epsilon, inverse)
-	}
-}
-
-func normRow(dst, row, gamma, beta []float32, epsilon, inverse float32) {
-	var sums [Lanes]float32
-	for j, v := range row {
-		sums[j%Lanes] += v
-	}
-	mean := float32(Sum(&sums) * inverse)
-	clear(sums[:])
-	for j, v := range row {
-		d := v - mean
-		sums[j%Lanes] = floats.FMA(d, d, sums[j%Lanes])
-	}
-	f := 1 / float32(math.Sqrt(float64(floats.FMA(Sum(&sums), inverse, epsilon))))
-	for j, v := range row {
-		dst[j] = floats.FMA(float32(v-mean)*f, gamma[j], beta[j])
-	}
-}
-
 // Quantize rounds m rows of n values, a multiple of 16, to bytes q with
 // x ≈ q·scale and |q| ≤ 127, and writes the scale of each row. magic is Magic,
 // and 128 more adds 128 to each byte.

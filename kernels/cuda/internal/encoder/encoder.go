@@ -1,12 +1,12 @@
-// Package encoder runs text encoders of the BERT and ModernBERT families on a device:
-// the contract is package transformer's.
+// Package encoder runs text encoders on a device: the contract is package transformer's.
 //
-//	layout    how matrices lie in the device's memory
-//	weights   tensors -> the device: rounded, padded, interleaved
-//	memory    what a model takes; places of a batch
-//	choose    which kernel a product is computed by
-//	forward   the launches of a pass; those of a small one are given to the driver in one call
-//	request   calls -> passes, several under way
+//	layout      how matrices lie in the device's memory
+//	weights     tensors -> the device: rounded, padded, interleaved
+//	memory      what a model takes; places of a batch
+//	choose      which kernel a product is computed by
+//	activation  the feed-forward part's, as numbers of an epilogue
+//	forward     the launches of a pass; those of a small one are given to the driver in one call
+//	request     calls -> passes, several under way
 //
 // Texts lie one behind the other, without padding, and the vectors of one do not depend
 // on what else is there. The device code is in src/encoder, its kernels and their structs
@@ -16,7 +16,6 @@ package encoder
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -25,12 +24,25 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// headSizes are the dimensions of a head that there is an attention kernel for.
-var headSizes = []int{16, 32, 48, 64, 96, 128}
+// headSizes are the columns of a head that there is an attention kernel for.
+var headSizes = []int{16, 32, 48, 64, 96, 128, 256}
 
-// mostColumns is how wide rows may be that are embedded and normed: a warp has a whole one
-// in registers.
-const mostColumns = 1024
+// headColumns is how many of them a head of so many dimensions takes; 0: it is too large.
+func headColumns(size int) int {
+	for _, columns := range headSizes {
+		if size <= columns {
+			return columns
+		}
+	}
+	return 0
+}
+
+// Rows that are embedded and normed: a warp has a whole one in registers. Wide ones have kernels
+// of their own.
+const (
+	fewColumns  = 1024
+	mostColumns = 2560
+)
 
 // model is a model on a device. What is not set by New belongs to the device's goroutine.
 type model struct {
@@ -56,17 +68,16 @@ type model struct {
 
 // New brings a model that was checked to a device.
 func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
-	if size := c.Hidden / c.Heads; !slices.Contains(headSizes, size) {
-		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device there are %v", transformer.ErrConfig, size, headSizes)
+	if headColumns(c.HeadSize) == 0 {
+		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig, c.HeadSize, headSizes[len(headSizes)-1])
 	}
-	if size := c.Hidden / c.Heads; !c.Learned() && roundUp(c.Hidden, tile)%size != 0 {
-		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
-	}
-	if width := roundUp(c.Hidden, tile); width > mostColumns {
-		return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, c.Hidden, mostColumns)
+	for _, size := range []int{c.Hidden, c.EmbeddingSize()} {
+		if roundUp(size, tile) > mostColumns {
+			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, size, mostColumns)
+		}
 	}
 	p, t := lay(&c, w)
-	m := &model{dev: d, config: c, words: len(w.Words) / c.Hidden, t: t, graphs: map[graphKey]driver.Graph{}}
+	m := &model{dev: d, config: c, words: len(w.Words) / c.EmbeddingSize(), t: t, graphs: map[graphKey]driver.Graph{}}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
 		m.about.Dim = t.heads[n-1].out

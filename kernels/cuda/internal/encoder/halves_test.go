@@ -49,7 +49,7 @@ func TestHalves(t *testing.T) {
 	}
 	for _, k := range all {
 		w := k.weights(31)
-		w.Layers = w.Layers[:layers]
+		w.Layers, k.config.Layers = w.Layers[:layers], k.config.Layers[:layers]
 		for _, m := range []*opened{openModel(t, k.config, w, transformer.Options{}, true), openModel(t, k.config, w, transformer.Options{Tokens: 200}, false)} {
 			dim := m.About().Dim
 			var requests []*request

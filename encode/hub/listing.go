@@ -1,0 +1,174 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// maxListing is the size above which a list of a model's files is not read.
+const maxListing = 16 << 20
+
+// File is a file of a model.
+type File struct {
+	Path  string `json:"path"` // with slashes
+	Bytes int64  `json:"bytes"`
+	// Cached says that it need not be fetched.
+	Cached bool   `json:"cached"`
+	hash   string // SHA-256 of a large file, git's SHA-1 of another; "": the list does not say
+}
+
+// listing is what the hub says of a revision.
+type listing struct {
+	commit string
+	files  map[string]File
+}
+
+// list asks the hub for a revision.
+func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
+	if h.Offline != "" {
+		return nil, fmt.Errorf("%w: %s", ErrOffline, h.Offline)
+	}
+	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, n.Repo, url.PathEscape(n.revision()))
+	var l *listing
+	err := h.retry(ctx, n.String(), func() (bool, error) {
+		a, err := h.ask(ctx, http.MethodGet, address, nil, false)
+		if err != nil {
+			return false, err
+		}
+		defer a.Body.Close()
+		if err := check(a, ErrRepository); err != nil {
+			return false, err
+		}
+		b, err := io.ReadAll(io.LimitReader(a.Body, maxListing+1))
+		switch {
+		case err != nil:
+			return false, err
+		case len(b) > maxListing:
+			return false, fmt.Errorf("%w: the list of files has more than %d bytes", ErrTooLarge, maxListing)
+		}
+		l, err = parseListing(b)
+		return false, err
+	})
+	return l, reached(err)
+}
+
+// reached marks an error that is none of the hub's own as one of the way to it.
+func reached(err error) error {
+	var s *statusError
+	for _, known := range []error{ErrAnswer, ErrTooLarge, ErrOffline, context.Canceled, context.DeadlineExceeded, errLocal} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	if err == nil || errors.As(err, &s) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+func parseListing(b []byte) (*listing, error) {
+	var v struct {
+		SHA      string
+		Siblings []struct {
+			RFilename string
+			Size      *int64
+			BlobID    string
+			LFS       *struct {
+				SHA256, OID string
+				Size        *int64
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	if !commitPattern.MatchString(v.SHA) {
+		return nil, fmt.Errorf("%w: the commit is %.60q", ErrAnswer, v.SHA)
+	}
+	l := &listing{v.SHA, map[string]File{}}
+	for _, s := range v.Siblings {
+		// What no file here could be called is of no use; it is not made to a name of another place.
+		if strings.ContainsAny(s.RFilename, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(s.RFilename)) {
+			continue
+		}
+		f := File{Path: s.RFilename, Bytes: -1}
+		size := s.Size
+		f.hash = s.BlobID
+		if s.LFS != nil {
+			size, f.hash = s.LFS.Size, strings.TrimPrefix(cmp.Or(s.LFS.SHA256, s.LFS.OID), "sha256:")
+		}
+		if size != nil && *size >= 0 {
+			f.Bytes = *size
+		}
+		if !known(f.hash) {
+			f.hash = ""
+		}
+		l.files[f.Path] = f
+	}
+	return l, nil
+}
+
+// known reports whether a hash is one of those that files can be checked by.
+func known(hash string) bool {
+	return (len(hash) == 40 || len(hash) == 64) && strings.Trim(hash, "0123456789abcdef") == ""
+}
+
+// address is where a file of a model is.
+func (s *Snapshot) address(file string) string {
+	parts := strings.Split(file, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return fmt.Sprintf("%s/%s/resolve/%s/%s", s.hub.Endpoint, s.Name.Repo, s.Commit, strings.Join(parts, "/"))
+}
+
+// measure completes what a list says of a file, by its header.
+func (s *Snapshot) measure(ctx context.Context, f File) (File, error) {
+	if f.hash != "" && f.Bytes >= 0 {
+		return f, nil
+	}
+	err := s.hub.retry(ctx, f.Path, func() (bool, error) {
+		a, err := s.hub.ask(ctx, http.MethodHead, s.address(f.Path), nil, true)
+		if err != nil {
+			return false, err
+		}
+		defer a.Body.Close()
+		if a.StatusCode/100 != 3 {
+			if err := check(a, ErrFile); err != nil {
+				return false, err
+			}
+		}
+		first := func(names ...string) string {
+			for _, name := range names {
+				if v := a.first.Get(name); v != "" {
+					return v
+				}
+			}
+			return ""
+		}
+		tag := strings.Trim(strings.TrimPrefix(first("X-Linked-Etag", "Etag"), "W/"), `"`)
+		if !known(tag) {
+			return false, fmt.Errorf("%w: its hash is %.80q, want a SHA-256 or git's SHA-1", ErrAnswer, tag)
+		}
+		length := first("X-Linked-Size")
+		if length == "" && a.StatusCode/100 == 2 {
+			length = first("Content-Length")
+		}
+		n, err := strconv.ParseInt(length, 10, 64)
+		if err != nil || n < 0 {
+			return false, fmt.Errorf("%w: its size is %.40q", ErrAnswer, length)
+		}
+		f.hash, f.Bytes = tag, n
+		return false, nil
+	})
+	return f, reached(err)
+}

@@ -1,0 +1,233 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxRedirects bounds how often an answer may point elsewhere.
+const maxRedirects = 10
+
+// maxWait bounds the pause between two attempts, also where the hub asks for a longer one.
+const maxWait = time.Minute
+
+// errStalled: the other end has said nothing for too long.
+var errStalled = errors.New("no answer in time")
+
+// answer is that of a hub, or of the host that it points to.
+type answer struct {
+	*http.Response
+	// first has the header of the hub's own answer, where another host gave the body.
+	first http.Header
+}
+
+// ask makes one request. It follows where the hub points; the token stays with the hub. headOnly ends
+// at the first answer that points to another host.
+func (h *Hub) ask(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	wait := cmp.Or(h.AnswerTimeout, 10*time.Second)
+	timer := time.AfterFunc(wait, func() { cancel(errStalled) })
+	a, err := h.follow(ctx, method, address, header, headOnly)
+	if err != nil {
+		timer.Stop()
+		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+			err = fmt.Errorf("%w (%v)", errStalled, wait)
+		}
+		cancel(nil)
+		return nil, err
+	}
+	a.Body = &patient{a.Body, ctx, timer, cmp.Or(h.ReadTimeout, 10*time.Second), cancel}
+	return a, nil
+}
+
+func (h *Hub) follow(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
+	at, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	own, token := origin(at), h.Token
+	client := &http.Client{Transport: h.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var first http.Header
+	for range maxRedirects {
+		req, err := http.NewRequestWithContext(ctx, method, at.String(), nil)
+		if err != nil {
+			return nil, err
+		}
+		for name, values := range header {
+			req.Header[name] = values
+		}
+		req.Header.Set("User-Agent", "plaid")
+		req.Header.Set("Accept-Encoding", "identity") // sizes and ranges are those of the file
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			var ue *url.Error // repeats the address
+			if errors.As(err, &ue) {
+				err = ue.Err
+			}
+			return nil, err
+		}
+		location := resp.Header.Get("Location")
+		if resp.StatusCode/100 != 3 || location == "" {
+			if first == nil {
+				first = resp.Header
+			}
+			return &answer{resp, first}, nil
+		}
+		to, err := at.Parse(location)
+		if err != nil {
+			resp.Body.Close()
+			return nil, fmt.Errorf("%w: points to %q: %w", ErrAnswer, location, err)
+		}
+		if origin(to) != own {
+			if token = ""; first == nil {
+				first = resp.Header // it knows hash and size, the other host may not
+			}
+			if headOnly {
+				return &answer{resp, first}, nil
+			}
+		}
+		resp.Body.Close()
+		at = to
+	}
+	return nil, fmt.Errorf("%w: points elsewhere %d times", ErrAnswer, maxRedirects)
+}
+
+// origin is what must be equal for a token to be sent.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// patient is a body whose reader gives up where nothing comes.
+type patient struct {
+	io.ReadCloser
+	ctx    context.Context
+	timer  *time.Timer
+	wait   time.Duration
+	cancel context.CancelCauseFunc
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.timer.Reset(p.wait)
+	n, err := p.ReadCloser.Read(b)
+	p.timer.Stop() // what is read may take long to be written
+	if err != nil && err != io.EOF && errors.Is(context.Cause(p.ctx), errStalled) {
+		err = errStalled
+	}
+	return n, err
+}
+
+func (p *patient) Close() error {
+	p.timer.Stop()
+	err := p.ReadCloser.Close()
+	p.cancel(nil)
+	return err
+}
+
+// statusError is an answer that is none of those that were expected.
+type statusError struct {
+	err   error
+	again bool          // whether the same request may have success
+	after time.Duration // that the hub wants to be left alone
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+// check turns the status of an answer into an error. kind is what a 404 means.
+func check(a *answer, kind error) error {
+	if a.StatusCode/100 == 2 {
+		return nil
+	}
+	code, message := a.Header.Get("X-Error-Code"), a.Header.Get("X-Error-Message")
+	fail := func(err error) error { return &statusError{err: fmt.Errorf("%w: %s%s", err, a.Status, said(message))} }
+	switch {
+	case code == "RevisionNotFound":
+		return fail(ErrRevision)
+	case code == "EntryNotFound":
+		return fail(ErrFile)
+	case code == "GatedRepo":
+		return fail(ErrGated)
+	case code == "RepoNotFound":
+		return fail(ErrRepository)
+	case a.StatusCode == http.StatusUnauthorized && strings.Contains(message, "Invalid credentials"):
+		return fail(ErrToken)
+	case a.StatusCode == http.StatusUnauthorized: // the hub does not say whether there is such a model
+		return fail(ErrRepository)
+	case a.StatusCode == http.StatusForbidden:
+		return fail(ErrGated)
+	case a.StatusCode == http.StatusNotFound:
+		return fail(kind)
+	}
+	e := fail(ErrStatus).(*statusError)
+	s := a.StatusCode
+	e.again = s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500 && s != http.StatusNotImplemented
+	if n, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && n > 0 {
+		e.after = time.Duration(n) * time.Second
+	}
+	return e
+}
+
+// unreachable reports whether an error says that there is no way to the hub at all.
+func unreachable(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
+}
+
+// mayRepeat reports whether an error may be gone the next time.
+func mayRepeat(err error) bool {
+	var s *statusError
+	if errors.As(err, &s) {
+		return s.again
+	}
+	return !errors.Is(err, ErrAnswer) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, errLocal)
+}
+
+// retry calls do until it has success, fails for good, or has made no progress for some attempts.
+// do reports whether it has made any.
+func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, err error)) error {
+	attempts, backoff := cmp.Or(h.Attempts, 5), cmp.Or(h.Backoff, time.Second)
+	wait, moved := backoff, false
+	for attempt := 1; ; attempt++ {
+		progress, err := do()
+		if err == nil || ctx.Err() != nil {
+			return cmp.Or(ctx.Err(), err)
+		}
+		if progress {
+			attempt, wait, moved = 1, backoff, true
+		}
+		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && !moved {
+			return err
+		}
+		// Half of the pause is by chance, so that many clients do not come back together.
+		pause := time.Duration(float64(wait) * (0.5 + rand.Float64()/2))
+		var s *statusError
+		if errors.As(err, &s) {
+			pause = min(max(pause, s.after), maxWait)
+		}
+		h.log().Warn(fmt.Sprintf("hub: %s: %v; asking again in %v", what, err, pause.Round(time.Millisecond)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		wait = min(2*wait, maxWait)
+	}
+}

@@ -1,0 +1,61 @@
+package plain
+
+import (
+	"github.com/plaid-ir/plaid/internal/floats"
+)
+
+// GELULinear and GELUCubic make [Swish] the GELU that has a hyperbolic tangent for Φ:
+// ½·(1 + tanh y) = σ(2y) with y = √(2/π)·(x + 0.044715·x³).
+const (
+	GELULinear float32 = 2 * 0.797884560802865355879892
+	GELUCubic  float32 = 2 * 0.797884560802865355879892 * 0.044715
+)
+
+// GELU applies x·Φ(x) to m rows of n values, a multiple of 16, as the other activations do.
+func GELU(x []float32, stride, m, n int) { each(x, stride, m, n, GELUOf) }
+
+// Swish is x·σ(x·(linear + cubic·x²)) with the logistic function σ; neither factor is negative.
+func Swish(x []float32, stride, m, n int, linear, cubic float32) {
+	each(x, stride, m, n, func(v float32) float32 {
+		y := clamp(v)
+		return v / logistic(float32(y*floats.FMA(float32(y*y), cubic, linear)))
+	})
+}
+
+// Tanh is 2·σ(2x) − 1.
+func Tanh(x []float32, stride, m, n int) {
+	each(x, stride, m, n, func(v float32) float32 {
+		v = clamp(v)
+		return float32(2/logistic(float32(v+v))) - 1
+	})
+}
+
+// ReLU is the larger of x and 0.
+func ReLU(x []float32, stride, m, n int) {
+	each(x, stride, m, n, func(v float32) float32 { return max(v, 0) })
+}
+
+// Gate multiplies the first n values of each of m rows with the n values after them.
+func Gate(x []float32, stride, m, n int) {
+	for i := range m {
+		row, gate := x[i*stride:][:n], x[i*stride+n:][:n]
+		for j := range row {
+			row[j] *= gate[j]
+		}
+	}
+}
+
+func each(x []float32, stride, m, n int, f func(float32) float32) {
+	for i := range m {
+		row := x[i*stride:][:n]
+		for j, v := range row {
+			row[j] = f(v)
+		}
+	}
+}
+
+// clamp keeps x where [Exp] is not 0, and squares are finite.
+func clamp(x float32) float32 { return max(min(x, -ExpMin), ExpMin) }
+
+// logistic is 1/σ(x).
+func logistic(x float32) float32 { return 1 + Exp(min(-x, -ExpMin)) }

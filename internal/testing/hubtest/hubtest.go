@@ -1,0 +1,294 @@
+// Package hubtest is a model hub for tests: it serves models as hubs do, large files from
+// another host, and can be told to fail.
+package hubtest
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Hub is a hub that listens.
+type Hub struct {
+	// URL is its address, and Store that of the host that it has large files on.
+	URL, Store string
+	// Plain says that the list of files has no sizes and hashes, as that of some mirrors.
+	Plain bool
+
+	hub, store *httptest.Server
+
+	mu       sync.Mutex
+	fault    func(w http.ResponseWriter, r *http.Request) bool
+	models   map[string]*model
+	blobs    map[string][]byte // large ones, by SHA-256
+	requests []Request
+}
+
+// Request is one that was made.
+type Request struct {
+	Method, Path, Range, Token string
+	Store                      bool // of the other host
+}
+
+type model struct {
+	token    string                       // that may read it; "": any
+	branches map[string]string            // commits
+	commits  map[string]map[string][]byte // files
+}
+
+// New starts a hub, which Close ends.
+func New() *Hub {
+	h := &Hub{models: map[string]*model{}, blobs: map[string][]byte{}}
+	h.hub, h.store = httptest.NewServer(h.handler(false)), httptest.NewServer(h.handler(true))
+	h.URL, h.Store = h.hub.URL, h.store.URL
+	return h
+}
+
+// SetFault sets what may answer a request in the hub's place, and reports whether it has; nil: nothing.
+func (h *Hub) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fault = fault
+}
+
+// Close ends the hub.
+func (h *Hub) Close() {
+	h.hub.Close()
+	h.store.Close()
+}
+
+// Add adds a commit to a branch of a model, which is made if it is not there, and says what the
+// commit is called.
+func (h *Hub) Add(name, branch string, files map[string][]byte) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.models[name]
+	if m == nil {
+		m = &model{branches: map[string]string{}, commits: map[string]map[string][]byte{}}
+		h.models[name] = m
+	}
+	sum := sha1.New()
+	for _, path := range sorted(files) {
+		fmt.Fprintf(sum, "%s %x\n", path, sha1.Sum(files[path]))
+		if large(path) {
+			h.blobs[SHA256(files[path])] = files[path]
+		}
+	}
+	commit := hex.EncodeToString(sum.Sum(nil))
+	m.branches[branch], m.commits[commit] = commit, files
+	return commit
+}
+
+// AddFolder is Add of the files of a folder.
+func (h *Hub) AddFolder(name, branch, dir string) (string, error) {
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		files[filepath.ToSlash(rel)], err = os.ReadFile(path)
+		return err
+	})
+	return h.Add(name, branch, files), err
+}
+
+// Gate lets nobody read a model who does not send the token.
+func (h *Hub) Gate(name, token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.models[name].token = token
+}
+
+// Requests are those that were made since the last call.
+func (h *Hub) Requests() []Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.requests
+	h.requests = nil
+	return all
+}
+
+// large reports whether a file is kept on the other host.
+func large(path string) bool {
+	return slices.Contains([]string{".safetensors", ".bin", ".onnx"}, filepath.Ext(path))
+}
+
+// SHA256 is the hash of a large file, SHA1 that of another one, as hubs write them.
+func SHA256(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+
+// SHA1 is described at SHA256.
+func SHA1(b []byte) string {
+	return fmt.Sprintf("%x", sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...)))
+}
+
+func sorted(files map[string][]byte) []string {
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (h *Hub) handler(store bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		h.requests = append(h.requests, Request{r.Method, r.URL.Path, r.Header.Get("Range"), token, store})
+		fault := h.fault
+		h.mu.Unlock()
+		if fault != nil && fault(w, r) {
+			return
+		}
+		if store {
+			h.serveBlob(w, r)
+			return
+		}
+		parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+		for i, p := range parts {
+			parts[i], _ = url.PathUnescape(p)
+		}
+		switch {
+		case len(parts) == 6 && parts[0] == "api" && parts[4] == "revision":
+			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.info)
+		case len(parts) >= 6 && parts[0] == "api" && parts[4] == "tree":
+			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.tree)
+		case len(parts) >= 5 && parts[2] == "resolve":
+			h.serve(w, r, parts[0]+"/"+parts[1], parts[3], func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+				h.resolve(w, r, strings.Join(parts[4:], "/"), commit, files)
+			})
+		default:
+			Refuse(w, http.StatusNotFound, "", "")
+		}
+	}
+}
+
+// Refuse answers as hubs do.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	if code != "" {
+		w.Header().Set("X-Error-Code", code)
+	}
+	w.Header().Set("X-Error-Message", message)
+	w.WriteHeader(status)
+}
+
+// serve looks the model and the commit up.
+func (h *Hub) serve(w http.ResponseWriter, r *http.Request, name, revision string,
+	give func(http.ResponseWriter, *http.Request, string, map[string][]byte)) {
+	h.mu.Lock()
+	m := h.models[name]
+	h.mu.Unlock()
+	token := r.Header.Get("Authorization")
+	switch {
+	case m == nil && token == "":
+		Refuse(w, http.StatusUnauthorized, "", "Invalid username or password.")
+	case m == nil:
+		Refuse(w, http.StatusNotFound, "RepoNotFound", "Repository not found")
+	case m.token != "" && token == "":
+		Refuse(w, http.StatusUnauthorized, "GatedRepo", "Access to model "+name+" is restricted.")
+	case m.token != "" && token != "Bearer "+m.token:
+		Refuse(w, http.StatusForbidden, "GatedRepo", "Access to model "+name+" is restricted and you are not in the authorized list.")
+	default:
+		commit, ok := m.branches[revision]
+		if !ok {
+			commit = revision
+		}
+		files := m.commits[commit]
+		if files == nil {
+			Refuse(w, http.StatusNotFound, "RevisionNotFound", "Invalid rev id: "+revision)
+			return
+		}
+		give(w, r, commit, files)
+	}
+}
+
+// entry is a file as lists have it.
+type entry struct {
+	Type      string         `json:"type,omitempty"`
+	Path      string         `json:"path,omitempty"`
+	RFilename string         `json:"rfilename,omitempty"`
+	Size      *int           `json:"size,omitempty"`
+	OID       string         `json:"oid,omitempty"`
+	BlobID    string         `json:"blobId,omitempty"`
+	LFS       map[string]any `json:"lfs,omitempty"`
+}
+
+func (h *Hub) info(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+	var all []entry
+	for _, path := range sorted(files) {
+		e := entry{RFilename: path}
+		if b := files[path]; !h.Plain && r.URL.Query().Has("blobs") {
+			n := len(b)
+			e.Size, e.BlobID = &n, SHA1(b)
+			if large(path) {
+				e.LFS = map[string]any{"sha256": SHA256(b), "size": n, "pointerSize": 130}
+			}
+		}
+		all = append(all, e)
+	}
+	answer(w, map[string]any{"id": "x/y", "sha": commit, "siblings": all})
+}
+
+func (h *Hub) tree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
+	var all []entry
+	for _, path := range sorted(files) {
+		n := len(files[path])
+		e := entry{Type: "file", Path: path, Size: &n, OID: SHA1(files[path])}
+		if large(path) {
+			e.LFS = map[string]any{"oid": SHA256(files[path]), "size": n, "pointerSize": 130}
+		}
+		all = append(all, e)
+	}
+	answer(w, all)
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit string, files map[string][]byte) {
+	w.Header().Set("X-Repo-Commit", commit)
+	b, ok := files[path]
+	switch {
+	case !ok:
+		Refuse(w, http.StatusNotFound, "EntryNotFound", "Entry not found")
+	case large(path):
+		w.Header().Set("X-Linked-Etag", `"`+SHA256(b)+`"`)
+		w.Header().Set("X-Linked-Size", fmt.Sprint(len(b)))
+		w.Header().Set("Location", h.Store+"/"+SHA256(b)+"?signature=x")
+		w.WriteHeader(http.StatusFound)
+	default:
+		w.Header().Set("Etag", `"`+SHA1(b)+`"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	}
+}
+
+func (h *Hub) serveBlob(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	b, ok := h.blobs[strings.TrimPrefix(r.URL.Path, "/")]
+	h.mu.Unlock()
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Etag", `"of-the-store"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+}

@@ -1,0 +1,58 @@
+"""Finds the model that encodes texts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any, cast
+
+from ._binary import find_binary
+from ._errors import ServiceError
+
+#: The name of a model at a hub, with a revision or without.
+_HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(@\w[\w.+/-]*)?", re.ASCII)
+#: The exit status of the program where something is not there.
+_NOT_FOUND = 4
+
+
+def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | None) -> str:
+    """A folder, or for the name of a model at the hub its name with the commit, once its files are in the hub's cache.
+
+    A folder goes before a name. What is fetched is shown if stderr is a terminal.
+    """
+    name = os.fspath(model)
+    if os.path.isdir(name):
+        return os.path.realpath(name)
+    if not _HUB_NAME.fullmatch(name) or os.path.lexists(name):
+        raise FileNotFoundError(f"there is no folder of a model at {name}")
+    program = find_binary(binary)
+    found = _describe(program, name)
+    if found.get("missing"):
+        found = _describe(program, name, "--fetch")
+    return str(found["name"])
+
+
+def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
+    """What `plaid model` says of a model."""
+    shown = bool(flags) and sys.stderr is not None and sys.stderr.isatty()
+    try:
+        done = subprocess.run(
+            [program, "model", name, "--json", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if shown else subprocess.PIPE,
+            check=False,
+        )
+    except OSError as e:
+        raise ServiceError(f"{program} cannot be started: {e}") from e
+    if done.returncode == 0:
+        return cast("dict[str, Any]", json.loads(done.stdout))
+    said = (done.stderr or b"").decode(errors="replace").strip()
+    try:  # with --json the last line is the error
+        said = str(json.loads(said.splitlines()[-1])["error"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        said = said.removeprefix("plaid: ") or f"plaid model {name} ended with exit status {done.returncode}"
+    raise (FileNotFoundError if done.returncode == _NOT_FOUND else ServiceError)(said)
