@@ -34,9 +34,8 @@ type family struct {
 	activation key[string]
 	epsilon    key[float64]
 	only       []only
-	// code says that models are published with code of their own that computes what
-	// transformers' class does.
-	code bool
+	// classes are those of code that models are published with, which compute what is computed here.
+	classes []string
 	// form reads all that other families do not have.
 	form func(v values, b *Backbone)
 }
@@ -67,9 +66,11 @@ const mostLayers = 1024
 
 var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
 
+var isFalse = []string{"false"}
+
 // usualOnly are the keys of any family that change what is computed.
 var usualOnly = []only{
-	{"is_decoder", []string{"false"}}, {"is_encoder_decoder", []string{"false"}}, {"add_cross_attention", []string{"false"}},
+	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
 }
 
@@ -101,13 +102,24 @@ func (r *reader) backbone() error {
 	}
 	v.only(usualOnly)
 	v.only(f.only)
-	if s := v.part("auto_map").text("AutoModel", ""); s != "" && !f.code {
+	if s := v.class(); s != "" && !slices.Contains(f.classes, s) {
 		v.part("auto_map").fail("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
 	}
 	v.sizes(&f, b)
 	f.form(v, b)
 	r.origin["backbone"] = r.name(v.f.path)
+	if err == nil {
+		if unfit := b.Check(); unfit != nil {
+			err = Faultf(v.f.path, "", ErrFamily, "%w", unfit)
+		}
+	}
 	return err
+}
+
+// class is the name of the class of a model's own code, "" where it has none.
+func (v values) class() string {
+	s := v.part("auto_map").text("AutoModel", "")
+	return s[strings.LastIndexByte(s, '.')+1:]
 }
 
 // only refuses values that are not computed here.

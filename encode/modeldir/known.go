@@ -40,10 +40,12 @@ const (
 // KnownModels are the published models that are known to be read rightly, the smallest first.
 func KnownModels() []Known {
 	const million = 1_000_000
-	edge, small := Known{Layers: 7, Hidden: 256, Dim: 48, Parameters: 17 * million}, Known{Layers: 10, Hidden: 384, Dim: 64, Parameters: 32 * million}
+	edge := Known{Layers: 7, Hidden: 256, Dim: 48, Parameters: 17 * million}
+	small := Known{Layers: 10, Hidden: 384, Dim: 64, Parameters: 32 * million}
 	base := Known{Layers: 22, Hidden: 768, Dim: 128, Parameters: 149 * million}
-	multilingual, liquid := base, Known{Layers: 16, Hidden: 1024, Dim: 128, Parameters: 350 * million}
-	multilingual.Parameters = 307 * million
+	mmBERT := Known{Layers: 22, Hidden: 768, Dim: 128, Parameters: 307 * million}
+	euro := Known{Layers: 12, Hidden: 768, Dim: 128, Parameters: 210 * million}
+	liquid := Known{Layers: 16, Hidden: 1024, Dim: 128, Parameters: 350 * million}
 	pylate := func(name string, family Family, shape string, m Known) Known {
 		m.Name, m.Family, m.Shape, m.Layout, m.Checked = name, family, shape, PyLate, ByShape
 		return m
@@ -64,10 +66,11 @@ func KnownModels() []Known {
 		modern("lightonai/Agent-ModernColBERT", base),
 		modern("VAGOsolutions/SauerkrautLM-Multi-ModernColBERT", base),
 		modern("VAGOsolutions/SauerkrautLM-Multi-Reason-ModernColBERT", base),
-		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "eurobert", Known{Layers: 12, Hidden: 768, Dim: 128, Parameters: 210 * million}),
-		pylate("lightonai/mLateOn", ModernBERT, "mmbert", multilingual),
-		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "lfm2", liquid),
-		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "lfm25", liquid),
+		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("VAGOsolutions/SauerkrautLM-Reason-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("lightonai/mLateOn", ModernBERT, "pylate-mmbert", mmBERT),
+		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "pylate-lfm2", liquid),
+		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "pylate-lfm25", liquid),
 		{"jinaai/jina-colbert-v2", XLMR, 24, 1024, 128, 559 * million, Stanford, ByShape, "xlmr-rotary"},
 	}
 }

@@ -13,11 +13,12 @@ const full, sliding, convolution = "full_attention", "sliding_attention", "conv"
 
 var modernBERT = family{
 	activation: key[string]{"hidden_activation", "gelu"}, epsilon: key[float64]{"norm_eps", 1e-5},
-	only: []only{{"is_causal", []string{"false"}}, {"causal_mask", []string{"false"}}},
+	only: []only{{"is_causal", isFalse}, {"causal_mask", isFalse}},
 	form: func(v values, b *Backbone) {
 		b.NormPlace, b.Gated = transformer.PreNorm, true
 		b.Biases = Biases{
-			Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false), Norms: v.bool("norm_bias", false),
+			Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false),
+			Norms: v.bool("norm_bias", false),
 		}
 		global, local := v.theta(full, "global_rope_theta", 160_000), v.theta(sliding, "local_rope_theta", 10_000)
 		every, window := v.int("global_attn_every_n_layers", 1, 3), v.int("local_attention", 2, 128)
@@ -27,7 +28,8 @@ var modernBERT = family{
 }
 
 var euroBERT = family{
-	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5}, code: true,
+	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5},
+	classes: []string{"EuroBertModel"}, only: []only{{"is_causal", isFalse}},
 	form: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false)}
@@ -60,7 +62,8 @@ var gemma3 = family{
 const bidirectionalLFM2 = "Lfm2BidirectionalModel"
 
 var lfm2 = family{
-	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5}, code: true,
+	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	classes: []string{bidirectionalLFM2},
 	form: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Convolution: v.bool("conv_bias", false)}
@@ -74,7 +77,7 @@ var lfm2 = family{
 			return convolution
 		})
 		names, _, _ := words(v.f, "architectures")
-		both, taps := slices.Contains(names, bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
+		both, taps := slices.Contains(append(names, v.class()), bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
 		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
 		if both {
 			form = transformer.LayerForm{Convolution: true, ConvolveAll: true, Before: taps / 2, After: taps - 1 - taps/2}

@@ -113,12 +113,12 @@ func TestForms(t *testing.T) {
 		prefix string
 		others []string
 	}{
-		"roberta": {"roberta.", []string{"lm_head.dense.weight", "roberta.pooler.dense.bias", "roberta.embeddings.position_ids"}},
-		"distilbert": {"distilbert.", []string{"vocab_transform.weight", "vocab_layer_norm.bias", "vocab_projector.bias", "pre_classifier.weight",
-			"classifier.bias", "qa_outputs.weight"}},
+		"roberta": {"roberta.", []string{"lm_head.dense.weight", "roberta.pooler.dense.bias"}},
+		"distilbert": {"distilbert.", []string{"vocab_transform.weight", "vocab_layer_norm.bias", "vocab_projector.bias",
+			"pre_classifier.weight", "classifier.bias", "qa_outputs.weight"}},
 		"mpnet":          {"mpnet.", []string{"lm_head.bias", "mpnet.embeddings.position_ids", "mpnet.pooler.dense.weight"}},
-		"electra-narrow": {"electra.", []string{"discriminator_predictions.dense.weight", "classifier.dense.bias", "electra.embeddings.position_ids"}},
-		"eurobert":       {"model.", []string{"lm_head.weight", "model.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.inv_freq"}},
+		"electra-narrow": {"electra.", []string{"discriminator_predictions.dense.weight", "electra.embeddings.position_ids"}},
+		"eurobert":       {"model.", []string{"lm_head.weight", "model.layers.1.self_attn.rotary_emb.inv_freq"}},
 		"gemma":          {"model.", []string{"lm_head.weight"}},
 		"lfm2":           {"backbone.model.", []string{"lm_head.weight"}},
 		"mmbert":         {"model.", []string{"head.dense.weight", "head.norm.weight", "decoder.bias", "classifier.bias"}},
@@ -157,6 +157,57 @@ func TestForms(t *testing.T) {
 		_, _, err = load(dir)
 		require.ErrorIs(t, err, modeldir.ErrWeights)
 		require.ErrorContains(t, err, "is there, and ")
+	}
+}
+
+// TestJinaNames: jina-colbert-v2's own class has other names, and one map for queries, keys and values.
+// The same tensors come of them as of transformers' class.
+func TestJinaNames(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "testdata", "golden", "xlmr-rotary"))))
+	wantConfig, want, err := load(dir)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "model.safetensors")
+	theirs, all := tensorsOf(t, path), map[string]modeltest.Tensor{}
+	renamed := strings.NewReplacer("embeddings.LayerNorm", "emb_ln", "roberta.layers.", "roberta.encoder.layers.",
+		"self_attn.o_proj", "mixer.out_proj", "post_attention_layernorm", "norm1", "post_mlp_layernorm", "norm2")
+	for name, x := range theirs {
+		if strings.Contains(name, "k_proj") || strings.Contains(name, "v_proj") {
+			continue
+		}
+		if strings.Contains(name, "q_proj") {
+			for _, p := range []string{"k_proj", "v_proj"} {
+				x.Data = slices.Concat(x.Data, theirs[strings.Replace(name, "q_proj", p, 1)].Data)
+			}
+			x.Shape = slices.Clone(x.Shape)
+			x.Shape[0] *= 3
+			name = strings.Replace(name, "self_attn.q_proj", "mixer.Wqkv", 1)
+		}
+		all[renamed.Replace(name)] = x
+	}
+	modeltest.Safetensors(t, path, "F32", all)
+	modeltest.Edit(t, filepath.Join(dir, "config.json"), map[string]any{
+		"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000, "rope_parameters": nil,
+		"auto_map": map[string]any{"AutoModel": "modeling_lora.XLMRobertaLoRA"},
+	})
+	c, got, err := load(dir)
+	require.NoError(t, err)
+	require.Equal(t, wantConfig, c)
+	require.Equal(t, want, got)
+}
+
+// TestBuckets: the buckets of distances are those of MPNet's class, which gave these, each from a distance
+// on.
+func TestBuckets(t *testing.T) {
+	bucket, torch := 15, map[int]int{
+		-90: 14, -63: 13, -45: 12, -31: 11, -22: 10, -15: 9, -11: 8, -7: 7, -6: 6, -5: 5, -4: 4, -3: 3, -2: 2, -1: 1, 0: 0, 1: 17,
+		2: 18, 3: 19, 4: 20, 5: 21, 6: 22, 7: 23, 8: 24, 12: 25, 16: 26, 23: 27, 32: 28, 46: 29, 64: 30, 91: 31,
+	}
+	for d := -600; d <= 600; d++ {
+		if b, ok := torch[d]; ok {
+			bucket = b
+		}
+		require.Equal(t, bucket, bucketOf(d), d)
 	}
 }
 

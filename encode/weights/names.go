@@ -31,15 +31,16 @@ func namesOf(b *modeldir.Backbone) *names {
 }
 
 var families = map[modeldir.Family]*names{
-	modeldir.BERT: &bert, modeldir.RoBERTa: &bert, modeldir.CamemBERT: &bert, modeldir.XLMR: &bert, modeldir.JinaV3: &jinaV3,
-	modeldir.DistilBERT: &distilBERT, modeldir.MPNet: &mpnet, modeldir.ELECTRA: &bert,
+	modeldir.BERT: &bert, modeldir.RoBERTa: &bert, modeldir.CamemBERT: &bert, modeldir.XLMR: &bert,
+	modeldir.JinaV3: &jinaV3, modeldir.DistilBERT: &distilBERT, modeldir.MPNet: &mpnet, modeldir.ELECTRA: &bert,
 	modeldir.ModernBERT: &modernBERT, modeldir.EuroBERT: &euroBERT, modeldir.Gemma3: &gemma3, modeldir.LFM2: &lfm2,
 }
 
 // bert has the projection of ELECTRA, whose names are BERT's otherwise.
 var bert = names{
-	words: "embeddings.word_embeddings", positions: "embeddings.position_embeddings", types: "embeddings.token_type_embeddings",
-	norm: "embeddings.LayerNorm", project: "embeddings_project", layer: "encoder.layer.%d.",
+	words: "embeddings.word_embeddings", positions: "embeddings.position_embeddings",
+	types: "embeddings.token_type_embeddings", norm: "embeddings.LayerNorm", project: "embeddings_project",
+	layer:         "encoder.layer.%d.",
 	queryKeyValue: []string{"attention.self.query", "attention.self.key", "attention.self.value"},
 	output:        "attention.output.dense", attentionNorm: "attention.output.LayerNorm",
 	up: []string{"intermediate.dense"}, down: "output.dense", feedForwardNorm: "output.LayerNorm",
@@ -47,13 +48,15 @@ var bert = names{
 
 // jinaV2 are the names of jina-colbert-v2 and others whose class is XLMRobertaFlash.
 var jinaV2 = names{
-	words: "embeddings.word_embeddings", types: "embeddings.token_type_embeddings", norm: "emb_ln", layer: "encoder.layers.%d.",
+	words: "embeddings.word_embeddings", types: "embeddings.token_type_embeddings", norm: "emb_ln",
+	layer:         "encoder.layers.%d.",
 	queryKeyValue: []string{"mixer.Wqkv"}, output: "mixer.out_proj", attentionNorm: "norm1",
 	up: []string{"mlp.fc1"}, down: "mlp.fc2", feedForwardNorm: "norm2",
 }
 
 var jinaV3 = names{
-	words: "embeddings.word_embeddings", types: "embeddings.token_type_embeddings", norm: "embeddings.LayerNorm", layer: "layers.%d.",
+	words: "embeddings.word_embeddings", types: "embeddings.token_type_embeddings", norm: "embeddings.LayerNorm",
+	layer:         "layers.%d.",
 	queryKeyValue: projections, output: "self_attn.o_proj", attentionNorm: "post_attention_layernorm",
 	up: []string{"mlp.fc1"}, down: "mlp.fc2", feedForwardNorm: "post_mlp_layernorm",
 }
@@ -71,11 +74,13 @@ var mpnet = names{
 	words: "embeddings.word_embeddings", positions: "embeddings.position_embeddings", norm: "embeddings.LayerNorm",
 	relative: "encoder.relative_attention_bias", layer: "encoder.layer.%d.",
 	queryKeyValue: []string{"attention.attn.q", "attention.attn.k", "attention.attn.v"}, output: "attention.attn.o",
-	attentionNorm: "attention.LayerNorm", up: []string{"intermediate.dense"}, down: "output.dense", feedForwardNorm: "output.LayerNorm",
+	attentionNorm: "attention.LayerNorm", up: []string{"intermediate.dense"}, down: "output.dense",
+	feedForwardNorm: "output.LayerNorm",
 }
 
 var modernBERT = names{
-	words: "embeddings.tok_embeddings", norm: "embeddings.norm", final: "final_norm", layer: "layers.%d.", firstPlain: true,
+	words: "embeddings.tok_embeddings", norm: "embeddings.norm", final: "final_norm",
+	layer: "layers.%d.", firstPlain: true,
 	attentionNorm: "attn_norm", queryKeyValue: []string{"attn.Wqkv"}, output: "attn.Wo",
 	feedForwardNorm: "mlp_norm", up: []string{"mlp.Wi"}, down: "mlp.Wo",
 }
@@ -88,16 +93,18 @@ var euroBERT = names{
 
 var gemma3 = names{
 	words: "embed_tokens", final: "norm", layer: "layers.%d.", addOne: true, scaled: true,
-	attentionNorm: "input_layernorm", queryKeyValue: projections, queryNorm: "self_attn.q_norm", keyNorm: "self_attn.k_norm",
-	output: "self_attn.o_proj", attentionOutputNorm: "post_attention_layernorm",
-	feedForwardNorm: "pre_feedforward_layernorm", up: []string{"mlp.gate_proj", "mlp.up_proj"}, down: "mlp.down_proj",
+	attentionNorm: "input_layernorm", queryKeyValue: projections,
+	queryNorm: "self_attn.q_norm", keyNorm: "self_attn.k_norm", output: "self_attn.o_proj",
+	attentionOutputNorm: "post_attention_layernorm",
+	feedForwardNorm:     "pre_feedforward_layernorm", up: []string{"mlp.gate_proj", "mlp.up_proj"}, down: "mlp.down_proj",
 	feedForwardOutputNorm: "post_feedforward_layernorm",
 }
 
 var lfm2 = names{
 	words: "embed_tokens", final: "embedding_norm", layer: "layers.%d.",
-	attentionNorm: "operator_norm", queryKeyValue: projections, queryNorm: "self_attn.q_layernorm", keyNorm: "self_attn.k_layernorm",
-	output: "self_attn.out_proj", convolutionIn: "conv.in_proj", taps: "conv.conv", convolutionOutput: "conv.out_proj",
+	attentionNorm: "operator_norm", queryKeyValue: projections,
+	queryNorm: "self_attn.q_layernorm", keyNorm: "self_attn.k_layernorm", output: "self_attn.out_proj",
+	convolutionIn: "conv.in_proj", taps: "conv.conv", convolutionOutput: "conv.out_proj",
 	feedForwardNorm: "ffn_norm", up: []string{"feed_forward.w1", "feed_forward.w3"}, down: "feed_forward.w2",
 }
 
@@ -106,7 +113,8 @@ var lfm2 = names{
 var (
 	unusedBeginnings = []string{
 		"pooler.", "cls.", "lm_head.", "classifier.", "head.", "decoder.", "dense.", "qa_outputs.", "pre_classifier.",
-		"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
+		"vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
+		"discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
 	}
 	unusedEnds = []string{".position_ids", ".inv_freq"}
 )

@@ -215,6 +215,7 @@ func fakeConv(f *drivertest.Fake, l *driver.Launch) {
 	weights, bias := drivertest.Slice[float32](f, p.weights, int(p.taps)*w), drivertest.Slice[float32](f, p.bias, w)
 	nothing := make([]float32, 3*w)
 	copy(nothing, drivertest.Slice[float32](f, p.nothing, 3*w))
+	demand(l.Grid.Y == (p.width+255)/256, "grid of columns")
 	for _, s := range drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X)) {
 		first, last := partOf(s)
 		in, out := tiledOf(f, p.in, s.first+s.length, 3*p.width), tiledOf(f, p.out, s.first+s.length, p.width)
@@ -376,7 +377,7 @@ func fakeNorm(post, wide bool) drivertest.Kernel {
 			}
 			if p.delta != 0 {
 				delta := tiledOf(f, p.delta, p.rows, p.width).row(r)
-				for c, v := range fakeNormed(f, delta, p.hidden, p.post, p.postBeta, p.epsilon, p.rms) {
+				for c, v := range fakeNormed(f, delta, p.hidden, p.post, p.postBeta, p.postEpsilon, p.rms) {
 					row[c] += v
 				}
 			}

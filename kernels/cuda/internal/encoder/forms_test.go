@@ -70,8 +70,21 @@ func families() []kind {
 	})
 	c.NormPlace, c.AttentionScale, c.Epsilon = transformer.SandwichNorm, .11, 1e-6
 	add("gemma", c, normHeads)
-	c.Layers = []transformer.LayerForm{{Before: 50, Theta: 10000}, {Before: unbounded, Theta: 1e6}, {Before: 7, Theta: 10000}}
+	// Products of the two halves are far beyond 65,504, and so is what tokens add up to.
 	c.HeadSize = 64
+	add("gemma, large activations", c, func(c *transformer.Config, w *transformer.Weights) {
+		normHeads(c, w)
+		for i := range w.Words {
+			w.Words[i] *= 3000
+		}
+		for i := range w.Layers {
+			for j := range c.Hidden {
+				w.Layers[i].FeedForwardNorm.Gamma[j] *= 300
+				w.Layers[i].FeedForwardOutputNorm.Gamma[j] *= 5000
+			}
+		}
+	})
+	c.Layers = []transformer.LayerForm{{Before: 50, Theta: 10000}, {Before: unbounded, Theta: 1e6}, {Before: 7, Theta: 10000}}
 	add("gemma, causal", c, normHeads)
 
 	c = pre(80, 6, 2, 32, 48, transformer.SiLU, []transformer.LayerForm{

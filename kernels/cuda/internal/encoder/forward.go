@@ -180,7 +180,7 @@ func (p *pass) sum(delta int64, post, n norm, fresh bool) {
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
 	args := &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
-		post: p.weight(post.gamma), postBeta: p.weight(post.beta),
+		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: m.config.Epsilon * sandwichScale * sandwichScale,
 		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width), rms: m.rms(),
 	}
 	if fresh {
@@ -217,6 +217,9 @@ func (p *pass) turn(y *layer) {
 // turnColumns are those of a lane.
 const turnColumns = 16
 
+// convColumns are those of a block.
+const convColumns = 256
+
 // convolve computes the gated convolution of in, out and x.
 func (p *pass) convolve(y *layer) {
 	m := p.m
@@ -228,7 +231,7 @@ func (p *pass) convolve(y *layer) {
 	if y.form.ConvolveAll {
 		args.all = 1
 	}
-	follow(p, "encoder/encoder_conv", p.spans, 1, rowThreads, 0, args)
+	follow(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.t.width, convColumns), rowThreads, 0, args)
 }
 
 // everywhere is a window without an end.
@@ -322,8 +325,8 @@ type encoderEmbedParams struct {
 
 type encoderNormParams struct {
 	delta, x, stream, gamma, beta, post, postBeta driver.Ptr
-	epsilon                                       float32
-	rows, hidden, width, rms, fresh               uint32
+	epsilon, postEpsilon                          float32
+	rows, hidden, width, rms, fresh, _            uint32
 }
 
 type encoderTurnParams struct {

@@ -111,10 +111,34 @@ func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
 	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize)}
 }
 
-// source is a row of a linear map; l nil: zeros.
+// source is a row of a linear map, and what its weight and bias are multiplied with; l nil: zeros.
 type source struct {
-	l   *transformer.Linear
-	row int
+	l            *transformer.Linear
+	row          int
+	weight, bias float32
+}
+
+// sandwichScale is what sublayers are scaled with whose output is normed, which does not mind
+// but for epsilon: half precision then reaches to a million. Such models have large activations.
+const sandwichScale = 1. / 16
+
+// scale is that of what a sublayer gives.
+func (p *packer) scale() float32 {
+	if p.c.NormPlace == transformer.SandwichNorm {
+		return sandwichScale
+	}
+	return 1
+}
+
+func times(x []float32, scale float32) []float32 {
+	if scale == 1 {
+		return x
+	}
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = v * scale
+	}
+	return y
 }
 
 // columns says where the values of a row lie: groups of size, each stride further.
@@ -137,14 +161,14 @@ func (p *packer) linear(name string, n int, in columns, from func(i int) source)
 			if s.l == nil {
 				return nil
 			}
-			return s.l.Weight[s.row*in.n : (s.row+1)*in.n]
+			return times(s.l.Weight[s.row*in.n:(s.row+1)*in.n], s.weight)
 		})
 	})
 	if biased {
 		m.bias = p.take(4*m.n, func(dst []byte) error {
 			for i := range n {
 				if s := from(i); s.l != nil && s.l.Bias != nil {
-					put32(dst, 4*i, s.l.Bias[s.row])
+					put32(dst, 4*i, s.l.Bias[s.row]*s.bias)
 				}
 			}
 			return nil
@@ -155,7 +179,12 @@ func (p *packer) linear(name string, n int, in columns, from func(i int) source)
 
 // whole is the source of a map that lies as it is.
 func whole(l *transformer.Linear) func(i int) source {
-	return func(i int) source { return source{l, i} }
+	return func(i int) source { return source{l, i, 1, 1} }
+}
+
+// given is whole of a map that is given scaled rows.
+func (p *packer) given(l *transformer.Linear) func(i int) source {
+	return func(i int) source { return source{l, i, 1, p.scale()} }
 }
 
 // lay lays out all weights of a model.
@@ -270,24 +299,28 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	} else {
 		p.attention(t, &y, name, l)
 	}
-	up := whole(&l.Up)
-	n := c.Intermediate
-	if c.Gated {
-		n = 2 * t.wide
-		up = func(i int) source {
-			gate, row := interleaved(i)
-			if row >= c.Intermediate {
-				return source{}
-			}
-			if gate {
-				row += c.Intermediate
-			}
-			return source{&l.Up, row}
-		}
-	}
-	y.up = p.linear(name+"up", n, dense(h), up)
-	y.down = p.linear(name+"down", h, dense(c.Intermediate), whole(&l.Down))
+	p.feedForward(t, &y, name, l)
 	return y
+}
+
+func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
+	c := p.c
+	if !c.Gated {
+		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
+		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		return
+	}
+	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
+		gate, row := interleaved(i)
+		switch {
+		case row >= c.Intermediate:
+			return source{}
+		case gate:
+			return source{&l.Up, c.Intermediate + row, p.scale(), p.scale()}
+		}
+		return source{&l.Up, row, 1, 1}
+	})
+	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), p.given(&l.Down))
 }
 
 // attention lays out queries, keys and values, with zeros where heads have more columns than
@@ -306,25 +339,25 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 			return j
 		}
 	}
-	row := func(l *transformer.Linear, heads, i int, order func(j int) int) source {
+	row := func(l *transformer.Linear, heads, i int, order func(j int) int, scale float32) source {
 		head, j := i/d, i%d
 		if head >= heads || j >= size {
 			return source{}
 		}
-		return source{l, head*size + order(j)}
+		return source{l, head*size + order(j), scale, scale}
 	}
 	queries := c.Heads * d
 	y.qkv = p.linear(name+"query, key and value", queries+2*t.keys, dense(h), func(i int) source {
 		switch {
 		case i < queries:
-			return row(&l.Query, c.Heads, i, order)
+			return row(&l.Query, c.Heads, i, order, 1)
 		case i < queries+t.keys:
-			return row(&l.Key, c.KeyHeads, i-queries, order)
+			return row(&l.Key, c.KeyHeads, i-queries, order, 1)
 		}
-		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain)
+		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain, p.scale())
 	})
 	y.queryNorm, y.keyNorm = p.headNorm(l.QueryNorm, order), p.headNorm(l.KeyNorm, order)
-	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, whole(&l.Output))
+	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, p.given(&l.Output))
 }
 
 // convolution lays out one: its taps as rows.
@@ -332,10 +365,14 @@ func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.L
 	h, taps := p.c.Hidden, y.form.Taps()
 	y.angles, y.queryNorm, y.keyNorm = none, norm{none, none}, norm{none, none}
 	y.qkv = p.linear(name+"convolution input", 3*t.width, dense(h), func(i int) source {
-		if i%t.width >= h {
+		part, row := i/t.width, i%t.width
+		switch {
+		case row >= h:
 			return source{}
+		case part == 1: // out
+			return source{&l.Convolution.In, h + row, p.scale(), p.scale()}
 		}
-		return source{&l.Convolution.In, i/t.width*h + i%t.width}
+		return source{&l.Convolution.In, part*h + row, 1, 1}
 	})
 	y.taps = p.take(4*taps*t.width, func(dst []byte) error {
 		for i, v := range l.Convolution.Taps.Weight {
@@ -344,7 +381,7 @@ func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.L
 		return nil
 	})
 	y.tapsBias = p.padded(l.Convolution.Taps.Bias, t.width)
-	y.output = p.linear(name+"output", h, dense(h), whole(&l.Output))
+	y.output = p.linear(name+"output", h, dense(h), p.given(&l.Output))
 }
 
 // angles lays out a table of rotary angles: cosine and sine in turn.
