@@ -107,7 +107,7 @@ func TestFixedLength(t *testing.T) {
 
 // TestSpecialTokens: what queries are filled up with, and how long texts are, by the tokenizer's files.
 func TestSpecialTokens(t *testing.T) {
-	object := func(name string) object {
+	token := func(name string) object {
 		return object{"__type": "AddedToken", "content": name, "lstrip": true}
 	}
 	for _, c := range []struct {
