@@ -33,7 +33,7 @@ type Collection struct {
 // [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
 func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) iter.Seq2[Text, error]) (*Collection, error) {
 	l, ok := e.backend.(*local)
-	if !ok || e.config.Pool > 0 {
+	if !ok || e.config.Pools() {
 		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded", errors.ErrUnsupported)
 	}
 	type counted struct {
@@ -44,7 +44,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 	}
 	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
 		c.text = t
-		trimmed, _ := e.trim(t.Full())
+		trimmed, _ := e.trim(Document, t.Full())
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
 		}

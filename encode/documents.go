@@ -136,7 +136,7 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 	e.run(ctx, &call{role: Query}, Texts(stream...), func(t *entry) bool {
 		var em Embedding
 		if !t.empty {
-			_, lead := e.trim(t.text.Text)
+			_, lead := e.trim(Query, t.text.Text)
 			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
@@ -258,7 +258,7 @@ func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
 	fresh := c.texts[first:]
 	prepare := func(i int) (err error) {
 		t := &fresh[i]
-		trimmed, _ := e.trim(t.text.Text)
+		trimmed, _ := e.trim(role, t.text.Text)
 		if t.empty = trimmed == ""; !t.empty {
 			t.seq, err = e.backend.ready(role, trimmed)
 		}

@@ -116,6 +116,10 @@ type Config struct {
 	Device *transformer.About `json:"device,omitempty"`
 }
 
+// Pools reports whether several tokens of a document have one vector, by the model or by
+// [Options.Pool].
+func (c *Config) Pools() bool { return c.Pool > 1 || c.Pooling != nil }
+
 // QueryLimit says where queries are cut, and how longer ones get through: setting is the name of
 // the setting of their length.
 func (c *Config) QueryLimit(setting string) string {
@@ -371,7 +375,7 @@ func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	trimmed, lead := e.trim(text)
+	trimmed, lead := e.trim(r, text)
 	if trimmed == "" {
 		return nil, nil
 	}
@@ -402,24 +406,28 @@ type sequence struct {
 }
 
 // trim is the text without white space around it, where the model has it so, and
-// how many bytes were before it; "" for white space alone.
-func (e *Encoder) trim(text string) (string, int) {
+// how many bytes were before it; "" for white space alone. What stands between a prompt and
+// the text stays.
+func (e *Encoder) trim(r Role, text string) (string, int) {
+	role := &e.config.Document
+	if r == Query {
+		role = &e.config.Query
+	}
 	trimmed, lead := trim(text)
-	if trimmed != "" && e.config.KeepSpace {
+	switch {
+	case trimmed != "" && e.config.KeepSpace:
 		return text, 0
+	case trimmed != "" && role.Prompt != "":
+		return text[:lead+len(trimmed)], 0
 	}
 	return trimmed, lead
 }
 
 // trim is Python's strip, and how many bytes it took from the beginning.
 func trim(text string) (string, int) {
-	isSpace := func(r rune) bool { return r >= 0x1c && r <= 0x1f || strings.ContainsRune(spaces, r) }
-	s := strings.TrimLeftFunc(text, isSpace)
-	return strings.TrimRightFunc(s, isSpace), len(text) - len(s)
+	s := strings.TrimLeftFunc(text, modeldir.IsSpace)
+	return strings.TrimRightFunc(s, modeldir.IsSpace), len(text) - len(s)
 }
-
-// spaces are those of Unicode that Python strips.
-const spaces = "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
 // Query encodes a query. An empty one has no vectors.
 func (e *Encoder) Query(ctx context.Context, text string) (Embedding, error) {

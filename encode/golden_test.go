@@ -5,63 +5,87 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 )
 
-// TestGolden: tiny models in folders that the real classes saved, from text to
-// vectors, against what these classes gave; see testdata/golden/make.py.
-func TestGolden(t *testing.T) {
-	dir := filepath.Join("testdata", "golden")
-	b, err := os.ReadFile(filepath.Join(dir, "texts.json"))
+// goldens is where tiny models are that published classes saved, with what these gave; see make.py and
+// families.py there.
+var goldens = filepath.Join("testdata", "golden")
+
+// vectorsOf are those of texts, by the names of a golden file. Each is the same alone.
+func vectorsOf(t *testing.T, e *Encoder, queries, documents []string) map[string][]float32 {
+	t.Helper()
+	all := map[string][]float32{}
+	together, err := e.Queries(t.Context(), queries)
 	require.NoError(t, err)
-	var texts struct{ Queries, Documents []string }
-	require.NoError(t, json.Unmarshal(b, &texts))
-	for _, g := range []struct{ folder, by string }{
-		{"pylate-bert", "pylate-bert"}, {"pylate-bert", "pylate-bert-sentence"},
-		{"pylate-heads", "pylate-heads"}, {"pylate-heads", "pylate-heads-sentence"},
-		{"pylate-attend", "pylate-attend"}, {"pylate-attend", "pylate-attend-sentence"},
-		{"stanford", "stanford"}, {"stanford", "stanford-sentence"},
-		{"xlmr", "xlmr"}, {"xlmr-rotary", "xlmr-rotary"},
-		{"sentence-bert", "sentence-bert"}, {"sentence-modernbert", "sentence-modernbert"},
-	} {
-		t.Run(g.by, func(t *testing.T) {
-			e := open(t, filepath.Join(dir, g.folder), nil)
-			z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden-"+g.by+".npz"))
-			queries, err := e.Queries(t.Context(), texts.Queries)
+	for i, q := range together {
+		all[fmt.Sprint("query", i)] = q.Vectors
+		alone, err := e.Query(t.Context(), queries[i])
+		require.NoError(t, err)
+		require.Equal(t, q.Vectors, alone.Vectors, "query %q", queries[i])
+	}
+	var list []Text
+	for _, s := range documents {
+		list = append(list, Text{Text: s})
+	}
+	read := func(list ...Text) (v [][]float32) {
+		for doc, err := range e.Documents(t.Context(), Texts(list...)) {
 			require.NoError(t, err)
+			v = append(v, slices.Clone(doc.Tokens))
+		}
+		return v
+	}
+	for i, v := range read(list...) {
+		all[fmt.Sprint("document", i)] = v
+		require.Equal(t, [][]float32{v}, read(list[i]), "document %q", documents[i])
+	}
+	require.Len(t, all, len(queries)+len(documents))
+	return all
+}
+
+// TestGolden: tiny models, from text to vectors, against what the real classes gave, on all tiers; and
+// how near Int8 comes.
+func TestGolden(t *testing.T) {
+	queries, documents := modeltest.GoldenTexts(t, goldens)
+	spaced := fmt.Sprint("query", slices.IndexFunc(queries, func(q string) bool { return strings.HasPrefix(q, " ") }))
+	for _, g := range modeltest.Goldens() {
+		t.Run(g.Name, func(t *testing.T) {
+			dir, z := g.Open(t, goldens)
+			got := vectorsOf(t, open(t, dir, nil), queries, documents)
 			worst := 0.0
-			for i, q := range queries {
-				// Of the two packages only PyLate drops white space around texts, whose
-				// folders are taken as it takes them.
-				if foreign := strings.HasSuffix(g.by, "-sentence"); foreign && strings.HasPrefix(texts.Queries[i], " ") {
+			for name, v := range got {
+				// Of the two packages only PyLate drops white space around texts, whose folders are
+				// taken as it takes them.
+				if g.Foreign && name == spaced {
 					continue
 				}
-				want := modeltest.Floats(t, z, fmt.Sprint("query", i))
-				require.Len(t, q.Vectors, len(want), "query %q", texts.Queries[i])
-				worst = max(worst, difference(t, want, q.Vectors))
-				require.LessOrEqual(t, worst, 2e-6, "query %q", texts.Queries[i])
+				want := modeltest.Floats(t, z, name)
+				require.Len(t, v, len(want), name)
+				worst = max(worst, difference(t, want, v))
 			}
-			i := 0
-			var list []Text
-			for _, s := range texts.Documents {
-				list = append(list, Text{Text: s})
+			require.LessOrEqual(t, worst, 2e-6)
+			modeltest.Record(t, goldens, g.Name, func(f *modeltest.Found) *float64 { return &f.Processor }, worst)
+			for _, tier := range native.Tiers() {
+				require.Equal(t, got, vectorsOf(t, open(t, dir, &Options{Tier: tier}), queries, documents), tier)
 			}
-			for doc, err := range e.Documents(t.Context(), Texts(list...)) {
-				require.NoError(t, err)
-				want := modeltest.Floats(t, z, fmt.Sprint("document", i))
-				require.Len(t, doc.Tokens, len(want), "document %q", texts.Documents[i])
-				worst = max(worst, difference(t, want, doc.Tokens))
-				require.LessOrEqual(t, worst, 2e-6, "document %q", texts.Documents[i])
-				i++
+			e := open(t, dir, &Options{Precision: Int8})
+			rough := vectorsOf(t, e, queries, documents)
+			var exact, rounded [][]float32
+			for name := range got {
+				exact, rounded = append(exact, got[name]), append(rounded, rough[name])
 			}
-			require.Equal(t, len(list), i)
-			t.Logf("largest difference %.2g", worst)
+			least, mean := cosines(exact, rounded, e.Dim())
+			t.Logf("largest difference %.2g; int8: mean cosine %.5f, least %.4f", worst, mean, least)
+			require.Greater(t, mean, .999)
+			require.Greater(t, least, .97)
 		})
 	}
 }
@@ -75,8 +99,8 @@ func TestGoldenOfPyLate(t *testing.T) {
 		"pylate-short": {"who sings at night", "cells", "What makes a bird sing, and when do cells divide"},
 		"pylate-lower": {"what does [MASK] mean", "where is [SEP] put", "Plain Words Only"},
 	} {
-		e := open(t, filepath.Join("testdata", "golden", folder), nil)
-		z := modeltest.OpenNPZ(t, filepath.Join("testdata", "golden", "golden-"+folder+".npz"))
+		e := open(t, filepath.Join(goldens, folder), nil)
+		z := modeltest.OpenNPZ(t, filepath.Join(goldens, "golden-"+folder+".npz"))
 		together, err := e.Queries(t.Context(), queries)
 		require.NoError(t, err)
 		for i, text := range queries {
@@ -91,10 +115,7 @@ func TestGoldenOfPyLate(t *testing.T) {
 
 // TestGoldenMutants: settings that are a little off give vectors that are, too.
 func TestGoldenMutants(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("testdata", "golden", "texts.json"))
-	require.NoError(t, err)
-	var texts struct{ Queries, Documents []string }
-	require.NoError(t, json.Unmarshal(b, &texts))
+	texts, _ := modeltest.GoldenTexts(t, goldens)
 	for name, m := range map[string]struct {
 		folder, file string
 		change       map[string]any
@@ -116,17 +137,17 @@ func TestGoldenMutants(t *testing.T) {
 		"Stanford's mask": {"stanford", "artifact.metadata", map[string]any{"attend_to_mask_tokens": false}},
 	} {
 		dir := t.TempDir()
-		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "golden", m.folder))))
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(goldens, m.folder))))
 		file := filepath.Join(dir, filepath.FromSlash(m.file))
 		_, err := os.Stat(file)
 		require.NoError(t, err)
 		modeltest.Edit(t, file, m.change)
-		z := modeltest.OpenNPZ(t, filepath.Join("testdata", "golden", "golden-"+m.folder+".npz"))
+		z := modeltest.OpenNPZ(t, filepath.Join(goldens, "golden-"+m.folder+".npz"))
 		e, err := Open(dir, nil)
 		if err != nil {
 			continue // noticed, too
 		}
-		queries, err := e.Queries(t.Context(), texts.Queries)
+		queries, err := e.Queries(t.Context(), texts)
 		same := err == nil
 		for i, q := range queries {
 			want := modeltest.Floats(t, z, fmt.Sprint("query", i))
@@ -151,6 +172,7 @@ func TestNano(t *testing.T) {
 	rough := open(t, dir, &Options{Precision: Int8})
 	whole := open(t, dir, nil)
 	localOf(whole).config.Document.Skip = false // the goldens have vectors of punctuation too
+	worst := 0.0
 	for i, text := range texts {
 		for role, name := range map[Role]string{Query: "query", Document: "document"} {
 			// The goldens have vectors of the empty text too.
@@ -183,8 +205,10 @@ func TestNano(t *testing.T) {
 			d := difference(t, want, got)
 			t.Logf("%s %d: %d vectors, largest difference %.3g", name, i, len(want)/128, d)
 			require.Less(t, d, 3e-6)
+			worst = max(worst, d)
 		}
 	}
+	modeltest.Record(t, goldens, "colbert-nano", func(f *modeltest.Found) *float64 { return &f.Processor }, worst)
 }
 
 func TestTokenize(t *testing.T) {

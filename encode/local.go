@@ -27,7 +27,8 @@ type local struct {
 	tok            *tokenizer.Tokenizer
 	prefix, suffix []int32
 	skip           map[int32]bool
-	memory         sync.Pool // of *joined
+	keep           map[int32]bool // of documents alone; empty: all
+	memory         sync.Pool      // of *joined
 }
 
 // maxTexts bounds the texts of a chunk: empty ones have no ids, but must not be
@@ -48,11 +49,15 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 		log.Warn("model: "+w, "dir", dir)
 	}
 	l := &local{
-		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(), skip: map[int32]bool{},
+		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
+		skip: map[int32]bool{}, keep: map[int32]bool{},
 	}
 	l.memory.New = func() any { return new(joined) }
 	for _, id := range c.Skip {
 		l.skip[id] = true
+	}
+	for _, id := range c.Keep {
+		l.keep[id] = true
 	}
 	e.config = Config{Config: *c, Name: m.Name, Backend: o.Backend}
 	if e.threads <= 0 {
@@ -193,6 +198,7 @@ func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 // sequence has the ids of a trimmed text: prompt and text as pieces, cut so that what
 // is put around them has room, the marker behind the first id, and mask tokens up to the
 // length where queries are expanded; with the places of the pieces if they are wanted.
+// Without an id before the text, the marker is among the pieces.
 func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
 	role, x := l.role(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
@@ -201,11 +207,11 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, put)
 	}
 	ids := make([]int32, 0, min(length, put+len(text))+1)
-	ids = append(ids, l.prefix[:1]...)
-	if marker >= 0 {
-		ids = append(ids, marker)
+	ids = append(ids, l.prefix...)
+	if marker >= 0 && len(ids) > 0 {
+		ids = slices.Insert(ids, 1, marker)
+		marker = -1
 	}
-	ids = append(ids, l.prefix[1:]...)
 	s.first = len(ids)
 	if places {
 		s.places, err = l.tok.Encode(role.Prompt + text)
@@ -235,6 +241,15 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		}
 	}
 	ids = append(ids, l.suffix...)
+	if marker >= 0 { // nothing is put before a text, so that the marker is behind its first piece
+		ids = slices.Insert(ids, min(1, len(ids)), marker)
+		if s.pieces > 0 {
+			s.pieces++
+			if places {
+				s.places = slices.Insert(s.places, 1, tokenizer.Token{ID: marker})
+			}
+		}
+	}
 	s.real, s.attended = len(ids), len(ids)
 	if r == Query && x.On {
 		for len(ids) < x.Length {
@@ -250,7 +265,11 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 
 // keeps says whether the vector of an id is used.
 func (l *local) keeps(r Role, s sequence, i int) bool {
-	return i >= s.real || !l.role(r).Skip || !l.skip[s.ids[i]]
+	id := s.ids[i]
+	if r == Document && len(l.keep) > 0 && !l.keep[id] {
+		return false
+	}
+	return !l.role(r).Skip || !l.skip[id]
 }
 
 func (l *local) tokens(r Role, text string) ([]Token, error) {

@@ -116,7 +116,8 @@ func (p Parting) ready() (*parting, error) {
 
 // model takes the tokenizer of a model, and how much it reads.
 func (p *parting) model(c *Config) error {
-	p.tokenizer, p.prompt, p.keepSpace = c.Tokenizer, c.Document.Prompt, c.KeepSpace
+	p.tokenizer, p.prompt = c.Tokenizer, c.Document.Prompt
+	p.keepSpace = c.KeepSpace || p.prompt != "" // see [Encoder.trim]
 	p.longest = p.tokenizer.LongestWord()
 	if id, ok := p.tokenizer.Unknown(); ok {
 		p.unknown = id

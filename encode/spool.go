@@ -59,7 +59,7 @@ func Spool(
 	if s.payloads, err = newPayloads(path); err != nil {
 		return nil, r, errors.Join(err, store.Close())
 	}
-	documents := &call{role: Document, halves: !o.Float32 && e.config.Pool == 0} // pooled vectors are rounded later
+	documents := &call{role: Document, halves: !o.Float32 && !e.config.Pools()} // pooled vectors are rounded later
 	encoded := new(Report)
 	for doc, err := range e.documents(ctx, documents, s.fresh(e, texts), encoded) {
 		if err == nil {
@@ -139,7 +139,7 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 				t.From.Row = s.payloads.len()
 			}
 			full := t.Full()
-			trimmed, _ := e.trim(full)
+			trimmed, _ := e.trim(Document, full)
 			encoded := trimmed
 			if e.config.Tokenizer == nil { // a server gets it as it is
 				encoded = full

@@ -180,15 +180,21 @@ func (c *chunk) fail(err error, fault *parallel.Panic) {
 	}
 }
 
-// pool pools the vectors of documents, where the encoder is to.
+// pool pools the vectors of documents: as the model does, then as the encoder is to.
 func (e *Encoder) pool(c *chunk) {
-	if e.config.Pool == 0 || c.of.role != Document {
+	if !e.config.Pools() || c.of.role != Document {
 		return
 	}
 	for i := range c.texts {
 		t := &c.texts[i]
-		// Pooled vectors take the place of the first ones: there are fewer.
-		c.pooled = c.pooler.Pool(c.pooled[:0], t.vectors, e.Dim(), e.config.Pool)
-		t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
+		// Pooled vectors take the place of the first ones: there are no more of them.
+		if h := e.config.Pooling; h != nil {
+			c.pooled = c.pooler.Hierarchy(c.pooled[:0], t.vectors, e.Dim(), h)
+			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
+		}
+		if e.config.Pool > 1 {
+			c.pooled = c.pooler.Pool(c.pooled[:0], t.vectors, e.Dim(), e.config.Pool)
+			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
+		}
 	}
 }

@@ -140,7 +140,7 @@ func (q *request) highlighter(v collection.View, d *search.Description, asked []
 			}
 		}
 	}
-	return &highlighter{q, e, max(d.Pool, e.Config().Pool)}, nil
+	return &highlighter{q, e, d.Pool}, nil
 }
 
 // highlight adds the words that were found of the hits of a query, or of their passages.

@@ -1,136 +1,178 @@
 package modeldir
 
 import (
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// backbone reads the sizes of the transformer from config.json.
+// Family is an architecture, by its model_type.
+type Family string
+
+// The families.
+const (
+	BERT       Family = "bert"
+	RoBERTa    Family = "roberta"
+	CamemBERT  Family = "camembert"
+	XLMR       Family = "xlm-roberta" // with learned positions, or rotary ones as jina-colbert-v2
+	JinaV3     Family = "jina_embeddings_v3"
+	DistilBERT Family = "distilbert"
+	MPNet      Family = "mpnet"
+	ELECTRA    Family = "electra"
+	ModernBERT Family = "modernbert"
+	EuroBERT   Family = "eurobert"
+	Gemma3     Family = "gemma3_text"
+	LFM2       Family = "lfm2"
+)
+
+// family is how config.json describes the models of a model_type. Defaults are those of
+// transformers' classes; sizes have none.
+type family struct {
+	sizes      sizeKeys
+	activation key[string]
+	epsilon    key[float64]
+	only       []only
+	// classes are those of code that models are published with, which compute what is computed here.
+	classes []string
+	// form reads all that other families do not have.
+	form func(v values, b *Backbone)
+}
+
+// key is one of config.json. Without a name, the value is that of all models.
+type key[T any] struct {
+	name      string
+	otherwise T
+}
+
+// sizeKeys are the names of sizes.
+type sizeKeys struct{ hidden, layers, heads, intermediate string }
+
+// only is a key with the values that are computed here, as JSON; a file may leave it out, too.
+type only struct {
+	key    string
+	values []string
+}
+
+// families are those that are computed here.
+var families = map[Family]family{
+	BERT: bert, RoBERTa: roberta, CamemBERT: roberta, XLMR: xlmr, JinaV3: jinaV3, DistilBERT: distilBERT, MPNet: mpnet,
+	ELECTRA: electra, ModernBERT: modernBERT, EuroBERT: euroBERT, Gemma3: gemma3, LFM2: lfm2,
+}
+
+// mostLayers bounds the layers of a model.
+const mostLayers = 1024
+
+var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
+
+var isFalse = []string{"false"}
+
+// usualOnly are the keys of any family that change what is computed.
+var usualOnly = []only{
+	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
+	{"quantization_config", nil}, {"lora_adaptations", nil},
+}
+
+// activationNames are the functions of transformers' ACT2FN that are computed here.
+var activationNames = map[string]transformer.Activation{
+	"gelu": transformer.GELU, "gelu_python": transformer.GELU,
+	"gelu_new": transformer.GELUTanh, "gelu_fast": transformer.GELUTanh, "gelu_accurate": transformer.GELUTanh,
+	"gelu_pytorch_tanh": transformer.GELUTanh, "gelu_python_tanh": transformer.GELUTanh,
+	"relu": transformer.ReLU, "silu": transformer.SiLU, "swish": transformer.SiLU, "tanh": transformer.Tanh,
+}
+
+// backbone reads the transformer from config.json.
 func (r *reader) backbone() error {
 	if r.graphs != nil {
 		return r.graphBackbone()
 	}
-	f := r.config
-	kind, err := must[string](f, "model_type")(f.text("model_type"))
-	if err != nil {
-		return err
-	}
-	b := &r.c.Backbone
-	b.Family = Family(kind)
-	activation, epsilon, epsilonKey := "hidden_act", 1e-12, "layer_norm_eps"
-	b.Activation = transformer.GELU
-	switch b.Family {
-	case XLMR, JinaV3:
-		epsilon = 1e-5
-	case BERT:
-		if s, ok, err := f.text("position_embedding_type"); err != nil || ok && s != "absolute" {
-			return firstError(err, f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute", s))
-		}
-		if is, _, err := f.bool("is_decoder"); err != nil || is {
-			return firstError(err, f.faultf("is_decoder", ErrFamily, "is true"))
-		}
-	case ModernBERT:
-		activation, epsilon, epsilonKey = "hidden_activation", 1e-5, "norm_eps"
-	default:
-		return f.faultf("model_type", ErrFamily, "is %q, want bert, modernbert, xlm-roberta or jina_embeddings_v3", kind)
-	}
-	if s, ok, err := f.text(activation); err != nil || ok && s != "gelu" {
-		return firstError(err, f.faultf(activation, ErrFamily, "is %q, want gelu", s))
-	}
-	var layers int
-	for _, s := range []struct {
-		key   string
-		to    *int
-		least int
-	}{
-		{"hidden_size", &b.Hidden, 1}, {"num_hidden_layers", &layers, 1}, {"num_attention_heads", &b.Heads, 1},
-		{"intermediate_size", &b.Intermediate, 1}, {"max_position_embeddings", &b.MaxPositions, 4}, {"vocab_size", &b.Vocabulary, 1},
-	} {
-		if *s.to, err = must[int](f, s.key)(f.int(s.key, s.least)); err != nil {
-			return err
-		}
-	}
-	if b.Hidden%b.Heads != 0 {
-		return f.faultf("num_attention_heads", ErrConfig, "is %d, which do not divide %d dimensions", b.Heads, b.Hidden)
-	}
-	b.KeyHeads, b.HeadSize = b.Heads, b.Hidden/b.Heads
-	b.Layers = transformer.EqualLayers(layers, 0)
-	if epsilon, err = orElse(epsilon)(f.float(epsilonKey)); err != nil {
-		return err
-	}
-	if !(epsilon >= 0 && epsilon < 1) {
-		return f.faultf(epsilonKey, ErrConfig, "is %g", epsilon)
-	}
-	b.Epsilon = float32(epsilon)
-	r.origin["backbone"] = r.name(f.path)
-	switch b.Family {
-	case ModernBERT:
-		return r.modern(f, b)
-	case XLMR, JinaV3:
-		return r.xlmr(f, b)
-	}
-	b.LearnedPositions = true
-	return nil
-}
-
-// xlmr reads what the family of XLM-R has of its own: where its positions come from.
-func (r *reader) xlmr(f *file, b *Backbone) error {
-	if is, _, err := f.bool("is_decoder"); err != nil || is {
-		return firstError(err, f.faultf("is_decoder", ErrFamily, "is true"))
-	}
-	if f.has("lora_adaptations") {
-		return f.faultf("lora_adaptations", ErrFamily, "adapters of tasks are not computed")
-	}
-	if b.Family == JinaV3 {
-		o, err := f.object("rope_parameters")
-		if err != nil || o == nil {
-			return firstError(err, f.faultf("rope_parameters", ErrConfig, "is missing"))
-		}
-		return r.rotary(o, "rope_theta", b)
-	}
-	switch kind, ok, err := f.text("position_embedding_type"); {
+	var err error
+	v, b := values{r.config, &err}, &r.c.Backbone
+	b.Family = Family(v.text("model_type", ""))
+	f, ok := families[b.Family]
+	switch {
 	case err != nil:
 		return err
-	case kind == "rotary":
-		return r.rotary(f, "rotary_emb_base", b)
-	case ok && kind != "absolute":
-		return f.faultf("position_embedding_type", ErrFamily, "is %q, want absolute or rotary", kind)
+	case b.Family == "":
+		return v.f.faultf("model_type", ErrConfig, "is missing")
+	case !ok:
+		known := slices.Sorted(maps.Keys(families))
+		return v.f.faultf("model_type", ErrFamily, "is %q, want one of %v", b.Family, known)
 	}
-	var err error
-	b.LearnedPositions = true
-	b.PositionOffset, err = r.behindPadding(f, b)
+	v.only(usualOnly)
+	v.only(f.only)
+	if s := v.class(); s != "" && !slices.Contains(f.classes, s) {
+		v.part("auto_map").fail("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
+	}
+	v.sizes(&f, b)
+	f.form(v, b)
+	r.origin["backbone"] = r.name(v.f.path)
+	if err == nil {
+		if unfit := b.Check(); unfit != nil {
+			err = Faultf(v.f.path, "", ErrFamily, "%w", unfit)
+		}
+	}
 	return err
 }
 
-// rotary reads the base of rotary angles.
-func (r *reader) rotary(f *file, key string, b *Backbone) error {
-	if s, ok, err := f.text("rope_type"); err != nil || ok && s != "default" {
-		return firstError(err, f.faultf("rope_type", ErrFamily, "is %q, want default", s))
-	}
-	theta, err := must[float64](f, key)(f.float(key))
-	if err != nil {
-		return err
-	}
-	if !(theta > 1) {
-		return f.faultf(key, ErrConfig, "is %g", theta)
-	}
-	b.Layers = transformer.EqualLayers(len(b.Layers), theta)
-	return nil
+// class is the name of the class of a model's own code, "" where it has none.
+func (v values) class() string {
+	s := v.part("auto_map").text("AutoModel", "")
+	return s[strings.LastIndexByte(s, '.')+1:]
 }
 
-// behindPadding takes off the positions up to that of the padding, which texts of RoBERTa's
-// family begin behind, and says how many they are.
-func (r *reader) behindPadding(f *file, b *Backbone) (int, error) {
-	pad, err := orElse(1)(f.int("pad_token_id", 0))
-	if err != nil {
-		return 0, err
+// only refuses values that are not computed here.
+func (v values) only(list []only) {
+	for _, o := range list {
+		raw := v.f.raw(o.key)
+		switch {
+		case raw == nil || slices.Contains(o.values, string(raw)):
+		case o.values == nil:
+			v.fail(o.key, ErrFamily, "is not supported: is %s", shown(raw))
+		default:
+			v.fail(o.key, ErrFamily, "is %s, want %s", shown(raw), strings.Join(o.values, " or "))
+		}
 	}
-	if b.MaxPositions -= pad + 1; b.MaxPositions < 4 {
-		return 0, f.faultf("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.MaxPositions)
+}
+
+// sizes reads what every family has: heads are as many as make up the model, and all tokens
+// attend to all.
+func (v values) sizes(f *family, b *Backbone) {
+	keys := f.sizes
+	if keys == (sizeKeys{}) {
+		keys = usualSizes
 	}
-	return pad + 1, nil
+	b.Hidden, b.Heads = v.size(keys.hidden, 1), v.size(keys.heads, 1)
+	b.Intermediate, b.MaxPositions = v.size(keys.intermediate, 1), v.size("max_position_embeddings", 4)
+	b.Vocabulary = v.size("vocab_size", 1)
+	b.KeyHeads, b.HeadSize = b.Heads, b.Hidden/b.Heads
+	layers := v.size(keys.layers, 1)
+	if layers > mostLayers {
+		v.fail(keys.layers, ErrConfig, "is %d, want %d at most", layers, mostLayers)
+	}
+	b.Layers = transformer.EqualLayers(min(layers, mostLayers), 0)
+	if v.f.raw("head_dim") == nil && b.Hidden%b.Heads != 0 {
+		v.fail(keys.heads, ErrConfig, "is %d, which do not divide %d dimensions", b.Heads, b.Hidden)
+	}
+	name := v.text(f.activation.name, f.activation.otherwise)
+	if b.Activation = activationNames[name]; b.Activation == transformer.Identity {
+		v.fail(f.activation.name, ErrFamily, "is %q, want one of %v", name, slices.Sorted(maps.Keys(activationNames)))
+	}
+	epsilon := v.float(f.epsilon.name, -1, f.epsilon.otherwise)
+	if !(epsilon >= 0 && epsilon < 1) {
+		v.fail(f.epsilon.name, ErrConfig, "is %g", epsilon)
+	}
+	b.Epsilon = float32(epsilon)
+}
+
+// grouped reads heads of keys and values, and sizes of heads, which need not be those of sizes.
+func (v values) grouped(b *Backbone, keyHeads, headSize int) {
+	b.KeyHeads = v.int("num_key_value_heads", 1, keyHeads)
+	b.HeadSize = v.int("head_dim", 1, headSize)
+	if b.Heads%b.KeyHeads != 0 {
+		v.fail("num_key_value_heads", ErrConfig, "is %d, which do not divide %d heads", b.KeyHeads, b.Heads)
+	}
 }
 
 // Unbounded is the length of texts that a folder does not bound.
@@ -141,105 +183,27 @@ const Unbounded = maxSize
 func (r *reader) graphBackbone() error {
 	b := &r.c.Backbone
 	b.MaxPositions = Unbounded
-	f := r.config
-	if f == nil {
+	if r.config == nil {
 		return nil
 	}
-	kind, _, err := f.text("model_type")
-	if err != nil {
-		return err
+	var err error
+	v := values{r.config, &err}
+	b.Family = Family(v.text("model_type", ""))
+	hidden := usualSizes.hidden
+	if f := families[b.Family]; f.sizes.hidden != "" {
+		hidden = f.sizes.hidden
 	}
-	b.Family = Family(kind)
-	for _, s := range []struct {
-		key string
-		to  *int
-	}{{"hidden_size", &b.Hidden}, {"max_position_embeddings", &b.MaxPositions}, {"vocab_size", &b.Vocabulary}} {
-		if *s.to, err = orElse(*s.to)(f.int(s.key, 1)); err != nil {
-			return err
+	b.Hidden, b.Vocabulary = v.int(hidden, 1, 0), v.int("vocab_size", 1, 0)
+	b.MaxPositions = v.int("max_position_embeddings", 1, Unbounded)
+	if b.MaxPositions < Unbounded {
+		switch {
+		case b.Family == MPNet:
+			v.behind(b, mpnetPadding)
+		case b.Family == CamemBERT || strings.Contains(string(b.Family), "roberta"):
+			v.behindPadding(b)
 		}
+		b.PositionOffset = 0
 	}
-	if strings.Contains(kind, "roberta") && f.has("max_position_embeddings") {
-		if _, err := r.behindPadding(f, b); err != nil {
-			return err
-		}
-	}
-	r.origin["backbone"] = r.name(f.path)
-	return nil
-}
-
-// modern reads what ModernBERT has of its own.
-func (r *reader) modern(f *file, b *Backbone) error {
-	every, err := orElse(3)(f.int("global_attn_every_n_layers", 1))
-	window, windowErr := orElse(128)(f.int("local_attention", 2))
-	global, local, thetaErr := modernThetas(f)
-	if err := firstError(err, windowErr, thetaErr, modernLayers(f, len(b.Layers), every)); err != nil {
-		return err
-	}
-	b.NormPlace, b.Gated = transformer.PreNorm, true
-	b.Layers = transformer.AlternateLayers(len(b.Layers), every, window, global, local)
-	return nil
-}
-
-// modernThetas reads the bases of rotations, of global and of local layers.
-func modernThetas(f *file) (global, local float64, err error) {
-	global, local = 160000, 10000
-	// Newer versions of transformers write one object for all kinds of layers.
-	params, err := f.object("rope_parameters")
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, t := range []struct {
-		key, kind string
-		to        *float64
-	}{{"global_rope_theta", "full_attention", &global}, {"local_rope_theta", "sliding_attention", &local}} {
-		x, ok, err := f.float(t.key)
-		if err != nil {
-			return 0, 0, err
-		}
-		if ok {
-			*t.to = x
-		}
-		if params == nil {
-			continue
-		}
-		o, err := params.object(t.kind)
-		if err != nil || o == nil {
-			return 0, 0, firstError(err, params.faultf(t.kind, ErrConfig, "is missing"))
-		}
-		if s, ok, err := o.text("rope_type"); err != nil || ok && s != "default" {
-			return 0, 0, firstError(err, o.faultf("rope_type", ErrFamily, "is %q, want default", s))
-		}
-		y, there, err := o.float("rope_theta")
-		if err != nil {
-			return 0, 0, err
-		}
-		if there && ok && x != y {
-			return 0, 0, o.faultf("rope_theta", ErrContradiction, "is %g, but %s is %g", y, t.key, x)
-		}
-		if there {
-			*t.to = y
-		}
-	}
-	return global, local, nil
-}
-
-// modernLayers holds the list of kinds of layers, if there is one, against the rule.
-func modernLayers(f *file, layers, every int) error {
-	kinds, ok, err := value[[]string](f, "layer_types", "a list of strings")
-	if err != nil || !ok {
-		return err
-	}
-	if len(kinds) != layers {
-		return f.faultf("layer_types", ErrContradiction, "has %d layers, num_hidden_layers %d", len(kinds), layers)
-	}
-	for i, kind := range kinds {
-		want := "sliding_attention"
-		if i%every == 0 {
-			want = "full_attention"
-		}
-		if kind != want {
-			return f.faultf("layer_types["+strconv.Itoa(i)+"]", ErrFamily, "is %q, want %s", kind, want)
-		}
-	}
-	return nil
+	r.origin["backbone"] = r.name(v.f.path)
+	return err
 }

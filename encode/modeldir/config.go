@@ -14,19 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/files"
 	"github.com/plaid-ir/plaid/kernels/transformer"
-)
-
-// Family is an architecture.
-type Family string
-
-// The families.
-const (
-	BERT       Family = "bert"
-	ModernBERT Family = "modernbert"
-	// XLMR has learned positions, or rotary ones as jina-colbert-v2, JinaV3 rotary ones; they
-	// are computed as BERT is.
-	XLMR   Family = "xlm-roberta"
-	JinaV3 Family = "jina_embeddings_v3"
+	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
 // Config is all that a folder says about a model, resolved.
@@ -41,8 +29,12 @@ type Config struct {
 	Query    Role      `json:"query"`
 	Document Role      `json:"document"`
 	Expand   Expansion `json:"expansion"`
-	// Skip are ids whose vectors are dropped.
+	// Skip are ids whose vectors are dropped, and Keep those of documents whose vectors are kept,
+	// where it is not empty.
 	Skip []int32 `json:"skip"`
+	Keep []int32 `json:"keep,omitempty"`
+	// Pooling is that of documents; nil: there is none.
+	Pooling *pool.Hierarchy `json:"pooling,omitempty"`
 	// LowerCase says that texts are made lower case before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
 
@@ -63,22 +55,33 @@ type Config struct {
 type Backbone struct {
 	Family     Family `json:"family"`
 	Vocabulary int    `json:"vocabulary"`
+	Biases     Biases `json:"biases"`
 	transformer.Config
 }
+
+// Biases are the maps that have a bias, and whether norms have one.
+type Biases struct {
+	Attention   bool `json:"attention"`
+	FeedForward bool `json:"feed_forward"`
+	Convolution bool `json:"convolution"`
+	Norms       bool `json:"norms"`
+}
+
+var allBiases = Biases{Attention: true, FeedForward: true, Norms: true}
 
 // Dense is a head: y = activation(W·x + b), and x or R·x added to it.
 type Dense struct {
 	In         int    `json:"in"`
 	Out        int    `json:"out"`
 	Bias       bool   `json:"bias"`
-	Activation string `json:"activation"` // identity, relu, gelu, silu or tanh
+	Activation string `json:"activation"` // identity, relu, gelu, gelu_tanh, silu or tanh
 	Residual   bool   `json:"residual"`
 	Path       string `json:"path"` // of its tensors
 }
 
 // Role is what queries or documents have of their own.
 type Role struct {
-	// Marker is the id after the first one, [CLS]; −1: there is none.
+	// Marker is the id after the first one, [CLS]; −1: there is none, or Prompt has it.
 	Marker int32 `json:"marker"`
 	// Prompt is put before the text.
 	Prompt string `json:"prompt,omitempty"`

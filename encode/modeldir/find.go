@@ -21,7 +21,17 @@ func (r *reader) files() error {
 	if path := r.find("config.json"); !r.exists(path) && r.graphs == nil {
 		missing = append(missing, path)
 	}
-	if path := r.find("tokenizer.json"); !r.exists(path) {
+	r.tokenizerPath = r.find("tokenizer.json")
+	if path := r.tokenizerPath; !r.exists(path) {
+		form, err := r.olderForm()
+		if err != nil {
+			return err
+		}
+		if r.olderTokenizer = form; form != nil {
+			r.tokenizerPath = r.find(form.files[0])
+		}
+	}
+	if path := r.tokenizerPath; r.olderTokenizer == nil && !r.exists(path) {
 		older := slices.IndexFunc(olderTokenizers, func(name string) bool { return r.exists(r.find(name)) })
 		if older >= 0 {
 			path += fmt.Sprintf(" (%s is the tokenizer's older form: transformers' "+

@@ -14,6 +14,9 @@ type Known struct {
 	// Layout is the package whose folders the model's is one of.
 	Layout  string `json:"layout"`
 	Checked Check  `json:"checked"`
+	// Shape is the tiny random model of plaid's tests, in encode/testdata/golden, that was run in the
+	// place of the model's own weights.
+	Shape string `json:"shape,omitempty"`
 }
 
 // Check is how a model was checked.
@@ -37,14 +40,37 @@ const (
 // KnownModels are the published models that are known to be read rightly, the smallest first.
 func KnownModels() []Known {
 	const million = 1_000_000
+	edge := Known{Layers: 7, Hidden: 256, Dim: 48, Parameters: 17 * million}
+	small := Known{Layers: 10, Hidden: 384, Dim: 64, Parameters: 32 * million}
+	base := Known{Layers: 22, Hidden: 768, Dim: 128, Parameters: 149 * million}
+	mmBERT := Known{Layers: 22, Hidden: 768, Dim: 128, Parameters: 307 * million}
+	euro := Known{Layers: 12, Hidden: 768, Dim: 128, Parameters: 210 * million}
+	liquid := Known{Layers: 16, Hidden: 1024, Dim: 128, Parameters: 350 * million}
+	pylate := func(name string, family Family, shape string, m Known) Known {
+		m.Name, m.Family, m.Shape, m.Layout, m.Checked = name, family, shape, PyLate, ByShape
+		return m
+	}
+	modern := func(name string, m Known) Known { return pylate(name, ModernBERT, "pylate-heads", m) }
 	return []Known{
-		{"docs/examples/quickstart/colbert-nano", BERT, 4, 192, 128, 4 * million, Stanford, ByWeights},
-		{"mixedbread-ai/mxbai-edge-colbert-v0-17m", ModernBERT, 7, 256, 48, 17 * million, PyLate, ByShape},
-		{"mixedbread-ai/mxbai-edge-colbert-v0-32m", ModernBERT, 10, 384, 64, 32 * million, PyLate, ByShape},
-		{"answerdotai/answerai-colbert-small-v1", BERT, 12, 384, 96, 33 * million, Stanford, ByShape},
-		{"colbert-ir/colbertv2.0", BERT, 12, 768, 128, 110 * million, Stanford, ByShape},
-		{"lightonai/GTE-ModernColBERT-v1", ModernBERT, 22, 768, 128, 149 * million, PyLate, ByShape},
-		{"lightonai/LateOn", ModernBERT, 22, 768, 128, 149 * million, PyLate, ByShape},
-		{"jinaai/jina-colbert-v2", XLMR, 24, 1024, 128, 559 * million, Stanford, ByShape},
+		{"docs/examples/quickstart/colbert-nano", BERT, 4, 192, 128, 4 * million, Stanford, ByWeights, ""},
+		modern("mixedbread-ai/mxbai-edge-colbert-v0-17m", edge),
+		modern("lightonai/LateOn-Code-edge", edge),
+		modern("mixedbread-ai/mxbai-edge-colbert-v0-32m", small),
+		{"answerdotai/answerai-colbert-small-v1", BERT, 12, 384, 96, 33 * million, Stanford, ByShape, "stanford"},
+		{"colbert-ir/colbertv2.0", BERT, 12, 768, 128, 110 * million, Stanford, ByShape, "stanford"},
+		modern("lightonai/GTE-ModernColBERT-v1", base),
+		modern("lightonai/LateOn", base),
+		modern("lightonai/LateOn-Code", base),
+		modern("lightonai/ColBERT-Zero", base),
+		modern("lightonai/Reason-ModernColBERT", base),
+		modern("lightonai/Agent-ModernColBERT", base),
+		modern("VAGOsolutions/SauerkrautLM-Multi-ModernColBERT", base),
+		modern("VAGOsolutions/SauerkrautLM-Multi-Reason-ModernColBERT", base),
+		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("VAGOsolutions/SauerkrautLM-Reason-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("lightonai/mLateOn", ModernBERT, "pylate-mmbert", mmBERT),
+		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "pylate-lfm2", liquid),
+		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "pylate-lfm25", liquid),
+		{"jinaai/jina-colbert-v2", XLMR, 24, 1024, 128, 559 * million, Stanford, ByShape, "xlmr-rotary"},
 	}
 }

@@ -3,10 +3,12 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 	"github.com/plaid-ir/plaid/internal/jsontext"
@@ -29,6 +31,9 @@ type reader struct {
 	modules                                []module
 	transformer                            string // folder of the first module
 	multiVector                            bool   // of sentence-transformers 6 or later
+	special                                special
+	tokenizerPath                          string     // of tokenizer.json, or of the vocabulary of an older form
+	olderTokenizer                         *olderForm // nil: there is tokenizer.json
 	skipWords                              []string
 	onnxSaysExpand                         bool
 	graphs                                 []string // names of the graph; nil: the weights are read
@@ -92,10 +97,15 @@ func (r *reader) read() error {
 	for _, f := range []struct {
 		to   **file
 		name string
-	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"}} {
+	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"},
+		{&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
+	} {
 		if *f.to, err = r.open(r.find(f.name)); err != nil {
 			return err
 		}
+	}
+	if path := r.find("adapter_config.json"); r.exists(path) && r.graphs == nil {
+		return Faultf(path, "", ErrFamily, "adapters are not computed: merge them into the weights, and save the model")
 	}
 	if err := r.files(); err != nil {
 		return err
@@ -106,7 +116,9 @@ func (r *reader) read() error {
 	if err := r.tokenizer(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check} {
+	for _, step := range []func() error{
+		r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check,
+	} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -127,13 +139,14 @@ func (r *reader) tokenizer() error {
 		return err
 	}
 	lower.otherwise(false)
-	path := r.find("tokenizer.json")
-	t, err := r.readTokenizer(path)
+	t, err := r.readTokenizer()
+	path := r.tokenizerPath
 	if err != nil {
+		var me *ModelError
+		if errors.As(err, &me) {
+			return err
+		}
 		return &ModelError{path, "", err}
-	}
-	if len(t.Prefix()) == 0 {
-		return Faultf(path, "post_processor", ErrTokenizer, "puts no token before a text, such as [CLS]")
 	}
 	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
 		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
@@ -146,22 +159,37 @@ func (r *reader) tokenizer() error {
 // readTokenizer reads tokenizer.json. Where texts are made lower case, sentence-transformers 6 puts
 // a step before those of the file, which leaves special tokens alone; PyLate and others lower the
 // whole text first.
-func (r *reader) readTokenizer(path string) (*tokenizer.Tokenizer, error) {
-	if err := r.get(path); err != nil {
+func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
+	path := r.tokenizerPath
+	var b []byte // nil: the file as it stands
+	lowers := r.c.LowerCase && r.multiVector
+	if form := r.olderTokenizer; form != nil {
+		b, err = r.older(form)
+	} else if err = r.get(path); err == nil && (lowers || r.ownClass()) {
+		if b, err = os.ReadFile(path); err == nil && r.ownClass() {
+			b, err = r.asClass(b)
+		}
+		err = pathless(err)
+	}
+	if err != nil {
 		return nil, err
 	}
-	t, err := tokenizer.Read(path)
-	if err != nil || !r.c.LowerCase {
-		return t, unpath(err)
+	if b == nil {
+		t, err = tokenizer.Read(path)
+	} else if !lowers {
+		t, err = tokenizer.Parse(b)
 	}
-	if !r.multiVector {
+	if lowers {
+		return withLowercase(b)
+	}
+	if err == nil && r.c.LowerCase {
 		t.LowerFirst()
-		return t, nil
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, pathless(err)
-	}
+	return t, unpath(err)
+}
+
+// withLowercase parses a tokenizer.json with a step that makes lower case before its own.
+func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
 		return nil, err
@@ -191,15 +219,15 @@ func (r *reader) token(name string) (int32, bool) {
 	return -1, false
 }
 
-// marker reads a token by its name.
+// marker reads a token by its name; "" means that there is none.
 func (r *reader) marker(f *file, key string) (int32, bool, error) {
 	name, ok, err := f.text(key)
-	if err != nil || !ok {
-		return -1, false, err
+	if err != nil || !ok || name == "" {
+		return -1, ok, err
 	}
 	id, found := r.token(name)
 	if !found {
-		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.find("tokenizer.json")))
+		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.tokenizerPath))
 	}
 	return id, true, nil
 }
@@ -208,7 +236,7 @@ func (r *reader) marker(f *file, key string) (int32, bool, error) {
 func (r *reader) tokenID(f *file, key string) (int32, bool, error) {
 	n, ok, err := f.int(key, 0)
 	if err == nil && ok && r.c.Tokenizer.Piece(int32(n)) == "" {
-		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.find("tokenizer.json")))
+		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.tokenizerPath))
 	}
 	return int32(n), ok, err
 }
@@ -227,7 +255,7 @@ func (r *reader) overrides() error {
 		}
 		id, ok := r.token(*m.name)
 		if !ok && *m.name != "" {
-			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.find("tokenizer.json")))
+			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.tokenizerPath))
 		}
 		m.to.set(byOverride, id)
 	}
@@ -301,6 +329,11 @@ func words(f *file, key string) ([]string, bool, error) {
 	return value[[]string](f, key, "a list of strings")
 }
 
+// IsSpace tells the characters that Python strips from the ends of a text.
+func IsSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
+}
+
 // longest bounds lengths that no file says.
 const longest = 8192
 
@@ -310,7 +343,15 @@ func (r *reader) defaults() error {
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		query, document = min(r.c.Backbone.MaxPositions, longest), min(r.c.Backbone.MaxPositions, longest)
+		most, origin, err := r.longestText()
+		if err != nil {
+			return err
+		}
+		for _, s := range []setting[int]{r.queryLength, r.documentLength} {
+			if !s.decided() {
+				s.set(origin, most)
+			}
+		}
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
 	case r.sentence == nil && r.modules == nil && !r.stanford():
@@ -321,6 +362,10 @@ func (r *reader) defaults() error {
 	r.documentLength.otherwise(min(document, most))
 	r.queryPrompt.otherwise("")
 	r.documentPrompt.otherwise("")
+	if !r.multiVector { // a prompt and its text are trimmed as one
+		r.c.Query.Prompt = strings.TrimLeftFunc(r.c.Query.Prompt, IsSpace)
+		r.c.Document.Prompt = strings.TrimLeftFunc(r.c.Document.Prompt, IsSpace)
+	}
 	r.attend.otherwise(false)
 	if s := r.expand; !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
 		// The exporter to ONNX writes false whatever the model was trained with.
@@ -356,14 +401,8 @@ func (r *reader) defaults() error {
 		}
 		m.to.set(byDefault, id)
 	}
-	if mask := r.mask; !mask.decided() {
-		mask.set(byDefault, -1)
-		for _, name := range []string{"[MASK]", "<mask>"} {
-			if id, ok := r.token(name); ok {
-				mask.set(byDefault, id)
-				break
-			}
-		}
+	if err := r.findMask(); err != nil {
+		return err
 	}
 	if r.c.Expand.Length == 0 || r.origin["query.length"] == byOverride {
 		r.c.Expand.Length = r.c.Query.Length
@@ -377,6 +416,9 @@ func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
 		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
+	}
+	if err := r.sides(); err != nil {
+		return err
 	}
 	for _, l := range []struct {
 		name string
@@ -397,7 +439,12 @@ func (r *reader) check() error {
 	}
 	for _, w := range r.skipWords {
 		id, ok := c.Tokenizer.ID(w)
-		if !ok {
+		if unknown, has := c.Tokenizer.Unknown(); !ok && has && !r.multiVector && r.origin["skip"] != byOverride {
+			// PyLate asks for the word's id, and gets that of unknown pieces.
+			r.warnf("%q is to be skipped (%s), but it is no token: unknown pieces are, as in PyLate",
+				w, cmp.Or(r.origin["skip"], byDefault))
+			id = unknown
+		} else if !ok {
 			r.warnf("%q is to be skipped (%s), but it is no token: ignored", w, cmp.Or(r.origin["skip"], byDefault))
 			continue
 		}

@@ -75,7 +75,7 @@ func TestPyLate(t *testing.T) {
 	c = read(t, dir, nil)
 	require.Equal(t, []int{5, 6, 32, 64}, []int{int(c.Query.Marker), int(c.Document.Marker), c.Query.Length, c.Document.Length})
 	require.True(t, c.Expand.On)
-	require.Equal(t, []int32{9, 10, 11, 12, 19}, c.Skip, "those of ASCII's punctuation that are tokens")
+	require.Equal(t, []int32{1, 9, 10, 11, 12, 19}, c.Skip, "those of ASCII's punctuation that are tokens, and unknown pieces")
 	require.Equal(t, 27, len(c.Warnings))
 	_, err := modeldir.Read(dir, &modeldir.Override{DocumentLength: ptr(180)})
 	require.ErrorIs(t, err, modeldir.ErrConfig)
@@ -112,8 +112,8 @@ func TestStanford(t *testing.T) {
 func TestMultiVector(t *testing.T) {
 	dir := multiVector(t)
 	c := read(t, dir, nil)
-	require.Equal(t, modeldir.Role{Marker: 5, Prompt: "query: ", Length: 64}, c.Query)
-	require.Equal(t, modeldir.Role{Marker: 6, Length: 30, Skip: true}, c.Document)
+	require.Equal(t, modeldir.Role{Marker: -1, Prompt: "[Q] query: ", Length: 64}, c.Query)
+	require.Equal(t, modeldir.Role{Marker: -1, Prompt: "[D] ", Length: 30, Skip: true}, c.Document)
 	require.Equal(t, modeldir.Expansion{On: true, Mask: 4, Length: 12, Longer: true}, c.Expand)
 	require.Equal(t, []int32{9, 11}, c.Skip)
 	require.Equal(t, 90, c.Dim)
@@ -166,9 +166,9 @@ func TestMissing(t *testing.T) {
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.EqualError(t, err, dir+": model folder is incomplete: there is no tokenizer.json, no 1_Dense/model.safetensors, "+
 		"no 3_Dense/model.safetensors, no model.safetensors or pytorch_model.bin")
-	modeltest.WriteFile(t, filepath.Join(dir, "vocab.txt"), []byte("[PAD]\n"))
+	modeltest.WriteFile(t, filepath.Join(dir, "spiece.model"), nil)
 	_, err = modeldir.Read(dir, nil)
-	require.ErrorContains(t, err, "there is no tokenizer.json (vocab.txt is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
+	require.ErrorContains(t, err, "there is no tokenizer.json (spiece.model is the tokenizer's older form: transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) "+
 		"writes the file)")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
@@ -228,7 +228,7 @@ func TestFaults(t *testing.T) {
 		{stanford, "artifact.metadata", nil, modeldir.ErrConfig, "is no JSON object"},
 		{export, "onnx_config.json", nil, modeldir.ErrConfig, "is no JSON object"},
 		{pylate, "config.json", map[string]any{"model_type": "llama"}, modeldir.ErrFamily, `model_type: kind of model is not supported: is "llama"`},
-		{pylate, "config.json", map[string]any{"hidden_act": "relu"}, modeldir.ErrFamily, "hidden_act"},
+		{pylate, "config.json", map[string]any{"hidden_act": "mish"}, modeldir.ErrFamily, `hidden_act: kind of model is not supported: is "mish"`},
 		{pylate, "config.json", map[string]any{"position_embedding_type": "relative_key"}, modeldir.ErrFamily, "position_embedding_type"},
 		{pylate, "config.json", map[string]any{"hidden_size": "x"}, modeldir.ErrConfig, `hidden_size: unusable configuration: is "x", want a whole number`},
 		{pylate, "config.json", map[string]any{"hidden_size": 0.5}, modeldir.ErrConfig, "hidden_size"},
@@ -237,7 +237,7 @@ func TestFaults(t *testing.T) {
 		{pylate, "config.json", map[string]any{"vocab_size": 40}, modeldir.ErrContradiction, "has 50 tokens, but config.json says vocab_size 40"},
 		{pylate, "config.json", map[string]any{"max_position_embeddings": 30}, modeldir.ErrContradiction,
 			"document.length: files contradict each other: is 40 by " + sentence + ", but the model takes 30 tokens by config.json"},
-		{multiVector, "config.json", map[string]any{"layer_types": []string{"full_attention", "full_attention", "x", "x"}}, modeldir.ErrFamily, "layer_types[1]"},
+		{multiVector, "config.json", map[string]any{"layer_types": []string{"full_attention", "full_attention", "x", "x"}}, modeldir.ErrFamily, "layer_types[2]"},
 		{multiVector, "config.json", map[string]any{"rope_parameters": map[string]any{"full_attention": map[string]any{"rope_theta": 5}}},
 			modeldir.ErrContradiction, "rope_parameters.full_attention.rope_theta"},
 		{pylate, sentence, map[string]any{"query_prefix": "[nope]"}, modeldir.ErrTokenizer, `query_prefix: unusable tokenizer: "[nope]" is no token`},
@@ -254,11 +254,10 @@ func TestFaults(t *testing.T) {
 		{pylate, "artifact.metadata", map[string]any{"doc_token_id": "[unused1]"}, modeldir.ErrContradiction, "is [unused1], but " + sentence + " says [D] "},
 		{pylate, "onnx_config.json", map[string]any{"embedding_dim": 41}, modeldir.ErrContradiction, "3_Dense/config.json: out_features"},
 		{pylate, "tokenizer.json", map[string]any{"normalizer": map[string]any{"type": "Nmt"}}, modeldir.ErrTokenizer, `normalizer.type: "Nmt" is not known`},
-		{pylate, "tokenizer.json", map[string]any{"post_processor": nil}, modeldir.ErrTokenizer, "puts no token before a text"},
 		{stanford, "artifact.metadata", map[string]any{"similarity": "l2"}, modeldir.ErrFamily, "similarity"},
 		{stanford, "config.json", map[string]any{"colbert": map[string]any{"cls_id": 4}}, modeldir.ErrContradiction, "colbert.cls_id"},
 		{stanford, "config.json", map[string]any{"colbert": map[string]any{"query_marker_id": 99}}, modeldir.ErrTokenizer, "colbert.query_marker_id"},
-		{multiVector, "2_MultiVectorMask/config.json", map[string]any{"keep_only_token_ids": []int{1}}, modeldir.ErrFamily, "keep_only_token_ids"},
+		{multiVector, "2_MultiVectorMask/config.json", map[string]any{"keep_only_token_ids": "1"}, modeldir.ErrConfig, "keep_only_token_ids"},
 		{multiVector, "sentence_bert_config.json", map[string]any{"query_expansion": map[string]any{"strategy": "pad", "length": 5}}, modeldir.ErrFamily, "strategy"},
 		{multiVector, "sentence_bert_config.json", map[string]any{"query_expansion": true}, modeldir.ErrConfig, "query_expansion"},
 	} {
@@ -282,11 +281,13 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for modules, message := range map[string]string{
-		`[{"path": "", "type": "a.Transformer"}, {"path": "1", "type": "a.Pooling"}]`:                          "module 1 is a a.Pooling, which is not known",
-		`[{"path": "1_Dense", "type": "a.Dense"}]`:                                                             "want one Transformer, at the beginning",
-		`[{"path": "../x", "type": "a.Transformer"}]`:                                                          "not within the folder",
-		`[{"path": "", "type": "a.Transformer"}, {"path": "m", "type": "MultiVectorMask"}]`:                    "there is no Normalize",
-		`[{"path": "", "type": "a.Transformer"}, {"type": "Normalize"}, {"path": "1_Dense", "type": "Dense"}]`: "comes after Normalize",
+		`[{"path": "", "type": "pylate.Transformer"}, {"path": "1", "type": "a.Dense"}]`:                                          "module 1 is a a.Dense, which is not known",
+		`[{"path": "", "type": "pylate.Transformer"}, {"path": "1", "type": "pylate.Pooling"}]`:                                   "module 1 is a pylate.Pooling, which is not known",
+		`[{"path": "1_Dense", "type": "pylate.Dense"}]`:                                                                           "want one Transformer, at the beginning",
+		`[{"path": "../x", "type": "pylate.Transformer"}]`:                                                                        "not within the folder",
+		`[{"path": "", "type": "pylate.Transformer"}, {"path": "m", "type": "pylate.MultiVectorMask"}]`:                           "there is no Normalize",
+		`[{"path": "", "type": "pylate.Transformer"}, {"type": "pylate.Normalize"}, {"path": "1_Dense", "type": "pylate.Dense"}]`: "comes after Normalize",
+		`[{"path": "", "type": "pylate.Transformer"}, {"path": "p", "type": "pylate.HierarchicalTokenPooling"}]`:                  "comes before Normalize",
 	} {
 		dir := pylate(t)
 		modeltest.WriteFile(t, filepath.Join(dir, "modules.json"), []byte(modules))
@@ -376,10 +377,13 @@ func TestReadOverride(t *testing.T) {
 // can be used.
 func FuzzConfig(f *testing.F) {
 	names := []string{"config.json", "config_sentence_transformers.json", "modules.json", "sentence_bert_config.json", "artifact.metadata", "onnx_config.json",
-		"1_Dense/config.json", "2_MultiVectorMask/config.json", "model.safetensors.index.json"}
+		"1_Dense/config.json", "2_MultiVectorMask/config.json", "model.safetensors.index.json", "3_Normalize/config.json", "tokenizer_config.json",
+		"special_tokens_map.json"}
 	for i := range names {
 		f.Add(uint8(i), `{"query_length": 9, "query_expansion": {"strategy": "min", "length": 5}, "prompts": {"query": "[Q] a"}, "dim": 4}`)
-		f.Add(uint8(i), `[{"path": "", "type": "Transformer"}, {"path": "1_Dense", "type": "Dense"}]`)
+		f.Add(uint8(i), `[{"path": "", "type": "pylate.Transformer"}, {"path": "1_Dense", "type": "pylate.Dense"}]`)
+		f.Add(uint8(i), `[{"path": "", "type": "pylate.Transformer"}, {"path": "3_Normalize", "type": "pylate.Normalize"}, {"path": "2", "type": "pylate.HierarchicalTokenPooling"}]`)
+		f.Add(uint8(i), `{"mask_token": {"content": "[MASK]"}, "model_max_length": 9, "padding_side": "left", "pool_factor": 2}`)
 		f.Add(uint8(i), `{"hidden_size": 1e300, "weight_map": {"a": "b.safetensors"}, "colbert": {"query_marker_id": -1}}`)
 	}
 	dirs := []string{f.TempDir(), f.TempDir()}

@@ -1,18 +1,13 @@
 package modeldir
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// module is an entry of modules.json.
-type module struct {
-	Path string `json:"path"`
-	Type string `json:"type"`
-}
-
-// readModules reads modules.json and the heads that it lists.
+// readModules reads modules.json and the modules that it lists.
 func (r *reader) readModules() error {
 	path := filepath.Join(r.dir, "modules.json")
 	b, err := r.readJSON(path)
@@ -30,13 +25,20 @@ func (r *reader) readModules() error {
 	r.modules = list
 	normalized := false
 	for i, m := range list {
-		kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]
+		kind := m.kind()
 		if !filepath.IsLocal(filepath.FromSlash(m.Path)) && m.Path != "" {
 			return f.faultf("modules", ErrConfig, "has the path %q, which is not within the folder", m.Path)
 		}
 		folder := filepath.Join(r.dir, filepath.FromSlash(m.Path))
 		if (i == 0) != (kind == "Transformer") {
-			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning", i, kind)
+			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning", i, cmp.Or(kind, m.Type))
+		}
+		if normalized && kind == "Dense" || r.c.Pooling != nil && kind != "Normalize" {
+			after := "Normalize"
+			if r.c.Pooling != nil {
+				after = "HierarchicalTokenPooling"
+			}
+			return f.faultf("modules", ErrFamily, "module %d, a %s, comes after %s", i, kind, after)
 		}
 		switch kind {
 		case "Transformer":
@@ -48,25 +50,25 @@ func (r *reader) readModules() error {
 			err = r.readMask(folder)
 		case "Normalize":
 			normalized = true
+			if err = r.readNormalize(folder); r.c.Pooling != nil {
+				r.c.Pooling.Unit = true
+			}
+		case "HierarchicalTokenPooling":
+			if !normalized {
+				return f.faultf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, kind)
+			}
+			err = r.readPooling(folder)
 		default:
 			err = f.faultf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
 		}
 		if err != nil {
 			return err
 		}
-		if normalized && kind != "Normalize" && kind != "MultiVectorMask" {
-			return f.faultf("modules", ErrFamily, "module %d, a %s, comes after Normalize", i, kind)
-		}
 	}
 	if r.multiVector && !normalized {
 		return f.faultf("modules", ErrFamily, "there is no Normalize: vectors that are not of unit length are not supported")
 	}
 	return nil
-}
-
-// activations by the last part of their name in PyTorch.
-var activations = map[string]string{
-	"Identity": "identity", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Tanh": "tanh",
 }
 
 // readDense reads the config of a head.
@@ -109,7 +111,7 @@ func (r *reader) readDense(folder string) error {
 	if name, ok, err := f.text("activation_function"); err != nil {
 		return err
 	} else if ok {
-		if d.Activation, ok = activations[name[strings.LastIndexByte(name, '.')+1:]]; !ok {
+		if d.Activation = activationOf(name); d.Activation == "" {
 			return f.faultf("activation_function", ErrFamily, "%q is not known", name)
 		}
 	}
@@ -126,43 +128,6 @@ func (r *reader) readDense(folder string) error {
 		}
 	}
 	r.c.Dense = append(r.c.Dense, d)
-	return nil
-}
-
-// readMask reads which vectors a MultiVectorMask drops.
-func (r *reader) readMask(folder string) error {
-	f, err := r.open(filepath.Join(folder, "config.json"))
-	if err != nil || f == nil {
-		return err
-	}
-	if f.raw("keep_only_token_ids") != nil {
-		return f.faultf("keep_only_token_ids", ErrFamily, "is not supported")
-	}
-	if r.o.Skip == nil {
-		list, _, err := words(f, "skiplist_words")
-		if err != nil {
-			return err
-		}
-		r.skip.set(r.name(f.path), list)
-	}
-	tasks, ok, err := words(f, "skiplist_tasks")
-	if one, isOne, oneErr := f.text("skiplist_tasks"); oneErr == nil && isOne {
-		tasks, ok, err = []string{one}, true, nil
-	}
-	if err != nil || !ok {
-		return err
-	}
-	r.origin["query.skip"], r.origin["document.skip"] = r.name(f.path), r.name(f.path)
-	for _, task := range tasks {
-		switch task {
-		case "query":
-			r.c.Query.Skip = true
-		case "document":
-			r.c.Document.Skip = true
-		default:
-			r.warnf("%s: skiplist_tasks has %q, which is neither query nor document: ignored", r.name(f.path), task)
-		}
-	}
 	return nil
 }
 
@@ -198,7 +163,7 @@ func (r *reader) fromSentence() error {
 // fromBert reads sentence_bert_config.json, where version 6 keeps lengths.
 func (r *reader) fromBert() error {
 	f := r.bert
-	return firstError(
+	return firstError(r.checkTransformer(),
 		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"), r.expansion(f))
 }
 
@@ -233,13 +198,24 @@ func (r *reader) expansion(f *file) error {
 	if ok && r.o.QueryLength == nil {
 		r.c.Expand.Length, r.origin["expand.length"] = n, r.name(f.path)
 		if !r.c.Expand.Longer {
-			err = r.queryLength.say(o, "length", n)
+			err = r.fixedLength(o, n)
 		}
 	}
 	return firstError(err, r.expand.say(f, key, true), r.attend.from(o, (*file).bool, "attend"), r.mask.from(o, r.marker, "token"))
 }
 
-// prompts reads what is put before texts: a marker, a text or both.
+// fixedLength is that of queries which are filled up and cut at one length. In version 6 it goes before
+// query_length, which must not be less.
+func (r *reader) fixedLength(o *file, n int) error {
+	if s := r.queryLength; r.multiVector && s.decided() && *s.to >= n {
+		s.set(r.name(o.path), n)
+		return nil
+	}
+	return r.queryLength.say(o, "length", n)
+}
+
+// prompts reads what is put before texts. In version 6 markers are part of them, and each role has
+// one, if only an empty one, so that default_prompt_name is for other texts.
 func (r *reader) prompts(f *file) error {
 	o, err := f.object("prompts")
 	if err != nil || o == nil {
@@ -249,8 +225,11 @@ func (r *reader) prompts(f *file) error {
 	if name, ok, err := f.text("default_prompt_name"); err != nil {
 		return err
 	} else if ok {
-		if standard, ok, err = o.text(name); err != nil || !ok {
-			return firstError(err, f.faultf("default_prompt_name", ErrConfig, "prompts has no %q", name))
+		if !o.has(name) && !(r.multiVector && (name == "query" || name == "document")) {
+			return f.faultf("default_prompt_name", ErrConfig, "prompts has no %q", name)
+		}
+		if standard, _, err = o.text(name); err != nil {
+			return err
 		}
 	}
 	for _, role := range []struct {
@@ -262,39 +241,17 @@ func (r *reader) prompts(f *file) error {
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if !ok && !r.multiVector {
 			text = standard
 		}
-		// Only version 6 keeps markers here.
-		if r.multiVector && text != "" {
-			id, rest := r.cutMarker(text)
-			if id >= 0 {
-				if err := role.marker.say(o, role.key, id); err != nil {
-					return err
-				}
-			}
-			text = rest
+		if r.multiVector && !role.marker.decided() {
+			role.marker.set(r.name(f.path), -1)
 		}
 		if err := role.prompt.say(o, role.key, text); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// cutMarker parts a prompt into the token that it begins with, if it is one that
-// stands for nothing else, and the rest.
-func (r *reader) cutMarker(prompt string) (int32, string) {
-	for n := len(prompt); n > 0; n-- {
-		head := prompt[:n]
-		if !strings.HasPrefix(head, "[") && !strings.HasPrefix(head, "<") {
-			break
-		}
-		if id, ok := r.c.Tokenizer.ID(head); ok && n > 1 {
-			return id, strings.TrimPrefix(prompt[n:], " ")
-		}
-	}
-	return -1, prompt
 }
 
 // asciiPunctuation is the skiplist that most models have.

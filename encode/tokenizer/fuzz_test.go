@@ -45,6 +45,13 @@ func FuzzEncode(f *testing.F) {
 		}
 		toks = append(toks, tok)
 	}
+	for _, file := range kindsOf(f) {
+		tok, err := Parse(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		toks = append(toks, tok)
+	}
 	for i, line := range fix.lines {
 		f.Add(uint8(i), line)
 	}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,6 +115,13 @@ func (t *Tokenizer) readModel(v value) error {
 	} else {
 		t.kind = kindOf(o)
 	}
+	settings := maps.Clone(o.m)
+	for _, key := range []string{"vocab", "merges"} {
+		delete(settings, key)
+	}
+	if t.settings, err = json.Marshal(settings); err != nil {
+		return v.faultf("%w", err)
+	}
 	switch t.kind {
 	case "WordPiece":
 		t.model, err = newWordPiece(o, t.vocab)
@@ -143,7 +151,7 @@ func kindOf(o object) string {
 }
 
 // joinByteLevel makes the model take bytes where the last pre-tokenizer is ByteLevel,
-// and drops that step.
+// and drops that step. Where no merge needs what stands before a blank, a step makes words shorter.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {
@@ -157,6 +165,9 @@ func (t *Tokenizer) joinByteLevel(field string) error {
 		case *metaspace:
 			t.places = t.places || p.prepend == first
 		}
+	}
+	if m, ok := t.model.(*bpe); ok && m.cutsAtMarks(t.vocab) {
+		t.preTokenizers = append(t.preTokenizers, beforeMarks{})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
@@ -142,6 +143,34 @@ func (w *work) prefix(what []byte, need func(b *buffer, c place) bool) {
 		next = append(next, place{int32(begin), int32(len(out.text))})
 	}
 	w.cur, w.next, w.cuts = out, w.cuts, next
+}
+
+// blankMark is the character that vocabularies have for a blank.
+const blankMark = "▁"
+
+// beforeMarks cuts before each run of marks. Files of SentencePiece's kind give the model whole
+// texts as one word; parts are quicker, and can be remembered.
+type beforeMarks struct{}
+
+func (beforeMarks) split(w *work) {
+	text, out := w.cur.text, w.next[:0]
+	for _, c := range w.cuts {
+		begin := int(c.start)
+		for at := begin + 1; ; {
+			i := bytes.Index(text[at:c.end], []byte(blankMark))
+			if i < 0 {
+				break
+			}
+			at += i
+			if !bytes.HasSuffix(text[begin:at], []byte(blankMark)) {
+				out = append(out, place{int32(begin), int32(at)})
+				begin = at
+			}
+			at += len(blankMark)
+		}
+		out = append(out, place{int32(begin), c.end})
+	}
+	w.next, w.cuts = w.cuts, out
 }
 
 // metaspace makes blanks a visible character, puts one before, and begins a

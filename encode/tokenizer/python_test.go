@@ -95,6 +95,17 @@ func TestAgainstPython(t *testing.T) {
 			against(t, p, f.file(t, v), randomLines(r, f.lines, random/4))
 		})
 	}
+	for name, file := range kindsOf(t) {
+		t.Run("kind "+name, func(t *testing.T) {
+			lines := randomLines(r, f.lines, random/2)
+			for i := range lines { // words of code, and emojis
+				if i%3 == 0 {
+					lines[i] = strings.NewReplacer("a", "(x)=>{", "e", "\n\t\t", "o", "👩🏽‍💻", "i", "한국어", "n", "العربية").Replace(lines[i])
+				}
+			}
+			against(t, p, file, append(lines, every[:len(every)/8]...))
+		})
+	}
 	for _, v := range f.variants {
 		if name := text(t, v["name"]); strings.HasPrefix(name, "nf") || name == "lower, strip accents" || name == "unigram" || name == "charsmap and bert" || name == "single digits" {
 			t.Run(name+", every character", func(t *testing.T) { against(t, p, f.file(t, v), every) })

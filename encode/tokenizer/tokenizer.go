@@ -48,8 +48,9 @@ type Tokenizer struct {
 	model          model
 	kind           string
 	prefix, suffix []int32
-	places         bool // the pre-tokenizer asks where text came from
-	lowers         bool // texts are made lower case before anything else
+	places         bool   // the pre-tokenizer asks where text came from
+	lowers         bool   // texts are made lower case before anything else
+	settings       []byte // of the model, but its pieces and merges, as JSON
 	fingerprint    [32]byte
 
 	cache *cache

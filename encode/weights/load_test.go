@@ -20,6 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/native"
 	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/internal/testing/torchtest"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 func load(dir string) (native.Config, *native.Weights, error) {
@@ -33,7 +34,10 @@ func load(dir string) (native.Config, *native.Weights, error) {
 // check holds a folder against the vectors that numpy computed.
 func check(t *testing.T, dir, family string) {
 	t.Helper()
-	c, w, err := load(dir)
+	longest := 64
+	settings, err := modeldir.Read(dir, &modeldir.Override{DocumentLength: &longest})
+	require.NoError(t, err)
+	c, w, err := Load(settings)
 	require.NoError(t, err)
 	m, err := native.New(c, w, native.Options{})
 	require.NoError(t, err)
@@ -57,18 +61,8 @@ func TestGolden(t *testing.T) {
 		dir := t.TempDir()
 		modeltest.PyLate(t, dir, family)
 		check(t, dir, family)
-		shards, index := []map[string]modeltest.Tensor{{}, {}}, map[string]string{}
-		i := 0
-		for name, x := range modeltest.Tensors(family) {
-			index[prefix+name] = fmt.Sprintf("model-0000%d-of-00002.safetensors", i%2+1)
-			shards[i%2][prefix+name] = x
-			i++
-		}
 		require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
-		for i, s := range shards {
-			modeltest.Safetensors(t, filepath.Join(dir, fmt.Sprintf("model-0000%d-of-00002.safetensors", i+1)), "F32", s)
-		}
-		modeltest.JSON(t, filepath.Join(dir, "model.safetensors.index.json"), map[string]any{"metadata": map[string]any{}, "weight_map": index})
+		writeTensors(t, dir, ".safetensors", 2, prefixed(prefix, modeltest.Tensors(family)))
 		check(t, dir, family)
 	}
 }
@@ -103,22 +97,175 @@ func TestTorch(t *testing.T) {
 			torchFile(t, filepath.Join(folder, "pytorch_model.bin"), head)
 		}
 		require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
-		all := modeltest.Tensors(family)
-		bin := filepath.Join(dir, "pytorch_model.bin")
-		torchFile(t, bin, all)
+		written := writeTensors(t, dir, ".bin", 0, modeltest.Tensors(family))
 		check(t, dir, family)
-		shards, index := []map[string]modeltest.Tensor{{}, {}}, map[string]string{}
-		for i, name := range slices.Sorted(maps.Keys(all)) {
-			index[prefix+name] = fmt.Sprintf("pytorch_model-0000%d-of-00002.bin", i%2+1)
-			shards[i%2][prefix+name] = all[name]
-		}
-		require.NoError(t, os.Remove(bin))
-		for i, s := range shards {
-			torchFile(t, filepath.Join(dir, fmt.Sprintf("pytorch_model-0000%d-of-00002.bin", i+1)), s)
-		}
-		modeltest.JSON(t, bin+".index.json", map[string]any{"metadata": map[string]any{}, "weight_map": index})
+		require.NoError(t, os.Remove(written[0]))
+		writeTensors(t, dir, ".bin", 2, prefixed(prefix, modeltest.Tensors(family)))
 		check(t, dir, family)
 	}
+}
+
+// TestForms: the tensors of a folder are the same from every form of file, whatever stands before their
+// names, and beside tensors of other tasks.
+func TestForms(t *testing.T) {
+	other := modeltest.Random("other", 1, 0, 3, 4)
+	for folder, names := range map[string]struct {
+		prefix string
+		others []string
+	}{
+		"roberta": {"roberta.", []string{"lm_head.dense.weight", "roberta.pooler.dense.bias"}},
+		"distilbert": {"distilbert.", []string{"vocab_transform.weight", "vocab_layer_norm.bias", "vocab_projector.bias",
+			"pre_classifier.weight", "classifier.bias", "qa_outputs.weight"}},
+		"mpnet":          {"mpnet.", []string{"lm_head.bias", "mpnet.embeddings.position_ids", "mpnet.pooler.dense.weight"}},
+		"electra-narrow": {"electra.", []string{"discriminator_predictions.dense.weight", "electra.embeddings.position_ids"}},
+		"eurobert":       {"model.", []string{"lm_head.weight", "model.layers.1.self_attn.rotary_emb.inv_freq"}},
+		"gemma":          {"model.", []string{"lm_head.weight"}},
+		"lfm2":           {"backbone.model.", []string{"lm_head.weight"}},
+		"mmbert":         {"model.", []string{"head.dense.weight", "head.norm.weight", "decoder.bias", "classifier.bias"}},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "testdata", "golden", folder))))
+		c, want, err := load(dir)
+		require.NoError(t, err, folder)
+		require.NoError(t, c.Check(), folder)
+		require.NoError(t, want.Check(&c), folder)
+		whole := filepath.Join(dir, "model.safetensors")
+		bare := tensorsOf(t, whole)
+		require.NoError(t, os.Remove(whole))
+		long := prefixed(names.prefix, bare)
+		for _, name := range names.others {
+			long[name] = other
+		}
+		for _, all := range []map[string]modeltest.Tensor{bare, long} {
+			for _, ext := range []string{".safetensors", ".bin"} {
+				for shards := range 3 {
+					written := writeTensors(t, dir, ext, shards, all)
+					_, got, err := load(dir)
+					require.NoError(t, err, "%s: %s in %d shards", folder, ext, shards)
+					require.Equal(t, want, got, "%s: %s in %d shards", folder, ext, shards)
+					for _, path := range written {
+						require.NoError(t, os.Remove(path))
+					}
+				}
+			}
+		}
+		// The same tensors twice, under two prefixes, are no model.
+		for name, x := range bare {
+			long["twice."+name] = x
+		}
+		writeTensors(t, dir, ".safetensors", 0, long)
+		_, _, err = load(dir)
+		require.ErrorIs(t, err, modeldir.ErrWeights)
+		require.ErrorContains(t, err, "is there, and ")
+	}
+}
+
+// TestJinaNames: jina-colbert-v2's own class has other names, and one map for queries, keys and values.
+// The same tensors come of them as of transformers' class.
+func TestJinaNames(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "testdata", "golden", "xlmr-rotary"))))
+	wantConfig, want, err := load(dir)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "model.safetensors")
+	theirs, all := tensorsOf(t, path), map[string]modeltest.Tensor{}
+	renamed := strings.NewReplacer("embeddings.LayerNorm", "emb_ln", "roberta.layers.", "roberta.encoder.layers.",
+		"self_attn.o_proj", "mixer.out_proj", "post_attention_layernorm", "norm1", "post_mlp_layernorm", "norm2")
+	for name, x := range theirs {
+		if strings.Contains(name, "k_proj") || strings.Contains(name, "v_proj") {
+			continue
+		}
+		if strings.Contains(name, "q_proj") {
+			for _, p := range []string{"k_proj", "v_proj"} {
+				x.Data = slices.Concat(x.Data, theirs[strings.Replace(name, "q_proj", p, 1)].Data)
+			}
+			x.Shape = slices.Clone(x.Shape)
+			x.Shape[0] *= 3
+			name = strings.Replace(name, "self_attn.q_proj", "mixer.Wqkv", 1)
+		}
+		all[renamed.Replace(name)] = x
+	}
+	modeltest.Safetensors(t, path, "F32", all)
+	modeltest.Edit(t, filepath.Join(dir, "config.json"), map[string]any{
+		"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000, "rope_parameters": nil,
+		"auto_map": map[string]any{"AutoModel": "modeling_lora.XLMRobertaLoRA"},
+	})
+	c, got, err := load(dir)
+	require.NoError(t, err)
+	require.Equal(t, wantConfig, c)
+	require.Equal(t, want, got)
+}
+
+// TestBuckets: the buckets of distances are those of MPNet's class, which gave these, each from a distance
+// on.
+func TestBuckets(t *testing.T) {
+	bucket, torch := 15, map[int]int{
+		-90: 14, -63: 13, -45: 12, -31: 11, -22: 10, -15: 9, -11: 8, -7: 7, -6: 6, -5: 5, -4: 4, -3: 3, -2: 2, -1: 1, 0: 0, 1: 17,
+		2: 18, 3: 19, 4: 20, 5: 21, 6: 22, 7: 23, 8: 24, 12: 25, 16: 26, 23: 27, 32: 28, 46: 29, 64: 30, 91: 31,
+	}
+	for d := -600; d <= 600; d++ {
+		if b, ok := torch[d]; ok {
+			bucket = b
+		}
+		require.Equal(t, bucket, bucketOf(d), d)
+	}
+}
+
+// prefixed puts a prefix before the names of tensors.
+func prefixed(prefix string, bare map[string]modeltest.Tensor) map[string]modeltest.Tensor {
+	all := map[string]modeltest.Tensor{}
+	for name, x := range bare {
+		all[prefix+name] = x
+	}
+	return all
+}
+
+// tensorsOf are those of a file.
+func tensorsOf(t *testing.T, path string) map[string]modeltest.Tensor {
+	t.Helper()
+	f, err := vectors.OpenSafetensors(path)
+	require.NoError(t, err)
+	defer f.Close()
+	all := map[string]modeltest.Tensor{}
+	for _, name := range f.Names() {
+		a, err := f.Array(name)
+		require.NoError(t, err)
+		x := modeltest.Tensor{Shape: a.Shape, Data: make([]float32, a.Len())}
+		require.NoError(t, a.Float32s(x.Data, 0))
+		all[name] = x
+	}
+	return all
+}
+
+// writeTensors writes them to one file, or to shards with an index.
+func writeTensors(t *testing.T, dir, ext string, shards int, all map[string]modeltest.Tensor) (paths []string) {
+	t.Helper()
+	name := map[string]string{".safetensors": "model", ".bin": "pytorch_model"}[ext]
+	write := func(path string, x map[string]modeltest.Tensor) {
+		if paths = append(paths, path); ext == ".bin" {
+			torchFile(t, path, x)
+		} else {
+			modeltest.Safetensors(t, path, "F32", x)
+		}
+	}
+	if shards == 0 {
+		write(filepath.Join(dir, name+ext), all)
+		return paths
+	}
+	parts, index := make([]map[string]modeltest.Tensor, shards), map[string]string{}
+	for i, key := range slices.Sorted(maps.Keys(all)) {
+		file := fmt.Sprintf("%s-%05d-of-%05d%s", name, i%shards+1, shards, ext)
+		if index[key] = file; parts[i%shards] == nil {
+			parts[i%shards] = map[string]modeltest.Tensor{}
+		}
+		parts[i%shards][key] = all[key]
+	}
+	for i, x := range parts {
+		write(filepath.Join(dir, fmt.Sprintf("%s-%05d-of-%05d%s", name, i+1, shards, ext)), x)
+	}
+	paths = append(paths, filepath.Join(dir, name+ext+".index.json"))
+	modeltest.JSON(t, paths[len(paths)-1], map[string]any{"metadata": map[string]any{}, "weight_map": index})
+	return paths
 }
 
 func TestHalves(t *testing.T) {

@@ -124,25 +124,42 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 	return x
 }
 
-// linear reads a weight [out, in] and its bias, which must be there, or may.
+// prefix is what stands before the name of a tensor that every model has: names have no other.
+func (t *tensors) prefix(known string) string {
+	var found []string
+	for name := range t.in {
+		if p, ok := strings.CutSuffix(name, known); ok && (p == "" || strings.HasSuffix(p, ".")) {
+			found = append(found, p)
+		}
+	}
+	if len(found) > 1 {
+		slices.Sort(found)
+		t.fail(found[1]+known, "is there, and %s too", found[0]+known)
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
+
+// linear reads a weight [out, in] and its bias.
 func (t *tensors) linear(name string, out, in int, bias bool) (l native.Linear) {
 	l.Weight = t.read(name+".weight", out, in)
-	if bias || t.has(name+".bias") {
+	if bias {
 		l.Bias = t.read(name+".bias", out)
 	}
 	return l
 }
 
-// norm reads a layer norm and its bias, which must be there, or may. Checkpoints
-// that came from TensorFlow, and what is saved again of them, call them gamma and
-// beta.
+// norm reads a norm and its bias. Checkpoints that came from TensorFlow, and what is saved again of
+// them, call them gamma and beta.
 func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
 	gamma, beta := name+".weight", name+".bias"
 	if !t.has(gamma) && t.has(name+".gamma") {
 		gamma, beta = name+".gamma", name+".beta"
 	}
 	n.Gamma = t.read(gamma, size)
-	if bias || t.has(beta) {
+	if bias {
 		n.Beta = t.read(beta, size)
 	}
 	return n
@@ -158,7 +175,8 @@ func (t *tensors) done() error {
 	}
 	var names []string
 	for name := range t.in {
-		spared := slices.ContainsFunc(t.spared, func(s string) bool { return strings.HasPrefix(name, s) })
+		spared := slices.ContainsFunc(t.spared, func(s string) bool { return strings.HasPrefix(name, s) }) ||
+			slices.ContainsFunc(unusedEnds, func(s string) bool { return strings.HasSuffix(name, s) })
 		if !t.asked[name] && !spared {
 			names = append(names, name)
 		}

@@ -2,7 +2,12 @@
 # Measures plaid beside other engines: see README.md.
 #
 #   eval/peers/run.sh DATA WORK [PATTERN...]
+#   eval/peers/run.sh model ORG/NAME|FOLDER WORK [FLAG...]
 set -euo pipefail
+
+if [[ ${1:-} == model ]]; then
+  exec "$(dirname "$0")/model.sh" "${@:2}"
+fi
 
 usage="usage: run.sh DATA WORK [PATTERN...]    (eval/peers/README.md)"
 data=$(realpath "${1:?$usage}")
@@ -108,7 +113,7 @@ step compile.plaid compile_plaid
 for round in 1 2 3; do # turn by turn, so that all meet the same moods of the machine
   step "kernels.plaid.$round" pinned "kernels.plaid.$round" "$work/plaid-bench" kernels "${shapes[@]}"
   step "kernels.next-plaid.$round" pinned "kernels.next-plaid.$round" "$rust" kernels "${shapes[@]}"
-  step "kernels.python.$round" pinned "kernels.python.$round" "$python" "$here/kernels.py" "${shapes[@]}"
+  step "kernels.python.$round" pinned "kernels.python.$round" "$python" "$here/libraries.py" "${shapes[@]}"
 done
 for c in "${collections[@]}"; do
   for engine in plaid next-plaid xtr-warp fast-plaid; do

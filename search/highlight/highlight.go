@@ -103,7 +103,12 @@ func texts(payload []byte, names []string) (all []*Document) {
 // tell: the first one. pool is how many tokens of a document the index keeps one vector for; 1 or
 // less: each has its own. The error is one of those above where the text is not known.
 func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Document, error) {
-	if pool > 1 {
+	encoder, ok := e.(interface{ Config() encode.Config })
+	if ok {
+		c := encoder.Config()
+		ok = c.Pools()
+	}
+	if ok || pool > 1 {
 		return nil, ErrPooled
 	}
 	all := texts(payload, names)

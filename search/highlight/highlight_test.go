@@ -30,6 +30,11 @@ type placeless struct{}
 
 func (placeless) Tokenize(encode.Role, string) ([]encode.Token, error) { return nil, nil }
 
+// pooling is an encoder whose model pools tokens.
+type pooling struct{ threes }
+
+func (pooling) Config() encode.Config { return encode.Config{Pool: 2} }
+
 func TestSpans(t *testing.T) {
 	payload := []byte(`{"title":"About birds","text":"Singing birds & <b>fish</b>, 鳥が鳴く","page_content":"x"}`)
 	d, err := Find(threes{}, payload, nil, len(mustKept(t, "About birds Singing birds & <b>fish</b>, 鳥が鳴く")), 0)
@@ -64,6 +69,8 @@ func TestSpans(t *testing.T) {
 	require.True(t, Unknown(err))
 	_, err = Find(threes{}, payload, nil, 2, 2)
 	require.ErrorIs(t, err, ErrPooled, "whatever the number of tokens")
+	_, err = Find(pooling{}, payload, nil, 2, 0)
+	require.ErrorIs(t, err, ErrPooled, "by the model")
 	_, err = Kept(placeless{}, encode.Query, "birds")
 	require.ErrorIs(t, err, ErrNoPieces)
 	_, err = Kept(placeless{}, encode.Query, " ")

@@ -51,10 +51,17 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 
 func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
 	rows := len(x) / dim
-	p.start(x, dim, rows)
+	// The distance of two is what merging them adds to the sum of squares, twice over.
+	p.start(x, dim, rows, squaredDistance)
 	for len(p.alive) > keep {
 		p.merge(rows)
 	}
+	p.sums(x, dim, rows, func(sum []float64, _ float32) { dst = unit(dst, sum) })
+	return dst
+}
+
+// sums calls use with the sum of the vectors of each cluster, and their number.
+func (p *Pooler) sums(x []float32, dim, rows int, use func(sum []float64, size float32)) {
 	sum := make([]float64, dim)
 	for _, c := range p.alive {
 		clear(sum)
@@ -63,21 +70,19 @@ func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
 				add(sum, x[t*dim:(t+1)*dim])
 			}
 		}
-		dst = unit(dst, sum)
+		use(sum, p.size[c])
 	}
-	return dst
 }
 
-// start makes every token a cluster. The distance of two is what merging them adds
-// to the sum of squares, twice over: ‖x − y‖² at first.
-func (p *Pooler) start(x []float32, dim, rows int) {
+// start makes every token a cluster, with the distances of two as they are at first.
+func (p *Pooler) start(x []float32, dim, rows int, distance func(x, y []float32) float32) {
 	p.dist, p.near = resize(p.dist, rows*rows), resize(p.near, rows)
 	p.size, p.owner, p.alive = resize(p.size, rows), resize(p.owner, rows), resize(p.alive, rows)
 	for i := range rows {
 		p.size[i], p.owner[i], p.alive[i] = 1, int32(i), int32(i)
 		row := p.dist[i*rows : (i+1)*rows]
 		for j := i + 1; j < rows; j++ {
-			row[j] = squaredDistance(x[i*dim:(i+1)*dim], x[j*dim:(j+1)*dim])
+			row[j] = distance(x[i*dim:(i+1)*dim], x[j*dim:(j+1)*dim])
 		}
 	}
 	for at := range p.alive {
@@ -129,9 +134,10 @@ func (p *Pooler) between(a, b int32, rows int) *float32 {
 
 // merge joins the two closest clusters, the first pair on ties, under the lower
 // of their numbers, and updates distances (Lance and Williams, The Computer
-// Journal 9, 1967).
-func (p *Pooler) merge(rows int) {
-	a, b, least := int32(-1), int32(-1), float32(math.Inf(1))
+// Journal 9, 1967). It returns how far apart they were.
+func (p *Pooler) merge(rows int) (least float32) {
+	a, b := int32(-1), int32(-1)
+	least = float32(math.Inf(1))
 	for _, c := range p.alive[:len(p.alive)-1] {
 		if near := p.near[c]; near >= 0 {
 			if d := *p.between(c, near, rows); d < least || a < 0 {
@@ -174,6 +180,7 @@ func (p *Pooler) merge(rows int) {
 			}
 		}
 	}
+	return least
 }
 
 // resize is a slice of n elements, in the memory of s if there is enough.

@@ -256,6 +256,16 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		skipped = append(skipped, c.Tokenizer.Piece(id))
 	}
 	line("skipped", fmt.Sprintf("%d: %s", len(skipped), strings.Join(skipped, " ")), "skip")
+	if len(c.Keep) > 0 {
+		var kept []string
+		for _, id := range c.Keep {
+			kept = append(kept, c.Tokenizer.Piece(id))
+		}
+		line("kept of documents", fmt.Sprintf("%d: %s", len(kept), strings.Join(kept, " ")), "keep")
+	}
+	if p := c.Pooling; p != nil {
+		line("pooling", fmt.Sprintf("one vector for %g, after the first %d", p.Factor, p.Protected), "pooling")
+	}
 	line("lower case", yes[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
 		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), d.Path)

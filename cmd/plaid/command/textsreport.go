@@ -73,7 +73,7 @@ func (r *textsReport) counts(b *bytes.Buffer) {
 
 // skipped is how many tokens have no vectors since the model skips them.
 func (s *spooling) skipped(r *encode.Report) int64 {
-	if c := s.encoder.Config(); !c.Document.Skip || c.Pool > 0 {
+	if c := s.encoder.Config(); !c.Document.Skip && len(c.Keep) == 0 || c.Pools() {
 		return 0
 	}
 	return r.Tokens - r.Vectors

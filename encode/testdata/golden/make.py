@@ -254,4 +254,5 @@ def xlmr():
     save("xlmr-rotary", tf.JinaEmbeddingsV3Model, tf.JinaEmbeddingsV3Config, "roberta.", rope_parameters={"rope_type": "default", "rope_theta": 20000.0})
 
 
-{"pylate": pylate, "sentence": sentence, "xlmr": xlmr}[sys.argv[1]]()
+if __name__ == "__main__":
+    {"pylate": pylate, "sentence": sentence, "xlmr": xlmr}[sys.argv[1]]()

@@ -4,14 +4,15 @@ small.json.gz, lines.json.gz and golden.json.gz. The tests read them.
 
   pip install tokenizers==0.23.3 && python make.py
 
-With the argument "nano" only golden-nano.json.gz, of the tokenizer of the quickstart.
+With the argument "nano" only golden-nano.json.gz, of the tokenizer of the quickstart; with "kinds" only kinds.json.gz
+and golden-kinds.json.gz: the pipelines that published families have, steps and special tokens as in their files.
 
 Texts are the project's own documents and lines made here. variants.json lists other settings of the small
 tokenizers: parts to put in place of theirs ("base" is the part itself, "charsmap" the unigram one's normalizer;
 of "model" only the keys given are replaced).
 """
 import base64, copy, glob, gzip, io, json, os, random, struct, sys, unicodedata
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers as N, pre_tokenizers as P, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers as N, pre_tokenizers as P, processors, trainers
 
 here = os.path.dirname(os.path.abspath(__file__))
 top = os.path.join(here, "..", "..", "..")
@@ -105,6 +106,71 @@ def small(texts):
     out["decorated"], out["fallback"] = json.loads(deco.to_str()), json.loads(fall.to_str())
     return out
 
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+def kinds(texts):
+    """Tokenizers whose pipelines are those of the families, trained on few texts."""
+    out = {}
+    def add(name, t, trainer, special, template, extra=()):
+        t.train_from_iterator(texts, trainer)
+        t.add_special_tokens([a if isinstance(a, AddedToken) else AddedToken(a, normalized=False) for a in special])
+        t.add_tokens(list(extra))
+        if isinstance(template, str):
+            names = [w for w in template.split() if w != "$A"]
+            template = processors.TemplateProcessing(single=template, special_tokens=[(n, t.token_to_id(n)) for n in dict.fromkeys(names)])
+        t.post_processor = template(t) if callable(template) else template
+        out[name] = json.loads(t.to_str())
+        # Bytes are pieces of the vocabulary alone; the trainer knows no other way to put them there.
+        out[name]["added_tokens"] = [a for a in out[name]["added_tokens"] if not a["content"].startswith("<0x")]
+    mask = AddedToken("<mask>", lstrip=True, normalized=False)
+    def roberta(t): return processors.RobertaProcessing(("</s>", t.token_to_id("</s>")), ("<s>", t.token_to_id("<s>")), True, False)
+    def bytes_of(prefix, regex=None, normalizer=None):
+        t = Tokenizer(models.BPE())
+        if normalizer: t.normalizer = normalizer
+        t.pre_tokenizer = P.ByteLevel(add_prefix_space=prefix) if regex is None else P.Sequence([
+            P.Split(Regex(regex), "isolated"), P.ByteLevel(add_prefix_space=False, use_regex=False)])
+        t.decoder = decoders.ByteLevel()
+        return t
+    alphabet = {"initial_alphabet": P.ByteLevel.alphabet(), "show_progress": False}
+    five = ["<s>", "<pad>", "</s>", "<unk>"]
+    for name, prefix in (("roberta", False), ("roberta, prefix space", True)):
+        add(name, bytes_of(prefix), trainers.BpeTrainer(vocab_size=500, special_tokens=five, **alphabet), five + [mask], roberta)
+    t = bytes_of(False, LLAMA3); t.model.ignore_merges = True
+    ends = ["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>", "<|pad|>"]
+    add("eurobert", t, trainers.BpeTrainer(vocab_size=500, special_tokens=[], **alphabet), ends, "<|begin_of_text|> $A <|end_of_text|>")
+    out["eurobert"]["model"]["ignore_merges"] = True
+    ends = ["<|pad|>", "<|startoftext|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    add("lfm2", bytes_of(False, LLAMA3), trainers.BpeTrainer(vocab_size=500, special_tokens=ends, **alphabet), ends, "<|startoftext|> $A")
+    ends = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    add("qwen 3", bytes_of(False, QWEN2, N.NFC()), trainers.BpeTrainer(vocab_size=500, special_tokens=[], **alphabet), ends, "$A <|endoftext|>")
+    bytes_ = ["<0x%02X>" % b for b in range(256)]
+    def gemma():
+        t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        t.normalizer, t.pre_tokenizer = N.Replace(" ", "▁"), P.Split(" ", "merged_with_previous")
+        return t
+    ends = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    # Trained on words, as its files were, so that no piece has a blank behind something else.
+    blanks = [AddedToken("\n" * n, normalized=False) for n in range(2, 6)] + [AddedToken("▁" * n, normalized=False) for n in range(2, 5)]
+    words = [w for l in texts for w in l.replace(" ", "\u2009 ").split("\u2009")]
+    keep, texts = texts, words
+    add("gemma 3", gemma(), trainers.BpeTrainer(vocab_size=900, special_tokens=ends + bytes_, show_progress=False), ends, "<bos> $A", blanks + [AddedToken("<table>", normalized=False)])
+    add("mmbert", gemma(), trainers.BpeTrainer(vocab_size=900, special_tokens=ends + bytes_, show_progress=False), ends, "<bos> $A <eos>", blanks)
+    texts = keep
+    add("gemma, pieces with blanks", gemma(), trainers.BpeTrainer(vocab_size=700, special_tokens=ends + bytes_, show_progress=False), ends, "<bos> $A <eos>")
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = P.Sequence([P.WhitespaceSplit(), P.Metaspace(replacement="▁", prepend_scheme="always")])
+    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+    add("camembert", t, trainers.UnigramTrainer(vocab_size=400, special_tokens=first, unk_token="<unk>", show_progress=False), [*first, mask], "<s> $A </s>")
+    for name, special, cls, sep, lower, masks in (
+            ("mpnet", ["<s>", "<pad>", "</s>", "[UNK]"], "<s>", "</s>", True, mask), ("electra", ["[PAD]", "[UNK]", "[CLS]", "[SEP]"], "[CLS]", "[SEP]", True, "[MASK]"),
+            ("distilbert cased", ["[PAD]", "[UNK]", "[CLS]", "[SEP]"], "[CLS]", "[SEP]", False, "[MASK]")):
+        t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        t.normalizer, t.pre_tokenizer = N.BertNormalizer(lowercase=lower), P.BertPreTokenizer()
+        add(name, t, trainers.WordPieceTrainer(vocab_size=500, limit_alphabet=120, special_tokens=[*special, str(getattr(masks, "content", masks))], show_progress=False),
+            [*special, masks], roberta if cls == "<s>" else "[CLS] $A [SEP]")
+    return out
+
 def variant(bases, v):
     t = copy.deepcopy(bases[v["base"]])
     part = lambda key, p: t[key] if p == "base" else bases["unigram"]["normalizer"] if p == "charsmap" else p
@@ -140,4 +206,15 @@ def nano():
     t = Tokenizer.from_file(os.path.join(quickstart, "colbert-nano", "tokenizer.json")); t.no_truncation(); t.no_padding()
     write("golden-nano.json.gz", [t.encode(l, add_special_tokens=False).ids for l in ls])
 
-if __name__ == "__main__": nano() if sys.argv[1:] == ["nano"] else main()
+def of_kinds():
+    made_of = corpus()[:400] + made()
+    ls = json.load(gzip.open(os.path.join(here, "lines.json.gz")))[:160]
+    out = kinds(made_of)
+    write("kinds.json.gz", out)
+    ids = {}
+    for name, file in out.items():
+        t = Tokenizer.from_str(json.dumps(file, ensure_ascii=False))
+        ids[name] = {"bare": [e.ids for e in t.encode_batch(ls, add_special_tokens=False)], "whole": t.encode("a text").ids}
+    write("golden-kinds.json.gz", ids)
+
+if __name__ == "__main__": {"nano": nano, "kinds": of_kinds}.get("".join(sys.argv[1:]), main)()

@@ -335,4 +335,7 @@ func MultiVector(t testing.TB, dir string) {
 	JSON(t, filepath.Join(dir, "2_MultiVectorMask", "config.json"), map[string]any{
 		"skiplist_words": []string{".", "!"}, "skiplist_tasks": []string{"document"}, "keep_only_token_ids": nil,
 	})
+	JSON(t, filepath.Join(dir, "3_Normalize", "config.json"), map[string]any{
+		"module_input_name": "token_embeddings", "module_output_name": "token_embeddings",
+	})
 }

@@ -35,13 +35,13 @@ var wideTiles = map[int]wide{64: {384, 213120, 1}, 128: {288, 114736, 2}, 192: {
 
 // wideColumns are the N that there are for an epilogue.
 var wideColumns = map[string][]int{
-	"bias": {64, 128, 192, 256}, "gelu": {64, 128, 192, 256}, "rotary": {64, 192, 256}, "geglu": {128, 256},
+	"bias": {64, 128, 192, 256}, "gelu": {64, 128, 192, 256}, "rotary": {64, 192, 256},
+	"geglu": {128, 256}, "swiglu": {128, 256}, "silu": {},
 }
 
 // Found by measuring on an H200: up to so many rows, or values of a row, another kernel is
 // faster.
 const (
-	rotaryHead = 64   // the one size of a head that encoder_gemm_rotary_* is for
 	fewRows    = 64   // small tiles, but for products over
 	longRow    = 1536 // so many values
 	someRows   = 1024 // narrow ones of the wide tiles
@@ -49,11 +49,11 @@ const (
 	followRows = 1024 // what launches a kernel early is of use, and costs nothing
 )
 
-// choose picks the kernel of an epilogue for so many rows; head is the size of a head. All
-// kernels give the same bits, so that this decides about nothing but speed.
-func choose(props limits, epilogue string, rows, n, k, head int) product {
+// choose picks the kernel of an epilogue for so many rows. All kernels give the same bits, so
+// that this decides about nothing but speed.
+func choose(props limits, epilogue string, rows, n, k int) product {
 	columns := 0
-	if props.arch == hopper && (epilogue != "rotary" || head == rotaryHead) && (rows > fewRows || k >= longRow) {
+	if props.arch == hopper && (rows > fewRows || k >= longRow) {
 		columns = columnsOf(epilogue, rows, n, k)
 	}
 	if columns == 0 {
@@ -68,9 +68,9 @@ func choose(props limits, epilogue string, rows, n, k, head int) product {
 
 // columnsOf is N of the wide tiles for a product; 0: none divides n.
 func columnsOf(epilogue string, rows, n, k int) int {
-	order := []int{256, 128, 64}
+	order := []int{256, 128, 192, 64}
 	switch {
-	case epilogue == "geglu":
+	case epilogue == "geglu" || epilogue == "swiglu":
 	case rows <= someRows:
 		order = []int{64}
 	case n <= 1536 || k > longRow:

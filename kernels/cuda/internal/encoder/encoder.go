@@ -1,12 +1,12 @@
-// Package encoder runs text encoders of the BERT and ModernBERT families on a device:
-// the contract is package transformer's.
+// Package encoder runs text encoders on a device: the contract is package transformer's.
 //
-//	layout    how matrices lie in the device's memory
-//	weights   tensors -> the device: rounded, padded, interleaved
-//	memory    what a model takes; places of a batch
-//	choose    which kernel a product is computed by
-//	forward   the launches of a pass; those of a small one are given to the driver in one call
-//	request   calls -> passes, several under way
+//	layout      how matrices lie in the device's memory
+//	weights     tensors -> the device: rounded, padded, interleaved
+//	memory      what a model takes; places of a batch
+//	choose      which kernel a product is computed by
+//	activation  the feed-forward part's, as numbers of an epilogue
+//	forward     the launches of a pass; those of a small one are given to the driver in one call
+//	request     calls -> passes, several under way
 //
 // Texts lie one behind the other, without padding, and the vectors of one do not depend
 // on what else is there. The device code is in src/encoder, its kernels and their structs
@@ -16,7 +16,6 @@ package encoder
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -25,12 +24,25 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// headSizes are the dimensions of a head that there is an attention kernel for.
-var headSizes = []int{16, 32, 48, 64, 96, 128}
+// headSizes are the columns of a head that there is an attention kernel for.
+var headSizes = []int{16, 32, 48, 64, 96, 128, 256}
 
-// mostColumns is how wide rows may be that are embedded and normed: a warp has a whole one
-// in registers.
-const mostColumns = 1024
+// headColumns is how many of them a head of so many dimensions takes; 0: it is too large.
+func headColumns(size int) int {
+	for _, columns := range headSizes {
+		if size <= columns {
+			return columns
+		}
+	}
+	return 0
+}
+
+// Rows that are embedded and normed: a warp has a whole one in registers. Wide ones have kernels
+// of their own.
+const (
+	fewColumns  = 1024
+	mostColumns = 2560
+)
 
 // model is a model on a device. What is not set by New belongs to the device's goroutine.
 type model struct {
@@ -56,20 +68,16 @@ type model struct {
 
 // New brings a model that was checked to a device.
 func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
-	if err := supports(&c, w); err != nil {
-		return nil, err
+	if headColumns(c.HeadSize) == 0 {
+		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig, c.HeadSize, headSizes[len(headSizes)-1])
 	}
-	if size := c.HeadSize; !slices.Contains(headSizes, size) {
-		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device there are %v", transformer.ErrConfig, size, headSizes)
-	}
-	if size := c.HeadSize; rotates(&c) && roundUp(c.Hidden, tile)%size != 0 {
-		return nil, fmt.Errorf("%w: %d dimensions in heads of %d, with rotary positions: on a device they are a multiple of %d", transformer.ErrConfig, c.Hidden, size, tile)
-	}
-	if width := roundUp(c.Hidden, tile); width > mostColumns {
-		return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, c.Hidden, mostColumns)
+	for _, size := range []int{c.Hidden, c.EmbeddingSize()} {
+		if roundUp(size, tile) > mostColumns {
+			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, size, mostColumns)
+		}
 	}
 	p, t := lay(&c, w)
-	m := &model{dev: d, config: c, words: len(w.Words) / c.Hidden, t: t, graphs: map[graphKey]driver.Graph{}}
+	m := &model{dev: d, config: c, words: len(w.Words) / c.EmbeddingSize(), t: t, graphs: map[graphKey]driver.Graph{}}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
 		m.about.Dim = t.heads[n-1].out
@@ -91,44 +99,6 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 		return nil, fmt.Errorf("model on %s: %w", d.Info().Name, err)
 	}
 	return m, nil
-}
-
-// rotates reports whether a layer has rotary positions.
-func rotates(c *transformer.Config) bool {
-	return slices.ContainsFunc(c.Layers, func(f transformer.LayerForm) bool { return f.Theta != 0 })
-}
-
-// supports reports the first form of a model that there are no kernels for.
-func supports(c *transformer.Config, w *transformer.Weights) error {
-	form := ""
-	activation := transformer.GELU
-	switch {
-	case c.EmbeddingSize() != c.Hidden:
-		form = "embeddings of another size"
-	case c.KeyHeads != c.Heads:
-		form = "heads of queries that share keys"
-	case c.HeadSize*c.Heads != c.Hidden:
-		form = "heads of another size than the model"
-	case c.RelativePositions:
-		form = "relative positions"
-	case c.Norm != transformer.LayerNorm || c.NormPlace == transformer.SandwichNorm:
-		form = "norms of this kind"
-	case c.Activation != activation:
-		form = "this activation"
-	case c.AttentionScale != 0:
-		form = "a scale of attention"
-	case w.Norm.Gamma == nil:
-		form = "embeddings without a norm"
-	}
-	for i := range c.Layers {
-		if f := &c.Layers[i]; f.Before != f.After || f.Convolution || w.Layers[i].QueryNorm.Gamma != nil || w.Layers[i].KeyNorm.Gamma != nil {
-			form = "a layer of this form"
-		}
-	}
-	if form != "" {
-		return fmt.Errorf("%w: %s is not computed on a device", transformer.ErrConfig, form)
-	}
-	return nil
 }
 
 // load takes the memory and brings the weights there.

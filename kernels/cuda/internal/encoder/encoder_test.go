@@ -19,12 +19,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// TestAgainstProcessor: models of both families, with sizes that are no whole tiles and
+// TestAgainstProcessor: models of all families, with sizes that are no whole tiles and
 // heads of every kind, ragged texts and such that are attended to in part, on devices with
 // wide tiles and without, against the processor's float32.
 func TestAgainstProcessor(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	all := kinds()
+	all := append(kinds(), families()...)
 	if effort.Brief() {
 		all = all[:1]
 	}
@@ -62,12 +62,16 @@ func TestWidest(t *testing.T) {
 	if !effort.Long() {
 		t.Skip("long: what is wider is refused, as TestWhatCannotBe says")
 	}
-	for _, k := range []kind{kinds()[0], kinds()[3]} {
-		k.config.Hidden, k.config.Heads, k.config.KeyHeads, k.config.HeadSize, k.config.Intermediate = 1024, 16, 16, 64, 64
-		w := random(&k.config, words, 21, k.heads...)
+	all := append(wideRows(), kinds()[0], kinds()[3])
+	for i := range all[3:] {
+		c := &all[3+i].config
+		c.Hidden, c.Heads, c.KeyHeads, c.HeadSize, c.Intermediate = fewColumns, 16, 16, 64, 64
+	}
+	for _, k := range all {
+		w := k.weights(21)
 		b := batchOf(textOf(rand.New(rand.NewPCG(21, 22)), 5))
 		m := openModel(t, k.config, w, transformer.Options{}, true)
-		require.Greater(t, least(t, onProcessor(t, k.config, w, b), encodeOn(t, m, b), m.About().Dim), 0.9998)
+		require.Greater(t, least(t, onProcessor(t, k.config, w, b), encodeOn(t, m, b), m.About().Dim), 0.9998, k.name)
 	}
 }
 
@@ -78,7 +82,7 @@ func TestNormsFillTheDevice(t *testing.T) {
 	all, grids := fakeKernels(), map[uint32]uint32{} // by rows
 	all["encoder_norm"] = func(f *drivertest.Fake, l *driver.Launch) {
 		grids[(*encoderNormParams)(l.Args).rows] = l.Grid.X
-		fakeNorm(f, l)
+		fakeNorm(false, false)(f, l)
 	}
 	f := runtimetest.Fake(all)
 	f.Devices[0].Multiprocessors = 16
@@ -93,7 +97,11 @@ func TestNormsFillTheDevice(t *testing.T) {
 
 // TestSameBits: whatever the company, the order, and how few tokens a pass may have.
 func TestSameBits(t *testing.T) {
-	for _, k := range []kind{kinds()[1], kinds()[4]} {
+	all := []kind{kinds()[1], kinds()[4], families()[10]}
+	if effort.Long() {
+		all = append(all, families()...)
+	}
+	for _, k := range all {
 		w := k.weights(5)
 		w.Layers, k.config.Layers = w.Layers[:2], k.config.Layers[:2]
 		large := openModel(t, k.config, w, transformer.Options{}, true)
@@ -208,19 +216,19 @@ func TestWhatCannotBe(t *testing.T) {
 	err := few.Encode(t.Context(), make([]float32, 101*dim), batchOf(make([]int32, 101)))
 	require.ErrorIs(t, err, transformer.ErrBatch)
 
-	c := k.config
-	c.Hidden, c.Heads, c.KeyHeads, c.HeadSize = 160, 2, 2, 80
-	_, err = New(t.Context(), m.dev, c, random(&c, words, 1), transformer.Options{})
-	require.ErrorIs(t, err, transformer.ErrConfig)
-	require.ErrorContains(t, err, "heads of 80 dimensions")
-	for _, wide := range []struct {
-		kind, hidden, size int
-	}{{0, 1024 + 64, 16}, {3, 1024 + 64, 64}, {0, 1024 + 16, 16}} {
-		c := kinds()[wide.kind].config
-		c.Hidden, c.Heads, c.KeyHeads, c.HeadSize = wide.hidden, wide.hidden/wide.size, wide.hidden/wide.size, wide.size
+	for _, wrong := range []struct {
+		hidden, embedding, size int
+		says                    string
+	}{
+		{64, 0, 272, "heads of 272 dimensions; on a device they have up to 256"},
+		{mostColumns + 16, 0, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
+		{64, mostColumns + 16, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
+	} {
+		c := k.config
+		c.Hidden, c.Embedding, c.Heads, c.KeyHeads, c.HeadSize = wrong.hidden, wrong.embedding, 1, 1, wrong.size
 		_, err = New(t.Context(), m.dev, c, random(&c, words, 1), transformer.Options{})
 		require.ErrorIs(t, err, transformer.ErrConfig)
-		require.ErrorContains(t, err, "rows of up to 1024 values")
+		require.ErrorContains(t, err, wrong.says)
 	}
 
 	w.Layers[1].Up.Weight[3] = 70000

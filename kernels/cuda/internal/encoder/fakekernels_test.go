@@ -17,7 +17,9 @@ import (
 // a launch is not one that the header allows.
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
+		"encoder_embed": fakeEmbed(false), "encoder_embed_wide": fakeEmbed(true), "encoder_unit": fakeUnit,
+		"encoder_norm": fakeNorm(false, false), "encoder_norm_post": fakeNorm(true, false), "encoder_norm_wide": fakeNorm(true, true),
+		"encoder_turn": fakeTurn, "encoder_conv": fakeConv,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
 	}
 	for _, size := range headSizes {
@@ -29,7 +31,6 @@ func fakeKernels() map[string]drivertest.Kernel {
 		}
 		for _, n := range columns {
 			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
-				demand(epilogue != "rotary" || p.half == rotaryHead/2, "rotary heads of %d", 2*p.half)
 				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
 			})
@@ -86,8 +87,18 @@ func (m fakeMatrix) row(r int) []float32 {
 	return x
 }
 
-// fakeGELU is with the exact Φ.
-func fakeGELU(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
+// fakeActivation computes one of an epilogue as its header says.
+func fakeActivation(epilogue string, x float32, curve *[7]float32) float32 {
+	if epilogue == "silu" || epilogue == "swiglu" {
+		sigmoid := float32(1 / (1 + math.Exp2(float64(x*curve[2]))))
+		return (curve[0]*x+curve[1])*sigmoid + curve[3]
+	}
+	z, y := min(x*x, 16), float32(0)
+	for _, c := range curve {
+		y = y*z + c
+	}
+	return x * min(max(x*y+.5, 0), 1)
+}
 
 // products are rows · weightsᵀ + bias: each one chain of fused sums in order of k.
 func products(f *drivertest.Fake, a, w, bias driver.Ptr, rows, n, k uint32) [][]float32 {
@@ -125,26 +136,28 @@ func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)
 		check(l, p)
 		out := products(f, p.a, p.w, p.bias, p.rows, p.n, p.k)
 		columns := p.n
-		if epilogue == "geglu" {
+		if epilogue == "geglu" || epilogue == "swiglu" {
 			columns /= 2
 		}
 		to := tiledOf(f, p.out, p.rows, columns)
 		positions := drivertest.Slice[uint32](f, p.positions, int(p.rows))
 		for r, row := range out {
 			switch epilogue {
-			case "gelu":
+			case "gelu", "silu":
 				for c, v := range row {
-					row[c] = fakeGELU(v)
+					row[c] = fakeActivation(epilogue, v, &p.curve)
 				}
-			case "geglu":
+			case "geglu", "swiglu":
 				for c := range int(columns) {
 					i := c/8*16 + c%8
-					row[c] = fakeGELU(row[i]) * row[i+8]
+					row[c] = fakeActivation(epilogue, row[i], &p.curve) * row[i+8]
 				}
 			case "rotary":
-				demand(p.half%8 == 0 && p.turned%64 == 0, "halves of %d", p.half)
-				angles := drivertest.Slice[float32](f, p.angles+driver.Ptr(8*positions[r]*p.half), 2*int(p.half))
-				fakeTurn(row[:p.turned], angles, int(p.half))
+				demand(p.turned%64 == 0 && p.turned <= p.n, "%d columns are turned", p.turned)
+				angles := drivertest.Slice[float32](f, p.angles+driver.Ptr(4*64*positions[r]), 64)
+				for c := 0; c < int(p.turned); c += 64 {
+					fakeRotate(row[c:c+64], angles)
+				}
 			}
 			for c := range int(columns) {
 				to.set(r, c, row[c])
@@ -153,19 +166,89 @@ func fakeProduct(epilogue string, check func(*driver.Launch, *encoderGemmParams)
 	}
 }
 
-// fakeTurn turns interleaved pairs, and leaves them where they are: products of queries
-// and keys do not mind the order.
-func fakeTurn(x, angles []float32, half int) {
-	demand(len(x)/2%(2*half) == 0, "keys begin within a head")
+// fakeRotate turns the interleaved pairs of a head, and leaves them where they are: products of
+// queries and keys do not mind the order.
+func fakeRotate(x, angles []float32) {
 	for c := range x {
 		if c%16 >= 8 {
 			continue
 		}
 		j := c/16*8 + c%8
-		cos, sin := angles[2*(j%half)], angles[2*(j%half)+1]
+		cos, sin := angles[2*j], angles[2*j+1]
 		a, b := x[c], x[c+8]
 		x[c], x[c+8] = a*cos-b*sin, b*cos+a*sin
 	}
+}
+
+func fakeTurn(f *drivertest.Fake, l *driver.Launch) {
+	p := (*encoderTurnParams)(l.Args)
+	lanes := uint32(powerOfTwo(int(p.size / 16)))
+	demand(l.Block.X == 256 && l.Shared == 0 && l.Grid.X == (p.rows*(p.heads+p.keyHeads)*lanes+255)/256, "grid of heads")
+	demand(p.size%16 == 0 && p.size <= p.stride && (p.angles != 0 || p.query != 0 || p.key != 0), "heads of %d", p.size)
+	demand(p.angles == 0 || p.size%32 == 0, "heads of %d are turned", p.size)
+	qkv, positions := tiledOf(f, p.qkv, p.rows, p.columns), drivertest.Slice[uint32](f, p.positions, int(p.rows))
+	for r := range int(p.rows) {
+		row := qkv.row(r)
+		for h := range p.heads + p.keyHeads {
+			x := row[h*p.stride:][:p.size]
+			gamma, beta := p.query, p.queryBeta
+			if h >= p.heads {
+				gamma, beta = p.key, p.keyBeta
+			}
+			if gamma != 0 {
+				copy(x, fakeNormed(f, x, p.size, gamma, beta, p.epsilon, p.rms))
+			}
+			if p.angles != 0 {
+				fakeRotate(x, drivertest.Slice[float32](f, p.angles+driver.Ptr(4*p.size*positions[r]), int(p.size)))
+			}
+			for c, v := range x {
+				qkv.set(r, int(h*p.stride)+c, v)
+			}
+		}
+	}
+}
+
+func fakeConv(f *drivertest.Fake, l *driver.Launch) {
+	p := (*encoderConvParams)(l.Args)
+	demand(l.Block.X == 256 && l.Shared == 0 && p.taps >= 1 && p.before < p.taps && p.width%64 == 0, "a convolution of %d", p.taps)
+	w := int(p.width)
+	weights, bias := drivertest.Slice[float32](f, p.weights, int(p.taps)*w), drivertest.Slice[float32](f, p.bias, w)
+	nothing := make([]float32, 3*w)
+	copy(nothing, drivertest.Slice[float32](f, p.nothing, 3*w))
+	demand(l.Grid.Y == (p.width+255)/256, "grid of columns")
+	for _, s := range drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X)) {
+		first, last := partOf(s)
+		in, out := tiledOf(f, p.in, s.first+s.length, 3*p.width), tiledOf(f, p.out, s.first+s.length, p.width)
+		rows := make([][]float32, s.length)
+		for i := range rows {
+			if rows[i] = nothing; uint32(i) < s.attended || p.all == 1 {
+				rows[i] = in.row(int(s.first) + i)
+			}
+		}
+		for i := first; i < last; i++ {
+			for c := range w {
+				sum := float32(0)
+				for j := range int(p.taps) {
+					if from := int(i) + j - int(p.before); from >= 0 && from < len(rows) {
+						sum += weights[j*w+c] * (rows[from][c] * rows[from][2*w+c])
+					}
+				}
+				if bias != nil {
+					sum += bias[c]
+				}
+				out.set(int(s.first+i), c, sum*rows[i][w+c])
+			}
+		}
+	}
+}
+
+// partOf is the rows of a span, of its text.
+func partOf(s encoderSpan) (first, last uint32) {
+	strips := (s.length + 15) / 16
+	parts := (strips + 3) / 4
+	share := (strips + parts - 1) / parts * 16
+	demand(s.part < parts && s.attended >= 1 && s.attended <= s.length, "span %+v", s)
+	return s.part * share, min((s.part+1)*share, s.length)
 }
 
 func fakeHead(tileRows int) drivertest.Kernel {
@@ -181,11 +264,13 @@ func fakeHead(tileRows int) drivertest.Kernel {
 				case 1:
 					v = max(v, 0)
 				case 2:
-					v = fakeGELU(v)
+					v = float32(x / 2 * math.Erfc(-x/math.Sqrt2))
 				case 3:
 					v = float32(x / (1 + math.Exp(-x)))
 				case 4:
 					v = float32(math.Tanh(x))
+				case 5:
+					v = float32(x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+.044715*x*x*x))))
 				default:
 					panic("an activation")
 				}
@@ -206,15 +291,18 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	}
 }
 
-// normed is a layer norm of the first hidden values; what is beyond is zero. A lane has
-// registers for so many columns.
-func normed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32) []float32 {
-	demand(len(x) <= mostColumns && len(x) == int(up(hidden, 64)), "a row of %d values", len(x))
+// fakeNormed is a norm of the first hidden values; what is beyond is zero.
+func fakeNormed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32, rms uint32) []float32 {
+	if gamma == 0 {
+		return x
+	}
 	var mean, square float64
 	for _, v := range x[:hidden] {
-		mean += float64(v)
+		mean += float64(v) / float64(hidden)
 	}
-	mean /= float64(hidden)
+	if rms == 1 {
+		mean = 0
+	}
 	for _, v := range x[:hidden] {
 		square += (float64(v) - mean) * (float64(v) - mean)
 	}
@@ -233,56 +321,72 @@ func normed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.P
 	return y
 }
 
+// rowWidth holds the width of rows against what a lane has registers for.
+func rowWidth(hidden, width uint32, wide bool) {
+	demand(width == up(hidden, 64) && (wide && width <= mostColumns || width <= fewColumns), "a row of %d values", width)
+}
+
 func rowLaunch(l *driver.Launch, rows uint32) {
 	demand(l.Grid.X == (rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of rows")
 }
 
-func fakeEmbed(f *drivertest.Fake, l *driver.Launch) {
-	p := (*encoderEmbedParams)(l.Args)
-	rowLaunch(l, p.rows)
-	demand(!l.Early, "embed follows a copy")
-	ids, positions := drivertest.Slice[uint32](f, p.ids, int(p.rows)), drivertest.Slice[uint32](f, p.positions, int(p.rows))
-	x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
-	for r := range int(p.rows) {
-		row := make([]float32, p.width)
-		words := drivertest.Slice[uint16](f, p.words+driver.Ptr(2*ids[r]*p.width), int(p.width))
-		for c := range row {
-			row[c] = kernels.F16ToF32(words[c])
-		}
-		if p.places != 0 {
-			for c, h := range drivertest.Slice[uint16](f, p.places+driver.Ptr(2*positions[r]*p.width), int(p.width)) {
-				row[c] += kernels.F16ToF32(h)
+func fakeEmbed(wide bool) drivertest.Kernel {
+	return func(f *drivertest.Fake, l *driver.Launch) {
+		p := (*encoderEmbedParams)(l.Args)
+		rowLaunch(l, p.rows)
+		rowWidth(p.hidden, p.width, wide)
+		demand(!l.Early, "embed follows a copy")
+		ids, positions := drivertest.Slice[uint32](f, p.ids, int(p.rows)), drivertest.Slice[uint32](f, p.positions, int(p.rows))
+		x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
+		for r := range int(p.rows) {
+			row := make([]float32, p.width)
+			for c, h := range drivertest.Slice[uint16](f, p.words+driver.Ptr(2*ids[r]*p.width), int(p.width)) {
+				row[c] = kernels.F16ToF32(h)
 			}
-		}
-		row = normed(f, row, p.hidden, p.gamma, p.beta, p.epsilon)
-		for c, v := range row {
-			x.set(r, c, v)
-		}
-		if stream != nil {
-			copy(stream[r*int(p.width):], row)
+			if p.places != 0 {
+				for c, h := range drivertest.Slice[uint16](f, p.places+driver.Ptr(2*positions[r]*p.width), int(p.width)) {
+					row[c] += kernels.F16ToF32(h)
+				}
+			}
+			row = fakeNormed(f, row, p.hidden, p.gamma, p.beta, p.epsilon, p.rms)
+			for c, v := range row {
+				x.set(r, c, v)
+			}
+			if stream != nil {
+				copy(stream[r*int(p.width):], row)
+			}
 		}
 	}
 }
 
-func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
-	p := (*encoderNormParams)(l.Args)
-	demand(l.Grid.X >= 1 && l.Grid.X <= (p.rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of norms") // blocks take rows in turn
-	x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
-	for r := range int(p.rows) {
-		row := x.row(r)
-		if stream != nil {
-			copy(row, stream[r*int(p.width):])
-		}
-		if p.delta != 0 {
-			for c, v := range tiledOf(f, p.delta, p.rows, p.width).row(r) {
-				row[c] += v
+func fakeNorm(post, wide bool) drivertest.Kernel {
+	return func(f *drivertest.Fake, l *driver.Launch) {
+		p := (*encoderNormParams)(l.Args)
+		demand(l.Grid.X >= 1 && l.Grid.X <= (p.rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of norms") // blocks take rows in turn
+		rowWidth(p.hidden, p.width, wide)
+		demand(post || p.post == 0, "a norm of what is added")
+		demand(p.fresh == 0 || p.stream != 0 && p.delta != 0, "a fresh stream")
+		x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
+		for r := range int(p.rows) {
+			row := x.row(r)
+			if stream != nil {
+				copy(row, stream[r*int(p.width):])
 			}
-		}
-		if stream != nil {
-			copy(stream[r*int(p.width):], row)
-		}
-		for c, v := range normed(f, row, p.hidden, p.gamma, p.beta, p.epsilon) {
-			x.set(r, c, v)
+			if p.fresh == 1 {
+				clear(row)
+			}
+			if p.delta != 0 {
+				delta := tiledOf(f, p.delta, p.rows, p.width).row(r)
+				for c, v := range fakeNormed(f, delta, p.hidden, p.post, p.postBeta, p.postEpsilon, p.rms) {
+					row[c] += v
+				}
+			}
+			if stream != nil {
+				copy(stream[r*int(p.width):], row)
+			}
+			for c, v := range fakeNormed(f, row, p.hidden, p.gamma, p.beta, p.epsilon, p.rms) {
+				x.set(r, c, v)
+			}
 		}
 	}
 }
@@ -290,22 +394,27 @@ func fakeNorm(f *drivertest.Fake, l *driver.Launch) {
 func fakeAttention(size int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderAttentionParams)(l.Args)
-		demand(l.Block.X == 128 && l.Shared == 0 && int(l.Grid.Y)*size <= int(p.width), "grid of spans")
-		spans := drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X))
-		for _, s := range spans {
-			strips := (s.length + 15) / 16
-			parts := (strips + 3) / 4
-			share := (strips + parts - 1) / parts * 16
-			demand(s.part < parts && s.attended >= 1 && s.attended <= s.length, "span %+v", s)
-			qkv := tiledOf(f, p.qkv, s.first+s.length, 3*p.width)
-			out := tiledOf(f, p.out, s.first+s.length, p.width)
+		shared := uint32(0)
+		if size == 256 {
+			shared = 101376
+		}
+		demand(l.Block.X == 128 && l.Shared == shared && up(l.Grid.Y*uint32(size), 64) == p.width, "grid of spans")
+		demand(p.keys == l.Grid.Y*uint32(size) && p.values%64 == 0 && l.Grid.Y%p.share == 0, "heads")
+		demand(p.keys+2*p.values <= p.columns && p.columns%64 == 0, "%d columns", p.columns)
+		for _, s := range drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X)) {
+			first, last := partOf(s)
+			qkv, out := tiledOf(f, p.qkv, s.first+s.length, p.columns), tiledOf(f, p.out, s.first+s.length, p.width)
 			rows := make([][]float32, s.length)
 			for i := range rows {
 				rows[i] = qkv.row(int(s.first) + i)
 			}
 			for h := range int(l.Grid.Y) {
-				for q := s.part * share; q < min((s.part+1)*share, s.length); q++ {
-					fakeAttend(rows, out, p, s, q, h*size, size)
+				var distances []float32
+				if stride := 2*int(p.zero) + 1; p.relative != 0 {
+					distances = drivertest.Slice[float32](f, p.relative+driver.Ptr(4*h*stride), stride)
+				}
+				for q := first; q < last; q++ {
+					fakeAttend(rows, out, p, s, q, h, size, distances)
 				}
 			}
 		}
@@ -313,11 +422,10 @@ func fakeAttention(size int) drivertest.Kernel {
 }
 
 // fakeAttend computes one query of a head.
-func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s encoderSpan, q uint32, column, size int) {
-	lo, hi := uint32(0), s.attended
-	if p.window > 0 {
-		lo, hi = max(q, p.window)-p.window, min(hi, q+p.window+1)
-	}
+func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s encoderSpan, q uint32, head, size int, distances []float32) {
+	lo, hi := max(q, p.before)-p.before, min(s.attended, q+p.after+1)
+	column := head * size
+	keys := int(p.keys) + head/int(p.share)*size
 	if lo >= hi { // a query without keys
 		for c := range size {
 			out.set(int(s.first+q), column+c, 0)
@@ -326,9 +434,12 @@ func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s e
 	}
 	scores, most := make([]float64, hi-lo), math.Inf(-1)
 	for k := range scores {
-		key := rows[int(lo)+k][int(p.width)+column:]
+		key := rows[int(lo)+k][keys:]
 		for c, v := range rows[q][column : column+size] {
 			scores[k] += float64(v) * float64(key[c])
+		}
+		if distances != nil {
+			scores[k] += float64(distances[int(p.zero)+int(lo)+k-int(q)])
 		}
 		scores[k] *= float64(p.scale)
 		most = max(most, scores[k])
@@ -342,7 +453,7 @@ func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s e
 	for c := range size {
 		v := 0.0
 		for k, w := range scores {
-			v += w * float64(rows[int(lo)+k][2*int(p.width)+column+c])
+			v += w * float64(rows[int(lo)+k][keys+int(p.values)+c])
 		}
 		out.set(int(s.first+q), column+c, float32(v/sum))
 	}

@@ -42,33 +42,54 @@ func (p *pass) in(at int64) driver.Ptr { return p.slot.Add(at) }
 func (p *pass) run() error {
 	m := p.m
 	t, r := m.t, &m.room
+	post := m.config.NormPlace == transformer.PostNorm
 	p.embed()
-	if n := m.normBefore(0); m.config.NormPlace != transformer.PostNorm && n.gamma != none {
-		p.norm(none, n)
-	}
 	for i := range t.layers {
 		y := &t.layers[i]
 		// The norms that follow attention and the feed-forward part.
-		epilogue, activation, middle, last := "bias", "gelu", y.feedForwardNorm, m.normBefore(i+1)
-		if m.config.NormPlace == transformer.PostNorm {
+		middle, last := y.feedForwardNorm, m.normBefore(i+1)
+		if post {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
-		if m.config.Gated {
-			activation = "geglu"
-		}
-		if y.angles != none {
-			epilogue = "rotary"
-		}
-		p.product(epilogue, &y.qkv, r.x, r.qkv, y.angles)
-		p.attention(y)
-		p.product("bias", &y.output, r.context, r.delta, none)
-		p.norm(r.delta, middle)
-		p.product(activation, &y.up, r.x, r.wide, none)
-		p.product("bias", &y.down, r.wide, r.delta, none)
-		p.norm(r.delta, last)
+		given := p.mix(y)
+		p.product(&y.output, given, r.delta)
+		p.norm(r.delta, y.attentionOutputNorm, middle)
+		p.multiply(epilogue(&m.config), &y.up, r.x, r.wide, &encoderGemmParams{curve: activations[m.config.Activation].curve})
+		p.product(&y.down, r.wide, r.delta)
+		p.norm(r.delta, y.feedForwardOutput, last)
 	}
 	p.heads()
 	return p.err
+}
+
+// mix brings tokens together, by attention or a convolution, and says where the result lies.
+func (p *pass) mix(y *layer) int64 {
+	m, r := p.m, &p.m.room
+	if y.angles != none && !m.turns(y) {
+		p.multiply("rotary", &y.qkv, r.x, r.qkv, &encoderGemmParams{
+			positions: p.in(p.at.positions), angles: p.weight(y.angles), turned: uint32((m.config.Heads + m.config.KeyHeads) * rotaryHead),
+		})
+	} else {
+		p.product(&y.qkv, r.x, r.qkv)
+	}
+	if y.form.Convolution {
+		p.convolve(y)
+		return r.convolved
+	}
+	if m.turns(y) {
+		p.turn(y)
+	}
+	p.attention(y)
+	return r.context
+}
+
+// rotaryHead is the one size of a head that epilogues turn.
+const rotaryHead = 64
+
+// turns reports whether queries and keys of a layer are turned, or normed, by a kernel of its
+// own.
+func (m *model) turns(y *layer) bool {
+	return y.queryNorm.gamma != none || y.keyNorm.gamma != none || y.angles != none && m.config.HeadSize != rotaryHead
 }
 
 // normBefore is the norm of PreNorm before a layer, or after the last.
@@ -98,49 +119,147 @@ const (
 	partQueries      = 64
 )
 
+// embed writes what the first layer reads. Embeddings of another size are normed in that.
 func (p *pass) embed() {
 	m := p.m
-	t := m.t
+	t, r := m.t, &m.room
+	streams := r.stream != none
+	x, stream := r.x, r.stream
+	if t.project != nil {
+		x, stream = r.embedded, none
+	}
+	name := "encoder/encoder_embed"
+	if t.embedding > fewColumns {
+		name += "_wide"
+	}
 	// It follows a copy, which it cannot wait for itself.
-	p.err = runtime.Launch(p.rt, "encoder/encoder_embed", runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
+	p.err = runtime.Launch(p.rt, name, runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
 		ids: p.in(p.at.ids), positions: p.in(p.at.positions), words: p.weight(t.words), places: p.weight(t.places),
-		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(m.room.x), stream: p.room(m.room.stream),
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(t.width),
+		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(x), stream: p.room(stream),
+		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()), width: uint32(t.embedding), rms: m.rms(),
 	})
+	first := norm{none, none}
+	if streams {
+		first = m.normBefore(0)
+	}
+	switch {
+	case t.project != nil && streams:
+		p.product(t.project, r.embedded, r.delta)
+		p.sum(r.delta, norm{none, none}, first, true)
+	case t.project != nil:
+		p.product(t.project, r.embedded, r.x)
+	case first.gamma != none:
+		p.norm(none, norm{none, none}, first)
+	}
+}
+
+// rms is 1 for norms that do not subtract the mean.
+func (m *model) rms() uint32 {
+	if m.config.Norm == transformer.RMSNorm {
+		return 1
+	}
+	return 0
 }
 
 // normBlocks are on a multiprocessor at a time; each fetches its next rows while it norms.
 const normBlocks = 2
 
-// norm adds what a sublayer gave, and norms the sum.
-func (p *pass) norm(delta int64, n norm) {
+// norm adds what a sublayer gave, normed by post if that is a norm, and norms the sum.
+func (p *pass) norm(delta int64, post, n norm) { p.sum(delta, post, n, false) }
+
+// sum is norm; where the stream is fresh, it begins with delta.
+func (p *pass) sum(delta int64, post, n norm, fresh bool) {
 	m := p.m
+	name := "encoder/encoder_norm"
+	switch {
+	case m.t.width > fewColumns:
+		name += "_wide"
+	case post.gamma != none:
+		name += "_post"
+	}
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
-	follow(p, "encoder/encoder_norm", blocks, 1, rowThreads, 0, &encoderNormParams{
+	args := &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
-	})
+		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: m.config.Epsilon * sandwichScale * sandwichScale,
+		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width), rms: m.rms(),
+	}
+	if fresh {
+		args.fresh = 1
+	}
+	follow(p, name, blocks, 1, rowThreads, 0, args)
 }
 
 // product multiplies rows with a weight.
-func (p *pass) product(epilogue string, w *matrix, a, out, angles int64) {
-	k := choose(p.limits, epilogue, p.rows, w.n, w.k, p.m.config.HeadSize)
-	args := &encoderGemmParams{
-		a: p.room(a), w: p.weight(w.at), bias: p.weight(w.bias), out: p.room(out), rows: uint32(p.rows), n: uint32(w.n), k: uint32(w.k), stages: k.stages,
-	}
-	if epilogue == "rotary" {
-		args.positions, args.angles = p.in(p.at.positions), p.weight(angles)
-		args.half, args.turned = uint32(p.m.config.HeadSize/2), uint32(2*p.m.t.width)
-	}
+func (p *pass) product(w *matrix, a, out int64) { p.multiply("bias", w, a, out, &encoderGemmParams{}) }
+
+// multiply is product with an epilogue, whose own parameters are in args.
+func (p *pass) multiply(epilogue string, w *matrix, a, out int64, args *encoderGemmParams) {
+	k := choose(p.limits, epilogue, p.rows, w.n, w.k)
+	args.a, args.w, args.bias, args.out = p.room(a), p.weight(w.at), p.weight(w.bias), p.room(out)
+	args.rows, args.n, args.k, args.stages = uint32(p.rows), uint32(w.n), uint32(w.k), k.stages
 	follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 }
 
+// turn norms and rotates heads of queries and keys.
+func (p *pass) turn(y *layer) {
+	m := p.m
+	c := &m.config
+	lanes := powerOfTwo(c.HeadSize / turnColumns)
+	units := p.rows * (c.Heads + c.KeyHeads)
+	follow(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0, &encoderTurnParams{
+		qkv: p.room(m.room.qkv), positions: p.in(p.at.positions), angles: p.weight(y.angles),
+		query: p.weight(y.queryNorm.gamma), queryBeta: p.weight(y.queryNorm.beta), key: p.weight(y.keyNorm.gamma), keyBeta: p.weight(y.keyNorm.beta),
+		epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n), heads: uint32(c.Heads), keyHeads: uint32(c.KeyHeads),
+		size: uint32(c.HeadSize), stride: uint32(m.t.headColumns), rms: m.rms(),
+	})
+}
+
+// turnColumns are those of a lane.
+const turnColumns = 16
+
+// convColumns are those of a block.
+const convColumns = 256
+
+// convolve computes the gated convolution of in, out and x.
+func (p *pass) convolve(y *layer) {
+	m := p.m
+	args := &encoderConvParams{
+		in: p.room(m.room.qkv), out: p.room(m.room.convolved), spans: p.in(p.at.spans),
+		weights: p.weight(y.taps), bias: p.weight(y.tapsBias), nothing: p.weight(y.qkv.bias),
+		width: uint32(m.t.width), taps: uint32(y.form.Taps()), before: uint32(y.form.Before),
+	}
+	if y.form.ConvolveAll {
+		args.all = 1
+	}
+	follow(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.t.width, convColumns), rowThreads, 0, args)
+}
+
+// everywhere is a window without an end.
+const everywhere = 1 << 30
+
+// Heads of so many columns have their queries in shared memory.
+const (
+	sharedHead  = 256
+	sharedBytes = 3 * partQueries * (2*sharedHead + 16)
+)
+
 func (p *pass) attention(y *layer) {
 	m := p.m
-	size := m.config.HeadSize
-	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", size), p.spans, m.config.Heads, attentionThreads, 0, &encoderAttentionParams{
-		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), scale: m.config.Scale(),
-		width: uint32(m.t.width), window: uint32(max(y.before, 0)),
+	c, d := &m.config, m.t.headColumns
+	shared := 0
+	if d == sharedHead {
+		shared = sharedBytes
+	}
+	reach := func(n int) uint32 {
+		if n == transformer.Unbounded {
+			return everywhere
+		}
+		return uint32(min(n, everywhere))
+	}
+	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared, &encoderAttentionParams{
+		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), relative: p.weight(m.t.relative), scale: c.Scale(),
+		columns: uint32(y.qkv.n), width: uint32(y.output.k), keys: uint32(c.Heads * d), values: uint32(m.t.keys), share: uint32(c.Heads / c.KeyHeads),
+		before: reach(y.form.Before), after: reach(y.form.After), zero: uint32(zeroDistance(c)),
 	})
 }
 
@@ -189,7 +308,8 @@ func (p *pass) heads() {
 
 type encoderGemmParams struct {
 	a, w, bias, out, positions, angles driver.Ptr
-	rows, n, k, half, turned, stages   uint32
+	rows, n, k, turned, stages         uint32
+	curve                              [7]float32
 }
 
 type encoderHeadParams struct {
@@ -200,21 +320,32 @@ type encoderHeadParams struct {
 type encoderEmbedParams struct {
 	ids, positions, words, places, gamma, beta, x, stream driver.Ptr
 	epsilon                                               float32
-	rows, hidden, width                                   uint32
+	rows, hidden, width, rms, _                           uint32
 }
 
 type encoderNormParams struct {
-	delta, x, stream, gamma, beta driver.Ptr
-	epsilon                       float32
-	rows, hidden, width           uint32
+	delta, x, stream, gamma, beta, post, postBeta driver.Ptr
+	epsilon, postEpsilon                          float32
+	rows, hidden, width, rms, fresh, _            uint32
+}
+
+type encoderTurnParams struct {
+	qkv, positions, angles, query, queryBeta, key, keyBeta driver.Ptr
+	epsilon                                                float32
+	rows, columns, heads, keyHeads, size, stride, rms      uint32
 }
 
 type encoderSpan struct{ first, length, attended, part uint32 }
 
 type encoderAttentionParams struct {
-	qkv, out, spans  driver.Ptr
-	scale            float32
-	width, window, _ uint32
+	qkv, out, spans, relative                                   driver.Ptr
+	scale                                                       float32
+	columns, width, keys, values, share, before, after, zero, _ uint32
+}
+
+type encoderConvParams struct {
+	in, out, spans, weights, bias, nothing driver.Ptr
+	width, taps, before, all               uint32
 }
 
 type encoderUnitParams struct {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // encoding is a device that runs text encoders and nothing else.
@@ -32,10 +32,15 @@ func (e encoding) Transformer(ctx context.Context, c transformer.Config, w *tran
 	return New(ctx, e.dev, c, w, o)
 }
 
-// openFolder opens a model's folder on a fake device, which has wide tiles.
-func openFolder(t testing.TB, dir string) *encode.Encoder {
+// hopperFake is a fake device, which has wide tiles.
+func hopperFake(t testing.TB) *runtime.Device {
+	return runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))
+}
+
+// openFolder opens a model's folder on a device.
+func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 	t.Helper()
-	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))}})
+	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.Equal(t, encode.Device, e.Config().Backend)
@@ -43,60 +48,63 @@ func openFolder(t testing.TB, dir string) *encode.Encoder {
 	return e
 }
 
-func golden(t testing.TB, path string) (get func(name string) []float32) {
-	t.Helper()
-	z, err := vectors.OpenNPZ(path)
-	require.NoError(t, err)
-	t.Cleanup(func() { z.Close() })
-	return func(name string) []float32 {
-		a, err := z.Array(name)
-		require.NoError(t, err)
-		x := make([]float32, a.Len())
-		require.NoError(t, a.Float32s(x, 0))
-		return x
-	}
-}
-
 // nearGolden is how far 1 − cosine of a vector may be from what was recorded: tiny random
 // models round more than those that were trained.
 const nearGolden = 2e-5
 
+// goldens is where tiny models are that published classes saved, with what these gave.
+var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
+
+func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
+
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
-// against what these classes gave; see encode/testdata/golden/make.py.
+// against what these classes gave; see encode/testdata/golden/make.py and families.py.
 func TestGolden(t *testing.T) {
-	root := filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
-	b, err := os.ReadFile(filepath.Join(root, "texts.json"))
-	require.NoError(t, err)
-	var texts struct{ Queries, Documents []string }
-	require.NoError(t, json.Unmarshal(b, &texts))
-	folders := []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert", "xlmr", "xlmr-rotary"}
+	models := modeltest.Goldens()
 	if effort.Brief() {
-		folders = folders[:1]
+		models = models[:1]
 	}
-	for _, folder := range folders {
-		e := openFolder(t, filepath.Join(root, folder))
-		want := golden(t, filepath.Join(root, "golden-"+folder+".npz"))
+	requireGolden(t, models, hopperFake, func(name string, lowest float64) {
+		modeltest.Record(t, goldens, name, ofDevice, 1-lowest)
+	})
+}
+
+// TestGPUGolden: the same on a GPU.
+func TestGPUGolden(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d }, func(string, float64) {})
+}
+
+// requireGolden holds what devices that are opened make of models against what was recorded, and
+// tells the lowest cosine of each.
+func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device, tell func(name string, lowest float64)) {
+	queries, documents := modeltest.GoldenTexts(t, goldens)
+	var texts []encode.Text
+	for _, s := range documents {
+		texts = append(texts, encode.Text{Text: s})
+	}
+	for _, g := range models {
+		if g.Foreign {
+			continue
+		}
+		dir, z := g.Open(t, goldens)
+		e := openFolder(t, dir, open(t))
 		lowest := 1.0
-		queries, err := e.Queries(t.Context(), texts.Queries)
+		list, err := e.Queries(t.Context(), queries)
 		require.NoError(t, err)
-		for i, q := range queries {
-			lowest = min(lowest, least(t, want(fmt.Sprint("query", i)), q.Vectors, e.Dim()))
+		for i, q := range list {
+			lowest = min(lowest, least(t, modeltest.Floats(t, z, fmt.Sprint("query", i)), q.Vectors, e.Dim()))
 		}
 		i := 0
-		for doc, err := range e.Documents(t.Context(), func(yield func(encode.Text, error) bool) {
-			for _, s := range texts.Documents {
-				if !yield(encode.Text{Text: s}, nil) {
-					return
-				}
-			}
-		}) {
+		for doc, err := range e.Documents(t.Context(), encode.Texts(texts...)) {
 			require.NoError(t, err)
-			lowest = min(lowest, least(t, want(fmt.Sprint("document", i)), doc.Tokens, e.Dim()))
+			lowest = min(lowest, least(t, modeltest.Floats(t, z, fmt.Sprint("document", i)), doc.Tokens, e.Dim()))
 			i++
 		}
-		require.Equal(t, len(texts.Documents), i)
-		t.Logf("%s: lowest cosine 1 − %.2g", folder, 1-lowest)
-		require.Greater(t, lowest, 1-nearGolden, folder)
+		require.Equal(t, len(texts), i)
+		t.Logf("%s: lowest cosine 1 − %.2g", g.Name, 1-lowest)
+		require.Greater(t, lowest, 1-nearGolden, g.Name)
+		tell(g.Name, lowest)
 	}
 }
 
@@ -107,18 +115,21 @@ func TestNano(t *testing.T) {
 	require.NoError(t, err)
 	var texts []string
 	require.NoError(t, json.Unmarshal(b, &texts))
-	want := golden(t, filepath.Join(dir, "golden.npz"))
-	e := openFolder(t, dir)
+	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
+	e := openFolder(t, dir, hopperFake(t))
+	worst := 0.0
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
 			continue // it has no vectors
 		}
 		em, err := e.Query(t.Context(), text)
 		require.NoError(t, err)
-		lowest := least(t, want(fmt.Sprintf("query%d.vectors", i)), em.Vectors, e.Dim())
+		lowest := least(t, modeltest.Floats(t, z, fmt.Sprintf("query%d.vectors", i)), em.Vectors, e.Dim())
 		t.Logf("query %d: lowest cosine 1 − %.2g", i, 1-lowest)
 		require.Greater(t, lowest, 0.99999)
+		worst = max(worst, 1-lowest)
 	}
+	modeltest.Record(t, goldens, "colbert-nano", ofDevice, worst)
 	// The fingerprint is its own, and tells which other precision is near it.
 	exact, err := encode.Open(dir, nil)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func random(c *transformer.Config, words int, seed uint64, heads ...transformer.
 		}
 		return x
 	}
-	bert := c.NormPlace == transformer.PostNorm
+	bert, e := c.NormPlace == transformer.PostNorm, c.EmbeddingSize()
 	linear := func(out, in int, bias bool) transformer.Linear {
 		l := transformer.Linear{Weight: tensor(2/math.Sqrt(float64(in)), 0, out*in)}
 		if bias {
@@ -32,30 +32,48 @@ func random(c *transformer.Config, words int, seed uint64, heads ...transformer.
 		}
 		return l
 	}
-	norm := func() transformer.Norm {
-		n := transformer.Norm{Gamma: tensor(.25, 1, c.Hidden)}
-		if bert {
-			n.Beta = tensor(.25, 0, c.Hidden)
+	norm := func(size int) transformer.Norm {
+		n := transformer.Norm{Gamma: tensor(.25, 1, size)}
+		if bert && c.Norm == transformer.LayerNorm {
+			n.Beta = tensor(.25, 0, size)
 		}
 		return n
 	}
-	w := &transformer.Weights{Words: tensor(1, 0, words*c.Hidden), Norm: norm()}
+	w := &transformer.Weights{Words: tensor(1, 0, words*e), Norm: norm(e)}
 	up := c.Intermediate
-	if bert {
-		if w.Types = tensor(1, 0, 2*c.Hidden); c.LearnedPositions {
-			w.Positions = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*c.Hidden)
-		}
-	} else {
-		w.Final = norm()
+	if c.Gated {
 		up *= 2
 	}
-	for i := range c.Layers {
+	if c.LearnedPositions {
+		w.Positions = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*e)
+	}
+	if c.RelativePositions {
+		w.Relative = tensor(2, 0, c.Heads*(2*c.MaxPositions-1))
+	}
+	if e != c.Hidden {
+		w.Project = linear(c.Hidden, e, bert)
+	}
+	if bert {
+		w.Types = tensor(1, 0, 2*e)
+	} else {
+		w.Final = norm(c.Hidden)
+	}
+	for i, f := range c.Layers {
 		l := transformer.Layer{
-			AttentionNorm: norm(), FeedForwardNorm: norm(),
-			Query: linear(c.Hidden, c.Hidden, bert), Key: linear(c.Hidden, c.Hidden, bert), Value: linear(c.Hidden, c.Hidden, bert),
-			Output: linear(c.Hidden, c.Hidden, bert), Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
+			AttentionNorm: norm(c.Hidden), FeedForwardNorm: norm(c.Hidden),
+			Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
 		}
-		if i == 0 && !bert {
+		if queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize; f.Convolution {
+			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert), Taps: linear(c.Hidden, f.Taps(), bert)}
+			l.Output = linear(c.Hidden, c.Hidden, bert)
+		} else {
+			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert), linear(keys, c.Hidden, bert)
+			l.Output = linear(c.Hidden, queries, bert)
+		}
+		if c.NormPlace == transformer.SandwichNorm {
+			l.AttentionOutputNorm, l.FeedForwardOutputNorm = norm(c.Hidden), norm(c.Hidden)
+		}
+		if i == 0 && c.NormPlace == transformer.PreNorm && c.Norm == transformer.LayerNorm {
 			l.AttentionNorm = transformer.Norm{}
 		}
 		w.Layers = append(w.Layers, l)
@@ -82,6 +100,7 @@ type kind struct {
 	name   string
 	config transformer.Config
 	heads  []transformer.Dense
+	edit   func(c *transformer.Config, w *transformer.Weights) // of random weights, or nil
 }
 
 // sizes is a model of BERT's form, without positions of its own.
@@ -112,18 +131,22 @@ func kinds() []kind {
 		{Out: 64, Activation: transformer.SiLU}, {Out: 40, Activation: transformer.Tanh, Residual: true},
 	}
 	return []kind{
-		{"bert, whole tiles", bert(64, 2, 128), []transformer.Dense{{Out: 32}}},
-		{"bert, parts of tiles", bert(96, 2, 80), all},
-		{"bert, no head", bert(48, 3, 64), nil},
-		{"modernbert, whole tiles", modern(64, 2, 64), []transformer.Dense{{Out: 48}}},
-		{"modernbert, parts of tiles", modern(96, 3, 80), all},
-		{"bert, rotary", rotary(64, 2, 128), []transformer.Dense{{Out: 32}}},
-		{"bert, rotary, parts of tiles", rotary(96, 3, 80), all},
+		{name: "bert, whole tiles", config: bert(64, 2, 128), heads: []transformer.Dense{{Out: 32}}},
+		{name: "bert, parts of tiles", config: bert(96, 2, 80), heads: all},
+		{name: "bert, no head", config: bert(48, 3, 64)},
+		{name: "modernbert, whole tiles", config: modern(64, 2, 64), heads: []transformer.Dense{{Out: 48}}},
+		{name: "modernbert, parts of tiles", config: modern(96, 3, 80), heads: all},
+		{name: "bert, rotary", config: rotary(64, 2, 128), heads: []transformer.Dense{{Out: 32}}},
+		{name: "bert, rotary, parts of tiles", config: rotary(96, 3, 80), heads: all},
 	}
 }
 
 func (k *kind) weights(seed uint64) *transformer.Weights {
-	return random(&k.config, words, seed, k.heads...)
+	w := random(&k.config, words, seed, k.heads...)
+	if k.edit != nil {
+		k.edit(&k.config, w)
+	}
+	return w
 }
 
 // opened is a model on a fake device.

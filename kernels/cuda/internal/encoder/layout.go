@@ -50,15 +50,15 @@ func put32(b []byte, at int, v float32) {
 // rows says which row of a weight a row of the device's matrix is; nil: zeros.
 type rows func(i int) []float32
 
-// tiled writes n rows of k values, both multiples of tile.
-func tiled(dst []byte, name string, n, k int, row rows) error {
+// tiled writes n rows of k values, a multiple of tile, whose values lie in such columns.
+func tiled(dst []byte, name string, n, k int, in columns, row rows) error {
 	for i := range n {
 		for c, v := range row(i) {
 			h, ok := half(v)
 			if !ok {
 				return errRange(name, v)
 			}
-			put16(dst, offset(i, c, k), h)
+			put16(dst, offset(i, c/in.size*in.stride+c%in.size, k), h)
 		}
 	}
 	return nil

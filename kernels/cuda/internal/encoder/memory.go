@@ -18,13 +18,15 @@ const (
 
 // room is what a batch takes of the memory, in bytes from its beginning.
 type room struct {
-	tokens                       int
-	x, qkv, context, wide, delta int64
-	stream                       int64    // none: of PostNorm
-	heads                        [2]int64 // in half precision, in turn
-	sums                         [2]int64 // of heads, in float32
-	slots                        [2]int64 // what comes in and goes out
-	size                         int64
+	tokens              int
+	x, qkv, wide, delta int64
+	context, convolved  int64    // what attention and convolutions give; none: the model has no such layers
+	embedded            int64    // none: embeddings are of the hidden size
+	stream              int64    // none: of PostNorm
+	heads               [2]int64 // in half precision, in turn
+	sums                [2]int64 // of heads, in float32
+	slots               [2]int64 // what comes in and goes out
+	size                int64
 }
 
 func (r *room) bytes() int64 { return r.size }
@@ -34,9 +36,24 @@ func (m *model) roomFor(tokens int) room {
 	t, a := m.t, runtime.Arena{}
 	n := int64(roundUp(tokens, passRows))
 	width, wide := int64(t.width), int64(t.wide)
-	r := room{tokens: tokens, stream: none}
-	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*3*width)
-	r.context, r.wide, r.delta = a.Take(2*n*width), a.Take(2*n*wide), a.Take(2*n*width)
+	r := room{tokens: tokens, stream: none, context: none, convolved: none, embedded: none}
+	columns, attends, convolves := 0, false, false
+	for i := range t.layers {
+		y := &t.layers[i]
+		columns, attends, convolves = max(columns, y.qkv.n), attends || !y.form.Convolution, convolves || y.form.Convolution
+	}
+	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*int64(columns))
+	// Each matrix has memory of its own: columns that were added stay zero.
+	if attends {
+		r.context = a.Take(2 * n * int64(roundUp(m.config.Heads*t.headColumns, tile)))
+	}
+	if convolves {
+		r.convolved = a.Take(2 * n * width)
+	}
+	if t.project != nil {
+		r.embedded = a.Take(2 * n * int64(t.embedding))
+	}
+	r.wide, r.delta = a.Take(2*n*wide), a.Take(2*n*width)
 	if m.config.NormPlace != transformer.PostNorm {
 		r.stream = a.Take(4 * n * width)
 	}

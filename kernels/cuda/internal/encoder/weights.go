@@ -19,15 +19,18 @@ type matrix struct {
 	at, bias int64
 }
 
-// norm is a layer norm on the device.
+// norm is one on the device; none: rows are not normed.
 type norm struct{ gamma, beta int64 }
 
 // layer is one of the device.
 type layer struct {
-	attentionNorm, feedForwardNorm norm
-	qkv, output, up, down          matrix
-	before, after                  int   // how far tokens attend, as of transformer.LayerForm
-	angles                         int64 // none: queries and keys are not rotated
+	form                                   transformer.LayerForm
+	attentionNorm, feedForwardNorm         norm
+	attentionOutputNorm, feedForwardOutput norm // of SandwichNorm
+	qkv, output, up, down                  matrix
+	angles                                 int64 // none: queries and keys are not rotated
+	queryNorm, keyNorm                     norm
+	taps, tapsBias                         int64 // of a convolution, whose qkv has in, out and x
 }
 
 // head is a dense head of the device.
@@ -44,12 +47,17 @@ type head struct {
 type tensors struct {
 	words, places int64
 	norm, final   norm
+	project       *matrix // nil: embeddings are of the hidden size
+	relative      int64
 	layers        []layer
 	heads         []head
 	angles        map[float64]int64 // by theta
 	bytes         int64
-	width, wide   int // the hidden and the intermediate size, rounded up to tiles
-	widest        int // columns of a head, at most
+	// The embedding, the hidden and the intermediate size, rounded up to tiles.
+	embedding, width, wide int
+	headColumns            int // of a head of queries, keys or values
+	keys                   int // columns of the heads of keys, rounded up to tiles
+	widest                 int // columns of a head, at most
 }
 
 // packer lays out the weights, and knows how to write them.
@@ -82,39 +90,85 @@ func (p *packer) padded(x []float32, n int) int64 {
 	})
 }
 
-func (p *packer) norm(n transformer.Norm) norm {
-	width := roundUp(p.c.Hidden, tile)
+// norm takes room for one of rows of so many values.
+func (p *packer) norm(n transformer.Norm, size int) norm {
+	width := roundUp(size, tile)
 	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width)}
 }
 
-// source is a row of a linear map; l nil: zeros.
-type source struct {
-	l   *transformer.Linear
-	row int
+// headNorm takes room for one of a head, whose values lie as those of order do.
+func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
+	ordered := func(x []float32) []float32 {
+		if x == nil {
+			return nil
+		}
+		y := make([]float32, len(x))
+		for j := range y {
+			y[j] = x[order(j)]
+		}
+		return y
+	}
+	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize)}
 }
 
-// linear takes room for a map of in values, whose row i comes from the source from(i).
-func (p *packer) linear(name string, n, in int, from func(i int) source) matrix {
-	m := matrix{n: roundUp(n, tile), k: roundUp(in, tile), bias: none}
+// source is a row of a linear map, and what its weight and bias are multiplied with; l nil: zeros.
+type source struct {
+	l            *transformer.Linear
+	row          int
+	weight, bias float32
+}
+
+// sandwichScale is what sublayers are scaled with whose output is normed, which does not mind
+// but for epsilon: half precision then reaches to a million. Such models have large activations.
+const sandwichScale = 1. / 16
+
+// scale is that of what a sublayer gives.
+func (p *packer) scale() float32 {
+	if p.c.NormPlace == transformer.SandwichNorm {
+		return sandwichScale
+	}
+	return 1
+}
+
+func times(x []float32, scale float32) []float32 {
+	if scale == 1 {
+		return x
+	}
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = v * scale
+	}
+	return y
+}
+
+// columns says where the values of a row lie: groups of size, each stride further.
+type columns struct{ n, size, stride int }
+
+// dense are columns one behind the other.
+func dense(n int) columns { return columns{n, n, n} }
+
+// linear takes room for a map of in.n values, whose row i comes from the source from(i).
+func (p *packer) linear(name string, n int, in columns, from func(i int) source) matrix {
+	m := matrix{n: roundUp(n, tile), k: roundUp(in.n/in.size*in.stride, tile), bias: none}
 	biased := false
 	for i := range n {
 		s := from(i)
 		biased = biased || s.l != nil && s.l.Bias != nil
 	}
 	m.at = p.take(2*m.n*m.k, func(dst []byte) error {
-		return tiled(dst, name, n, m.k, func(i int) []float32 {
+		return tiled(dst, name, n, m.k, in, func(i int) []float32 {
 			s := from(i)
 			if s.l == nil {
 				return nil
 			}
-			return s.l.Weight[s.row*in : (s.row+1)*in]
+			return times(s.l.Weight[s.row*in.n:(s.row+1)*in.n], s.weight)
 		})
 	})
 	if biased {
 		m.bias = p.take(4*m.n, func(dst []byte) error {
 			for i := range n {
 				if s := from(i); s.l != nil && s.l.Bias != nil {
-					put32(dst, 4*i, s.l.Bias[s.row])
+					put32(dst, 4*i, s.l.Bias[s.row]*s.bias)
 				}
 			}
 			return nil
@@ -125,60 +179,43 @@ func (p *packer) linear(name string, n, in int, from func(i int) source) matrix 
 
 // whole is the source of a map that lies as it is.
 func whole(l *transformer.Linear) func(i int) source {
-	return func(i int) source { return source{l, i} }
+	return func(i int) source { return source{l, i, 1, 1} }
+}
+
+// given is whole of a map that is given scaled rows.
+func (p *packer) given(l *transformer.Linear) func(i int) source {
+	return func(i int) source { return source{l, i, 1, p.scale()} }
 }
 
 // lay lays out all weights of a model.
 func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
-	h, inner := c.Hidden, c.Intermediate
-	t := &tensors{places: none, final: norm{none, none}, angles: map[float64]int64{0: none}, width: roundUp(h, tile), wide: roundUp(inner, tile)}
-	words := len(w.Words) / h
-	types := make([]float32, h)
-	if w.Types != nil {
-		copy(types, w.Types)
+	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
+	t := &tensors{
+		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile), wide: roundUp(c.Intermediate, tile),
+		headColumns: d, keys: roundUp(c.KeyHeads*d, tile),
 	}
-	with := func(rows []float32, add []float32) func(i int) []float32 {
-		return func(i int) []float32 {
-			sum := make([]float32, h)
-			for j, v := range rows[i*h : (i+1)*h] {
-				sum[j] = v + add[j]
-			}
-			return sum
-		}
-	}
-	alone := types // what is added to words
-	if c.LearnedPositions {
-		alone = make([]float32, h)
-	}
-	t.words = p.take(2*words*t.width, func(dst []byte) error {
-		return table(dst, "word embeddings", words, t.width, with(w.Words, alone))
-	})
-	if c.LearnedPositions {
-		positions := w.Positions[c.PositionOffset*h:]
-		t.places = p.take(2*c.MaxPositions*t.width, func(dst []byte) error {
-			return table(dst, "position embeddings", c.MaxPositions, t.width, with(positions, types))
-		})
-	}
+	p.embeddings(t, w)
 	for _, f := range c.Layers {
 		if _, ok := t.angles[f.Theta]; !ok {
 			t.angles[f.Theta] = p.angles(f.Theta)
 		}
 	}
-	t.norm, t.final = p.norm(w.Norm), p.norm(w.Final)
+	t.norm, t.final = p.norm(w.Norm, e), p.norm(w.Final, c.Hidden)
+	t.relative = p.distances(w.Relative)
 	for i := range w.Layers {
 		t.layers = append(t.layers, p.layer(t, i, &w.Layers[i]))
 	}
-	in := h
+	in := c.Hidden
 	for i := range w.Heads {
 		d := &w.Heads[i]
 		name := fmt.Sprintf("dense head %d", i)
 		x := head{
-			matrix: p.linear(name, d.Out, in, whole(&d.Linear)), activation: d.Activation, out: d.Out,
+			matrix: p.linear(name, d.Out, dense(in), whole(&d.Linear)), activation: d.Activation, out: d.Out,
 			plain: d.Residual && d.ResidualWeight == nil, weighted: d.ResidualWeight != nil,
 		}
 		if x.weighted {
-			x.residual = p.linear(name+" residual", d.Out, in, whole(&transformer.Linear{Weight: d.ResidualWeight}))
+			x.residual = p.linear(name+" residual", d.Out, dense(in), whole(&transformer.Linear{Weight: d.ResidualWeight}))
 		}
 		t.heads = append(t.heads, x)
 		t.widest = max(t.widest, x.n)
@@ -188,51 +225,163 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	return p, t
 }
 
-// layer lays out one. Of rotary positions the rows of each head of queries and keys are
-// interleaved, of GeGLU those of the two halves.
+// embeddings lays out what tokens begin with. Types are added to positions, where these are
+// learned, else to words.
+func (p *packer) embeddings(t *tensors, w *transformer.Weights) {
+	c, e := p.c, p.c.EmbeddingSize()
+	words := len(w.Words) / e
+	types := make([]float32, e)
+	if w.Types != nil {
+		copy(types, w.Types)
+	}
+	with := func(rows []float32, add []float32) func(i int) []float32 {
+		return func(i int) []float32 {
+			sum := make([]float32, e)
+			for j, v := range rows[i*e : (i+1)*e] {
+				sum[j] = v + add[j]
+			}
+			return sum
+		}
+	}
+	alone := types // what is added to words
+	if c.LearnedPositions {
+		alone = make([]float32, e)
+	}
+	t.words = p.take(2*words*t.embedding, func(dst []byte) error {
+		return table(dst, "word embeddings", words, t.embedding, with(w.Words, alone))
+	})
+	t.places = none
+	if c.LearnedPositions {
+		positions := w.Positions[c.PositionOffset*e:]
+		t.places = p.take(2*c.MaxPositions*t.embedding, func(dst []byte) error {
+			return table(dst, "position embeddings", c.MaxPositions, t.embedding, with(positions, types))
+		})
+	}
+	if e != c.Hidden {
+		m := p.linear("embedding projection", c.Hidden, dense(e), whole(&w.Project))
+		t.project = &m
+	}
+}
+
+// distanceRoom is how far beyond the longest text tiles of attention reach.
+const distanceRoom = 64
+
+// zeroDistance is where the distance 0 lies in a table of relative positions.
+func zeroDistance(c *transformer.Config) int { return c.MaxPositions - 1 + distanceRoom }
+
+// distances lays out the table of relative positions, divided by what products are scaled with.
+func (p *packer) distances(x []float32) int64 {
+	if x == nil {
+		return none
+	}
+	stride, n, scale := 2*zeroDistance(p.c)+1, 2*p.c.MaxPositions-1, p.c.Scale()
+	return p.take(4*p.c.Heads*stride, func(dst []byte) error {
+		for h := range p.c.Heads {
+			for i, v := range x[h*n : (h+1)*n] {
+				put32(dst, 4*(h*stride+distanceRoom+i), v/scale)
+			}
+		}
+		return nil
+	})
+}
+
+// layer lays out one. Of gated parts the rows of the two halves are interleaved.
 func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	c := p.c
-	h, d, form := c.Hidden, c.HeadSize, c.Layers[i]
+	h := c.Hidden
 	name := fmt.Sprintf("layer %d ", i)
-	rotary := form.Theta != 0
 	y := layer{
-		attentionNorm: p.norm(l.AttentionNorm), feedForwardNorm: p.norm(l.FeedForwardNorm),
-		before: form.Before, after: form.After, angles: t.angles[form.Theta],
+		form: c.Layers[i], attentionNorm: p.norm(l.AttentionNorm, h), feedForwardNorm: p.norm(l.FeedForwardNorm, h),
+		attentionOutputNorm: p.norm(l.AttentionOutputNorm, h), feedForwardOutput: p.norm(l.FeedForwardOutputNorm, h),
 	}
-	parts := []*transformer.Linear{&l.Query, &l.Key, &l.Value}
-	y.qkv = p.linear(name+"query, key and value", 3*t.width, h, func(i int) source {
-		part, row := i/t.width, i%t.width
-		if row >= h {
+	if y.form.Convolution {
+		p.convolution(t, &y, name, l)
+	} else {
+		p.attention(t, &y, name, l)
+	}
+	p.feedForward(t, &y, name, l)
+	return y
+}
+
+func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
+	c := p.c
+	if !c.Gated {
+		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
+		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		return
+	}
+	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
+		gate, row := interleaved(i)
+		switch {
+		case row >= c.Intermediate:
+			return source{}
+		case gate:
+			return source{&l.Up, c.Intermediate + row, p.scale(), p.scale()}
+		}
+		return source{&l.Up, row, 1, 1}
+	})
+	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), p.given(&l.Down))
+}
+
+// attention lays out queries, keys and values, with zeros where heads have more columns than
+// dimensions. With rotary positions the rows of a head of queries and keys are interleaved.
+func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Layer) {
+	c := p.c
+	h, d, size := c.Hidden, t.headColumns, c.HeadSize
+	plain := func(j int) int { return j }
+	order := plain
+	if y.angles = t.angles[y.form.Theta]; y.angles != none {
+		order = func(j int) int {
+			second, j := interleaved(j)
+			if second {
+				j += size / 2
+			}
+			return j
+		}
+	}
+	row := func(l *transformer.Linear, heads, i int, order func(j int) int, scale float32) source {
+		head, j := i/d, i%d
+		if head >= heads || j >= size {
 			return source{}
 		}
-		if rotary && part < 2 {
-			second, j := interleaved(row % d)
-			if second {
-				j += d / 2
-			}
-			row = row/d*d + j
-		}
-		return source{parts[part], row}
-	})
-	y.output = p.linear(name+"output", h, h, whole(&l.Output))
-	up := whole(&l.Up)
-	n := c.Intermediate
-	if c.Gated {
-		n = 2 * t.wide
-		up = func(i int) source {
-			gate, row := interleaved(i)
-			if row >= c.Intermediate {
-				return source{}
-			}
-			if gate {
-				row += c.Intermediate
-			}
-			return source{&l.Up, row}
-		}
+		return source{l, head*size + order(j), scale, scale}
 	}
-	y.up = p.linear(name+"up", n, h, up)
-	y.down = p.linear(name+"down", h, c.Intermediate, whole(&l.Down))
-	return y
+	queries := c.Heads * d
+	y.qkv = p.linear(name+"query, key and value", queries+2*t.keys, dense(h), func(i int) source {
+		switch {
+		case i < queries:
+			return row(&l.Query, c.Heads, i, order, 1)
+		case i < queries+t.keys:
+			return row(&l.Key, c.KeyHeads, i-queries, order, 1)
+		}
+		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain, p.scale())
+	})
+	y.queryNorm, y.keyNorm = p.headNorm(l.QueryNorm, order), p.headNorm(l.KeyNorm, order)
+	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, p.given(&l.Output))
+}
+
+// convolution lays out one: its taps as rows.
+func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.Layer) {
+	h, taps := p.c.Hidden, y.form.Taps()
+	y.angles, y.queryNorm, y.keyNorm = none, norm{none, none}, norm{none, none}
+	y.qkv = p.linear(name+"convolution input", 3*t.width, dense(h), func(i int) source {
+		part, row := i/t.width, i%t.width
+		switch {
+		case row >= h:
+			return source{}
+		case part == 1: // out
+			return source{&l.Convolution.In, h + row, p.scale(), p.scale()}
+		}
+		return source{&l.Convolution.In, part*h + row, 1, 1}
+	})
+	y.taps = p.take(4*taps*t.width, func(dst []byte) error {
+		for i, v := range l.Convolution.Taps.Weight {
+			put32(dst, 4*(i%taps*t.width+i/taps), v)
+		}
+		return nil
+	})
+	y.tapsBias = p.padded(l.Convolution.Taps.Bias, t.width)
+	y.output = p.linear(name+"output", h, dense(h), p.given(&l.Output))
 }
 
 // angles lays out a table of rotary angles: cosine and sine in turn.

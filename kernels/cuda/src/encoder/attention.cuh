@@ -1,4 +1,4 @@
-// attention.cuh: softmax(Q·Kᵀ/√d)·V over texts one behind the other, with running
+// attention.cuh: softmax(Q·Kᵀ·scale)·V over texts one behind the other, with running
 // maxima and sums (Dao et al., FlashAttention, 2022). A block has up to 64
 // queries of a text and one head, 16 a warp, and goes through 64 keys at a time.
 #pragma once
@@ -7,31 +7,45 @@
 namespace plaid {
 namespace encoder {
 
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+// thread_again reads the number of the thread where it is used, which keeps no register.
+__device__ __forceinline__ uint32_t thread_again() {
+  uint32_t v;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+  return v;
 }
 
 struct Yes { static constexpr bool value = true; };
 struct No { static constexpr bool value = false; };
 
-template <int D> __device__ __forceinline__ void attention(const EncoderAttentionParams &p) {
-  constexpr int kStages = D <= 64 ? 2 : 1;
-  constexpr uint32_t kRow = 2 * D + 16, kTile = 64 * kRow;  // padded: 8 rows of matrices share no bank
-  __shared__ __align__(128) uint8_t tiles[kStages * 2 * kTile];
+constexpr uint32_t kAll = 1u << 30;  // a window without an end
+
+// Queries are in registers, and pass through the last stage, but for the largest heads,
+// whose queries have a tile of their own in shared memory that is asked for at the launch.
+template <int D> struct Attention {
+  static constexpr bool kHeld = D <= 128;
+  static constexpr int kStages = D <= 64 ? 2 : 1;
+  static constexpr uint32_t kRow = 2 * D + 16, kTile = 64 * kRow;  // padded: 8 rows of matrices share no bank
+  static constexpr uint32_t kShared = kStages * 2 * kTile + (kHeld ? 0 : kTile), kQueries = kHeld ? kShared - 2 * kTile : kShared - kTile;
+};
+
+template <int D> __device__ __forceinline__ void attention(const EncoderAttentionParams &p, uint8_t *tiles) {
+  using A = Attention<D>;
+  constexpr bool kHeld = A::kHeld;
+  constexpr int kStages = A::kStages;
+  constexpr uint32_t kRow = A::kRow, kTile = A::kTile;
   const EncoderSpan span = p.spans[blockIdx.x];
   const uint32_t strips = (span.length + 15) / 16, parts = (strips + 3) / 4, share = (strips + parts - 1) / parts * 16;
   const uint32_t query = span.part * share, last = min(query + share, span.length);  // the queries
-  const uint32_t head = blockIdx.y * D, blocks = 3 * p.width / 64;
+  const uint32_t head = blockIdx.y * D, blocks = p.columns / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t q = lane % 4, shared = opaque(shared_at(tiles));
   let_next_begin();
 
   uint32_t begin = 0, end = span.attended;
-  if (p.window) {
-    begin = query > p.window ? (query - p.window) / 64 * 64 : 0;
-    end = min(end, last + p.window);
+  const bool windowed = p.before < kAll || p.after < kAll;
+  if (windowed) {
+    begin = query > p.before ? (query - p.before) / 64 * 64 : 0;
+    end = min(end, last + p.after);
   }
   const uint32_t steps = end > begin ? (end - begin + 63) / 64 : 0;
   // A thread copies the same pieces of every 64 rows of D columns; 64 rows further they
@@ -55,7 +69,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
     }
   };
   const uint8_t *keys_at = p.qkv;  // what place is to be added to
-  const size_t further = size_t(blocks) * kBlock, to_values = size_t(p.width / 64) * kBlock;
+  const size_t further = size_t(blocks) * kBlock, to_values = size_t(p.values / 64) * kBlock;
   auto copy_keys = [&](uint32_t step) {
     const uint32_t to = shared + step % kStages * 2 * kTile, first = begin + step * 64;
     copy(to, keys_at, first, span.attended);
@@ -65,18 +79,20 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
   };
 
   await_launches();
-  // The queries pass through the last stage.
   find(head, query);
-  copy(shared + (kStages - 1) * 2 * kTile, p.qkv, query, last);
+  copy(shared + A::kQueries, p.qkv, query, last);
   copies_commit();
-  find(p.width + head, begin);
+  find(p.keys + blockIdx.y / p.share * D, begin);
   if (kStages > 1 && steps > 0) copy_keys(0);
   if (kStages > 1) copies_wait<1>(); else copies_wait<0>();
   __syncthreads();
-  uint32_t x[D / 16][4];
+  uint32_t x[kHeld ? D / 16 : 1][4];
+  const uint32_t queries = shared + A::kQueries + (warp * 16 + lane % 16) * kRow + lane / 16 * 16;
+  if (kHeld) {
 #pragma unroll
-  for (int i = 0; i < D / 16; i++) load_matrices(x[i], shared + (kStages - 1) * 2 * kTile + (warp * 16 + lane % 16) * kRow + i * 32 + lane / 16 * 16);
-  __syncthreads();
+    for (int i = 0; i < D / 16; i++) load_matrices(x[kHeld ? i : 0], queries + i * 32);
+    __syncthreads();
+  }
 
   float out[D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, total[2] = {};
   // Where a lane's rows are in a tile of keys, and of values.
@@ -96,13 +112,24 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
       float s[8][4] = {};
 #pragma unroll
       for (int i = 0; i < D / 16; i++) {
+        if (!kHeld) load_matrices(x[0], queries + i * 32);
+        const uint32_t (&own)[4] = x[kHeld ? i : 0];
 #pragma unroll
         for (int n = 0; n < 4; n++) {
           if (decltype(kEdge)::value && n >= groups) break;
           uint32_t y[4];
           load_matrices(y, keys + n * 16 * kRow + i * 32);
-          multiply(s[2 * n], x[i], y[0], y[1]);
-          multiply(s[2 * n + 1], x[i], y[2], y[3]);
+          multiply(s[2 * n], own, y[0], y[1]);
+          multiply(s[2 * n + 1], own, y[2], y[3]);
+        }
+      }
+      if (p.relative) {
+        const uint32_t thread = thread_again(), row = query + thread / 32 * 16 + thread % 32 / 4;
+        const float *far = p.relative + size_t(blockIdx.y) * (2 * p.zero + 1) + p.zero + first + thread % 4 * 2 - row;
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) s[n][e] += __ldg(far + (n * 8 + e % 2 - e / 2 * 8));
         }
       }
       if (decltype(kEdge)::value) {
@@ -111,7 +138,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 #pragma unroll
           for (int e = 0; e < 4; e++) {
             const uint32_t key = first + n * 8 + q * 2 + e % 2, row = row0 + e / 2 * 8;
-            const bool seen = key < span.attended && (!p.window || (key + p.window >= row && key <= row + p.window));
+            const bool seen = key < span.attended && (!windowed || (key + p.before >= row && key <= row + p.after));
             if (!seen) s[n][e] = -INFINITY;
           }
         }
@@ -156,9 +183,9 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
         }
       }
     };
-    const bool edge = first + 64 > span.attended || (p.window && (first + p.window < strip + 15 || first + 63 > strip + p.window));
+    const bool edge = first + 64 > span.attended || (windowed && (first + p.before < strip + 15 || first + 63 > strip + p.after));
     // A warp does not see all keys of the block.
-    const bool seen = !p.window || (first + 63 + p.window >= strip && first <= strip + 15 + p.window);
+    const bool seen = !windowed || (first + 63 + p.before >= strip && first <= strip + 15 + p.after);
     if (works && seen) {
       if (edge) attend(Yes{}, min(4, int(end - first + 15) / 16)); else attend(No{}, 4);
     }
@@ -183,12 +210,19 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
 }  // namespace encoder
 
 #define PLAID_ENCODER_ATTENTION(D) \
-  extern "C" __global__ void __launch_bounds__(128, D <= 32 ? 5 : D <= 64 ? 4 : 2) encoder_attention_d##D(EncoderAttentionParams p) { encoder::attention<D>(p); }
+  extern "C" __global__ void __launch_bounds__(128, D <= 32 ? 5 : D <= 64 ? 4 : 2) encoder_attention_d##D(EncoderAttentionParams p) { \
+    __shared__ __align__(128) uint8_t tiles[encoder::Attention<D>::kShared];                                                    \
+    encoder::attention<D>(p, tiles);                                                                                           \
+  }
 PLAID_ENCODER_ATTENTION(16)
 PLAID_ENCODER_ATTENTION(32)
 PLAID_ENCODER_ATTENTION(48)
 PLAID_ENCODER_ATTENTION(64)
 PLAID_ENCODER_ATTENTION(96)
 PLAID_ENCODER_ATTENTION(128)
+extern "C" __global__ void __launch_bounds__(128, 2) encoder_attention_d256(EncoderAttentionParams p) {
+  extern __shared__ __align__(128) uint8_t attention_tiles[];
+  encoder::attention<256>(p, attention_tiles);
+}
 
 }  // namespace plaid

@@ -84,19 +84,53 @@ __device__ __forceinline__ uint32_t pack(float lo, float hi) {
 }
 __device__ __forceinline__ float2 unpack(uint32_t v) { return __half22float2(*reinterpret_cast<const __half2 *>(&v)); }
 
-// x·Φ(x), 2e-4 off at most: Φ − 1/2 by an odd polynomial up to 4, where it reaches
-// 1/2, and saturates beyond.
-__device__ __forceinline__ float gelu(float x) {
-  const float z = fminf(__fmul_rn(x, x), 16.f);
-  float p = 2.2602039351227177e-08f;
-  p = fmaf(p, z, -1.5895277556410292e-06f);
-  p = fmaf(p, z, 4.7777641157153994e-05f);
-  p = fmaf(p, z, -0.0008123188163153827f);
-  p = fmaf(p, z, 0.008764317259192467f);
-  p = fmaf(p, z, -0.06455575674772263f);
-  p = fmaf(p, z, 0.397871196269989f);
-  return __fmul_rn(x, __saturatef(fmaf(x, p, 0.5f)));
+// Eight columns of a row.
+__device__ __forceinline__ void add8(float (&x)[8], const uint4 &v) {
+  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float2 f = unpack(w[i]);
+    x[2 * i] += f.x, x[2 * i + 1] += f.y;
+  }
 }
+__device__ __forceinline__ void load8(float (&x)[8], const float *from) {
+  const float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
+  x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+__device__ __forceinline__ void store8(float *to, const float (&x)[8]) {
+  reinterpret_cast<float4 *>(to)[0] = make_float4(x[0], x[1], x[2], x[3]);
+  reinterpret_cast<float4 *>(to)[1] = make_float4(x[4], x[5], x[6], x[7]);
+}
+__device__ __forceinline__ uint4 pack8(const float (&x)[8]) { return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])); }
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Activations of the feed-forward part; their numbers are in constant memory, where operands
+// of sums may be.
+//
+// Polynomial is x·Φ(x): Φ − 1/2 by an odd polynomial up to 4, where it reaches 1/2, and
+// saturates beyond. A steep line makes ReLU of it.
+struct Polynomial {
+  __device__ __forceinline__ static float of(float x, const EncoderGemmParams &p) {
+    const float z = fminf(__fmul_rn(x, x), 16.f);
+    float y = p.curve[0];
+#pragma unroll
+    for (int i = 1; i < 7; i++) y = fmaf(y, z, p.curve[i]);
+    return __fmul_rn(x, __saturatef(fmaf(x, y, 0.5f)));
+  }
+};
+// Sigmoid is SiLU, and tanh(x) as 2σ(2x) − 1.
+struct Sigmoid {
+  __device__ __forceinline__ static float of(float x, const EncoderGemmParams &p) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fadd_rn(1.f, exp2_fast(__fmul_rn(x, p.curve[2])))));
+    return fmaf(fmaf(x, p.curve[0], p.curve[1]), y, p.curve[3]);
+  }
+};
 
 // activate is that of a dense head.
 __device__ __forceinline__ float activate(float x, uint32_t kind) {
@@ -105,6 +139,7 @@ __device__ __forceinline__ float activate(float x, uint32_t kind) {
     case 2: return __fmul_rn(0.5f * x, 1.f + erff(0.70710678f * x));
     case 3: return x / (1.f + expf(-x));
     case 4: return tanhf(x);
+    case 5: return __fmul_rn(0.5f * x, 1.f + tanhf(0.79788456f * fmaf(0.044715f * x * x, x, x)));
     default: return x;
   }
 }
@@ -121,19 +156,23 @@ struct Bias {
   }
 };
 
-struct Gelu : Bias {
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
-    out[0] = pack(gelu(x[0]), gelu(x[1])), out[1] = pack(gelu(y[0]), gelu(y[1]));
+template <class A> struct Active : Bias {
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(A::of(x[0], p), A::of(x[1], p)), out[1] = pack(A::of(y[0], p), A::of(y[1], p));
   }
 };
 
 // Half as many columns come out as go in.
-struct Geglu : Bias {
+template <class A> struct Gated : Bias {
   static constexpr int kShrink = 2;
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
-    out[0] = pack(__fmul_rn(gelu(x[0]), y[0]), __fmul_rn(gelu(x[1]), y[1]));
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    out[0] = pack(__fmul_rn(A::of(x[0], p), y[0]), __fmul_rn(A::of(x[1], p), y[1]));
   }
 };
+using Gelu = Active<Polynomial>;
+using Silu = Active<Sigmoid>;
+using Geglu = Gated<Polynomial>;
+using Swiglu = Gated<Sigmoid>;
 
 // Rotary positions (Su et al., RoFormer, 2021).
 __device__ __forceinline__ void turn(const float4 &a, float (&x)[2], float (&y)[2]) {
@@ -142,7 +181,7 @@ __device__ __forceinline__ void turn(const float4 &a, float (&x)[2], float (&y)[
   x[0] = x0, x[1] = x1;
 }
 __device__ __forceinline__ const float4 *angles_of(const EncoderGemmParams &p, uint32_t row, uint32_t q) {
-  return reinterpret_cast<const float4 *>(p.angles + size_t(p.positions[min(row, p.rows - 1)]) * p.half * 2) + q;
+  return reinterpret_cast<const float4 *>(p.angles + size_t(p.positions[min(row, p.rows - 1)]) * 64) + q;
 }
 struct Rotary : Bias {
   struct Row {
@@ -150,13 +189,12 @@ struct Rotary : Bias {
   };
   __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) { return {angles_of(p, row, q)}; }
   __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
-    if (column < p.turned) turn(__ldg(r.angles + column / 4 % (p.half / 2)), x, y);  // four for 16 columns
+    if (column < p.turned) turn(__ldg(r.angles + column / 4 % 16), x, y);  // four for 16 columns
     out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
 };
-// The same for heads of 64 dimensions, with the row's angles in registers: they are
-// there before the products are.
-struct Rotary64 : Bias {
+// The same with the row's angles in registers: they are there before the products are.
+struct RotaryAhead : Bias {
   struct Row {
     float4 angles[4];
   };

@@ -140,11 +140,13 @@ template <class E, int N> __device__ __forceinline__ void gemm(const EncoderGemm
   PLAID_ENCODER_GEMM(NAME, E, 192)   \
   PLAID_ENCODER_GEMM(NAME, E, 256)
 PLAID_ENCODER_GEMMS(bias, Bias)
-PLAID_ENCODER_GEMM(rotary, Rotary64, 64)
-PLAID_ENCODER_GEMM(rotary, Rotary64, 192)
-PLAID_ENCODER_GEMM(rotary, Rotary64, 256)
+PLAID_ENCODER_GEMM(rotary, RotaryAhead, 64)
+PLAID_ENCODER_GEMM(rotary, RotaryAhead, 192)
+PLAID_ENCODER_GEMM(rotary, RotaryAhead, 256)
 PLAID_ENCODER_GEMMS(gelu, Gelu)
 PLAID_ENCODER_GEMM(geglu, Geglu, 128)
 PLAID_ENCODER_GEMM(geglu, Geglu, 256)
+PLAID_ENCODER_GEMM(swiglu, Swiglu, 128)
+PLAID_ENCODER_GEMM(swiglu, Swiglu, 256)
 
 }  // namespace plaid

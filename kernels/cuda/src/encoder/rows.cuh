@@ -1,62 +1,66 @@
-// rows.cuh: what is done to rows by themselves, by a warp: embeddings, layer norms, unit
-// vectors. A lane has 8 columns of each 256. Warps take rows in turn, with gammas in
-// registers.
+// rows.cuh: what is done to rows by themselves, by a warp: embeddings, norms, unit
+// vectors. A lane has 8 columns of each 256. Warps take rows in turn.
 #pragma once
 #include "common.cuh"
 
 namespace plaid {
 namespace encoder {
 
-constexpr int kMaxParts = 4;  // of 256 columns
+// Parts of 256 columns that a row has, at most. Of the fewer, gammas stay in registers.
+constexpr int kFew = 4, kMany = 10;
 
 __device__ __forceinline__ float sum_of(float v) {
 #pragma unroll
   for (int i = 16; i > 0; i /= 2) v += __shfl_xor_sync(0xffffffffu, v, i);
   return v;
 }
-__device__ __forceinline__ void add8(float (&x)[8], const uint4 &v) {
-  const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+// Norm has the weights of a norm, of a lane's columns, or where they are. P is the parameters.
+template <int kParts> struct Norm {
+  static constexpr bool kHeld = kParts <= kFew;
+  const float *gamma, *beta;
+  float held[kHeld ? kParts : 1][8];
+  template <class P> __device__ __forceinline__ Norm(const P &p, int lane) : gamma(p.gamma), beta(p.beta) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 f = unpack(w[i]);
-    x[2 * i] += f.x, x[2 * i + 1] += f.y;
-  }
-}
-__device__ __forceinline__ void load8(float (&x)[8], const float *from) {
-  const float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
-  x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
-__device__ __forceinline__ void store8(float *to, const float (&x)[8]) {
-  reinterpret_cast<float4 *>(to)[0] = make_float4(x[0], x[1], x[2], x[3]);
-  reinterpret_cast<float4 *>(to)[1] = make_float4(x[4], x[5], x[6], x[7]);
-}
-__device__ __forceinline__ uint4 pack8(const float (&x)[8]) { return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])); }
-
-// Norm is a layer norm: the weights of a lane's columns.
-struct Norm {
-  float gamma[kMaxParts][8];
-  template <class P> __device__ __forceinline__ Norm(const P &p, int lane) {
-#pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
+    for (int i = 0; i < (kHeld ? kParts : 0); i++) {
       const uint32_t c = i * 256 + lane * 8;
 #pragma unroll
-      for (int j = 0; j < 8; j++) gamma[i][j] = 0.f;
-      if (c < p.width) load8(gamma[i], p.gamma + c);
+      for (int j = 0; j < 8; j++) held[i][j] = 0.f;
+      if (gamma && c < p.width) load8(held[i], gamma + c);
     }
   }
   // apply norms a row in place; x is zero beyond hidden.
-  template <class P> __device__ __forceinline__ void apply(float (&x)[kMaxParts][8], const P &p, int lane) const {
-    float sum = 0.f;
+  template <class P> __device__ __forceinline__ void apply(float (&x)[kParts][8], const P &p, int lane) const {
+    if (!gamma) return;
+    const float inverse = even(x, p, p.epsilon, lane);
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
-      if (i * 256 >= p.width) break;
-#pragma unroll
-      for (int j = 0; j < 8; j++) sum += x[i][j];
+    for (int i = 0; i < kParts; i++) {
+      const uint32_t c = i * 256 + lane * 8;
+      if (c >= p.width) continue;
+      if (kHeld) {
+        weigh(x[i], inverse, held[kHeld ? i : 0], beta, c);
+      } else {
+        float g[8];
+        load8(g, gamma + c);
+        weigh(x[i], inverse, g, beta, c);
+      }
     }
-    const float mean = __fdiv_rn(sum_of(sum), float(p.hidden));
+  }
+  // even subtracts the mean, unless there is to be none, and gives what x is to be multiplied with.
+  template <class P> __device__ __forceinline__ static float even(float (&x)[kParts][8], const P &p, float epsilon, int lane) {
+    float mean = 0.f;
+    if (!p.rms) {
+      float sum = 0.f;
+#pragma unroll
+      for (int i = 0; i < kParts; i++) {
+        if (i * 256 >= p.width) break;
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum += x[i][j];
+      }
+      mean = __fdiv_rn(sum_of(sum), float(p.hidden));
+    }
     float squares = 0.f;
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
+    for (int i = 0; i < kParts; i++) {
       if (i * 256 >= p.width) break;
 #pragma unroll
       for (int j = 0; j < 8; j++) {
@@ -64,23 +68,20 @@ struct Norm {
         squares = fmaf(x[i][j], x[i][j], squares);
       }
     }
-    const float inverse = rsqrtf(__fdiv_rn(sum_of(squares), float(p.hidden)) + p.epsilon);
+    return rsqrtf(__fdiv_rn(sum_of(squares), float(p.hidden)) + epsilon);
+  }
+  __device__ __forceinline__ static void weigh(float (&x)[8], float inverse, const float (&g)[8], const float *beta, uint32_t c) {
+    float b[8] = {};
+    if (beta) load8(b, beta + c);
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
-      const uint32_t c = i * 256 + lane * 8;
-      if (c >= p.width) continue;
-      float beta[8] = {};
-      if (p.beta) load8(beta, p.beta + c);
-#pragma unroll
-      for (int j = 0; j < 8; j++) x[i][j] = fmaf(__fmul_rn(x[i][j], inverse), gamma[i][j], beta[j]);
-    }
+    for (int j = 0; j < 8; j++) x[j] = fmaf(__fmul_rn(x[j], inverse), g[j], b[j]);
   }
 };
 
 // store writes a row as f16, and as float32 where there is a stream.
-__device__ __forceinline__ void store(const float (&x)[kMaxParts][8], uint8_t *to, float *stream, uint32_t row, uint32_t width, int lane) {
+template <int kParts> __device__ __forceinline__ void store(const float (&x)[kParts][8], uint8_t *to, float *stream, uint32_t row, uint32_t width, int lane) {
 #pragma unroll
-  for (int i = 0; i < kMaxParts; i++) {
+  for (int i = 0; i < kParts; i++) {
     const uint32_t c = i * 256 + lane * 8;
     if (c >= width) break;
     if (to) *reinterpret_cast<uint4 *>(to + tiled(row, c / 8, width / 64)) = pack8(x[i]);
@@ -88,19 +89,16 @@ __device__ __forceinline__ void store(const float (&x)[kMaxParts][8], uint8_t *t
   }
 }
 
-}  // namespace encoder
-
-extern "C" __global__ void __launch_bounds__(256, 2) encoder_embed(EncoderEmbedParams p) {
-  using namespace encoder;
+template <int kParts> __device__ __forceinline__ void embed_rows(const EncoderEmbedParams &p) {
   const int lane = threadIdx.x % 32;
   let_next_begin();
-  const Norm norm(p, lane);
+  const Norm<kParts> norm(p, lane);
   await_launches();
   for (uint32_t row = blockIdx.x * 8 + threadIdx.x / 32; row < p.rows; row += gridDim.x * 8) {
     const uint16_t *word = p.words + size_t(p.ids[row]) * p.width, *place = p.places ? p.places + size_t(p.positions[row]) * p.width : nullptr;
-    float x[kMaxParts][8] = {};
+    float x[kParts][8] = {};
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
+    for (int i = 0; i < kParts; i++) {
       const uint32_t c = i * 256 + lane * 8;
       if (c >= p.width) continue;
       add8(x[i], *reinterpret_cast<const uint4 *>(word + c));
@@ -111,37 +109,62 @@ extern "C" __global__ void __launch_bounds__(256, 2) encoder_embed(EncoderEmbedP
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) encoder_norm(EncoderNormParams p) {
-  using namespace encoder;
+template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(const EncoderNormParams &p) {
+  constexpr bool kAhead = kParts <= kFew;
   const int lane = threadIdx.x % 32;
   let_next_begin();
-  const Norm norm(p, lane);
+  const Norm<kParts> norm(p, lane);
   await_launches();
   // What the next row adds is on its way while a row is normed.
-  uint4 delta[kMaxParts], old[kMaxParts];
+  uint4 delta[kAhead ? kParts : 1], old[kAhead ? kParts : 1];
+  auto load = [&](uint32_t row, int i, uint4 &delta, uint4 &old) {
+    const uint32_t c = i * 256 + lane * 8;
+    delta = old = make_uint4(0, 0, 0, 0);
+    if (c >= p.width || row >= p.rows) return;
+    const size_t at = tiled(row, c / 8, p.width / 64);
+    if (p.delta) delta = *reinterpret_cast<const uint4 *>(p.delta + at);
+    if (!p.stream) old = *reinterpret_cast<const uint4 *>(p.x + at);
+  };
   auto fetch = [&](uint32_t row) {
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
-      const uint32_t c = i * 256 + lane * 8;
-      delta[i] = old[i] = make_uint4(0, 0, 0, 0);
-      if (c >= p.width || row >= p.rows) continue;
-      const size_t at = tiled(row, c / 8, p.width / 64);
-      if (p.delta) delta[i] = *reinterpret_cast<const uint4 *>(p.delta + at);
-      if (!p.stream) old[i] = *reinterpret_cast<const uint4 *>(p.x + at);
-    }
+    for (int i = 0; i < (kAhead ? kParts : 0); i++) load(row, i, delta[i], old[i]);
   };
   uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
   fetch(row);
   for (; row < p.rows; row += gridDim.x * 8) {
-    float x[kMaxParts][8] = {};
+    float x[kParts][8] = {};
+    float inverse = 0.f;
+    if (kPost && p.post) {
 #pragma unroll
-    for (int i = 0; i < kMaxParts; i++) {
+      for (int i = 0; i < kParts; i++) {
+        if (!kAhead) load(row, i, delta[0], old[0]);
+        add8(x[i], delta[kAhead ? i : 0]);
+      }
+      inverse = Norm<kParts>::even(x, p, p.post_epsilon, lane);
+    }
+#pragma unroll
+    for (int i = 0; i < kParts; i++) {
       const uint32_t c = i * 256 + lane * 8;
       if (c >= p.width) continue;
       float *stream = p.stream + size_t(row) * p.width + c;
-      if (p.stream) load8(x[i], stream);
-      else add8(x[i], old[i]);
-      add8(x[i], delta[i]);
+      float d[8];
+      if (kPost && p.post) {
+        float g[8];
+        load8(g, p.post + c);
+        Norm<kParts>::weigh(x[i], inverse, g, p.post_beta, c);
+#pragma unroll
+        for (int j = 0; j < 8; j++) d[j] = x[i][j], x[i][j] = 0.f;
+      } else if (!kAhead) {
+        load(row, i, delta[0], old[0]);
+      }
+      if (!p.stream) add8(x[i], old[kAhead ? i : 0]);
+      else if (!p.fresh) load8(x[i], stream);
+      if (kPost && p.post) {
+#pragma unroll
+        for (int j = 0; j < 8; j++) x[i][j] += d[j];
+      } else {
+        add8(x[i], delta[kAhead ? i : 0]);
+      }
       if (p.stream && p.delta) store8(stream, x[i]);
     }
     fetch(row + gridDim.x * 8);
@@ -149,6 +172,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) encoder_norm(EncoderNormPar
     store(x, p.x, nullptr, row, p.width, lane);
   }
 }
+
+}  // namespace encoder
+
+extern "C" __global__ void __launch_bounds__(256, 2) encoder_embed(EncoderEmbedParams p) { encoder::embed_rows<encoder::kFew>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) encoder_embed_wide(EncoderEmbedParams p) { encoder::embed_rows<encoder::kMany>(p); }
+extern "C" __global__ void __launch_bounds__(256, 2) encoder_norm(EncoderNormParams p) { encoder::norm_rows<encoder::kFew, false>(p); }
+extern "C" __global__ void __launch_bounds__(256, 2) encoder_norm_post(EncoderNormParams p) { encoder::norm_rows<encoder::kFew, true>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) encoder_norm_wide(EncoderNormParams p) { encoder::norm_rows<encoder::kMany, true>(p); }
 
 extern "C" __global__ void __launch_bounds__(256) encoder_unit(EncoderUnitParams p) {
   using namespace encoder;

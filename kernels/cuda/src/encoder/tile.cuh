@@ -212,6 +212,8 @@ PLAID_ENCODER_TILES(bias, Bias)
 PLAID_ENCODER_TILES(rotary, Rotary)
 PLAID_ENCODER_TILES(gelu, Gelu)
 PLAID_ENCODER_TILES(geglu, Geglu)
+PLAID_ENCODER_TILES(silu, Silu)
+PLAID_ENCODER_TILES(swiglu, Swiglu)
 extern "C" __global__ void __launch_bounds__(128) encoder_head_m16(EncoderHeadParams p) { encoder::tile_head<16, 16, 16, 16>(p); }
 extern "C" __global__ void __launch_bounds__(128) encoder_head_m32(EncoderHeadParams p) { encoder::tile_head<32, 32, 16, 16>(p); }
 extern "C" __global__ void __launch_bounds__(128) encoder_head_m128(EncoderHeadParams p) { encoder::tile_head<128, 64, 32, 64>(p); }

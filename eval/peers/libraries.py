@@ -1,6 +1,6 @@
 """Times kernels of NumPy, faiss and NumKong on the shapes that README.md describes.
 
-    kernels.py NAME=DATA=K...
+    libraries.py NAME=DATA=K...
 
 Prints JSON.
 """

@@ -1,0 +1,132 @@
+package modeldir
+
+import (
+	"math"
+	"slices"
+
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// Families that norm the input of a sublayer. Positions are rotary, and maps are gated.
+
+const full, sliding, convolution = "full_attention", "sliding_attention", "conv"
+
+var modernBERT = family{
+	activation: key[string]{"hidden_activation", "gelu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	only: []only{{"is_causal", isFalse}, {"causal_mask", isFalse}},
+	form: func(v values, b *Backbone) {
+		b.NormPlace, b.Gated = transformer.PreNorm, true
+		b.Biases = Biases{
+			Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false),
+			Norms: v.bool("norm_bias", false),
+		}
+		global, local := v.theta(full, "global_rope_theta", 160_000), v.theta(sliding, "local_rope_theta", 10_000)
+		every, window := v.int("global_attn_every_n_layers", 1, 3), v.int("local_attention", 2, 128)
+		kinds := v.layerTypes(len(b.Layers), full, sliding, everyFull(every, 0))
+		b.windows(kinds, global, transformer.LayerForm{Before: window / 2, After: window / 2, Theta: local})
+	},
+}
+
+var euroBERT = family{
+	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5},
+	classes: []string{"EuroBertModel"}, only: []only{{"is_causal", isFalse}},
+	form: func(v values, b *Backbone) {
+		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
+		b.Biases = Biases{Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false)}
+		v.grouped(b, b.Heads, b.Hidden/b.Heads)
+		b.rotate(v.theta("", "rope_theta", 10_000))
+	},
+}
+
+var gemma3 = family{
+	activation: key[string]{"hidden_activation", "gelu_pytorch_tanh"}, epsilon: key[float64]{"rms_norm_eps", 1e-6},
+	only: []only{{"attn_logit_softcapping", nil}},
+	form: func(v values, b *Backbone) {
+		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.SandwichNorm, true
+		b.Biases = Biases{Attention: v.bool("attention_bias", false)}
+		v.grouped(b, 4, 256)
+		b.AttentionScale = float32(1 / math.Sqrt(v.float("query_pre_attn_scalar", 0, 256)))
+		global, local := v.theta(full, "rope_theta", 1e6), v.theta(sliding, "rope_local_base_freq", 1e4)
+		every, window := v.int("sliding_window_pattern", 1, 6), v.int("sliding_window", 2, 4096)
+		kinds := v.layerTypes(len(b.Layers), full, sliding, everyFull(every, every-1))
+		if v.bool("use_bidirectional_attention", false) {
+			b.windows(kinds, global, transformer.LayerForm{Before: window / 2, After: window / 2, Theta: local})
+		} else {
+			b.windows(kinds, global, transformer.LayerForm{Before: window - 1, Theta: local})
+			b.causal()
+		}
+	},
+}
+
+// bidirectionalLFM2 is the class of LFM2.5's models for retrieval, which is code of their own.
+const bidirectionalLFM2 = "Lfm2BidirectionalModel"
+
+var lfm2 = family{
+	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	classes: []string{bidirectionalLFM2},
+	form: func(v values, b *Backbone) {
+		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
+		b.Biases = Biases{Convolution: v.bool("conv_bias", false)}
+		v.grouped(b, 8, b.Hidden/b.Heads)
+		b.Intermediate = v.lfm2Intermediate()
+		attending := v.list("full_attn_idxs")
+		kinds := v.layerTypes(len(b.Layers), full, convolution, func(i int) string {
+			if attending == nil || slices.Contains(attending, i) {
+				return full
+			}
+			return convolution
+		})
+		names, _, _ := words(v.f, "architectures")
+		both, taps := slices.Contains(append(names, v.class()), bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
+		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
+		if both {
+			form = transformer.LayerForm{Convolution: true, ConvolveAll: true, Before: taps / 2, After: taps - 1 - taps/2}
+		}
+		b.windows(kinds, v.theta("", "rope_theta", 1e6), form)
+		if !both {
+			b.causal()
+		}
+	},
+}
+
+// lfm2Intermediate is the size of the feed-forward part, which the class may adjust.
+func (v values) lfm2Intermediate() int {
+	n := v.int("block_ff_dim", 1, v.size("intermediate_size", 1))
+	if !v.bool("block_auto_adjust_ff_dim", true) {
+		return n
+	}
+	n = 2 * n / 3
+	if v.f.has("block_ffn_dim_multiplier") && v.f.raw("block_ffn_dim_multiplier") == nil {
+		return n
+	}
+	n = int(v.float("block_ffn_dim_multiplier", 0, 1) * float64(n))
+	multiple := v.int("block_multiple_of", 1, 256)
+	return (n + multiple - 1) / multiple * multiple
+}
+
+// everyFull is the rule of layers of which every so many, from the first on, attend to the whole text.
+func everyFull(every, first int) func(i int) string {
+	return func(i int) string {
+		if i%every == first {
+			return full
+		}
+		return sliding
+	}
+}
+
+// windows gives layers that attend to the whole text a base of rotary angles, and others a form.
+func (b *Backbone) windows(kinds []string, theta float64, other transformer.LayerForm) {
+	b.rotate(theta)
+	for i := range b.Layers {
+		if i < len(kinds) && kinds[i] != full {
+			b.Layers[i] = other
+		}
+	}
+}
+
+// causal lets no layer look behind a token.
+func (b *Backbone) causal() {
+	for i := range b.Layers {
+		b.Layers[i].After = 0
+	}
+}

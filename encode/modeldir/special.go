@@ -1,0 +1,124 @@
+package modeldir
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// special has the files that name special tokens, and say on which side texts are filled up and cut.
+type special struct {
+	config, tokens *file // nil: not there
+}
+
+// files are those that name tokens, the first one that has a key decides.
+func (s *special) files() []*file {
+	if s.config.has("added_tokens_decoder") {
+		return []*file{s.config}
+	}
+	return []*file{s.tokens, s.config}
+}
+
+// named reads the token of a key such as mask_token: a string, or an object with its content. said
+// reports whether a file has the key, if only with null.
+func (r *reader) named(key string) (f *file, id int32, said bool, err error) {
+	for _, f := range r.special.files() {
+		if !f.has(key) {
+			continue
+		}
+		raw := f.raw(key)
+		if raw == nil {
+			return f, -1, true, nil
+		}
+		holder, field := f, key
+		if bytes.HasPrefix(raw, []byte("{")) {
+			if holder, err = f.object(key); err != nil {
+				return f, -1, true, err
+			}
+			field = "content"
+		}
+		id, _, err := r.marker(holder, field)
+		return f, id, true, err
+	}
+	return nil, -1, false, nil
+}
+
+// findMask finds the token that queries are filled up with where no file of the model's settings
+// names it: as PyLate and sentence-transformers do, the tokenizer's mask, else its end of a text, and
+// for PyLate its padding.
+func (r *reader) findMask() error {
+	mask := r.mask
+	if mask.decided() {
+		return nil
+	}
+	mask.set(byDefault, -1)
+	keys := []string{"mask_token", "eos_token", "pad_token"}
+	if r.multiVector {
+		keys = keys[:2]
+	}
+	for i, key := range keys {
+		f, id, said, err := r.named(key)
+		if err != nil {
+			// A token that is not needed may be wrong.
+			if r.c.Expand.On {
+				return err
+			}
+			continue
+		}
+		if id >= 0 {
+			mask.set(r.name(f.path), id)
+			return nil
+		}
+		// The classes of tokenizers have names of their own where the files have none.
+		if i > 0 || said {
+			continue
+		}
+		for _, name := range []string{"[MASK]", "<mask>"} {
+			if id, ok := r.token(name); ok {
+				mask.set(byDefault, id)
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// sides refuses texts that are filled up or cut on the left. Without a query's expansion and a
+// marker behind the first id, filling has no effect.
+func (r *reader) sides() error {
+	f := r.special.config
+	for _, key := range []string{"padding_side", "truncation_side"} {
+		side, ok, err := f.text(key)
+		if err != nil {
+			return err
+		}
+		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0
+		if ok && side != "right" && !harmless {
+			return f.faultf(key, ErrFamily, "is %q, want right", side)
+		}
+	}
+	return nil
+}
+
+// longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:
+// max_seq_length, else what the tokenizer says, within what the model takes.
+func (r *reader) longestText() (most int, origin string, err error) {
+	most, origin = min(r.c.Backbone.MaxPositions, longest), byDefault
+	n, ok, err := size(r.bert, "max_seq_length")
+	if err != nil {
+		return 0, "", err
+	}
+	if ok {
+		return min(n, r.c.Backbone.MaxPositions), r.name(r.bert.path), nil
+	}
+	if raw := r.special.config.raw("model_max_length"); raw != nil {
+		var n float64 // 1e30 means no bound
+		if json.Unmarshal(raw, &n) != nil || !(n >= shortest) {
+			return 0, "", r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on",
+				shown(raw), shortest)
+		}
+		if n < float64(most) {
+			most, origin = int(n), r.name(r.special.config.path)
+		}
+	}
+	return most, origin, nil
+}

@@ -1,0 +1,146 @@
+package modeltest
+
+import (
+	"encoding/json"
+	"flag"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// Golden is a tiny model in a folder of encode/testdata/golden that published classes saved, and
+// what such a class gave for it.
+type Golden struct {
+	Name   string // of the file of vectors
+	Folder string
+	Over   string // a folder that lies over it
+	// Change is made in config.json.
+	Change map[string]any
+	// Foreign says that the vectors are another package's than the folder is of.
+	Foreign bool
+}
+
+// Goldens are those of texts.json.
+func Goldens() []Golden {
+	var list []Golden
+	for _, name := range []string{
+		"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert",
+		"xlmr", "xlmr-rotary", "roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "eurobert-biased",
+		"gemma", "mmbert", "lfm2", "lfm2-biased",
+	} {
+		list = append(list, Golden{Name: name, Folder: name})
+	}
+	for _, name := range []string{"pylate-bert", "pylate-heads", "pylate-attend", "stanford"} {
+		list = append(list, Golden{Name: name + "-sentence", Folder: name, Foreign: true})
+	}
+	for _, name := range []string{
+		"roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "gemma", "mmbert", "lfm2",
+	} {
+		list = append(list, Golden{Name: "pylate-" + name, Folder: name, Over: "pylate-" + name})
+	}
+	list = append(list, Golden{Name: "pylate-lfm25", Folder: "lfm2", Over: "pylate-lfm25"})
+	type change = map[string]any
+	return append(list,
+		Golden{Name: "electra", Folder: "sentence-bert", Change: change{
+			"model_type": "electra", "architectures": []string{"ElectraModel"}, "embedding_size": 32, "hidden_act": "tanh"}},
+		Golden{Name: "gemma-causal", Folder: "gemma", Change: change{
+			"use_bidirectional_attention": false, "sliding_window": 5}},
+		Golden{Name: "lfm25", Folder: "lfm2", Change: change{"architectures": []string{"Lfm2BidirectionalModel"}}})
+}
+
+// Open gives the folder of the model, and its vectors, below the path of encode/testdata/golden.
+func (g Golden) Open(t testing.TB, root string) (dir string, z *vectors.NPZ) {
+	t.Helper()
+	dir = filepath.Join(root, g.Folder)
+	if g.Over != "" || g.Change != nil {
+		dir = t.TempDir()
+		copyOver(t, dir, filepath.Join(root, g.Folder))
+	}
+	if g.Over != "" {
+		copyOver(t, dir, filepath.Join(root, g.Over))
+	}
+	if g.Change != nil {
+		Edit(t, filepath.Join(dir, "config.json"), g.Change)
+	}
+	return dir, OpenNPZ(t, filepath.Join(root, "golden-"+g.Name+".npz"))
+}
+
+// copyOver copies the files of a folder, in the place of those that are there.
+func copyOver(t testing.TB, to, from string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		name, err := filepath.Rel(from, path)
+		require.NoError(t, err)
+		WriteFile(t, filepath.Join(to, name), b)
+		return nil
+	}))
+}
+
+// GoldenTexts are the queries and documents of the vectors.
+func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "texts.json"))
+	require.NoError(t, err)
+	var texts struct{ Queries, Documents []string }
+	require.NoError(t, json.Unmarshal(b, &texts))
+	return texts.Queries, texts.Documents
+}
+
+// Update says that tests record what they find.
+var Update = flag.Bool("update", false, "record what is found, for the table of models in docs/encoder.md")
+
+// Found is what was found for a model: the largest difference of a value of its vectors from those of
+// its package, on the processor, and the largest 1 − cosine on a device.
+type Found struct {
+	Processor float64 `json:"processor"`
+	Device    float64 `json:"device,omitempty"`
+}
+
+// ReadFound reads all that was recorded, by the names of goldens.
+func ReadFound(t testing.TB, root string) map[string]*Found {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "found.json"))
+	require.NoError(t, err)
+	var all map[string]*Found
+	require.NoError(t, json.Unmarshal(b, &all))
+	return all
+}
+
+// Record holds what was found against what was recorded, within half of it, or records it, with two
+// digits.
+func Record(t testing.TB, root, name string, part func(f *Found) *float64, x float64) {
+	t.Helper()
+	all := ReadFound(t, root)
+	if all[name] == nil {
+		all[name] = new(Found)
+	}
+	recorded := part(all[name])
+	if !*Update {
+		require.InEpsilon(t, *recorded, x, .5, "%s: go test -run Golden -update records what is found", name)
+		return
+	}
+	*recorded, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'e', 1, 64), 64)
+	b := []byte("{")
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		line, err := json.Marshal(all[name])
+		require.NoError(t, err)
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, "\n  "+strconv.Quote(name)+": "...), line...)
+	}
+	WriteFile(t, filepath.Join(root, "found.json"), append(b, "\n}\n"...))
+}
