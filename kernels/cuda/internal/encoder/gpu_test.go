@@ -182,7 +182,7 @@ func real(size int) kind {
 	}
 	c := sizes(768, 12, 3072, 8192, transformer.EqualLayers(12, 250000))
 	c.Norm, c.NormPlace, c.Activation, c.Gated = transformer.RMSNorm, transformer.PreNorm, transformer.SiLU, true
-	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: noNorm}
+	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: withoutNorm}
 	switch size {
 	case euroBERTLarge:
 		k.name, c.Hidden, c.Heads, c.KeyHeads, c.Intermediate, c.Layers = "eurobert 26 × 1,152", 1152, 18, 6, 4096, transformer.EqualLayers(26, 250000)
