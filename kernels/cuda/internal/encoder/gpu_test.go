@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
@@ -164,7 +165,7 @@ func real(size int) kind {
 	out := []transformer.Dense{{Out: 128}}
 	switch size {
 	case modernBase:
-		c := sizes(768, 12, 1152, 8192, transformer.AlternateLayers(22, 3, 128, 160000, 10000))
+		c := sizes(768, 12, 1152, 8192, modeltest.AlternateLayers(22, 3, 128, 160000, 10000))
 		c.NormPlace, c.Gated = transformer.PreNorm, true
 		return kind{name: "modernbert 22 × 768", config: c, heads: out}
 	case bertSmall, bertBase, mpnetBase:
