@@ -20,7 +20,9 @@ func TestModules(t *testing.T) {
 	require.NoError(t, err)
 	var texts struct{ Queries, Documents []string }
 	require.NoError(t, json.Unmarshal(b, &texts))
-	for _, folder := range []string{"pylate-bos", "pylate-eos", "pylate-marks", "sentence-bos", "sentence-marks", "sentence-words"} {
+	for _, folder := range []string{
+		"pylate-bos", "pylate-eos", "pylate-marks", "sentence-bos", "sentence-marks", "sentence-words",
+	} {
 		t.Run(folder, func(t *testing.T) {
 			dir := filepath.Join("testdata", "modules", folder)
 			e := open(t, dir, nil)

@@ -26,10 +26,15 @@ type olderForm struct {
 var specialKeys = [7]string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 var (
-	olderBERT    = &olderForm{[]string{"vocab.txt"}, [7]string{"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}, false}
-	olderMPNet   = &olderForm{[]string{"vocab.txt"}, [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}, true}
+	olderBERT = &olderForm{
+		files: []string{"vocab.txt"}, special: [7]string{"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
+	}
+	olderMPNet = &olderForm{
+		files: []string{"vocab.txt"}, special: [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}, lstrip: true,
+	}
 	olderRoBERTa = &olderForm{
-		[]string{"vocab.json", "merges.txt"}, [7]string{"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}, false,
+		files:   []string{"vocab.json", "merges.txt"},
+		special: [7]string{"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"},
 	}
 
 	olderClasses = map[string]*olderForm{
