@@ -11,12 +11,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// noNorm takes the norm of the embeddings away.
-func noNorm(_ *transformer.Config, w *transformer.Weights) { w.Norm = transformer.Norm{} }
+// withoutNorm takes the norm of the embeddings away.
+func withoutNorm(_ *transformer.Config, w *transformer.Weights) { w.Norm = transformer.Norm{} }
 
 // normHeads gives layers norms of queries and keys, and takes that of the embeddings away.
 func normHeads(c *transformer.Config, w *transformer.Weights) {
-	noNorm(c, w)
+	withoutNorm(c, w)
 	r := rand.New(rand.NewPCG(41, 42))
 	gamma := func() (n transformer.Norm) {
 		for range c.HeadSize {
@@ -49,8 +49,8 @@ func families() []kind {
 	add := func(name string, c transformer.Config, edit func(*transformer.Config, *transformer.Weights)) {
 		all = append(all, kind{name, c, out, edit})
 	}
-	add("eurobert", pre(96, 3, 3, 32, 80, transformer.SiLU, transformer.EqualLayers(3, 250000)), noNorm)
-	add("eurobert, keys shared, heads of 64", pre(128, 4, 2, 64, 128, transformer.SiLU, transformer.EqualLayers(3, 250000)), noNorm)
+	add("eurobert", pre(96, 3, 3, 32, 80, transformer.SiLU, transformer.EqualLayers(3, 250000)), withoutNorm)
+	add("eurobert, keys shared, heads of 64", pre(128, 4, 2, 64, 128, transformer.SiLU, transformer.EqualLayers(3, 250000)), withoutNorm)
 
 	c := post(112, 7, 48)
 	c.Embedding, c.Activation = 64, transformer.GELUTanh
@@ -179,7 +179,7 @@ func mixed(r *rand.Rand) transformer.Batch {
 func TestAnyForm(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 3))
 	lowest := 1.0
-	for i := range effort.Cases(25, 400) {
+	for i := range effort.Cases(15, 400) {
 		k := anyForm(rng)
 		w := k.weights(uint64(i))
 		b := mixed(rng)

@@ -138,18 +138,18 @@ func (p *pass) embed() {
 		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(x), stream: p.room(stream),
 		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()), width: uint32(t.embedding), rms: m.rms(),
 	})
-	first := norm{none, none}
+	first := noNorm
 	if streams {
 		first = m.normBefore(0)
 	}
 	switch {
 	case t.project != nil && streams:
 		p.product(t.project, r.embedded, r.delta)
-		p.sum(r.delta, norm{none, none}, first, true)
+		p.sum(r.delta, noNorm, first, true)
 	case t.project != nil:
 		p.product(t.project, r.embedded, r.x)
 	case first.gamma != none:
-		p.norm(none, norm{none, none}, first)
+		p.norm(none, noNorm, first)
 	}
 }
 
@@ -180,8 +180,8 @@ func (p *pass) sum(delta int64, post, n norm, fresh bool) {
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
 	args := &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
-		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: m.config.Epsilon * sandwichScale * sandwichScale,
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width), rms: m.rms(),
+		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: post.epsilon,
+		epsilon: n.epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width), rms: m.rms(),
 	}
 	if fresh {
 		args.fresh = 1

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
@@ -164,7 +165,7 @@ func real(size int) kind {
 	out := []transformer.Dense{{Out: 128}}
 	switch size {
 	case modernBase:
-		c := sizes(768, 12, 1152, 8192, transformer.AlternateLayers(22, 3, 128, 160000, 10000))
+		c := sizes(768, 12, 1152, 8192, modeltest.AlternateLayers(22, 3, 128, 160000, 10000))
 		c.NormPlace, c.Gated = transformer.PreNorm, true
 		return kind{name: "modernbert 22 × 768", config: c, heads: out}
 	case bertSmall, bertBase, mpnetBase:
@@ -182,7 +183,7 @@ func real(size int) kind {
 	}
 	c := sizes(768, 12, 3072, 8192, transformer.EqualLayers(12, 250000))
 	c.Norm, c.NormPlace, c.Activation, c.Gated = transformer.RMSNorm, transformer.PreNorm, transformer.SiLU, true
-	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: noNorm}
+	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: withoutNorm}
 	switch size {
 	case euroBERTLarge:
 		k.name, c.Hidden, c.Heads, c.KeyHeads, c.Intermediate, c.Layers = "eurobert 26 × 1,152", 1152, 18, 6, 4096, transformer.EqualLayers(26, 250000)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -122,7 +123,7 @@ func kinds() []kind {
 		return sizes(hidden, heads, inner, longest, transformer.EqualLayers(4, 20000))
 	}
 	modern := func(hidden, heads, inner int) transformer.Config {
-		c := sizes(hidden, heads, inner, longest, transformer.AlternateLayers(4, 3, 20, 160000, 10000))
+		c := sizes(hidden, heads, inner, longest, modeltest.AlternateLayers(4, 3, 20, 160000, 10000))
 		c.NormPlace, c.Gated = transformer.PreNorm, true
 		return c
 	}
