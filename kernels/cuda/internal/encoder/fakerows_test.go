@@ -147,4 +147,3 @@ func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
 		}
 	}
 }
-
