@@ -31,7 +31,7 @@ type kind struct {
 }
 
 // TestModels: the table of models in encoder.md has the published models that plaid lists, then the
-// families, with what the tests of the encoder recorded. -update writes it.
+// families, with the figures that tests of the encoder recorded. -update writes it.
 func TestModels(t *testing.T) {
 	const root, cure = "../encode/testdata/golden", "go test ./%s -run 'Golden|Nano' -update"
 	recorded := modeltest.ReadFound(t, root)

@@ -49,8 +49,8 @@ func near(before, after int, theta float64) transformer.LayerForm {
 	return transformer.LayerForm{Before: before, After: after, Theta: theta}
 }
 
-// TestFamilies: what the config of each family stands for, as its class has it, also where a key is
-// left out or has another value.
+// TestFamilies: the config of each family is read as its class reads it, also where a key is left out
+// or has another value.
 func TestFamilies(t *testing.T) {
 	type b = *modeldir.Backbone
 	type changes = map[string]any
@@ -192,8 +192,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestRefusals: a value that changes what a class computes and that is not computed here is an error
-// with its file, its key and itself.
+// TestRefusals: a value that changes the vectors and that is not computed here is an error with its file, its key and itself.
 func TestRefusals(t *testing.T) {
 	type changes = map[string]any
 	text := func(v any) string {

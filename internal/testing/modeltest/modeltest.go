@@ -341,7 +341,7 @@ func MultiVector(t testing.TB, dir string) {
 	})
 }
 
-// AlternateLayers is n layers of which every so many, the first one among them, attends to
+// AlternateLayers is n layers. Every one of a number, the first one among them, attends to
 // the whole text, and the others to tokens at most half a window away: ModernBERT.
 func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []transformer.LayerForm {
 	layers := transformer.EqualLayers(n, globalTheta)
