@@ -34,7 +34,7 @@ type family struct {
 	activation key[string]
 	epsilon    key[float64]
 	only       []only
-	// classes are those of code that models are published with, which compute what is computed here.
+	// classes are those of code that models are published with, and that is computed here.
 	classes []string
 	// form reads all that other families do not have.
 	form func(v values, b *Backbone)
@@ -68,7 +68,7 @@ var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_hea
 
 var isFalse = []string{"false"}
 
-// usualOnly are the keys of any family that change what is computed.
+// usualOnly are keys of all families.
 var usualOnly = []only{
 	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
@@ -136,8 +136,8 @@ func (v values) only(list []only) {
 	}
 }
 
-// sizes reads what every family has: heads are as many as make up the model, and all tokens
-// attend to all.
+// sizes reads the keys that every family has. Heads make up the dimensions of the model, and all
+// tokens attend to all.
 func (v values) sizes(f *family, b *Backbone) {
 	keys := f.sizes
 	if keys == (sizeKeys{}) {

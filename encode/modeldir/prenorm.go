@@ -104,10 +104,10 @@ func (v values) lfm2Intermediate() int {
 	return (n + multiple - 1) / multiple * multiple
 }
 
-// everyFull is the rule of layers of which every so many, from the first on, attend to the whole text.
-func everyFull(every, first int) func(i int) string {
+// everyFull is the rule of layers that attend to the whole text every n-th time.
+func everyFull(n, first int) func(i int) string {
 	return func(i int) string {
-		if i%every == first {
+		if i%n == first {
 			return full
 		}
 		return sliding

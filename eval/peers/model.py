@@ -17,21 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
-WANTED = ["*.json", "*.safetensors", "*.bin", "*.txt", "*.model", "*.metadata", "*.py"]
-UNWANTED = ["onnx/*", "openvino/*", "*/onnx/*", "training_args.bin", "optimizer.bin"]
+FILES = ["*.json", "*.txt", "*.model", "*.metadata", "*.py"]
+GRAPHS = ["onnx/*", "openvino/*", "*/onnx/*"]
 
 
 def fetch(args):
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import snapshot_download
 
     name, _, revision = args.name.partition("@")
-    unwanted = list(UNWANTED)
-    try:
-        if any(f.endswith(".safetensors") for f in HfApi().list_repo_files(name, revision=revision or None)):
-            unwanted.append("*.bin")
-    except OSError:
-        pass  # without network what is in the cache has to do
-    print(snapshot_download(name, revision=revision or None, allow_patterns=WANTED, ignore_patterns=unwanted))
+    for weights in ("*.safetensors", "*.bin"):
+        folder = Path(snapshot_download(
+            name, revision=revision or None, allow_patterns=[*FILES, weights], ignore_patterns=GRAPHS))
+        if any(folder.glob(weights)):
+            break
+    print(folder)
 
 
 def types_of(folder):
@@ -86,7 +85,6 @@ def wrapped(folder, out, options):
         backbone = SentenceTransformer(str(folder), device="cpu", **options)[0]
     else:
         backbone = Transformer(str(folder), model_kwargs=options["model_kwargs"])
-    backbone.query_length = backbone.document_length = backbone.max_seq_length
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     path = out / "model"
     MultiVectorEncoder(modules=[backbone, MultiVectorMask(), Normalize(**tokens)], device="cpu").save_pretrained(

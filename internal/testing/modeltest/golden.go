@@ -17,7 +17,7 @@ import (
 )
 
 // Golden is a tiny model in a folder of encode/testdata/golden that published classes saved, and
-// what such a class gave for it.
+// the vectors that such a class gave for it.
 type Golden struct {
 	Name   string // of the file of vectors
 	Folder string
@@ -99,10 +99,10 @@ func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
 	return texts.Queries, texts.Documents
 }
 
-// Update says that tests record what they find.
+// Update says that tests record their figures.
 var Update = flag.Bool("update", false, "record what is found, for the table of models in docs/encoder.md")
 
-// Found is what was found for a model: the largest difference of a value of its vectors from those of
+// Found has the figures of a model: the largest difference of a number of its vectors from those of
 // its package, on the processor, and the largest 1 − cosine on a device.
 type Found struct {
 	Processor float64 `json:"processor"`
@@ -119,8 +119,7 @@ func ReadFound(t testing.TB, root string) map[string]*Found {
 	return all
 }
 
-// Record holds what was found against what was recorded, within half of it, or records it, with two
-// digits.
+// Record holds a figure against the recorded one, within half of it, or records it with two digits.
 func Record(t testing.TB, root, name string, part func(f *Found) *float64, x float64) {
 	t.Helper()
 	all := ReadFound(t, root)

@@ -341,8 +341,8 @@ func MultiVector(t testing.TB, dir string) {
 	})
 }
 
-// AlternateLayers is n layers of which every so many, the first one among them, attends to
-// the whole text, and the others to tokens at most half a window away: ModernBERT.
+// AlternateLayers is n layers as ModernBERT has them: each one that every divides attends to the whole
+// text, the others to tokens at most half a window away.
 func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []transformer.LayerForm {
 	layers := transformer.EqualLayers(n, globalTheta)
 	for i := range layers {

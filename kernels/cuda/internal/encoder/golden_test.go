@@ -52,7 +52,7 @@ func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 // models round more than those that were trained.
 const nearGolden = 2e-5
 
-// goldens is where tiny models are that published classes saved, with what these gave.
+// goldens is where tiny models are that published classes saved, with their vectors.
 var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
 
 func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
@@ -75,9 +75,10 @@ func TestGPUGolden(t *testing.T) {
 	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d }, func(string, float64) {})
 }
 
-// requireGolden holds what devices that are opened make of models against what was recorded, and
+// requireGolden holds the vectors that opened devices give of models against those recorded, and
 // tells the lowest cosine of each.
-func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device, tell func(name string, lowest float64)) {
+func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device,
+	tell func(name string, lowest float64)) {
 	queries, documents := modeltest.GoldenTexts(t, goldens)
 	var texts []encode.Text
 	for _, s := range documents {

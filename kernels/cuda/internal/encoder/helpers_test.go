@@ -65,10 +65,12 @@ func random(c *transformer.Config, words int, seed uint64, heads ...transformer.
 			Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
 		}
 		if queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize; f.Convolution {
-			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert), Taps: linear(c.Hidden, f.Taps(), bert)}
+			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert),
+				Taps: linear(c.Hidden, f.Taps(), bert)}
 			l.Output = linear(c.Hidden, c.Hidden, bert)
 		} else {
-			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert), linear(keys, c.Hidden, bert)
+			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert),
+				linear(keys, c.Hidden, bert)
 			l.Output = linear(c.Hidden, queries, bert)
 		}
 		if c.NormPlace == transformer.SandwichNorm {

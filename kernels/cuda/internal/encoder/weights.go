@@ -192,7 +192,8 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
 	t := &tensors{
-		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile), wide: roundUp(c.Intermediate, tile),
+		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile),
+		wide:        roundUp(c.Intermediate, tile),
 		headColumns: d, keys: roundUp(c.KeyHeads*d, tile),
 	}
 	p.embeddings(t, w)
@@ -215,7 +216,8 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 			plain: d.Residual && d.ResidualWeight == nil, weighted: d.ResidualWeight != nil,
 		}
 		if x.weighted {
-			x.residual = p.linear(name+" residual", d.Out, dense(in), whole(&transformer.Linear{Weight: d.ResidualWeight}))
+			x.residual = p.linear(name+" residual", d.Out, dense(in),
+				whole(&transformer.Linear{Weight: d.ResidualWeight}))
 		}
 		t.heads = append(t.heads, x)
 		t.widest = max(t.widest, x.n)
@@ -308,7 +310,8 @@ func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.L
 	y.feedForwardOutput.epsilon *= p.scale() * p.scale()
 	if !c.Gated {
 		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
-		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+			func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
 		return
 	}
 	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
@@ -321,7 +324,8 @@ func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.L
 		}
 		return source{&l.Up, row, 1, 1}
 	})
-	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), func(i int) source { return source{&l.Down, i, 1, p.scale()} })
+	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+		func(i int) source { return source{&l.Down, i, 1, p.scale()} })
 }
 
 // attention lays out queries, keys and values, with zeros where heads have more columns than
