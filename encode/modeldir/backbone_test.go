@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,6 +270,42 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, err, modeldir.ErrFamily)
 	require.ErrorContains(t, err, filepath.Join(dir, "adapter_config.json")+": ")
 	require.ErrorContains(t, err, "adapters are not computed: merge them into the weights")
+}
+
+// TestBeyond: added tokens that the model has no embeddings of, as Gemma's token of images, are text
+// like other text, with a warning.
+func TestBeyond(t *testing.T) {
+	dir := golden(t, "gemma", nil)
+	path := filepath.Join(dir, "tokenizer.json")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(b, &m))
+	m["added_tokens"] = append(m["added_tokens"].([]any), map[string]any{
+		"id": 353, "content": "<image>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+		"normalized": false,
+	})
+	modeltest.JSON(t, path, m)
+	c := read(t, dir, nil)
+	require.Equal(t, []string{"tokenizer.json has 354 tokens, but config.json says vocab_size 353: " +
+		"added tokens from 353 on are taken for other text"}, c.Warnings)
+	require.Equal(t, 353, c.Tokenizer.VocabSize())
+	_, known := c.Tokenizer.ID("<image>")
+	require.False(t, known)
+	ids, err := c.Tokenizer.EncodeIDs(nil, "an <image>")
+	require.NoError(t, err)
+	require.Greater(t, len(ids), 5)
+	require.Less(t, slices.Max(ids), int32(353))
+	// Pieces of the tokenizer's own, and tokens of prompts, cannot be left out.
+	for n, message := range map[int]string{
+		100: "has 354 tokens, but config.json says vocab_size 100",
+		352: `"[D] " is in a prompt, but config.json says vocab_size 352`,
+	} {
+		modeltest.Edit(t, filepath.Join(dir, "config.json"), map[string]any{"vocab_size": n})
+		_, err := modeldir.Read(dir, nil)
+		require.ErrorIs(t, err, modeldir.ErrContradiction)
+		require.ErrorContains(t, err, message)
+	}
 }
 
 // FuzzBackbone: no config.json of any family makes Read panic, and one that is read is of a model that is

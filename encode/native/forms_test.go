@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
@@ -30,7 +31,7 @@ func noNorm(_ *Config, w *Weights) { w.Norm = Norm{} }
 
 // sameModels are shapes whose panels end unevenly in every tier.
 func sameModels() map[string]*sample {
-	alternate, unbounded := transformer.AlternateLayers, transformer.Unbounded
+	alternate, unbounded := modeltest.AlternateLayers, transformer.Unbounded
 	models := map[string]*sample{
 		"bert":               {config: bert(112, 7, 208, 700, 1e-12, 3, 0)},
 		"bert, heads of 80":  {config: bert(160, 2, 16, 700, 1e-12, 3, 0)},

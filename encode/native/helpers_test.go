@@ -114,7 +114,7 @@ func tiny(modern bool) (Config, *Weights) {
 	c := bert(64, 2, 48, 64, 1e-12, 4, 0)
 	c.PositionOffset = 2
 	if modern {
-		c = modernBERT(64, 2, 48, 64, transformer.AlternateLayers(4, 3, 16, 160000, 10000))
+		c = modernBERT(64, 2, 48, 64, modeltest.AlternateLayers(4, 3, 16, 160000, 10000))
 	}
 	return c, random(&c, 50,
 		Dense{In: 64, Out: 90,

@@ -125,7 +125,7 @@ func (a *app) listModels() error {
 			t.Remark("its " + string(m.Checked))
 		}
 		t.Print(b)
-		b.WriteString("\nOthers of these families work too: plaid model MODEL says whether one can be read.\n")
+		b.WriteString("\nplaid model MODEL says of any other whether it can be read.\n")
 	})
 }
 

@@ -77,7 +77,8 @@ func TestGPUGolden(t *testing.T) {
 
 // requireGolden holds what devices that are opened make of models against what was recorded, and
 // tells the lowest cosine of each.
-func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device, tell func(name string, lowest float64)) {
+func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device,
+	tell func(name string, lowest float64)) {
 	queries, documents := modeltest.GoldenTexts(t, goldens)
 	var texts []encode.Text
 	for _, s := range documents {

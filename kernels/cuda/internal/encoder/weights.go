@@ -20,7 +20,12 @@ type matrix struct {
 }
 
 // norm is one on the device; none: rows are not normed.
-type norm struct{ gamma, beta int64 }
+type norm struct {
+	gamma, beta int64
+	epsilon     float32
+}
+
+var noNorm = norm{gamma: none, beta: none}
 
 // layer is one of the device.
 type layer struct {
@@ -93,7 +98,7 @@ func (p *packer) padded(x []float32, n int) int64 {
 // norm takes room for one of rows of so many values.
 func (p *packer) norm(n transformer.Norm, size int) norm {
 	width := roundUp(size, tile)
-	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width)}
+	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width), p.c.Epsilon}
 }
 
 // headNorm takes room for one of a head, whose values lie as those of order do.
@@ -108,7 +113,7 @@ func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
 		}
 		return y
 	}
-	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize)}
+	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize), p.c.Epsilon}
 }
 
 // source is a row of a linear map, and what its weight and bias are multiplied with; l nil: zeros.
@@ -118,11 +123,11 @@ type source struct {
 	weight, bias float32
 }
 
-// sandwichScale is what sublayers are scaled with whose output is normed, which does not mind
-// but for epsilon: half precision then reaches to a million. Such models have large activations.
+// sandwichScale is what feed-forward parts are scaled with whose output is normed, which does not
+// mind but for epsilon: their products with gates then reach to a million in half precision.
 const sandwichScale = 1. / 16
 
-// scale is that of what a sublayer gives.
+// scale is that of what a feed-forward part gives.
 func (p *packer) scale() float32 {
 	if p.c.NormPlace == transformer.SandwichNorm {
 		return sandwichScale
@@ -182,17 +187,13 @@ func whole(l *transformer.Linear) func(i int) source {
 	return func(i int) source { return source{l, i, 1, 1} }
 }
 
-// given is whole of a map that is given scaled rows.
-func (p *packer) given(l *transformer.Linear) func(i int) source {
-	return func(i int) source { return source{l, i, 1, p.scale()} }
-}
-
 // lay lays out all weights of a model.
 func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
 	t := &tensors{
-		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile), wide: roundUp(c.Intermediate, tile),
+		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile),
+		wide:        roundUp(c.Intermediate, tile),
 		headColumns: d, keys: roundUp(c.KeyHeads*d, tile),
 	}
 	p.embeddings(t, w)
@@ -215,7 +216,8 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 			plain: d.Residual && d.ResidualWeight == nil, weighted: d.ResidualWeight != nil,
 		}
 		if x.weighted {
-			x.residual = p.linear(name+" residual", d.Out, dense(in), whole(&transformer.Linear{Weight: d.ResidualWeight}))
+			x.residual = p.linear(name+" residual", d.Out, dense(in),
+				whole(&transformer.Linear{Weight: d.ResidualWeight}))
 		}
 		t.heads = append(t.heads, x)
 		t.widest = max(t.widest, x.n)
@@ -305,9 +307,11 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 
 func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
 	c := p.c
+	y.feedForwardOutput.epsilon *= p.scale() * p.scale()
 	if !c.Gated {
 		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
-		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+			func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
 		return
 	}
 	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
@@ -320,7 +324,8 @@ func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.L
 		}
 		return source{&l.Up, row, 1, 1}
 	})
-	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate), p.given(&l.Down))
+	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+		func(i int) source { return source{&l.Down, i, 1, p.scale()} })
 }
 
 // attention lays out queries, keys and values, with zeros where heads have more columns than
@@ -339,40 +344,36 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 			return j
 		}
 	}
-	row := func(l *transformer.Linear, heads, i int, order func(j int) int, scale float32) source {
+	row := func(l *transformer.Linear, heads, i int, order func(j int) int) source {
 		head, j := i/d, i%d
 		if head >= heads || j >= size {
 			return source{}
 		}
-		return source{l, head*size + order(j), scale, scale}
+		return source{l, head*size + order(j), 1, 1}
 	}
 	queries := c.Heads * d
 	y.qkv = p.linear(name+"query, key and value", queries+2*t.keys, dense(h), func(i int) source {
 		switch {
 		case i < queries:
-			return row(&l.Query, c.Heads, i, order, 1)
+			return row(&l.Query, c.Heads, i, order)
 		case i < queries+t.keys:
-			return row(&l.Key, c.KeyHeads, i-queries, order, 1)
+			return row(&l.Key, c.KeyHeads, i-queries, order)
 		}
-		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain, p.scale())
+		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain)
 	})
 	y.queryNorm, y.keyNorm = p.headNorm(l.QueryNorm, order), p.headNorm(l.KeyNorm, order)
-	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, p.given(&l.Output))
+	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, whole(&l.Output))
 }
 
 // convolution lays out one: its taps as rows.
 func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.Layer) {
 	h, taps := p.c.Hidden, y.form.Taps()
-	y.angles, y.queryNorm, y.keyNorm = none, norm{none, none}, norm{none, none}
+	y.angles, y.queryNorm, y.keyNorm = none, noNorm, noNorm
 	y.qkv = p.linear(name+"convolution input", 3*t.width, dense(h), func(i int) source {
-		part, row := i/t.width, i%t.width
-		switch {
-		case row >= h:
+		if i%t.width >= h {
 			return source{}
-		case part == 1: // out
-			return source{&l.Convolution.In, h + row, p.scale(), p.scale()}
 		}
-		return source{&l.Convolution.In, part*h + row, 1, 1}
+		return source{&l.Convolution.In, i/t.width*h + i%t.width, 1, 1}
 	})
 	y.taps = p.take(4*taps*t.width, func(dst []byte) error {
 		for i, v := range l.Convolution.Taps.Weight {
@@ -381,7 +382,7 @@ func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.L
 		return nil
 	})
 	y.tapsBias = p.padded(l.Convolution.Taps.Bias, t.width)
-	y.output = p.linear(name+"output", h, dense(h), p.given(&l.Output))
+	y.output = p.linear(name+"output", h, dense(h), whole(&l.Output))
 }
 
 // angles lays out a table of rotary angles: cosine and sine in turn.
