@@ -146,6 +146,13 @@ func TestSpecialTokens(t *testing.T) {
 	modeltest.JSON(t, filepath.Join(dir, tokens), object{"padding_side": "left"})
 	modeltest.Edit(t, filepath.Join(dir, lengths), object{"query_expansion": modeltest.Null})
 	read(t, dir, nil)
+	// A file goes before the class.
+	dir = pylate(t)
+	modeltest.JSON(t, filepath.Join(dir, tokens), object{"tokenizer_class": "LlamaTokenizer"})
+	modeltest.Edit(t, filepath.Join(dir, "tokenizer.json"), object{"padding": object{"direction": "Right"}})
+	read(t, dir, nil)
+	modeltest.JSON(t, filepath.Join(dir, tokens), object{"tokenizer_class": "LlamaTokenizer", "padding_side": "right"})
+	read(t, dir, nil)
 }
 
 // TestFaultsOfModules: each is named with its file, field and value.
@@ -206,6 +213,9 @@ func TestFaultsOfModules(t *testing.T) {
 		{pylate, tokens, object{"padding_side": "left"},
 			modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left", want right`},
 		{pylate, tokens, object{"truncation_side": "left"}, modeldir.ErrFamily, "truncation_side"},
+		{pylate, tokens, object{"tokenizer_class": "GemmaTokenizerFast"},
+			modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left"`},
+		{pylate, "tokenizer.json", object{"truncation": object{"direction": "Left"}}, modeldir.ErrFamily, "truncation_side"},
 	} {
 		dir := f.folder(t)
 		path := filepath.Join(dir, filepath.FromSlash(f.file))

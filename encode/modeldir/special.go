@@ -3,6 +3,8 @@ package modeldir
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 )
 
 // special has the files that name special tokens, and say on which side texts are filled up and cut.
@@ -82,18 +84,41 @@ func (r *reader) findMask() error {
 	return nil
 }
 
+// leftClasses are the classes of tokenizers that fill texts up on the left where no file has a side.
+var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
+
 // sides refuses texts that are filled up or cut on the left. Without a query's expansion and a
 // marker behind the first id, filling has no effect.
 func (r *reader) sides() error {
 	f := r.special.config
-	for _, key := range []string{"padding_side", "truncation_side"} {
-		side, ok, err := f.text(key)
+	class, _, err := f.text("tokenizer_class")
+	if err != nil {
+		return err
+	}
+	padding, truncation := r.c.Tokenizer.Sides()
+	if padding == "" && slices.Contains(leftClasses, strings.TrimSuffix(class, "Fast")) {
+		padding = "left"
+	}
+	for _, s := range []struct {
+		key, side string
+		harmless  bool
+	}{
+		{"padding_side", padding, !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0},
+		{"truncation_side", truncation, false},
+	} {
+		side, ok, err := f.text(s.key)
 		if err != nil {
 			return err
 		}
-		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0
-		if ok && side != "right" && !harmless {
-			return f.faultf(key, ErrFamily, "is %q, want right", side)
+		if !ok {
+			side = s.side
+		}
+		if side == "left" && !s.harmless {
+			path := r.tokenizerPath
+			if f != nil {
+				path = f.path
+			}
+			return Faultf(path, s.key, ErrFamily, "is %q, want right", side)
 		}
 	}
 	return nil

@@ -61,14 +61,13 @@ func parse(o object) (*Tokenizer, error) {
 			return nil, v.faultf("is %s, want \"1.0\"", v.shown())
 		}
 	}
-	for _, ignored := range []string{"truncation", "padding", "decoder"} {
-		o.get(ignored)
-	}
+	o.get("decoder")
+	padding, truncation := sideOf(o.get("padding")), sideOf(o.get("truncation"))
 	parts := map[string]value{}
 	for _, key := range []string{"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"} {
 		parts[key] = o.get(key)
 	}
-	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
+	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache(), padding: padding, truncation: truncation}
 	t.pool.New = func() any { return &work{} }
 	var err error
 	if t.normalizers, err = newNormalizers(parts["normalizer"], 0); err != nil {
@@ -99,6 +98,15 @@ func parse(o object) (*Tokenizer, error) {
 	}
 	t.fingerprint, err = fingerprint(t, parts)
 	return t, err
+}
+
+// sideOf is the direction of the part "padding" or "truncation" of the file.
+func sideOf(v value) string {
+	var part struct{ Direction string }
+	if json.Unmarshal(v.raw, &part) != nil {
+		return ""
+	}
+	return strings.ToLower(part.Direction)
 }
 
 // readModel reads the part "model" of the file.

@@ -7,8 +7,8 @@
 // (ModernBERT, RoBERTa), unigram (XLM-R). Ids are those of that package, on
 // every text. Whatever stands in the file and is not understood is an error
 // that names its place ([*Error]), because a tokenizer that is nearly right
-// gives vectors that are quietly wrong. Truncation, padding and the decoder are
-// not looked at: lengths are the encoder's affair.
+// gives vectors that are quietly wrong. Of truncation and padding it
+// reads the sides alone, of the decoder nothing: lengths are the encoder's affair.
 //
 // # From text to ids
 //
@@ -51,6 +51,8 @@ type Tokenizer struct {
 	prefix, suffix []int32
 	places         bool   // the pre-tokenizer asks where text came from
 	lowers         bool   // texts are made lower case before anything else
+	padding        string // the side that the file fills texts up on
+	truncation     string // the side that the file cuts texts on
 	settings       []byte // of the model, but its pieces and merges, as JSON
 	fingerprint    [32]byte
 
@@ -239,6 +241,10 @@ func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }
 
 // Suffix is the ids that the file puts after a text: [SEP] or </s>, if it has any.
 func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
+
+// Sides are those that the file fills texts up and cuts them on, left or right; "": it does not say.
+// Encode does neither.
+func (t *Tokenizer) Sides() (padding, truncation string) { return t.padding, t.truncation }
 
 // Around is how many ids Prefix and Suffix are.
 func (t *Tokenizer) Around() int { return len(t.prefix) + len(t.suffix) }
