@@ -54,7 +54,13 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	if name, ok := hub.Named(dir); ok {
 		return fromHub(ctx, name, names, o, &over)
 	}
-	c, err := modeldir.ReadGraph(dir, names, &over)
+	var c *modeldir.Config
+	var err error
+	if names == nil {
+		c, err = modeldir.Read(dir, &over)
+	} else {
+		c, err = modeldir.ReadGraph(dir, names, &over)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +86,8 @@ func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, ov
 		return nil, err
 	}
 	if len(guessed) > 0 { // whoever encodes with it is to know: it may be another model then
-		w := fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v", name, strings.Join(guessed, ", "), errors.Unwrap(lost))
+		w := fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v",
+			name, strings.Join(guessed, ", "), errors.Unwrap(lost))
 		c.Warnings = append(c.Warnings, w)
 		if h.Logger != nil {
 			h.Logger.Warn(w)

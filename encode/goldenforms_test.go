@@ -83,7 +83,7 @@ func TestGoldenForms(t *testing.T) {
 	}
 }
 
-// copyDistance gives keys that are so many places behind the number of another distance.
+// copyDistance gives one distance of a key the number of another.
 func copyDistance(c *native.Config, w *native.Weights, from, to int) {
 	for head := range c.Heads {
 		row := w.Relative[head*(2*c.MaxPositions-1):]

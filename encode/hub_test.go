@@ -96,7 +96,8 @@ func TestFindModel(t *testing.T) {
 func TestUnreadableByName(t *testing.T) {
 	server, h := hubOf(t, "stanford")
 	server.Add("org/other", "main", map[string][]byte{
-		"config.json": []byte(`{"model_type": "nosuch", "architectures": ["HF_ColBERT"]}`), "tokenizer.json": []byte("{}"), "model.safetensors": make([]byte, 100),
+		"config.json":    []byte(`{"model_type": "nosuch", "architectures": ["HF_ColBERT"]}`),
+		"tokenizer.json": []byte("{}"), "model.safetensors": make([]byte, 100),
 	})
 	_, err := Open("org/other", &Options{Hub: h})
 	require.ErrorIs(t, err, modeldir.ErrFamily)

@@ -269,7 +269,7 @@ func (l *local) keeps(r Role, s sequence, i int) bool {
 	if r == Document && len(l.keep) > 0 && !l.keep[id] {
 		return false
 	}
-	return i >= s.real || !l.role(r).Skip || !l.skip[id]
+	return !l.role(r).Skip || !l.skip[id]
 }
 
 func (l *local) tokens(r Role, text string) ([]Token, error) {

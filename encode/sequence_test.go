@@ -2,6 +2,7 @@ package encode
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -64,10 +65,18 @@ func TestSequences(t *testing.T) {
 		}
 		return spans
 	}())
+	// What queries are filled up with may be skipped, too.
+	mask := filepath.Join(dir, "2_MultiVectorMask", "config.json")
+	modeltest.Edit(t, mask, map[string]any{"skiplist_words": []string{"[MASK]"}, "skiplist_tasks": "query"})
+	require.Equal(t, "[CLS] [Q] query : the [SEP]"+strings.Repeat(" ([MASK])", 6)+" /6", shown(t, open(t, dir, nil), Query, "the"))
+	// Ids that alone are kept of documents are not of queries.
+	modeltest.Edit(t, mask, map[string]any{"skiplist_words": []string{","}, "skiplist_tasks": "document", "keep_only_token_ids": []int{3, 10, 14}})
+	require.Equal(t, "([CLS]) ([D]) (a) (,) [SEP] /5", shown(t, open(t, dir, nil), Document, "a,"))
+	require.Equal(t, "[CLS] [Q] query : a [SEP]"+strings.Repeat(" [MASK]", 6)+" /6", shown(t, open(t, dir, nil), Query, "a"))
 	// Without a marker of documents there is none, and no room for it is kept.
 	none := ""
 	e = open(t, dir, &Options{Override: &modeldir.Override{DocumentPrompt: &none}, DocumentLength: 4})
-	require.Equal(t, "[CLS] a a [SEP] /4", shown(t, e, Document, "a a a"))
+	require.Equal(t, "([CLS]) (a) (a) [SEP] /4", shown(t, e, Document, "a a a"))
 
 	em, err := e.Query(t.Context(), "the")
 	require.NoError(t, err)

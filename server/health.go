@@ -163,7 +163,8 @@ func (q *request) health(*nothing) (healthOut, error) {
 	if e, _ := s.encoder(); e != nil {
 		cfg := e.Config()
 		out.Model = &modelOut{
-			Name: cmp.Or(cfg.Name, filepath.Base(cfg.Dir)), Path: cfg.Dir, Precision: cfg.Precision, Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
+			Name: cmp.Or(cfg.Name, filepath.Base(cfg.Dir)), Path: cfg.Dir, Precision: cfg.Precision,
+			Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
 			QueryLength: cfg.Query.Length, DocumentLength: cfg.Document.Length,
 		}
 	}

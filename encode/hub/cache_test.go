@@ -181,8 +181,10 @@ func TestTreeOfOthers(t *testing.T) {
 	require.NoError(t, s.Get(t.Context(), "config.json"))
 	require.NoError(t, s.Keep())
 	b, err := json.Marshal(map[string]any{"format_version": 1, "files": map[string]any{
-		"config.json":       map[string]any{"size": 22, "blob_id": hubtest.SHA1(content()["config.json"])},
-		"model.safetensors": map[string]any{"size": 130, "blob_id": strings.Repeat("a", 40), "lfs_sha256": hubtest.SHA256(weights), "lfs_size": len(weights)},
+		"config.json": map[string]any{"size": 22, "blob_id": hubtest.SHA1(content()["config.json"])},
+		"model.safetensors": map[string]any{
+			"size": 130, "blob_id": strings.Repeat("a", 40), "lfs_sha256": hubtest.SHA256(weights), "lfs_size": len(weights),
+		},
 	}})
 	require.NoError(t, err)
 	path := filepath.Join(h.Cache, "models--org--model", "trees", commit+".json")

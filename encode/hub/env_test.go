@@ -14,8 +14,10 @@ import (
 
 // variables are those that FromEnv reads.
 var variables = []string{
-	"HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
-	"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_SYMLINKS", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT",
+	"HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_TOKEN",
+	"HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+	"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_SYMLINKS", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+	"HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT",
 }
 
 // environment sets the variables, those that are not named to nothing, and HOME to a new folder.
@@ -58,14 +60,16 @@ func TestEnvironment(t *testing.T) {
 		require.Equal(t, want, filepath.FromSlash(strings.ReplaceAll(hub.FromEnv().Cache, "/", sep)), test.pairs)
 	}
 
-	environment(t, "HF_ENDPOINT=https://mirror.example/hub/", "HF_HUB_ETAG_TIMEOUT=3", "HF_HUB_DOWNLOAD_TIMEOUT=7", "HF_HUB_DISABLE_SYMLINKS=yes")
+	environment(t, "HF_ENDPOINT=https://mirror.example/hub/", "HF_HUB_ETAG_TIMEOUT=3",
+		"HF_HUB_DOWNLOAD_TIMEOUT=7", "HF_HUB_DISABLE_SYMLINKS=yes")
 	h = hub.FromEnv()
 	require.Equal(t, "https://mirror.example/hub", h.Endpoint)
 	require.Equal(t, []time.Duration{3 * time.Second, 7 * time.Second}, []time.Duration{h.AnswerTimeout, h.ReadTimeout})
 	require.True(t, h.NoLinks)
 
 	for pairs, want := range map[string]string{
-		"HF_HUB_OFFLINE=1": "HF_HUB_OFFLINE=1", "HF_HUB_OFFLINE=true": "HF_HUB_OFFLINE=true", "HF_HUB_OFFLINE=0": "", "TRANSFORMERS_OFFLINE=On": "TRANSFORMERS_OFFLINE=On",
+		"HF_HUB_OFFLINE=1": "HF_HUB_OFFLINE=1", "HF_HUB_OFFLINE=true": "HF_HUB_OFFLINE=true", "HF_HUB_OFFLINE=0": "",
+		"TRANSFORMERS_OFFLINE=On":                 "TRANSFORMERS_OFFLINE=On",
 		"HF_HUB_OFFLINE=0 TRANSFORMERS_OFFLINE=1": "", "HF_HUB_OFFLINE=maybe": "",
 	} {
 		environment(t, strings.Fields(pairs)...)

@@ -71,7 +71,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is says that a model which is nowhere is a file that does not exist.
 func (e *Error) Is(target error) bool {
-	return target == fs.ErrNotExist && (errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline))
+	return target == fs.ErrNotExist &&
+		(errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline))
 }
 
 // help says what can be done about the error.
@@ -96,10 +97,11 @@ func (e *Error) help() string {
 	case is(ErrRevision):
 		return fmt.Sprintf("%s is neither branch, tag nor commit of %s at %s", e.Name.revision(), e.Name.Repo, e.Hub)
 	case is(ErrOffline), is(ErrUnreachable):
-		return fmt.Sprintf("there is no folder %s here; looked in %s; where there is network, %s fetches it: bring its folder %s there",
-			e.Name, e.Cache, e.Name.download(), e.Name.folder())
+		return fmt.Sprintf("there is no folder %s here; looked in %s; where there is network, %s fetches it: "+
+			"bring its folder %s there", e.Name, e.Cache, e.Name.download(), e.Name.folder())
 	case is(syscall.ENOSPC):
-		return "what was fetched is kept in " + e.Cache + ", and the same command continues; " + envCache + " names another place"
+		return "what was fetched is kept in " + e.Cache + ", and the same command continues; " + envCache +
+			" names another place"
 	case is(syscall.EROFS), is(fs.ErrPermission):
 		return "models are fetched into " + e.Cache + "; " + envCache + " names another place"
 	case is(ErrDamaged):

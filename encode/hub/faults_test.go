@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,9 @@ func TestRefused(t *testing.T) {
 		kind        error
 		says        []string
 	}{
-		{"org/none", "", hub.ErrRepository, []string{"org/none: the hub has no such model", "no folder org/none", server.URL, "HF_TOKEN has to be set"}},
+		{"org/none", "", hub.ErrRepository, []string{
+			"org/none: the hub has no such model", "no folder org/none", server.URL, "HF_TOKEN has to be set",
+		}},
 		{"org/none", "x", hub.ErrRepository, []string{"or a private one that the token may not read"}},
 		{"org/model@none", "", hub.ErrRevision, []string{"none is neither branch, tag nor commit of org/model"}},
 		{"org/gated", "", hub.ErrGated, []string{"accept the terms at " + server.URL + "/org/gated", "HF_TOKEN"}},
@@ -83,10 +86,11 @@ func TestRefused(t *testing.T) {
 	})
 	err := open(t, h, model).Get(t.Context(), "config.json")
 	require.ErrorIs(t, err, hub.ErrGated)
-	require.ErrorContains(t, err, "org/model: config.json: the model is gated: 401 Unauthorized: Access to model org/model is restricted. (accept the terms at ")
+	require.ErrorContains(t, err, "org/model: config.json: the model is gated: 401 Unauthorized: "+
+		"Access to model org/model is restricted. (accept the terms at ")
 	server.SetFault(nil)
 	require.ErrorIs(t, open(t, h, model).Get(t.Context(), "none.json"), hub.ErrFile)
-	// A commit that the model does not have, of which the cache knows nothing either.
+	// A commit that neither the model nor the cache has.
 	_, err = open(t, h, model+"@"+strings.Repeat("0", 40)).Has(t.Context(), "config.json")
 	require.ErrorIs(t, err, hub.ErrRevision)
 	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
@@ -103,7 +107,8 @@ func TestStrangeAnswers(t *testing.T) {
 	answer := func(s string) {
 		server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, s); return true })
 	}
-	for _, s := range []string{"", "<html>", "[]", "{}", `{"sha": "../../x"}`, `{"sha": "` + strings.ToUpper(commit) + `x"}`} {
+	upper := `{"sha": "` + strings.ToUpper(commit) + `x"}`
+	for _, s := range []string{"", "<html>", "[]", "{}", `{"sha": "../../x"}`, upper} {
 		answer(s)
 		_, err := find(t.Context(), h, model)
 		require.ErrorIs(t, err, hub.ErrAnswer, s)
@@ -112,7 +117,8 @@ func TestStrangeAnswers(t *testing.T) {
 	_, err := find(t.Context(), h, model)
 	require.ErrorIs(t, err, hub.ErrTooLarge)
 	// Paths that lead out of the folder are not files of the model.
-	answer(`{"sha": "` + commit + `", "siblings": [{"rfilename": "../../x", "size": 1, "blobId": "` + commit + `"}, {"rfilename": "/x"}, {"rfilename": "a\\b"},
+	answer(`{"sha": "` + commit + `", "siblings": [
+		{"rfilename": "../../x", "size": 1, "blobId": "` + commit + `"}, {"rfilename": "/x"}, {"rfilename": "a\\b"},
 		{"rfilename": "huge.json", "size": 1000000000, "blobId": "` + commit + `"}]}`)
 	s := open(t, h, model)
 	for _, name := range []string{"../../x", "/x", `a\b`} {
@@ -129,7 +135,9 @@ func TestOffline(t *testing.T) {
 	_, err := find(t.Context(), &offline, model)
 	require.ErrorIs(t, err, hub.ErrOffline)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	for _, s := range []string{"HF_HUB_OFFLINE=1", "looked in " + h.Cache, "hf download org/model fetches it", "models--org--model"} {
+	for _, s := range []string{
+		"HF_HUB_OFFLINE=1", "looked in " + h.Cache, "hf download org/model fetches it", "models--org--model",
+	} {
 		require.ErrorContains(t, err, s)
 	}
 	_, err = find(t.Context(), &offline, model+"@v1")
@@ -156,6 +164,19 @@ func TestOffline(t *testing.T) {
 	_, err = find(t.Context(), &unreachable, "org/other")
 	require.ErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "hf download org/other fetches it")
+}
+
+// Without a home folder there is no cache, and none is made of that name.
+func TestNoHome(t *testing.T) {
+	_, h, _ := start(t)
+	t.Chdir(t.TempDir())
+	h.Cache = filepath.Join("~", ".cache", "huggingface", "hub")
+	s := open(t, h, model)
+	has, err := s.Has(t.Context(), "modules.json")
+	require.NoError(t, err)
+	require.False(t, has)
+	require.ErrorContains(t, s.Get(t.Context(), "config.json"), "HF_HOME names another one")
+	require.NoDirExists(t, "~")
 }
 
 // A hub that says nothing is not waited for without end.

@@ -45,7 +45,7 @@ func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
 			return local(err)
 		}
 	}
-	p.at(f, f.Bytes)
+	p.report(f, f.Bytes)
 	p.done += f.Bytes
 	if fresh {
 		s.hub.log().Info("hub: fetched", "model", p.model, "file", f.Path, "bytes", f.Bytes)
@@ -124,7 +124,7 @@ func (s *Snapshot) fill(ctx context.Context, f File, path string, p *progress) (
 		have = 0
 	}
 	resumed = have > 0
-	p.at(f, have)
+	p.report(f, have)
 	err = s.hub.retry(ctx, f.Path, func() (bool, error) {
 		begin := have
 		have, err = s.read(ctx, f, out, have, p)
@@ -166,13 +166,14 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 		n, err := a.Body.Read(buffer)
 		if n > 0 {
 			if have+int64(n) > f.Bytes {
-				return have, errors.Join(fmt.Errorf("%w: more than the %d bytes that the hub says", ErrDamaged, f.Bytes), discard(out))
+				err := fmt.Errorf("%w: more than the %d bytes that the hub says", ErrDamaged, f.Bytes)
+				return have, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
 				return have, local(werr)
 			}
 			have += int64(n)
-			p.at(f, have)
+			p.report(f, have)
 		}
 		switch {
 		case err == io.EOF && have < f.Bytes:

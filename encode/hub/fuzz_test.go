@@ -11,7 +11,8 @@ import (
 // A list of files names none outside the folder, and only hashes that can be names of blobs.
 func FuzzListing(f *testing.F) {
 	commit := strings.Repeat("a", 40)
-	f.Add([]byte(`{"sha": "` + commit + `", "siblings": [{"rfilename": "a/b", "size": 1, "blobId": "` + commit + `", "lfs": {"sha256": "x", "size": 2}}]}`))
+	f.Add([]byte(`{"sha": "` + commit + `", "siblings": [
+		{"rfilename": "a/b", "size": 1, "blobId": "` + commit + `", "lfs": {"sha256": "x", "size": 2}}]}`))
 	f.Add([]byte(`{"sha": "` + commit + `", "siblings": [{"rfilename": "../b", "size": -1}, {"rfilename": ""}, null]}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, b []byte) {

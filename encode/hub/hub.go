@@ -62,7 +62,7 @@ type Hub struct {
 	Backoff  time.Duration
 	// Transport makes the requests; nil: that of package http.
 	Transport http.RoundTripper
-	// Progress is told how much of the files of one [Snapshot.Get] is there; nil: nobody is.
+	// Progress is told how much of the files of one [Snapshot.Get] is there; nil: no progress is reported.
 	// Calls come one after the other.
 	Progress func(Progress)
 	// Logger hears of files that were fetched, and of requests that are made again; nil: silent.
@@ -134,7 +134,11 @@ func expand(path string) string {
 		name, _, _ := strings.Cut(filepath.ToSlash(rest), "/")
 		home := ""
 		if name == "" {
-			home, _ = os.UserHomeDir()
+			if home, _ = os.UserHomeDir(); home == "" {
+				if u, err := user.Current(); err == nil {
+					home = u.HomeDir
+				}
+			}
 		} else if u, err := user.Lookup(name); err == nil {
 			home = u.HomeDir
 		}

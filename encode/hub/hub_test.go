@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	effort.Rapid(20, 200)
+	effort.Rapid(20, 100)
 	testenv.Children["fetch"] = fetchAsChild
 	testenv.Main(m)
 }
@@ -34,8 +34,10 @@ var weights = bytes.Repeat([]byte("0123456789abcdef"), 200_000)
 
 func content() map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(`{"model_type": "bert"}`), "tokenizer.json": []byte(`{}`), "1_Dense/config.json": []byte(`{"in": 1}`),
-		"model.safetensors": weights, "1_Dense/model.safetensors": []byte("head"), "README.md": []byte("# model\n"), "empty.json": {},
+		"config.json": []byte(`{"model_type": "bert"}`), "tokenizer.json": []byte(`{}`),
+		"1_Dense/config.json": []byte(`{"in": 1}`),
+		"model.safetensors":   weights, "1_Dense/model.safetensors": []byte("head"),
+		"README.md": []byte("# model\n"), "empty.json": {},
 	}
 }
 
@@ -48,7 +50,8 @@ func start(t *testing.T) (server *hubtest.Hub, h *hub.Hub, commit string) {
 }
 
 func client(t *testing.T, server *hubtest.Hub) *hub.Hub {
-	return &hub.Hub{Endpoint: server.URL, Cache: filepath.Join(t.TempDir(), "cache"), Backoff: time.Millisecond, Attempts: 3}
+	cache := filepath.Join(t.TempDir(), "cache")
+	return &hub.Hub{Endpoint: server.URL, Cache: cache, Backoff: time.Millisecond, Attempts: 3}
 }
 
 func open(t *testing.T, h *hub.Hub, name string) *hub.Snapshot {
@@ -85,12 +88,17 @@ func requireFiles(t *testing.T, s *hub.Snapshot, names ...string) {
 }
 
 func TestNames(t *testing.T) {
-	for _, s := range []string{"org/name", "a/b", "Org-1/na.me_2", "org/name@main", "org/name@refs/pr/4", "org/name@v1.0", "org/name@" + strings.Repeat("a", 40)} {
+	for _, s := range []string{
+		"org/name", "a/b", "Org-1/na.me_2", "org/name@main", "org/name@refs/pr/4", "org/name@v1.0",
+		"org/name@" + strings.Repeat("a", 40),
+	} {
 		n, ok := hub.Parse(s)
 		require.True(t, ok, s)
 		require.Equal(t, s, n.String())
 	}
-	for _, s := range []string{"", "name", "a/b/c", "./a/b", "./a", "../a", "/a/b", "a/", "/a", "a//b", "a/.b", "-a/b", "a--b/c", "a/b..c", "a/b.git", "a/b@", "a/b@../c", "a/b@/c",
+	for _, s := range []string{
+		"", "name", "a/b/c", "./a/b", "./a", "../a", "/a/b", "a/", "/a", "a//b", "a/.b", "-a/b", "a--b/c",
+		"a/b..c", "a/b.git", "a/b@", "a/b@../c", "a/b@/c",
 		"a/b@c//d", "a/b@c d", "a/b@c\\d", "a/b@c/", "a b/c", "a/b.", `a\b`, "C:/b", "http://a/b"} {
 		_, ok := hub.Parse(s)
 		require.False(t, ok, s)
@@ -135,7 +143,8 @@ func TestFetch(t *testing.T) {
 	for _, b := range content() {
 		total += int64(len(b))
 	}
-	require.Equal(t, hub.Progress{Model: model + "@" + commit, File: told[len(told)-1].File, Done: total, Total: total}, told[len(told)-1])
+	last := told[len(told)-1]
+	require.Equal(t, hub.Progress{Model: model + "@" + commit, File: last.File, Done: total, Total: total}, last)
 	require.True(t, slices.IsSortedFunc(told, func(a, b hub.Progress) int { return int(a.Done - b.Done) }))
 	for _, r := range server.Requests() {
 		require.Empty(t, r.Token)
@@ -329,7 +338,8 @@ func TestDamaged(t *testing.T) {
 		for _, file := range []string{"config.json", "model.safetensors"} {
 			server, h, _ := start(t)
 			server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
-				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/"+file) && !strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) {
+				of := strings.HasSuffix(r.URL.Path, "/"+file) || strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights))
+				if r.Method != http.MethodGet || !of {
 					return false
 				}
 				if file == "model.safetensors" && strings.Contains(r.URL.Path, "/resolve/") {

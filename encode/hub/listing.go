@@ -64,7 +64,8 @@ func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
 // reached marks an error that is none of the hub's own as one of the way to it.
 func reached(err error) error {
 	var s *statusError
-	for _, known := range []error{ErrAnswer, ErrTooLarge, ErrOffline, context.Canceled, context.DeadlineExceeded, errLocal} {
+	own := []error{ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
+	for _, known := range own {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -82,6 +83,7 @@ func parseListing(b []byte) (*listing, error) {
 			RFilename string
 			Size      *int64
 			BlobID    string
+			XetHash   string
 			LFS       *struct {
 				SHA256, OID string
 				Size        *int64
@@ -102,9 +104,11 @@ func parseListing(b []byte) (*listing, error) {
 		}
 		f := File{Path: s.RFilename, Bytes: -1}
 		size := s.Size
-		f.hash = s.BlobID
-		if s.LFS != nil {
+		switch {
+		case s.LFS != nil:
 			size, f.hash = s.LFS.Size, strings.TrimPrefix(cmp.Or(s.LFS.SHA256, s.LFS.OID), "sha256:")
+		case s.XetHash == "": // else git has another file in its place
+			f.hash = s.BlobID
 		}
 		if size != nil && *size >= 0 {
 			f.Bytes = *size

@@ -24,8 +24,8 @@ func TestPythonsCache(t *testing.T) {
 	server, h, commit := start(t)
 	ask := func(cache string, env []string, code string) string {
 		t.Helper()
-		env = append(env, "HF_ENDPOINT="+server.URL, "HF_HUB_CACHE="+cache, "HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_UPDATE_CHECK=1",
-			"NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
+		env = append(env, "HF_ENDPOINT="+server.URL, "HF_HUB_CACHE="+cache, "HF_HUB_DISABLE_TELEMETRY=1",
+			"HF_HUB_DISABLE_UPDATE_CHECK=1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
 		out, err := pyenv.Run(env, python, "-c", "from huggingface_hub import *\nname = 'org/model'\n"+code)
 		require.NoError(t, err, out)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -42,11 +42,13 @@ func TestPythonsCache(t *testing.T) {
 	server.Requests()
 	require.Equal(t, s.Dir(), ask(h.Cache, nil, "print(snapshot_download(name, local_files_only=True))"))
 	require.Equal(t, s.Dir(), ask(h.Cache, []string{"HF_HUB_OFFLINE=1"}, "print(snapshot_download(name))"))
-	require.Equal(t, s.Dir(), ask(h.Cache, nil, "print(snapshot_download(name, revision='"+commit+"', local_files_only=True))"))
+	pinned := "print(snapshot_download(name, revision='" + commit + "', local_files_only=True))"
+	require.Equal(t, s.Dir(), ask(h.Cache, nil, pinned))
 	require.Equal(t, filepath.Join(s.Dir(), "1_Dense", "model.safetensors"),
 		ask(h.Cache, nil, "print(hf_hub_download(name, '1_Dense/model.safetensors', local_files_only=True))"))
 	require.Equal(t, "True", ask(h.Cache, nil, "print(try_to_load_from_cache(name, 'modules.json') is _CACHED_NO_EXIST)"))
-	require.Equal(t, "1 1 7 []", ask(h.Cache, nil, "i = scan_cache_dir()\nr, = i.repos\nv, = r.revisions\nprint(len(i.repos), len(r.revisions), len(v.files), i.warnings)"))
+	scan := "i = scan_cache_dir()\nr, = i.repos\nv, = r.revisions\nprint(len(r.revisions), len(v.files), i.warnings)"
+	require.Equal(t, "1 7 []", ask(h.Cache, nil, scan))
 	for _, r := range server.Requests() {
 		require.NotContains(t, r.Path, "/org/model", "the package asks for other things, too")
 	}
@@ -82,7 +84,8 @@ func TestPythonsCache(t *testing.T) {
 	cache := t.TempDir()
 	path := filepath.Join(cache, ".locks", "models--org--model", hubtest.SHA256(weights)+".lock")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
-	held := "import filelock\nl = filelock.FileLock('" + filepath.ToSlash(path) + "')\ntry:\n  l.acquire(timeout=0.1)\n  print('free')\nexcept filelock.Timeout:\n  print('held')"
+	held := "import filelock\nl = filelock.FileLock('" + filepath.ToSlash(path) + "')\n" +
+		"try:\n  l.acquire(timeout=0.1)\n  print('free')\nexcept filelock.Timeout:\n  print('held')"
 	require.Equal(t, "free", ask(cache, nil, held))
 	release := lock(t, path)
 	require.Equal(t, "held", ask(cache, nil, held))

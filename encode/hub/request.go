@@ -51,15 +51,16 @@ func (h *Hub) ask(ctx context.Context, method, address string, header http.Heade
 }
 
 func (h *Hub) follow(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
-	at, err := url.Parse(address)
+	target, err := url.Parse(address)
 	if err != nil {
 		return nil, err
 	}
-	own, token := origin(at), h.Token
-	client := &http.Client{Transport: h.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	own, token := origin(target), h.Token
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: h.Transport, CheckRedirect: stay}
 	var first http.Header
 	for range maxRedirects {
-		req, err := http.NewRequestWithContext(ctx, method, at.String(), nil)
+		req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -86,12 +87,12 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 			}
 			return &answer{resp, first}, nil
 		}
-		to, err := at.Parse(location)
+		next, err := target.Parse(location)
 		if err != nil {
 			resp.Body.Close()
 			return nil, fmt.Errorf("%w: points to %q: %w", ErrAnswer, location, err)
 		}
-		if origin(to) != own {
+		if origin(next) != own {
 			if token = ""; first == nil {
 				first = resp.Header // it knows hash and size, the other host may not
 			}
@@ -100,7 +101,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 			}
 		}
 		resp.Body.Close()
-		at = to
+		target = next
 	}
 	return nil, fmt.Errorf("%w: points elsewhere %d times", ErrAnswer, maxRedirects)
 }
@@ -177,7 +178,8 @@ func check(a *answer, kind error) error {
 	}
 	e := fail(ErrStatus).(*statusError)
 	s := a.StatusCode
-	e.again = s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500 && s != http.StatusNotImplemented
+	e.again = s == http.StatusTooManyRequests || s == http.StatusRequestTimeout ||
+		s >= 500 && s != http.StatusNotImplemented
 	if n, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && n > 0 {
 		e.after = time.Duration(n) * time.Second
 	}

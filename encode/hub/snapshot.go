@@ -165,7 +165,7 @@ func (s *Snapshot) tree() *listing {
 // It is no fault if that cannot be done.
 func (s *Snapshot) remember(file string) {
 	path := s.absent(file)
-	if os.MkdirAll(filepath.Dir(path), 0o777) == nil {
+	if s.homeless() == nil && os.MkdirAll(filepath.Dir(path), 0o777) == nil {
 		if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666); err == nil {
 			_ = f.Close()
 		}
@@ -227,7 +227,7 @@ const maxSettings = 256 << 20
 // process that fetches one of them is waited for. Errors are [*Error].
 func (s *Snapshot) Get(ctx context.Context, names ...string) error {
 	var missing []File
-	p := progress{model: s.Pinned().String(), tell: s.hub.Progress}
+	p := progress{model: s.Pinned().String(), listener: s.hub.Progress}
 	for _, name := range names {
 		f, err := s.file(ctx, name)
 		switch {
@@ -259,10 +259,13 @@ func (s *Snapshot) Get(ctx context.Context, names ...string) error {
 }
 
 // tag says to programs that make backups that the cache can be left out, as huggingface_hub does.
-const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub; see bford.info/cachedir.\n"
+const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub.\n"
 
 // prepare makes the folders of the model.
 func (s *Snapshot) prepare() error {
+	if err := s.homeless(); err != nil {
+		return err
+	}
 	for _, dir := range []string{filepath.Join(s.place(), "blobs"), s.Dir(), s.locks()} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return local(err)
@@ -299,6 +302,17 @@ func (s *Snapshot) keep() error {
 // errLocal marks errors of the cache's own folder.
 var errLocal = errors.New("cache")
 
+// homeless is the error of a cache in a home folder that is not known.
+func (s *Snapshot) homeless() error {
+	if strings.HasPrefix(s.hub.Cache, "~") {
+		return local(errNoHome)
+	}
+	return nil
+}
+
+// errNoHome: the cache would be in the home folder.
+var errNoHome = errors.New("there is no home folder for models: HF_HOME names another one")
+
 // local marks an error of the cache, which asking again does not help.
 func local(err error) error {
 	if err == nil {
@@ -311,13 +325,13 @@ func local(err error) error {
 type progress struct {
 	model       string
 	done, total int64
-	tell        func(Progress)
+	listener    func(Progress)
 }
 
-// at tells how much of a file is there, of which nothing was told before.
-func (p *progress) at(f File, n int64) {
-	if p.tell != nil {
-		p.tell(Progress{Model: p.model, File: f.Path, Done: p.done + n, Total: p.total})
+// report reports that n bytes of the current file are there.
+func (p *progress) report(f File, n int64) {
+	if p.listener != nil {
+		p.listener(Progress{Model: p.model, File: f.Path, Done: p.done + n, Total: p.total})
 	}
 }
 

@@ -34,9 +34,8 @@ type family struct {
 	activation key[string]
 	epsilon    key[float64]
 	only       []only
-	// code says that models are published with code of their own that computes what
-	// transformers' class does.
-	code bool
+	// classes are those of code that models are published with, and that is computed here.
+	classes []string
 	// form reads all that other families do not have.
 	form func(v values, b *Backbone)
 }
@@ -69,7 +68,7 @@ var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_hea
 
 var isFalse = []string{"false"}
 
-// usualOnly are the keys of any family that change what is computed.
+// usualOnly are keys of all families.
 var usualOnly = []only{
 	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
@@ -103,7 +102,7 @@ func (r *reader) backbone() error {
 	}
 	v.only(usualOnly)
 	v.only(f.only)
-	if s := v.part("auto_map").text("AutoModel", ""); s != "" && !f.code {
+	if s := v.class(); s != "" && !slices.Contains(f.classes, s) {
 		v.part("auto_map").fail("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
 	}
 	v.sizes(&f, b)
@@ -115,6 +114,12 @@ func (r *reader) backbone() error {
 		}
 	}
 	return err
+}
+
+// class is the name of the class of a model's own code, "" where it has none.
+func (v values) class() string {
+	s := v.part("auto_map").text("AutoModel", "")
+	return s[strings.LastIndexByte(s, '.')+1:]
 }
 
 // only refuses values that are not computed here.
@@ -131,8 +136,8 @@ func (v values) only(list []only) {
 	}
 }
 
-// sizes reads what every family has: heads are as many as make up the model, and all tokens
-// attend to all.
+// sizes reads the keys that every family has. Heads make up the dimensions of the model, and all
+// tokens attend to all.
 func (v values) sizes(f *family, b *Backbone) {
 	keys := f.sizes
 	if keys == (sizeKeys{}) {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,8 +49,8 @@ func near(before, after int, theta float64) transformer.LayerForm {
 	return transformer.LayerForm{Before: before, After: after, Theta: theta}
 }
 
-// TestFamilies: what the config of each family stands for, as its class has it, also where a key is
-// left out or has another value.
+// TestFamilies: the config of each family is read as its class reads it, also where a key is left out
+// or has another value.
 func TestFamilies(t *testing.T) {
 	type b = *modeldir.Backbone
 	type changes = map[string]any
@@ -86,7 +87,9 @@ func TestFamilies(t *testing.T) {
 			b.Family = "electra"
 			b.Embedding, b.Activation, b.Epsilon = 128, transformer.Tanh, 1e-12
 		}},
-		{"xlmr", changes{"position_embedding_type": "rotary", "auto_map": changes{"AutoModel": "x.Y"}}, post, func(b b) {
+		{"xlmr", changes{
+			"position_embedding_type": "rotary", "auto_map": changes{"AutoModel": "jinaai/x--y.XLMRobertaLoRA"},
+		}, post, func(b b) {
 			b.Family = "xlm-roberta"
 			b.Hidden, b.HeadSize, b.Intermediate, b.MaxPositions, b.LearnedPositions = 64, 32, 48, 50, false
 			layers(b, rotated(10000), rotated(10000))
@@ -159,7 +162,7 @@ func TestFamilies(t *testing.T) {
 			layers(b, near(-1, 0, 1000000), transformer.LayerForm{Convolution: true, Before: 2})
 		}},
 		{"lfm2", changes{
-			"architectures": []string{"Lfm2BidirectionalModel"}, "auto_map": changes{"AutoModel": "a.Lfm2BidirectionalModel"},
+			"auto_map":     changes{"AutoModel": "a.Lfm2BidirectionalModel"},
 			"conv_L_cache": 4, "block_auto_adjust_ff_dim": false, "intermediate_size": 80, "layer_types": nil,
 			"full_attn_idxs": []int{1}, "conv_bias": true,
 		}, pre, func(b b) {
@@ -189,8 +192,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestRefusals: a value that changes what a class computes and that is not computed here is an error
-// with its file, its key and itself.
+// TestRefusals: a value that changes the vectors and that is not computed here is an error with its file, its key and itself.
 func TestRefusals(t *testing.T) {
 	type changes = map[string]any
 	text := func(v any) string {
@@ -217,6 +219,7 @@ func TestRefusals(t *testing.T) {
 		{"xlmr", "position_embedding_type", "alibi", family, `is "alibi", want "absolute" or "rotary"`},
 		{"xlmr", "lora_adaptations", []string{"retrieval.query"}, family, `is not supported: is ["retrieval.query"]`},
 		{"sentence-bert", "auto_map.AutoModel", changes{"AutoModel": "m.JinaBertModel"}, family, `code of a model's own`},
+		{"lfm2", "auto_map.AutoModel", changes{"AutoModel": "m.OtherModel"}, family, `is "OtherModel": code of`},
 		{"mpnet", "quantization_config", changes{"quant_method": "gptq"}, family, `is {"quant_method":"gptq"}`},
 		{"mpnet", "relative_attention_num_buckets", 64, family, "is 64, want 32"},
 		{"mpnet", "hidden_act", "quick_gelu", family, `is "quick_gelu", want one of [gelu gelu_accurate`},
@@ -266,4 +269,65 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, err, modeldir.ErrFamily)
 	require.ErrorContains(t, err, filepath.Join(dir, "adapter_config.json")+": ")
 	require.ErrorContains(t, err, "adapters are not computed: merge them into the weights")
+}
+
+// TestBeyond: added tokens that the model has no embeddings of, as Gemma's token of images, are text
+// like other text, with a warning.
+func TestBeyond(t *testing.T) {
+	dir := golden(t, "gemma", nil)
+	path := filepath.Join(dir, "tokenizer.json")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var m map[string]any
+	require.NoError(t, json.Unmarshal(b, &m))
+	m["added_tokens"] = append(m["added_tokens"].([]any), map[string]any{
+		"id": 353, "content": "<image>", "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+		"normalized": false,
+	})
+	modeltest.JSON(t, path, m)
+	c := read(t, dir, nil)
+	require.Equal(t, []string{"tokenizer.json has 354 tokens, but config.json says vocab_size 353: " +
+		"added tokens from 353 on are taken for other text"}, c.Warnings)
+	require.Equal(t, 353, c.Tokenizer.VocabSize())
+	_, known := c.Tokenizer.ID("<image>")
+	require.False(t, known)
+	ids, err := c.Tokenizer.EncodeIDs(nil, "an <image>")
+	require.NoError(t, err)
+	require.Greater(t, len(ids), 5)
+	require.Less(t, slices.Max(ids), int32(353))
+	// Pieces of the tokenizer's own, and tokens of prompts, cannot be left out.
+	for n, message := range map[int]string{
+		100: "has 354 tokens, but config.json says vocab_size 100",
+		352: `"[D] " is in a prompt, but config.json says vocab_size 352`,
+	} {
+		modeltest.Edit(t, filepath.Join(dir, "config.json"), map[string]any{"vocab_size": n})
+		_, err := modeldir.Read(dir, nil)
+		require.ErrorIs(t, err, modeldir.ErrContradiction)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+// FuzzBackbone: no config.json of any family makes Read panic, and one that is read is of a model that is
+// computed.
+func FuzzBackbone(f *testing.F) {
+	root := filepath.Join("..", "testdata", "golden")
+	configs, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
+	require.NoError(f, err)
+	for _, path := range configs {
+		b, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(string(b))
+	}
+	dir := f.TempDir()
+	require.NoError(f, os.CopyFS(dir, os.DirFS(filepath.Join(root, "distilbert"))))
+	f.Fuzz(func(t *testing.T, content string) {
+		modeltest.WriteFile(t, filepath.Join(dir, "config.json"), []byte(content))
+		c, err := modeldir.Read(dir, nil)
+		if err != nil {
+			var me *modeldir.ModelError
+			require.ErrorAs(t, err, &me)
+			return
+		}
+		require.NoError(t, c.Backbone.Check())
+	})
 }

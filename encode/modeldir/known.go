@@ -66,10 +66,11 @@ func KnownModels() []Known {
 		modern("lightonai/Agent-ModernColBERT", base),
 		modern("VAGOsolutions/SauerkrautLM-Multi-ModernColBERT", base),
 		modern("VAGOsolutions/SauerkrautLM-Multi-Reason-ModernColBERT", base),
-		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "eurobert", euro),
-		pylate("lightonai/mLateOn", ModernBERT, "mmbert", mmBERT),
-		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "lfm2", liquid),
-		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "lfm25", liquid),
+		pylate("VAGOsolutions/SauerkrautLM-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("VAGOsolutions/SauerkrautLM-Reason-EuroColBERT", EuroBERT, "pylate-eurobert", euro),
+		pylate("lightonai/mLateOn", ModernBERT, "pylate-mmbert", mmBERT),
+		pylate("LiquidAI/LFM2-ColBERT-350M", LFM2, "pylate-lfm2", liquid),
+		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "pylate-lfm25", liquid),
 		{"jinaai/jina-colbert-v2", XLMR, 24, 1024, 128, 559 * million, Stanford, ByShape, "xlmr-rotary"},
 	}
 }

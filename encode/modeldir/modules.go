@@ -134,7 +134,7 @@ func tasksOf(f *file, key string) ([]string, bool, error) {
 	return words(f, key)
 }
 
-// readNormalize reads of what a Normalize scales vectors.
+// readNormalize refuses a Normalize that does not scale the vectors of tokens.
 func (r *reader) readNormalize(folder string) error {
 	path := filepath.Join(folder, "config.json")
 	f, err := r.open(path)
@@ -158,7 +158,7 @@ func (r *reader) readNormalize(folder string) error {
 	return nil
 }
 
-// readPooling reads how a HierarchicalTokenPooling pools. What is absent has the values of its class.
+// readPooling reads how a HierarchicalTokenPooling pools. Absent values are those of its class.
 func (r *reader) readPooling(folder string) error {
 	f, err := r.open(filepath.Join(folder, "config.json"))
 	if err != nil || f == nil {

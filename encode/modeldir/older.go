@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
 // olderForm is how a class of tokenizers is made of the files that there were before tokenizer.json.
@@ -23,10 +26,15 @@ type olderForm struct {
 var specialKeys = [7]string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 var (
-	olderBERT    = &olderForm{[]string{"vocab.txt"}, [7]string{"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}, false}
-	olderMPNet   = &olderForm{[]string{"vocab.txt"}, [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}, true}
+	olderBERT = &olderForm{
+		files: []string{"vocab.txt"}, special: [7]string{"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
+	}
+	olderMPNet = &olderForm{
+		files: []string{"vocab.txt"}, special: [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}, lstrip: true,
+	}
 	olderRoBERTa = &olderForm{
-		[]string{"vocab.json", "merges.txt"}, [7]string{"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"}, false,
+		files:   []string{"vocab.json", "merges.txt"},
+		special: [7]string{"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"},
 	}
 
 	olderClasses = map[string]*olderForm{
@@ -37,6 +45,72 @@ var (
 		"bert": olderBERT, "distilbert": olderBERT, "electra": olderBERT, "mpnet": olderMPNet, "roberta": olderRoBERTa,
 	}
 )
+
+// ofClass are what classes of tokenizers take from tokenizer_config.json, whatever tokenizer.json says
+// of its part of the type; absent is nil, as is null.
+var ofClass = []classSetting{
+	{"add_prefix_space", false, "pre_tokenizer", "ByteLevel", "add_prefix_space"},
+	{"do_lower_case", true, "normalizer", "BertNormalizer", "lowercase"},
+	{"tokenize_chinese_chars", true, "normalizer", "BertNormalizer", "handle_chinese_chars"},
+	{"strip_accents", nil, "normalizer", "BertNormalizer", "strip_accents"},
+}
+
+type classSetting struct {
+	key               string
+	absent            any
+	part, kind, field string
+}
+
+func (c *classSetting) value(f *file) (any, error) {
+	if v, ok, err := f.bool(c.key); err != nil || ok {
+		return v, err
+	}
+	return c.absent, nil
+}
+
+// asClass is tokenizer.json with the settings of the class that tokenizer_config.json names.
+func (r *reader) asClass(b []byte) ([]byte, error) {
+	f := r.special.config
+	var m map[string]json.RawMessage
+	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
+		return b, nil // which the tokenizer says better
+	}
+	changed := false
+	for _, c := range ofClass {
+		want, err := c.value(f)
+		if err != nil {
+			return nil, err
+		}
+		var part map[string]any
+		if json.Unmarshal(m[c.part], &part) != nil || part["type"] != c.kind || part[c.field] == want {
+			continue
+		}
+		r.warnf("%s: %s is %v, but %s has %s.%s %v: the class takes the first", r.name(f.path), c.key, shownAs(want),
+			r.name(r.tokenizerPath), c.part, c.field, shownAs(part[c.field]))
+		part[c.field], changed = want, true
+		if m[c.part], err = json.Marshal(part); err != nil {
+			return nil, err
+		}
+	}
+	if !changed {
+		return b, nil
+	}
+	return json.Marshal(m)
+}
+
+// shownAs is a value as JSON has it.
+func shownAs(v any) string {
+	if v == nil {
+		return "null"
+	}
+	return fmt.Sprint(v)
+}
+
+// ownClass reports whether tokenizer_config.json names a class with settings of its own.
+func (r *reader) ownClass() bool {
+	class, _, _ := r.special.config.text("tokenizer_class")
+	return olderClasses[strings.TrimSuffix(class, "Fast")] != nil
+}
 
 // olderForm is that of the folder, by the class that a file names or by the kind of model; nil: it
 // has none whose files are all there.
@@ -114,7 +188,7 @@ func (r *reader) older(form *olderForm) ([]byte, error) {
 		"post_processor": map[string]any{"type": "BertProcessing", "sep": named(3), "cls": named(5)},
 	}
 	if form == olderRoBERTa {
-		space, err := orElse(false)(r.special.config.bool("add_prefix_space"))
+		space, err := ofClass[0].value(r.special.config)
 		if err != nil {
 			return nil, err
 		}
@@ -123,15 +197,12 @@ func (r *reader) older(form *olderForm) ([]byte, error) {
 	}
 	model["unk_token"] = special[2].Content
 	normalizer := map[string]any{"type": "BertNormalizer", "clean_text": true}
-	for key, name := range map[string]string{"do_lower_case": "lowercase", "tokenize_chinese_chars": "handle_chinese_chars"} {
-		if normalizer[name], err = orElse(true)(r.special.config.bool(key)); err != nil {
-			return nil, err
+	for _, c := range ofClass {
+		if c.part == "normalizer" {
+			if normalizer[c.field], err = c.value(r.special.config); err != nil {
+				return nil, err
+			}
 		}
-	}
-	if strip, ok, err := r.special.config.bool("strip_accents"); err != nil {
-		return nil, err
-	} else if ok {
-		normalizer["strip_accents"] = strip
 	}
 	file["normalizer"], file["pre_tokenizer"] = normalizer, map[string]any{"type": "BertPreTokenizer"}
 	return json.Marshal(file)

@@ -24,8 +24,9 @@ var roberta = family{
 }
 
 var xlmr = family{
-	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5}, code: true,
-	only: []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}},
+	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
+	classes: []string{"XLMRobertaModel", "XLMRobertaLoRA"},
+	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}},
 	form: func(v values, b *Backbone) {
 		if v.text("position_embedding_type", "absolute") == "rotary" {
 			b.Biases = allBiases

@@ -28,7 +28,8 @@ var modernBERT = family{
 }
 
 var euroBERT = family{
-	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5}, code: true,
+	activation: key[string]{"hidden_act", "silu"}, epsilon: key[float64]{"rms_norm_eps", 1e-5},
+	classes: []string{"EuroBertModel"}, only: []only{{"is_causal", isFalse}},
 	form: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Attention: v.bool("attention_bias", false), FeedForward: v.bool("mlp_bias", false)}
@@ -61,7 +62,8 @@ var gemma3 = family{
 const bidirectionalLFM2 = "Lfm2BidirectionalModel"
 
 var lfm2 = family{
-	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5}, code: true,
+	activation: key[string]{"", "silu"}, epsilon: key[float64]{"norm_eps", 1e-5},
+	classes: []string{bidirectionalLFM2},
 	form: func(v values, b *Backbone) {
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.PreNorm, true
 		b.Biases = Biases{Convolution: v.bool("conv_bias", false)}
@@ -75,7 +77,7 @@ var lfm2 = family{
 			return convolution
 		})
 		names, _, _ := words(v.f, "architectures")
-		both, taps := slices.Contains(names, bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
+		both, taps := slices.Contains(append(names, v.class()), bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
 		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
 		if both {
 			form = transformer.LayerForm{Convolution: true, ConvolveAll: true, Before: taps / 2, After: taps - 1 - taps/2}
@@ -102,10 +104,10 @@ func (v values) lfm2Intermediate() int {
 	return (n + multiple - 1) / multiple * multiple
 }
 
-// everyFull is the rule of layers of which every so many, from the first on, attend to the whole text.
-func everyFull(every, first int) func(i int) string {
+// everyFull is the rule of layers that attend to the whole text every n-th time.
+func everyFull(n, first int) func(i int) string {
 	return func(i int) string {
-		if i%every == first {
+		if i%n == first {
 			return full
 		}
 		return sliding

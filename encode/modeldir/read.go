@@ -34,6 +34,7 @@ type reader struct {
 	special                                special
 	tokenizerPath                          string     // of tokenizer.json, or of the vocabulary of an older form
 	olderTokenizer                         *olderForm // nil: there is tokenizer.json
+	forgotten                              []string   // added tokens that the model has no embeddings of
 	skipWords                              []string
 	onnxSaysExpand                         bool
 	graphs                                 []string // names of the graph; nil: the weights are read
@@ -148,9 +149,14 @@ func (r *reader) tokenizer() error {
 		}
 		return &ModelError{path, "", err}
 	}
-	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
-		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
-			t.VocabSize(), r.name(r.config.path), r.c.Backbone.Vocabulary)
+	if v, n := r.c.Backbone.Vocabulary, t.VocabSize(); n > v && (v > 0 || r.graphs == nil) {
+		forgotten, ok := t.Forget(v)
+		if !ok {
+			return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d", n, r.name(r.config.path), v)
+		}
+		r.forgotten = forgotten
+		r.warnf("%s has %d tokens, but %s says vocab_size %d: added tokens from %d on are taken for other text",
+			r.name(path), n, r.name(r.config.path), v, v)
 	}
 	r.c.Tokenizer = t
 	return nil
@@ -165,8 +171,10 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	lowers := r.c.LowerCase && r.multiVector
 	if form := r.olderTokenizer; form != nil {
 		b, err = r.older(form)
-	} else if err = r.get(path); err == nil && lowers {
-		b, err = os.ReadFile(path)
+	} else if err = r.get(path); err == nil && (lowers || r.ownClass()) {
+		if b, err = os.ReadFile(path); err == nil && r.ownClass() {
+			b, err = r.asClass(b)
+		}
 		err = pathless(err)
 	}
 	if err != nil {
@@ -417,6 +425,12 @@ func (r *reader) check() error {
 	}
 	if err := r.sides(); err != nil {
 		return err
+	}
+	for _, w := range r.forgotten {
+		if strings.Contains(c.Query.Prompt, w) || strings.Contains(c.Document.Prompt, w) {
+			return Faultf(r.tokenizerPath, "", ErrContradiction, "%q is in a prompt, but %s says vocab_size %d",
+				w, r.name(r.config.path), c.Backbone.Vocabulary)
+		}
 	}
 	for _, l := range []struct {
 		name string

@@ -377,10 +377,13 @@ func TestReadOverride(t *testing.T) {
 // can be used.
 func FuzzConfig(f *testing.F) {
 	names := []string{"config.json", "config_sentence_transformers.json", "modules.json", "sentence_bert_config.json", "artifact.metadata", "onnx_config.json",
-		"1_Dense/config.json", "2_MultiVectorMask/config.json", "model.safetensors.index.json"}
+		"1_Dense/config.json", "2_MultiVectorMask/config.json", "model.safetensors.index.json", "3_Normalize/config.json", "tokenizer_config.json",
+		"special_tokens_map.json"}
 	for i := range names {
 		f.Add(uint8(i), `{"query_length": 9, "query_expansion": {"strategy": "min", "length": 5}, "prompts": {"query": "[Q] a"}, "dim": 4}`)
-		f.Add(uint8(i), `[{"path": "", "type": "Transformer"}, {"path": "1_Dense", "type": "Dense"}]`)
+		f.Add(uint8(i), `[{"path": "", "type": "pylate.Transformer"}, {"path": "1_Dense", "type": "pylate.Dense"}]`)
+		f.Add(uint8(i), `[{"path": "", "type": "pylate.Transformer"}, {"path": "3_Normalize", "type": "pylate.Normalize"}, {"path": "2", "type": "pylate.HierarchicalTokenPooling"}]`)
+		f.Add(uint8(i), `{"mask_token": {"content": "[MASK]"}, "model_max_length": 9, "padding_side": "left", "pool_factor": 2}`)
 		f.Add(uint8(i), `{"hidden_size": 1e300, "weight_map": {"a": "b.safetensors"}, "colbert": {"query_marker_id": -1}}`)
 	}
 	dirs := []string{f.TempDir(), f.TempDir()}

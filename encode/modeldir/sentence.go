@@ -198,10 +198,20 @@ func (r *reader) expansion(f *file) error {
 	if ok && r.o.QueryLength == nil {
 		r.c.Expand.Length, r.origin["expand.length"] = n, r.name(f.path)
 		if !r.c.Expand.Longer {
-			err = r.queryLength.say(o, "length", n)
+			err = r.fixedLength(o, n)
 		}
 	}
 	return firstError(err, r.expand.say(f, key, true), r.attend.from(o, (*file).bool, "attend"), r.mask.from(o, r.marker, "token"))
+}
+
+// fixedLength is that of queries which are filled up and cut at one length. In version 6 it goes before
+// query_length, which must not be less.
+func (r *reader) fixedLength(o *file, n int) error {
+	if s := r.queryLength; r.multiVector && s.decided() && *s.to >= n {
+		s.set(r.name(o.path), n)
+		return nil
+	}
+	return r.queryLength.say(o, "length", n)
 }
 
 // prompts reads what is put before texts. In version 6 markers are part of them, and each role has

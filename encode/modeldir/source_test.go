@@ -66,9 +66,13 @@ func TestFilesAskedFor(t *testing.T) {
 	}{
 		{name: "pylate", from: pylate(t), reads: append(sentence, "2_Dense/config.json", "3_Dense/config.json",
 			"sentence_bert_config.json", "config.json", "tokenizer.json"),
-			names: []string{"model.safetensors", "1_Dense/model.safetensors", "2_Dense/model.safetensors", "3_Dense/model.safetensors"}},
-		{name: "stanford", from: stanford(t), reads: []string{"config.json", "artifact.metadata", "tokenizer.json"}, names: []string{"model.safetensors"}},
-		{name: "graph", from: export(t), graphs: []string{"model.onnx", "onnx/model.onnx"}, reads: []string{"config.json", "onnx_config.json", "tokenizer.json"},
+			names: []string{
+				"model.safetensors", "1_Dense/model.safetensors", "2_Dense/model.safetensors", "3_Dense/model.safetensors",
+			}},
+		{name: "stanford", from: stanford(t), reads: []string{"config.json", "artifact.metadata", "tokenizer.json"},
+			names: []string{"model.safetensors"}},
+		{name: "graph", from: export(t), graphs: []string{"model.onnx", "onnx/model.onnx"},
+			reads: []string{"config.json", "onnx_config.json", "tokenizer.json"},
 			names: []string{"model.onnx"}},
 		{name: "sentence-transformers", from: multiVector(t)},
 		{name: "xlmr", from: "../testdata/golden/xlmr"},
@@ -110,7 +114,8 @@ func TestFilesAskedFor(t *testing.T) {
 // A model in shards names them by the list of them, which is read.
 func TestFilesOfShards(t *testing.T) {
 	from := pylate(t)
-	require.NoError(t, os.Rename(filepath.Join(from, "model.safetensors"), filepath.Join(from, "model-00001-of-00002.safetensors")))
+	first := filepath.Join(from, "model-00001-of-00002.safetensors")
+	require.NoError(t, os.Rename(filepath.Join(from, "model.safetensors"), first))
 	modeltest.WriteFile(t, filepath.Join(from, "model-00002-of-00002.safetensors"), nil)
 	modeltest.JSON(t, filepath.Join(from, "model.safetensors.index.json"), map[string]any{"weight_map": map[string]string{
 		"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})
@@ -124,7 +129,9 @@ func TestFilesOfShards(t *testing.T) {
 // What goes wrong where files come from is the error, not what is missing for that.
 func TestFilesThatFail(t *testing.T) {
 	lost := errors.New("lost")
-	for _, name := range []string{"config_sentence_transformers.json", "modules.json", "3_Dense/config.json", "tokenizer.json", "model.safetensors"} {
+	for _, name := range []string{
+		"config_sentence_transformers.json", "modules.json", "3_Dense/config.json", "tokenizer.json", "model.safetensors",
+	} {
 		r := &remote{t: t, from: pylate(t), to: t.TempDir(), fail: func(asked string) error {
 			if asked == name {
 				return lost

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 )
 
-// special is what tokenizer_config.json says, and for older folders special_tokens_map.json: names of
-// tokens, and on which side texts are filled up and cut.
+// special has the files that name special tokens, and say on which side texts are filled up and cut.
 type special struct {
 	config, tokens *file // nil: not there
 }
@@ -114,7 +113,8 @@ func (r *reader) longestText() (most int, origin string, err error) {
 	if raw := r.special.config.raw("model_max_length"); raw != nil {
 		var n float64 // 1e30 means no bound
 		if json.Unmarshal(raw, &n) != nil || !(n >= shortest) {
-			return 0, "", r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on", shown(raw), shortest)
+			return 0, "", r.special.config.faultf("model_max_length", ErrConfig, "is %s, want a number from %d on",
+				shown(raw), shortest)
 		}
 		if n < float64(most) {
 			most, origin = int(n), r.name(r.special.config.path)

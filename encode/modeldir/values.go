@@ -2,8 +2,8 @@ package modeldir
 
 import "strconv"
 
-// values reads one value of a file after the other, and keeps the first fault: what is read after
-// it is of no use. The last argument of a method is the value of a key that is not there.
+// values reads one value of a file after the other, and keeps the first fault. Values that are read
+// after it are of no use. The last argument of a method is the value of a key that is not there.
 type values struct {
 	f   *file
 	err *error // shared by parts of a file

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode/engine"
 	"github.com/plaid-ir/plaid/internal/testing/roofline"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
 // roofs are measured once, before the first benchmark that needs them.
@@ -80,6 +81,76 @@ func BenchmarkEncode(b *testing.B) {
 					seconds := (cpuTime() - start).Seconds() / float64(b.N)
 					b.ReportMetric(seconds*1e3, "cpu-ms")
 					b.ReportMetric(float64(len(what.b.IDs))/seconds, "tokens/cpu-s")
+				})
+			}
+		}
+	}
+}
+
+// forms are layers of published models, each kind of a model's layers as often as in it.
+func forms() map[string]*sample {
+	full, conv := transformer.EqualLayers(1, 1e6)[0], transformer.LayerForm{Convolution: true, Before: 2}
+	local := transformer.LayerForm{Before: 256, After: 256, Theta: 10000}
+	rms := func(c Config, keyHeads, headSize int, a Activation) Config {
+		c.KeyHeads, c.HeadSize, c.Norm, c.Activation = keyHeads, headSize, transformer.RMSNorm, a
+		return c
+	}
+	mpnet := bert(768, 12, 3072, 512, 1e-5, 3, 0)
+	mpnet.RelativePositions = true
+	eurobert := rms(modernBERT(768, 12, 3072, 512, transformer.EqualLayers(3, 250000)), 12, 64, SiLU)
+	sixth := []transformer.LayerForm{local, local, local, local, local, full}
+	gemma := rms(modernBERT(768, 3, 1152, 512, sixth), 1, 256, GELUTanh)
+	gemma.NormPlace = transformer.SandwichNorm
+	half := []transformer.LayerForm{conv, conv, full, conv, full, conv, full, conv}
+	lfm2 := rms(modernBERT(1024, 16, 4608, 512, half), 8, 64, SiLU)
+	return map[string]*sample{
+		"BERT base": {config: bert(768, 12, 3072, 512, 1e-12, 3, 0)}, "MPNet base": {config: mpnet},
+		"EuroBERT-210m": {eurobert, noNorm}, "EmbeddingGemma": {gemma, normHeads}, "LFM2-350M": {lfm2, normHeads},
+	}
+}
+
+// multiplications of a token in a layer, with n tokens in a text that all see each other.
+func multiplications(c *Config, f *transformer.LayerForm, n int) int {
+	h, q := c.Hidden, c.Heads*c.HeadSize
+	feedForward := 2 * h * c.Intermediate
+	if c.Gated {
+		feedForward = 3 * h * c.Intermediate
+	}
+	if f.Convolution {
+		return feedForward + h*(4*h+f.Taps())
+	}
+	return feedForward + h*(2*q+2*c.KeyHeads*c.HeadSize) + 2*q*n
+}
+
+// BenchmarkForms: documents of 180 tokens through layers of published models.
+func BenchmarkForms(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	documents, _ := mixed(rng, 90, 180, 170, 190, 160, 200, 180, 150, 210)
+	batch := batchOf(documents...)
+	for name, s := range forms() {
+		c, w := &s.config, s.weights()
+		for _, p := range []Precision{F32, Int8} {
+			for _, l := range tiers[1:] {
+				b.Run(fmt.Sprintf("%s/%v/%s", name, p, l.name), func(b *testing.B) {
+					m := newModel(b, *c, w, Options{Precision: p, Tier: l.name})
+					dst := make([]float32, len(batch.IDs)*m.Dim())
+					best := time.Duration(math.MaxInt64)
+					for b.Loop() {
+						start := cpuTime()
+						if err := m.Encode(b.Context(), dst, batch); err != nil {
+							b.Fatal(err)
+						}
+						best = min(best, cpuTime()-start)
+					}
+					each := best.Seconds() / float64(len(batch.IDs))
+					flops := 0
+					for i := range c.Layers {
+						flops += 2 * multiplications(c, &c.Layers[i], 180)
+					}
+					b.ReportMetric(each*1e9/float64(len(c.Layers)), "ns/token/layer")
+					if roof := roofs()[l.name]; roof > 0 {
+						b.ReportMetric(float64(flops)/each/roof, "of-roof")
+					}
 				})
 			}
 		}

@@ -35,9 +35,10 @@ type text struct{ first, n, attended int }
 // share few sets of the cache.
 func stride(n int) int { return n + 16 }
 
-// blockBytes is how much the widest rows of a block may take: they are written
-// and read again at once, and should stay in L2 beside a panel of weights.
-const blockBytes = 384 << 10
+// blockRows is the rows of a block: enough that a panel of weights is read seldom, and few
+// enough that the rows of the feed-forward part, which are written and read again at once, stay
+// near.
+const blockRows = 12 * tileRows
 
 // begin takes texts i to j of a batch.
 func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
@@ -57,8 +58,7 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	if m.config.NormPlace != transformer.PostNorm {
 		sc.a = grow(sc.a, rows*stride(h))
 	}
-	block := m.blockRows()
-	sc.wide, sc.add = grow(sc.wide, block*stride(m.width())), grow(sc.add, block*stride(h))
+	sc.wide, sc.add = grow(sc.wide, blockRows*stride(m.width())), grow(sc.add, blockRows*stride(h))
 }
 
 // width is that of the widest rows of the feed-forward part.
@@ -69,17 +69,11 @@ func (m *Model) width() int {
 	return m.config.Intermediate
 }
 
-// blockRows is the number of rows of a block.
-func (m *Model) blockRows() int {
-	return min(max(blockBytes/4/m.width()/tileRows, 2), 16) * tileRows
-}
-
 // blocks calls f for each block of rows: its first, how many there are, and
 // that rounded up to tiles.
 func (m *Model) blocks(sc *scratch, f func(first, rows, padded int)) {
-	size := m.blockRows()
-	for i := 0; i < sc.rows; i += size {
-		rows := min(size, sc.rows-i)
+	for i := 0; i < sc.rows; i += blockRows {
+		rows := min(blockRows, sc.rows-i)
 		f(i, rows, roundUp(rows, tileRows))
 	}
 }
@@ -160,7 +154,7 @@ func (m *Model) addNormRows(dst, x, r []float32, stride, rows int, inner, n Norm
 func (l *loops) activate(a Activation, x []float32, stride, m, n int) {
 	switch a {
 	case ReLU:
-		plain.ReLU(x, stride, m, n)
+		l.relu(x, stride, m, n)
 	case GELU:
 		l.gelu(x, stride, m, n)
 	case SiLU:

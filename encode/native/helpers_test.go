@@ -61,15 +61,17 @@ func random(c *Config, vocab int, heads ...Dense) *Weights {
 			Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
 		}
 		if c.Layers[i].Convolution {
-			l.Convolution = transformer.Convolution{In: linear(name+"in", 3*h, h), Taps: linear(name+"taps", h, c.Layers[i].Taps())}
+			l.Convolution.In, l.Convolution.Taps = linear(name+"in", 3*h, h), linear(name+"taps", h, c.Layers[i].Taps())
 			l.Output = linear(name+"output", h, h)
 		} else {
 			queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize
-			l.Query, l.Key, l.Value = linear(name+"query", queries, h), linear(name+"key", keys, h), linear(name+"value", keys, h)
+			l.Query, l.Key = linear(name+"query", queries, h), linear(name+"key", keys, h)
+			l.Value = linear(name+"value", keys, h)
 			l.Output = linear(name+"output", h, queries)
 		}
 		if c.NormPlace == transformer.SandwichNorm {
-			l.AttentionOutputNorm, l.FeedForwardOutputNorm = norm(name+"attention output norm", h), norm(name+"feed-forward output norm", h)
+			l.AttentionOutputNorm = norm(name+"attention output norm", h)
+			l.FeedForwardOutputNorm = norm(name+"feed-forward output norm", h)
 		}
 		if i == 0 && c.NormPlace == transformer.PreNorm {
 			l.AttentionNorm = Norm{}
@@ -92,7 +94,8 @@ func normHeads(c *Config, w *Weights) {
 // bert is a model of BERT's form, with rotary positions if theta is not 0.
 func bert(hidden, heads, intermediate, positions int, epsilon float32, layers int, theta float64) Config {
 	return Config{
-		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads, Intermediate: intermediate, MaxPositions: positions,
+		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads,
+		Intermediate: intermediate, MaxPositions: positions,
 		LearnedPositions: theta == 0, Epsilon: epsilon, Activation: GELU, Layers: transformer.EqualLayers(layers, theta),
 	}
 }
@@ -100,7 +103,8 @@ func bert(hidden, heads, intermediate, positions int, epsilon float32, layers in
 // modernBERT is a model of ModernBERT's form.
 func modernBERT(hidden, heads, intermediate, positions int, layers []transformer.LayerForm) Config {
 	return Config{
-		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads, Intermediate: intermediate, MaxPositions: positions,
+		Hidden: hidden, Heads: heads, KeyHeads: heads, HeadSize: hidden / heads,
+		Intermediate: intermediate, MaxPositions: positions,
 		NormPlace: transformer.PreNorm, Epsilon: 1e-5, Activation: GELU, Gated: true, Layers: layers,
 	}
 }
@@ -110,10 +114,11 @@ func tiny(modern bool) (Config, *Weights) {
 	c := bert(64, 2, 48, 64, 1e-12, 4, 0)
 	c.PositionOffset = 2
 	if modern {
-		c = modernBERT(64, 2, 48, 64, transformer.AlternateLayers(4, 3, 16, 160000, 10000))
+		c = modernBERT(64, 2, 48, 64, modeltest.AlternateLayers(4, 3, 16, 160000, 10000))
 	}
 	return c, random(&c, 50,
-		Dense{In: 64, Out: 90, Linear: Linear{Weight: tensor("head0", 0.25, 0, 90, 64), Bias: tensor("head0.bias", 0.25, 0, 90)},
+		Dense{In: 64, Out: 90,
+			Linear:     Linear{Weight: tensor("head0", 0.25, 0, 90, 64), Bias: tensor("head0.bias", 0.25, 0, 90)},
 			Activation: GELU, Residual: true, ResidualWeight: tensor("head0.residual", 0.25, 0, 90, 64)},
 		Dense{In: 90, Out: 40, Linear: Linear{Weight: tensor("head1", 0.25, 0, 40, 90)}, Activation: Tanh},
 		Dense{In: 40, Out: 40, Linear: Linear{Weight: tensor("head2", 0.25, 0, 40, 40)}, Residual: true})

@@ -183,7 +183,8 @@ func testRotate(t *testing.T, l *loops, rng *rand.Rand) {
 			for _, half := range []int{16, 32, 48} {
 				n := 2 * heads * half
 				stride := n + rng.IntN(9)
-				x, cos, sin := randomFloats(t, rng, size(m, n, stride), 1), randomFloats(t, rng, m*half, 1), randomFloats(t, rng, m*half, 1)
+				x := randomFloats(t, rng, size(m, n, stride), 1)
+				cos, sin := randomFloats(t, rng, m*half, 1), randomFloats(t, rng, m*half, 1)
 				want := append([]float32{}, x...)
 				plain.Rotate(want, stride, m, heads, half, cos, sin)
 				l.rotate(x, stride, m, heads, half, cos, sin)

@@ -111,7 +111,8 @@ func (w *matrix) mul(l *loops, sc *scratch, c []float32, ldc int, a []float32, l
 	sc.bytes, sc.scales = grow(sc.bytes, m*stride), grow(sc.scales, m)
 	l.quantize(sc.bytes, stride, sc.scales, a, lda, m, w.k, plain.Magic+float32(l.bytes.offset))
 	panels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
-		l.bytes.products(c[first:], ldc, sc.bytes, stride, sc.scales, m, w.k, w.bytes[first*w.k:], w.starts[first:], w.columns[2*first:], vectors)
+		l.bytes.products(c[first:], ldc, sc.bytes, stride, sc.scales, m, w.k,
+			w.bytes[first*w.k:], w.starts[first:], w.columns[2*first:], vectors)
 	})
 }
 

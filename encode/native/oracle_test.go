@@ -292,7 +292,8 @@ func TestOracle(t *testing.T) {
 			heads = []Activation{Identity, ReLU, GELU, SiLU, Tanh, GELUTanh}
 		}
 		for _, head := range heads {
-			w := k.weights(Dense{In: c.Hidden, Out: 40, Activation: head, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
+			dense := Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}
+			w := k.weights(Dense{In: c.Hidden, Out: 40, Activation: head, Linear: dense})
 			rng := rand.New(rand.NewPCG(8, 8))
 			texts, _ := mixed(rng, 90, 1, 12, 130, 150) // the last tokens of the last are beyond each window
 			attended := []int{1, 9, 127, 3}
@@ -307,7 +308,8 @@ func TestOracle(t *testing.T) {
 				require.Less(t, d, 3e-6, fmt.Sprint(name, head, tier))
 				got := encode(t, newModel(t, c, w, Options{Tier: tier, Precision: Int8}), b)
 				least, mean := cosines(want, got, 40)
-				t.Logf("%s, activation %d, %s: largest difference %.2g; int8: cosines, least %.4f, mean %.5f", name, head, tier, d, least, mean)
+				t.Logf("%s, activation %d, %s: largest difference %.2g; int8: cosines, least %.4f, mean %.5f",
+					name, head, tier, d, least, mean)
 				require.Greater(t, mean, 0.998)
 			}
 		}

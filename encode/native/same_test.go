@@ -132,7 +132,8 @@ func TestBitsOfRecord(t *testing.T) {
 		precision Precision
 		want      uint64
 	}{
-		{false, F32, 0xa6640b965b47533a}, {false, Int8, 0xf7d8a0a4ace2ab65}, {true, F32, 0x470a90bc4a0c89f}, {true, Int8, 0x55941645f8b060b3},
+		{false, F32, 0xa6640b965b47533a}, {false, Int8, 0xf7d8a0a4ace2ab65},
+		{true, F32, 0x470a90bc4a0c89f}, {true, Int8, 0x55941645f8b060b3},
 	} {
 		c, w := tiny(r.modern)
 		check(fmt.Sprintf("modern %v", r.modern), c, w, r.precision, r.want)

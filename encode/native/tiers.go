@@ -1,5 +1,5 @@
-// Package native runs text encoders of the BERT and ModernBERT families: token
-// ids in, unit vectors out, in pure Go and assembler.
+// Package native runs text encoders of any form that package transformer describes:
+// token ids in, unit vectors out, in pure Go and assembler.
 //
 // Texts are packed one after the other, without padding, and each attends only
 // within itself. One call of [Model.Encode] is the work of one goroutine; a
@@ -10,6 +10,13 @@
 // integer sum), and sums over a row are kept in 16 lanes everywhere.
 //
 // The package knows nothing of files and tokenizers.
+//
+//	tiers        what computes: the loops of instruction sets
+//	matrix       weights in panels, and products with them
+//	model        weights of a model, the loop over a batch
+//	forward      a chunk of texts through layers and heads
+//	attention    attention of the texts of a chunk
+//	convolution  what some layers have in its place
 package native
 
 import (
@@ -40,13 +47,13 @@ type (
 	Weights = transformer.Weights
 	// Linear is a linear map.
 	Linear = transformer.Linear
-	// Norm is a layer norm.
+	// Norm has the parameters of a norm.
 	Norm = transformer.Norm
 	// Layer has the weights of one layer.
 	Layer = transformer.Layer
 	// Dense is a head.
 	Dense = transformer.Dense
-	// Activation is that of a head.
+	// Activation is that of a head, or of the feed-forward part.
 	Activation = transformer.Activation
 	// Precision is how products with weights are computed.
 	Precision = transformer.Precision
@@ -81,7 +88,8 @@ type loops struct {
 	columns, vectors int
 	products         func(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 	softmax          func(x []float32, stride, m, n int, scale float32)
-	gelu, tanh, gate func(x []float32, stride, m, n int)
+	gelu, tanh, relu func(x []float32, stride, m, n int)
+	gate             func(x []float32, stride, m, n int)
 	swish            func(x []float32, stride, m, n int, linear, cubic float32)
 	rotate           func(x []float32, stride, m, heads, half int, cos, sin []float32)
 	norm, rms        func(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
@@ -94,13 +102,14 @@ type loops struct {
 type byteLoops struct {
 	columns, vectors int
 	offset           int32 // what is added to the bytes of activations
-	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+		b []int8, starts []int32, columns []float32, vectors int)
 }
 
 var portable = loops{
 	name: "generic", columns: plain.Columns, vectors: plain.MaxVectors,
 	products: plain.Products, softmax: plain.Softmax, rotate: plain.Rotate, quantize: plain.Quantize,
-	gelu: plain.GELU, swish: plain.Swish, tanh: plain.Tanh, gate: plain.Gate,
+	gelu: plain.GELU, swish: plain.Swish, tanh: plain.Tanh, relu: plain.ReLU, gate: plain.Gate,
 	norm: plain.Norm, rms: plain.RMS, addNorm: plain.AddNorm, addRMS: plain.AddRMS,
 	bytes: byteLoops{plain.Columns, plain.MaxVectors, 0, plain.ByteProducts},
 }
@@ -131,5 +140,6 @@ func tier(name string) (*loops, error) {
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, strings.Join(Tiers(), ", "))
+	there := strings.Join(Tiers(), ", ")
+	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, from, there)
 }

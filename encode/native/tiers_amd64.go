@@ -13,7 +13,7 @@ func simdTiers() (tiers []*loops) {
 		tiers = append(tiers, &loops{
 			name: "avx2", columns: avx2.Columns, vectors: avx2.MaxVectors,
 			products: avx2.Products, softmax: avx2.Softmax, rotate: avx2.Rotate, quantize: avx2.Quantize,
-			gelu: avx2.GELU, swish: avx2.Swish, tanh: avx2.Tanh, gate: avx2.Gate,
+			gelu: avx2.GELU, swish: avx2.Swish, tanh: avx2.Tanh, relu: avx2.ReLU, gate: avx2.Gate,
 			norm: avx2.Norm, rms: avx2.RMS, addNorm: avx2.AddNorm, addRMS: avx2.AddRMS,
 			bytes: byteLoops{avx2.Columns, avx2.MaxByteVectors, 0, avx2.ByteProducts},
 		})
@@ -22,7 +22,7 @@ func simdTiers() (tiers []*loops) {
 		tiers = append(tiers, &loops{
 			name: "avx512", columns: avx512.Columns, vectors: avx512.MaxVectors,
 			products: avx512.Products, softmax: avx512.Softmax, rotate: avx512.Rotate, quantize: avx512.Quantize,
-			gelu: avx512.GELU, swish: avx512.Swish, tanh: avx512.Tanh, gate: avx512.Gate,
+			gelu: avx512.GELU, swish: avx512.Swish, tanh: avx512.Tanh, relu: avx512.ReLU, gate: avx512.Gate,
 			norm: avx512.Norm, rms: avx512.RMS, addNorm: avx512.AddNorm, addRMS: avx512.AddRMS,
 			bytes: byteLoops{avx512.Columns, avx512.MaxByteVectors, 128, avx512.ByteProducts},
 		})

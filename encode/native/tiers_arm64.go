@@ -12,7 +12,7 @@ func simdTiers() []*loops {
 	return []*loops{{
 		name: "neon", columns: neon.Columns, vectors: neon.MaxVectors,
 		products: neon.Products, softmax: neon.Softmax, rotate: neon.Rotate, quantize: neon.Quantize,
-		gelu: neon.GELU, swish: neon.Swish, tanh: neon.Tanh, gate: neon.Gate,
+		gelu: neon.GELU, swish: neon.Swish, tanh: neon.Tanh, relu: neon.ReLU, gate: neon.Gate,
 		norm: neon.Norm, rms: neon.RMS, addNorm: neon.AddNorm, addRMS: neon.AddRMS,
 		bytes: bytes,
 	}}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -440,9 +441,14 @@ func (m *bpe) cutsAtMarks(v *vocabulary) bool {
 
 // readMerges reads the merges, each "a b" or ["a", "b"].
 func (m *bpe) readMerges(list value) error {
+	const want = "a list of strings or of pairs of strings"
 	var lines []string
 	var split [][]string
-	if err := list.into(&lines, ""); err == nil {
+	inner, _ := bytes.CutPrefix(bytes.TrimSpace(list.raw), []byte("["))
+	if bytes.HasPrefix(bytes.TrimSpace(inner), []byte(`"`)) {
+		if err := list.into(&lines, want); err != nil {
+			return err
+		}
 		split = make([][]string, 0, len(lines))
 		for i, l := range lines {
 			if strings.HasPrefix(l, "#version") {
@@ -454,7 +460,7 @@ func (m *bpe) readMerges(list value) error {
 			}
 			split = append(split, p)
 		}
-	} else if err := list.into(&split, "a list of strings or of pairs of strings"); err != nil {
+	} else if err := list.into(&split, want); err != nil {
 		return err
 	}
 	m.merges = newPairs(len(split))

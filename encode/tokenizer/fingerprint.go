@@ -33,17 +33,7 @@ func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error)
 			put(binary.LittleEndian.AppendUint32(nil, uint32(id)))
 		}
 	}
-	var rest map[string]json.RawMessage
-	if err := json.Unmarshal(parts["model"].raw, &rest); err != nil {
-		return sum, parts["model"].faultf("%w", err)
-	}
-	for _, key := range []string{"type", "vocab", "merges"} {
-		delete(rest, key)
-	}
-	b, err := json.Marshal(rest)
-	if err == nil {
-		b, err = canonical(b)
-	}
+	b, err := canonical(t.settings)
 	if err != nil {
 		return sum, parts["model"].faultf("%w", err)
 	}

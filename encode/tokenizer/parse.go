@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -82,11 +83,10 @@ func parse(o object) (*Tokenizer, error) {
 	if err := t.joinByteLevel(parts["pre_tokenizer"].field); err != nil {
 		return nil, err
 	}
-	added, err := readAdded(parts["added_tokens"], t.vocab)
-	if err != nil {
+	if t.added, err = readAdded(parts["added_tokens"], t.vocab); err != nil {
 		return nil, err
 	}
-	if err := t.setAdded(added, parts["added_tokens"].field); err != nil {
+	if err := t.setAdded(parts["added_tokens"].field); err != nil {
 		return nil, err
 	}
 	if t.prefix, t.suffix, err = newTemplate(parts["post_processor"], 0); err != nil {
@@ -113,6 +113,13 @@ func (t *Tokenizer) readModel(v value) error {
 		}
 	} else {
 		t.kind = kindOf(o)
+	}
+	settings := maps.Clone(o.m)
+	for _, key := range []string{"vocab", "merges"} {
+		delete(settings, key)
+	}
+	if t.settings, err = json.Marshal(settings); err != nil {
+		return v.faultf("%w", err)
 	}
 	switch t.kind {
 	case "WordPiece":
@@ -165,10 +172,10 @@ func (t *Tokenizer) joinByteLevel(field string) error {
 }
 
 // setAdded makes added tokens findable.
-func (t *Tokenizer) setAdded(added []addedToken, field string) error {
+func (t *Tokenizer) setAdded(field string) error {
 	var raw, mid []addedToken
 	var rawText, midText []string
-	for i, a := range added {
+	for i, a := range t.added {
 		if !a.normalized {
 			raw, rawText = append(raw, a), append(rawText, a.content)
 			continue

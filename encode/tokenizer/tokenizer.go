@@ -42,14 +42,16 @@ import (
 // Tokenizer turns text into ids. It is safe for concurrent use.
 type Tokenizer struct {
 	vocab          *vocabulary
+	added          []addedToken
 	raw, mid       *addedSet // found in the text as it stands, and once it is normalized
 	normalizers    []normalizer
 	preTokenizers  []preTokenizer
 	model          model
 	kind           string
 	prefix, suffix []int32
-	places         bool // the pre-tokenizer asks where text came from
-	lowers         bool // texts are made lower case before anything else
+	places         bool   // the pre-tokenizer asks where text came from
+	lowers         bool   // texts are made lower case before anything else
+	settings       []byte // of the model, but its pieces and merges, as JSON
 	fingerprint    [32]byte
 
 	cache *cache
@@ -211,6 +213,26 @@ func (t *Tokenizer) word(w *work, c place) error {
 // LowerFirst makes texts lower case as Python's str.lower does, before added tokens are looked
 // for: a text's "[MASK]" is no token then. It is called before the tokenizer is used.
 func (t *Tokenizer) LowerFirst() { t.lowers = true }
+
+// Forget takes added tokens with ids from n on for other text, where the encoder has no embeddings
+// of them, and names them. ok reports whether all other ids are below n. It is called before the
+// tokenizer is used.
+func (t *Tokenizer) Forget(n int) (tokens []string, ok bool) {
+	around := slices.ContainsFunc(slices.Concat(t.prefix, t.suffix), func(id int32) bool { return int(id) >= n })
+	if t.vocab.size > n || around {
+		return nil, false
+	}
+	t.added = slices.DeleteFunc(t.added, func(a addedToken) bool {
+		beyond := int(a.id) >= n
+		if beyond {
+			tokens = append(tokens, a.content)
+			delete(t.vocab.ids, a.content)
+		}
+		return beyond
+	})
+	t.vocab.pieces = t.vocab.pieces[:min(n, len(t.vocab.pieces))]
+	return tokens, t.setAdded("") == nil
+}
 
 // Prefix is the ids that the file puts before a text: [CLS] or <s>, if it has any.
 func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }

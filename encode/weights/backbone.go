@@ -33,7 +33,7 @@ func readBackbone(t *tensors, b *modeldir.Backbone, w *native.Weights) {
 	}
 }
 
-// embeddings reads what tokens begin with.
+// embeddings reads the tables that tokens are looked up in, their norm and projection.
 func (s *source) embeddings(w *native.Weights) {
 	n, b, size := s.names, s.b, s.b.EmbeddingSize()
 	w.Words = s.table(n.words, b.Vocabulary, size)
@@ -106,7 +106,7 @@ func (s *source) linear(name string, out, in int, biased bool) native.Linear {
 	return s.tensors.linear(s.prefix+name, out, in, biased)
 }
 
-// linears reads maps of so many rows each, which have a name each or one for all.
+// linears reads maps of the given rows, which have a name each or one for all.
 func (s *source) linears(list []string, in int, biased bool, rows ...int) []native.Linear {
 	maps := make([]native.Linear, len(rows))
 	if len(list) == len(rows) {

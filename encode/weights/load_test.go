@@ -196,6 +196,21 @@ func TestJinaNames(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+// TestBuckets: the buckets of distances are those of MPNet's class, which gave these, each from a distance
+// on.
+func TestBuckets(t *testing.T) {
+	bucket, torch := 15, map[int]int{
+		-90: 14, -63: 13, -45: 12, -31: 11, -22: 10, -15: 9, -11: 8, -7: 7, -6: 6, -5: 5, -4: 4, -3: 3, -2: 2, -1: 1, 0: 0, 1: 17,
+		2: 18, 3: 19, 4: 20, 5: 21, 6: 22, 7: 23, 8: 24, 12: 25, 16: 26, 23: 27, 32: 28, 46: 29, 64: 30, 91: 31,
+	}
+	for d := -600; d <= 600; d++ {
+		if b, ok := torch[d]; ok {
+			bucket = b
+		}
+		require.Equal(t, bucket, bucketOf(d), d)
+	}
+}
+
 // prefixed puts a prefix before the names of tensors.
 func prefixed(prefix string, bare map[string]modeltest.Tensor) map[string]modeltest.Tensor {
 	all := map[string]modeltest.Tensor{}

@@ -108,8 +108,8 @@ var lfm2 = names{
 	feedForwardNorm: "ffn_norm", up: []string{"feed_forward.w1", "feed_forward.w3"}, down: "feed_forward.w2",
 }
 
-// Tensors that are no part of the transformer: what pre-training or another task needed, and
-// tables that are computed.
+// Names of tensors that are no part of the transformer: heads of pre-training and of other tasks,
+// and tables that are computed.
 var (
 	unusedBeginnings = []string{
 		"pooler.", "cls.", "lm_head.", "classifier.", "head.", "decoder.", "dense.", "qa_outputs.", "pre_classifier.",

@@ -124,7 +124,7 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 	return x
 }
 
-// prefix is what stands before the name of a tensor that every model has: names have no other.
+// prefix is that of all names of a model, found by a tensor that every model has.
 func (t *tensors) prefix(known string) string {
 	var found []string
 	for name := range t.in {
@@ -151,8 +151,8 @@ func (t *tensors) linear(name string, out, in int, bias bool) (l native.Linear) 
 	return l
 }
 
-// norm reads a norm and its bias. Checkpoints that came from TensorFlow, and what is saved again of
-// them, call them gamma and beta.
+// norm reads a norm and its bias. Checkpoints that came from TensorFlow call
+// them gamma and beta.
 func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
 	gamma, beta := name+".weight", name+".bias"
 	if !t.has(gamma) && t.has(name+".gamma") {

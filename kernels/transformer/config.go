@@ -118,18 +118,6 @@ func EqualLayers(n int, theta float64) []LayerForm {
 	return layers
 }
 
-// AlternateLayers is n layers of which every so many, the first one among them, attends to
-// the whole text, and the others to tokens at most half a window away: ModernBERT.
-func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []LayerForm {
-	layers := EqualLayers(n, globalTheta)
-	for i := range layers {
-		if i%every != 0 {
-			layers[i] = LayerForm{Before: window / 2, After: window / 2, Theta: localTheta}
-		}
-	}
-	return layers
-}
-
 // Linear is y = W·x + b: a weight [out, in] in rows, as PyTorch has it, and a
 // bias or nil.
 type Linear struct {

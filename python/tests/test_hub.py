@@ -19,7 +19,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub with the model org/nano, and with org/gated, which nobody may read."""
+    """A hub with the model org/nano, and with org/gated, which it refuses."""
 
     asked: list[str] = []
 

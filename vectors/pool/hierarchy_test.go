@@ -96,5 +96,6 @@ func TestHierarchyOfEqualDistances(t *testing.T) {
 	require.Equal(t, []float32{0.5, 0.5}, p.Hierarchy(nil, x, 2, &Hierarchy{Factor: 1000}))
 	require.Empty(t, p.Hierarchy(nil, nil, 2, &Hierarchy{Factor: 2}))
 	nan := float32(math.NaN())
-	require.Len(t, p.Hierarchy(nil, []float32{nan, 1, nan}, 1, &Hierarchy{Factor: 2}), 1, "what was refused elsewhere does no harm")
+	pooled := p.Hierarchy(nil, []float32{nan, 1, nan}, 1, &Hierarchy{Factor: 2})
+	require.Len(t, pooled, 1, "vectors that were refused elsewhere do no harm")
 }

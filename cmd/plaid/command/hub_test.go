@@ -17,9 +17,10 @@ var hubs sync.Map
 // serveHub starts a hub with a model, or adds one, or changes what the hub does:
 //
 //	hub add ORG/NAME[@BRANCH] DIR  sets HF_ENDPOINT and COMMIT
-//	hub gate ORG/NAME TOKEN        lets nobody read it without the token
+//	hub gate ORG/NAME TOKEN        refuses it to requests without the token
 //	hub break FILE                 answers no request for a file any more; mend ends that
-//	hub asked PATTERN…             fails unless a request for each was made since the last asked; without patterns, if any was
+//	hub asked PATTERN…             fails unless a request for each was made since the last asked;
+//	                               without patterns, if any was
 //	hub close
 func serveHub(ts *testscript.TestScript, _ bool, args []string) {
 	kept, ok := hubs.Load(ts)

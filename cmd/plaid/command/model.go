@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ type modelReport struct {
 		Kind       string `json:"kind"`
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
-	Bytes int64 `json:"bytes"` // of the weights' files
+	Bytes int64 `json:"bytes"` // of the weights' files; of those that are missing, if any are
 	// Missing are the files of a hub's model that are to be fetched before it can be used.
 	Missing []hub.File `json:"missing,omitempty"`
 }
@@ -64,10 +63,13 @@ With --device, say what computes there and how much memory that takes.`,
 	enc.RegisterLength(f)
 	f.Lookup("model").Hidden = true // it is the argument
 	device.RegisterEncoding(f)
-	threads, fetch := 0, false
+	threads, fetch, settings := 0, false, false
 	flags.Threads(f, &threads, 0)
 	f.BoolVar(&fetch, "fetch", false, "fetch the weights, too, of the newest commit")
+	f.BoolVar(&settings, "no-weights", false, "describe settings and tokenizer alone, which is faster")
 	f.Bool("json", false, "print everything as JSON")
+	cmd.MarkFlagsMutuallyExclusive("fetch", "no-weights")
+	cmd.MarkFlagsMutuallyExclusive("device", "no-weights")
 	cmd.Args, cmd.ValidArgsFunction = takes("[MODEL]"), completeModel
 	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
@@ -86,10 +88,13 @@ With --device, say what computes there and how much memory that takes.`,
 		if o.Hub = a.hub(); fetch {
 			o.Hub.Refresh = true
 		}
-		if _, ok := hub.Named(dir); ok && !fetch {
-			m, missing, err := a.missing(ctx, dir, o)
-			if err != nil || len(missing) > 0 {
-				return errors.Join(enc.Explain(err), a.describeMissing(m, missing))
+		if _, named := hub.Named(dir); settings || named && !fetch {
+			r, err := settingsOf(ctx, dir, o)
+			if err != nil {
+				return enc.Explain(err)
+			}
+			if settings || r.Missing != nil {
+				return a.report(r, func(b *bytes.Buffer) { modelText(b, r) })
 			}
 		}
 		var on flags.DeviceOpener
@@ -115,38 +120,55 @@ func (a *app) listModels() error {
 		t.Line("MODEL", "FAMILY", "LAYERS", "WIDTH", "DIM", "PARAMETERS")
 		t.Remark("CHECKED BY")
 		for _, m := range all {
-			t.Line(m.Name, string(m.Family), fmt.Sprint(m.Layers), fmt.Sprint(m.Hidden), fmt.Sprint(m.Dim), fmt.Sprintf("%dM", m.Parameters/1_000_000))
+			t.Line(m.Name, string(m.Family), fmt.Sprint(m.Layers), fmt.Sprint(m.Hidden), fmt.Sprint(m.Dim),
+				fmt.Sprintf("%dM", m.Parameters/1_000_000))
 			t.Remark("its " + string(m.Checked))
 		}
 		t.Print(b)
-		b.WriteString("\nOthers of these families work too: plaid model MODEL says whether one can be read (docs/encoder.md).\n")
+		b.WriteString("\nplaid model MODEL says of any other whether it can be read.\n")
 	})
 }
 
-// missing reads the settings of a hub's model, and says which files of its weights are to be fetched.
-func (a *app) missing(ctx context.Context, dir string, o *encode.Options) (*encode.Model, []hub.File, error) {
+// settingsOf reads the settings of a model, and says of its weights' files what is to be fetched.
+func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
 	m, err := encode.FindModel(ctx, dir, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	r := &modelReport{Config: encode.Config{Config: *m.Config, Name: m.Name}}
+	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = m.Tokenizer.Kind(), m.Tokenizer.VocabSize()
 	weights, err := m.WeightFiles(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return m, slices.DeleteFunc(weights, func(f hub.File) bool { return f.Cached }), nil
-}
-
-// describeMissing describes a hub's model whose weights are to be fetched.
-func (a *app) describeMissing(m *encode.Model, missing []hub.File) error {
-	if m == nil {
-		return nil
+	if weights == nil {
+		return r, r.measure()
 	}
-	r := modelReport{Config: encode.Config{Config: *m.Config, Name: m.Name}, Missing: missing}
-	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = m.Tokenizer.Kind(), m.Tokenizer.VocabSize()
-	for _, f := range missing {
+	fetched := int64(0)
+	for _, f := range weights {
+		if f.Cached {
+			fetched += f.Bytes
+			continue
+		}
+		r.Missing = append(r.Missing, f)
 		r.Bytes += f.Bytes
 	}
-	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
+	if r.Missing == nil {
+		r.Bytes = fetched
+	}
+	return r, nil
+}
+
+// measure adds up the files of the weights.
+func (r *modelReport) measure() error {
+	for _, path := range r.Tensors() {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		r.Bytes += info.Size()
+	}
+	return nil
 }
 
 // precisions are all that there are, the processor's first.
@@ -163,12 +185,8 @@ func (a *app) describeModel(e *encode.Encoder) error {
 	}
 	t := r.Config.Tokenizer
 	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
-	for _, path := range r.Weights {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		r.Bytes += info.Size()
+	if err := r.measure(); err != nil {
+		return err
 	}
 	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
 }
@@ -192,7 +210,7 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		}
 		fmt.Fprint(b, "\nreadable:    settings and tokenizer, yes; --fetch fetches the weights\n")
 	} else {
-		fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Weights), "file"))
+		fmt.Fprintf(b, "weights:     %s in %s\n", out.Bytes(r.Bytes), out.Plural(len(c.Tensors()), "file"))
 	}
 	for _, p := range precisions {
 		if r.Precisions == nil {

@@ -148,8 +148,20 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	if dir, o, err = f.Options(nil, c.Threads, log); err != nil {
 		return nil, "", nil, err
 	}
-	o.Hub = hub.FromEnv().With(log, nil)
+	o.Hub = hub.FromEnv().With(log, logFetching(log, time.Now))
 	return f, dir, o, nil
+}
+
+// logFetching logs now and then how much of a model has been fetched.
+func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
+	const every = 10 * time.Second
+	last := now()
+	return func(p hub.Progress) {
+		if t := now(); t.Sub(last) >= every {
+			last = t
+			log.Info("fetching the model", "model", p.Model, "file", p.File, "bytes", p.Done, "of", p.Total)
+		}
+	}
 }
 
 func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (made, error) {

@@ -44,14 +44,15 @@ const bundled = "docs/examples/quickstart/colbert-nano"
 
 // NoModel is the error of a command that needs a model and has none.
 func NoModel() error {
-	return Usagef("--model is missing: give the folder of a late-interaction model, or its name at the Hugging Face hub, " +
-		"such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
+	return Usagef("--model is missing: give the folder of a late-interaction model, " +
+		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
 		bundled + " in plaid's repository is small, and for trying")
 }
 
 // What flags say of themselves that plaid serve has too.
 const (
-	ModelUsage          = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
+	ModelUsage = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, " +
+		"ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
 	ModelSettingsUsage  = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)"
 	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
 	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"

@@ -49,6 +49,17 @@ folders = {
     "roberta, prefix space": {"vocab.json": vocab, "merges.txt": ranks, "tokenizer_config.json": {
         "tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": True, "mask_token": {"__type": "AddedToken", **token("<mask>", lstrip=True, normalized=False)}}},
 }
+# tokenizer.json with settings that are not those of the class.
+kinds = json.load(gzip.open(os.path.join(here, "..", "..", "tokenizer", "testdata", "kinds.json.gz")))
+file = lambda kind: json.dumps(kinds[kind], ensure_ascii=False, separators=(",", ":"))
+folders |= {
+    "class lowers": {"tokenizer.json": file("distilbert cased"), "tokenizer_config.json": {"tokenizer_class": "BertTokenizerFast"}},
+    "class keeps case": {"tokenizer.json": file("electra"), "tokenizer_config.json": {
+        "tokenizer_class": "ElectraTokenizer", "do_lower_case": False, "tokenize_chinese_chars": False, "strip_accents": True}},
+    "class has prefix space": {"tokenizer.json": file("roberta"), "tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}},
+    "class has no prefix space": {"tokenizer.json": file("roberta, prefix space"), "tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer"}},
+    "no class": {"tokenizer.json": file("electra"), "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}},
+}
 out = {}
 for name, files in folders.items():
     with tempfile.TemporaryDirectory() as d:

@@ -109,7 +109,7 @@ func (h *Hub) AddFolder(name, branch, dir string) (string, error) {
 	return h.Add(name, branch, files), err
 }
 
-// Gate lets nobody read a model who does not send the token.
+// Gate refuses a model to requests without the token.
 func (h *Hub) Gate(name, token string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,9 +171,10 @@ func (h *Hub) handler(store bool) http.HandlerFunc {
 		case len(parts) >= 6 && parts[0] == "api" && parts[4] == "tree":
 			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.tree)
 		case len(parts) >= 5 && parts[2] == "resolve":
-			h.serve(w, r, parts[0]+"/"+parts[1], parts[3], func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+			give := func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
 				h.resolve(w, r, strings.Join(parts[4:], "/"), commit, files)
-			})
+			}
+			h.serve(w, r, parts[0]+"/"+parts[1], parts[3], give)
 		default:
 			Refuse(w, http.StatusNotFound, "", "")
 		}
@@ -204,7 +205,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request, name, revision strin
 	case m.token != "" && token == "":
 		Refuse(w, http.StatusUnauthorized, "GatedRepo", "Access to model "+name+" is restricted.")
 	case m.token != "" && token != "Bearer "+m.token:
-		Refuse(w, http.StatusForbidden, "GatedRepo", "Access to model "+name+" is restricted and you are not in the authorized list.")
+		Refuse(w, http.StatusForbidden, "GatedRepo", "You are not in the authorized list of model "+name+".")
 	default:
 		commit, ok := m.branches[revision]
 		if !ok {

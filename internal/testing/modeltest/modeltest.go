@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -338,4 +339,16 @@ func MultiVector(t testing.TB, dir string) {
 	JSON(t, filepath.Join(dir, "3_Normalize", "config.json"), map[string]any{
 		"module_input_name": "token_embeddings", "module_output_name": "token_embeddings",
 	})
+}
+
+// AlternateLayers is n layers as ModernBERT has them: each one that every divides attends to the whole
+// text, the others to tokens at most half a window away.
+func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []transformer.LayerForm {
+	layers := transformer.EqualLayers(n, globalTheta)
+	for i := range layers {
+		if i%every != 0 {
+			layers[i] = transformer.LayerForm{Before: window / 2, After: window / 2, Theta: localTheta}
+		}
+	}
+	return layers
 }

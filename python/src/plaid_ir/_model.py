@@ -29,7 +29,7 @@ def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | N
     if not _HUB_NAME.fullmatch(name) or os.path.lexists(name):
         raise FileNotFoundError(f"there is no folder of a model at {name}")
     program = find_binary(binary)
-    found = _describe(program, name)
+    found = _describe(program, name, "--no-weights")
     if found.get("missing"):
         found = _describe(program, name, "--fetch")
     return str(found["name"])
@@ -37,7 +37,7 @@ def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | N
 
 def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
     """What `plaid model` says of a model."""
-    shown = bool(flags) and sys.stderr is not None and sys.stderr.isatty()
+    shown = "--fetch" in flags and sys.stderr is not None and sys.stderr.isatty()
     try:
         done = subprocess.run(
             [program, "model", name, "--json", *flags],

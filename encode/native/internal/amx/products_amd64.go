@@ -17,11 +17,13 @@ const MaxByteVectors = 2
 func Supported() bool { return avx512.Supported() && floats.AMXAllowed() }
 
 //go:noescape
-func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int)
 
 // ByteProducts does what [avx512.ByteProducts] does, to the bit, for panels of
 // up to two vectors.
-func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int) {
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int) {
 	whole := m / 16 * 16
 	if k%64 != 0 {
 		whole = 0

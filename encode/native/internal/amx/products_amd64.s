@@ -5,7 +5,7 @@
 #include "textflag.h"
 #include "funcdata.h"
 
-// func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m int, k int, b []int8, starts []int32, columns []float32, vectors int)
+// func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
 TEXT ·byteTiles(SB), 0, $4160-184
 	NO_LOCAL_POINTERS
 	LEAQ config<>(SB), AX

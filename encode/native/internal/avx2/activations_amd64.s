@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func GELU(x []float32, stride int, m int, n int)
+// func GELU(x []float32, stride, m, n int)
 TEXT ·GELU(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -83,7 +83,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Swish(x []float32, stride int, m int, n int, linear float32, cubic float32)
+// func Swish(x []float32, stride, m, n int, linear, cubic float32)
 TEXT ·Swish(SB), NOSPLIT, $0-56
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -168,7 +168,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Tanh(x []float32, stride int, m int, n int)
+// func Tanh(x []float32, stride, m, n int)
 TEXT ·Tanh(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -254,7 +254,43 @@ return:
 	VZEROUPPER
 	RET
 
-// func Gate(x []float32, stride int, m int, n int)
+// func ReLU(x []float32, stride, m, n int)
+TEXT ·ReLU(SB), NOSPLIT, $0-48
+	MOVQ x_base+0(FP), AX
+	MOVQ stride+24(FP), BX
+	SHLQ $2, BX
+	MOVQ m+32(FP), CX
+	MOVQ n+40(FP), DX
+	SHRQ $4, DX
+	VXORPS Y1, Y1, Y1
+	TESTQ CX, CX
+	JEQ return
+
+row1:
+	MOVQ AX, SI
+	MOVQ DX, DI
+
+value2:
+	VMOVUPS 0(SI), Y0
+	VMAXPS Y0, Y1, Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 0(SI)
+	VMOVUPS 32(SI), Y0
+	VMAXPS Y0, Y1, Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 32(SI)
+	ADDQ $64, SI
+	DECQ DI
+	JNZ value2
+	ADDQ BX, AX
+	DECQ CX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
+// func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX

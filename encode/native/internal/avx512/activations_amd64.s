@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func GELU(x []float32, stride int, m int, n int)
+// func GELU(x []float32, stride, m, n int)
 TEXT ·GELU(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -78,7 +78,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Swish(x []float32, stride int, m int, n int, linear float32, cubic float32)
+// func Swish(x []float32, stride, m, n int, linear, cubic float32)
 TEXT ·Swish(SB), NOSPLIT, $0-56
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -148,7 +148,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Tanh(x []float32, stride int, m int, n int)
+// func Tanh(x []float32, stride, m, n int)
 TEXT ·Tanh(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -219,7 +219,39 @@ return:
 	VZEROUPPER
 	RET
 
-// func Gate(x []float32, stride int, m int, n int)
+// func ReLU(x []float32, stride, m, n int)
+TEXT ·ReLU(SB), NOSPLIT, $0-48
+	MOVQ x_base+0(FP), AX
+	MOVQ stride+24(FP), BX
+	SHLQ $2, BX
+	MOVQ m+32(FP), CX
+	MOVQ n+40(FP), DX
+	SHRQ $4, DX
+	VPXORD Z1, Z1, Z1
+	TESTQ CX, CX
+	JEQ return
+
+row1:
+	MOVQ AX, SI
+	MOVQ DX, DI
+
+value2:
+	VMOVUPS 0(SI), Z0
+	VMAXPS Z0, Z1, Z0
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, 0(SI)
+	ADDQ $64, SI
+	DECQ DI
+	JNZ value2
+	ADDQ BX, AX
+	DECQ CX
+	JNZ row1
+
+return:
+	VZEROUPPER
+	RET
+
+// func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func Norm(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·Norm(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), BX
@@ -94,7 +94,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func AddNorm(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·AddNorm(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), BX
@@ -191,7 +191,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func RMS(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func RMS(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·RMS(SB), NOSPLIT, $0-128
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), BX
@@ -259,7 +259,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func AddRMS(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·AddRMS(SB), NOSPLIT, $0-152
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), BX
@@ -334,7 +334,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Quantize(dst []byte, dstStride int, scales []float32, x []float32, stride int, m int, n int, magic float32)
+// func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)
 TEXT ·Quantize(SB), NOSPLIT, $0-108
 	MOVQ dst_base+0(FP), AX
 	MOVQ dstStride+24(FP), BX

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func Products(c []float32, ldc int, a []float32, lda int, m int, k int, b []float32, bias []float32, vectors int)
+// func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 TEXT ·Products(SB), NOSPLIT, $0-136
 	MOVQ c_base+0(FP), AX
 	MOVQ ldc+24(FP), BX
@@ -526,7 +526,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m int, k int, b []int8, starts []int32, columns []float32, vectors int)
+// func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
 TEXT ·ByteProducts(SB), NOSPLIT, $0-184
 	MOVQ c_base+0(FP), AX
 	MOVQ ldc+24(FP), BX

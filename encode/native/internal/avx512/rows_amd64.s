@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func Softmax(x []float32, stride int, m int, n int, scale float32)
+// func Softmax(x []float32, stride, m, n int, scale float32)
 TEXT ·Softmax(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX
@@ -107,7 +107,7 @@ return:
 	VZEROUPPER
 	RET
 
-// func Rotate(x []float32, stride int, m int, heads int, half int, cos []float32, sin []float32)
+// func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
 TEXT ·Rotate(SB), NOSPLIT, $0-104
 	MOVQ x_base+0(FP), AX
 	MOVQ stride+24(FP), BX

@@ -35,7 +35,8 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 // which starts takes off again.
 //
 //go:noescape
-func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int)
 
 //go:noescape
 func Softmax(x []float32, stride, m, n int, scale float32)
@@ -48,6 +49,9 @@ func Swish(x []float32, stride, m, n int, linear, cubic float32)
 
 //go:noescape
 func Tanh(x []float32, stride, m, n int)
+
+//go:noescape
+func ReLU(x []float32, stride, m, n int)
 
 //go:noescape
 func Gate(x []float32, stride, m, n int)

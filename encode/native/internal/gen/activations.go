@@ -6,10 +6,10 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// activation writes a function of each value of m rows of n: prepare takes registers and constants, and
-// returns what turns v into its value.
-func (a *asm) activation(name string, prepare func() (value func(v vec)), more ...param) {
-	a.function(name, append([]param{{"x", "[]float32"}, {"stride", "int"}, {"m", "int"}, {"n", "int"}}, more...)...)
+// activation writes a function of each value of m rows of n. prepare takes registers and
+// constants, and returns what writes the value of v to v.
+func (a *asm) activation(name, more string, prepare func() (value func(v vec))) {
+	a.function(name, "x []float32, stride, m, n int"+more)
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	p, count := a.reg(), a.reg()
@@ -33,8 +33,8 @@ type geluConstants struct {
 
 func (a *asm) geluConstants() geluConstants {
 	g := geluConstants{
-		limit: a.float("limit", plain.GELULimit), minus: a.float("-limit", -plain.GELULimit), scale: a.float("scale", plain.GELUScale),
-		minusOne: a.float("-1", -1), half: a.float("half", 0.5),
+		limit: a.float("limit", plain.GELULimit), minus: a.float("-limit", -plain.GELULimit),
+		scale: a.float("scale", plain.GELUScale), minusOne: a.float("-1", -1), half: a.float("half", 0.5),
 	}
 	for i, c := range plain.GELUCoefficients {
 		g.c = append(g.c, a.float(fmt.Sprintf("gelu%d", i), c))
@@ -62,7 +62,7 @@ func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
 }
 
 func gelu(a *asm) {
-	a.activation("GELU", func() func(vec) {
+	a.activation("GELU", "", func() func(vec) {
 		tmp, g := a.vecs(4), a.geluConstants()
 		return func(v vec) { a.gelu(v, g, tmp) }
 	})
@@ -70,7 +70,7 @@ func gelu(a *asm) {
 
 // swish is x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y near x.
 func swish(a *asm) {
-	a.activation("Swish", func() func(vec) {
+	a.activation("Swish", ", linear, cubic float32", func() func(vec) {
 		y, q, tmp, linear, cubic := a.vec(), a.vec(), a.vecs(4), a.vec(), a.vec()
 		a.spreadArg(q, "linear")
 		a.spreadArg(cubic, "cubic")
@@ -92,12 +92,12 @@ func swish(a *asm) {
 			a.vadd(r, r, e.one)
 			a.vdiv(v, v, r)
 		}
-	}, param{"linear", "float32"}, param{"cubic", "float32"})
+	})
 }
 
 // tanh is x = 2/(1 + e^−2y) − 1 with y near x, and not a number where x is not.
 func tanh(a *asm) {
-	a.activation("Tanh", func() func(vec) {
+	a.activation("Tanh", "", func() func(vec) {
 		y, z, zero, tmp := a.vec(), a.vec(), a.vec(), a.vecs(4)
 		a.zero(zero)
 		limit, two, minusTwo := a.float("limit", -plain.ExpMin), a.float("2", 2), a.float("-2", -2)
@@ -121,8 +121,20 @@ func tanh(a *asm) {
 	})
 }
 
+// relu adds 0 for the sign of zeros, and takes the second operand, which may be not a number.
+func relu(a *asm) {
+	a.activation("ReLU", "", func() func(vec) {
+		zero := a.vec()
+		a.zero(zero)
+		return func(v vec) {
+			a.vmax(v, zero, v)
+			a.vadd(v, v, zero)
+		}
+	})
+}
+
 func gate(a *asm) {
-	a.function("Gate", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"})
+	a.function("Gate", "x []float32, stride, m, n int")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	p, q, count, bytes := a.reg(), a.reg(), a.reg(), a.reg()
 	a.move(n, bytes)

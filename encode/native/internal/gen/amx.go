@@ -6,9 +6,8 @@ import "fmt"
 // rows of a, 6 and 7 columns of b. A panel for VNNI is one for it too: 16 groups
 // of four bytes of k are the rows of a tile.
 const (
-	amxRows   = 16
-	amxFrame  = 4*1024 + 64 // sums, aligned
-	amxTables = "byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m int, k int, b []int8, starts []int32, columns []float32, vectors int)"
+	amxRows  = 16
+	amxFrame = 4*1024 + 64 // sums, aligned
 )
 
 // bits writes an instruction that Go's assembler does not know.
@@ -32,7 +31,8 @@ func (a *asm) tileMove(name string, prefix byte, tile, disp int, base, index str
 		first = 0xc2
 	}
 	a.bits(fmt.Sprintf("%s T%d, %d(%s)(%s*1)", name, tile, disp, base, index),
-		0xc4, first, prefix, 0x4b, 0x84|byte(tile)<<3, amxIndex[index]<<3|b&7, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
+		0xc4, first, prefix, 0x4b, 0x84|byte(tile)<<3, amxIndex[index]<<3|b&7,
+		byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
 }
 
 func (a *asm) tileLoad(tile, disp int, base, index string) {
@@ -40,7 +40,7 @@ func (a *asm) tileLoad(tile, disp int, base, index string) {
 }
 
 func amxProducts(a *asm) {
-	fmt.Fprintf(&a.out, "\n// func %s\nTEXT ·byteTiles(SB), 0, $%d-184\n", amxTables, amxFrame)
+	fmt.Fprintf(&a.out, "\n// func byteTiles(%s)\nTEXT ·byteTiles(SB), 0, $%d-184\n", byteParameters, amxFrame)
 	a.emit("NO_LOCAL_POINTERS")
 	a.emit("LEAQ config<>(SB), AX")
 	a.bits("LDTILECFG (AX)", 0xc4, 0xe2, 0x78, 0x49, 0x00)

@@ -33,7 +33,6 @@ type (
 		bits uint32
 		in   vec // -1: memory
 	}
-	param struct{ name, kind string }
 )
 
 // asm writes functions for one instruction set.
@@ -63,36 +62,42 @@ func (a *asm) newLabel(name string) string {
 	return fmt.Sprintf("%s%d", name, a.labels)
 }
 
-// function begins one.
-func (a *asm) function(name string, params ...param) {
+// function begins one with parameters as Go declares them.
+func (a *asm) function(name, parameters string) {
 	a.params, a.used, a.labels = map[string]int{}, 0, 0
+	list := strings.Split(parameters, ", ")
 	offset := 0
-	var list []string
-	for _, p := range params {
+	for i, p := range list {
+		name, kind, _ := strings.Cut(p, " ")
+		for j := i + 1; kind == ""; j++ {
+			_, kind, _ = strings.Cut(list[j], " ")
+		}
 		size, align := 8, 8
-		switch p.kind {
+		switch kind {
 		case "float32":
 			size, align = 4, 4
 		case "byte":
 			size, align = 1, 1
 		}
 		offset = (offset + align - 1) / align * align
-		a.params[p.name] = offset
-		if p.kind[0] == '[' {
+		a.params[name] = offset
+		if kind[0] == '[' {
 			size = 24
 		}
 		offset += size
-		list = append(list, p.name+" "+p.kind)
 	}
 	if a.arm() {
-		a.free = []reg{"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15", "R19", "R20", "R21", "R22", "R23"}
+		a.free = []reg{
+			"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
+			"R19", "R20", "R21", "R22", "R23",
+		}
 	} else {
 		a.free = []reg{"AX", "BX", "CX", "DX", "SI", "DI", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15"}
 	}
 	for _, c := range a.constants {
 		c.in = -1
 	}
-	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, strings.Join(list, ", "), name, offset)
+	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, parameters, name, offset)
 }
 
 func (a *asm) ret() {

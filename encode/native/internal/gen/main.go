@@ -31,7 +31,7 @@ func Files() map[string][]byte {
 		for name, functions := range map[string][]func(*asm){
 			"products":    {products, byteProducts},
 			"rows":        {softmax, rotate},
-			"activations": {gelu, swish, tanh, gate},
+			"activations": {gelu, swish, tanh, relu, gate},
 			"norm":        {norm, addNorm, rms, addRMS, quantize},
 		} {
 			a := &asm{isa: set}

@@ -9,12 +9,11 @@ func addRMS(a *asm)  { normRows(a, "AddRMS", true, false) }
 
 // normRows writes a norm, of a sum or not, which subtracts a mean or not.
 func normRows(a *asm, name string, add, center bool) {
-	params := []param{{"dst", "[]float32"}, {"x", "[]float32"}}
+	rows := "dst, x"
 	if add {
-		params = append(params, param{"r", "[]float32"})
+		rows += ", r"
 	}
-	a.function(name, append(params, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"},
-		param{"gamma", "[]float32"}, param{"beta", "[]float32"}, param{"epsilon", "float32"}, param{"inverse", "float32"})...)
+	a.function(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
 	dst, x, stride, m, n := a.arg("dst_base"), a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	var r reg
@@ -104,15 +103,15 @@ func (a *asm) loadFMA(d, x vec, r reg, disp int, tmp vec) {
 }
 
 func quantize(a *asm) {
-	a.function("Quantize", param{"dst", "[]byte"}, param{"dstStride", "int"}, param{"scales", "[]float32"}, param{"x", "[]float32"},
-		param{"stride", "int"}, param{"m", "int"}, param{"n", "int"}, param{"magic", "float32"})
+	a.function("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
 	dst, dstStride, scales, x := a.arg("dst_base"), a.arg("dstStride"), a.arg("scales_base"), a.arg("x_base")
 	stride, m, n := a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	p, q, count := a.reg(), a.reg(), a.reg()
 	acc, v, magic := a.vecs(a.parts()), a.vecs(4), a.vec()
 	a.spreadArg(magic, "magic")
-	least, top, scale := a.float("least", plain.QuantMin), a.float("top", plain.QuantTop), a.float("scale", plain.QuantScale)
+	least, top := a.float("least", plain.QuantMin), a.float("top", plain.QuantTop)
+	scale := a.float("scale", plain.QuantScale)
 	abs, low := a.constant("abs", 0x7fffffff), a.constant("low", 0xff)
 	a.pin(least, top, scale, abs, low)
 	a.rows(m, func() {

@@ -10,14 +10,16 @@ const tileRows = 8
 // value of a spread over a register; arm64 has 8 rows and two vectors, and
 // multiplies with a lane.
 func products(a *asm) {
-	a.function("Products", param{"c", "[]float32"}, param{"ldc", "int"}, param{"a", "[]float32"}, param{"lda", "int"}, param{"m", "int"},
-		param{"k", "int"}, param{"b", "[]float32"}, param{"bias", "[]float32"}, param{"vectors", "int"})
+	a.function("Products", "c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int")
 	a.tiles(a.vectors, false)
 }
 
+// byteParameters are those of products of bytes.
+const byteParameters = "c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, " +
+	"b []int8, starts []int32, columns []float32, vectors int"
+
 func byteProducts(a *asm) {
-	a.function("ByteProducts", param{"c", "[]float32"}, param{"ldc", "int"}, param{"a", "[]byte"}, param{"lda", "int"}, param{"scales", "[]float32"},
-		param{"m", "int"}, param{"k", "int"}, param{"b", "[]int8"}, param{"starts", "[]int32"}, param{"columns", "[]float32"}, param{"vectors", "int"})
+	a.function("ByteProducts", byteParameters)
 	a.tiles(a.byteVectors, true)
 }
 
@@ -230,8 +232,10 @@ func (a *asm) armTile(t tile, shift int) {
 			}
 			for i := range t.rows {
 				for j := range n {
+					sum := sums[i*n+j]
+					lane := uint32(s&1)<<21 | uint32(s>>1)<<11
 					a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.S[%d]",
-						multiply|uint32(s&1)<<21|uint32(s>>1)<<11|uint32(v[i])<<16|uint32(u[j])<<5|uint32(sums[i*n+j]), comment, sums[i*n+j], u[j], v[i], s)
+						multiply|lane|uint32(v[i])<<16|uint32(u[j])<<5|uint32(sum), comment, sum, u[j], v[i], s)
 				}
 			}
 		}

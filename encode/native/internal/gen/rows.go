@@ -85,7 +85,7 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 }
 
 func softmax(a *asm) {
-	a.function("Softmax", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"n", "int"}, param{"scale", "float32"})
+	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	p, count := a.reg(), a.reg()
@@ -131,8 +131,7 @@ func softmax(a *asm) {
 }
 
 func rotate(a *asm) {
-	a.function("Rotate", param{"x", "[]float32"}, param{"stride", "int"}, param{"m", "int"}, param{"heads", "int"}, param{"half", "int"},
-		param{"cos", "[]float32"}, param{"sin", "[]float32"})
+	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
 	x, stride, m, heads, half := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("heads"), a.strideArg("half")
 	cos, sin := a.arg("cos_base"), a.arg("sin_base")
 	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()

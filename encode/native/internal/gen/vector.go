@@ -42,7 +42,8 @@ func (a *asm) number(o operand) int {
 // word is an instruction of arm64 that the assembler of Go lacks: d = n op m.
 func (a *asm) word(code uint32, comment string, m, n, d operand) {
 	a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.4S",
-		code|uint32(a.number(m))<<16|uint32(a.number(n))<<5|uint32(a.number(d)), comment, a.number(d), a.number(n), a.number(m))
+		code|uint32(a.number(m))<<16|uint32(a.number(n))<<5|uint32(a.number(d)),
+		comment, a.number(d), a.number(n), a.number(m))
 }
 
 // op is d = x op y.

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func GELU(x []float32, stride int, m int, n int)
+// func GELU(x []float32, stride, m, n int)
 TEXT ·GELU(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -216,7 +216,7 @@ value2:
 return:
 	RET
 
-// func Swish(x []float32, stride int, m int, n int, linear float32, cubic float32)
+// func Swish(x []float32, stride, m, n int, linear, cubic float32)
 TEXT ·Swish(SB), NOSPLIT, $0-56
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -394,7 +394,7 @@ value2:
 return:
 	RET
 
-// func Tanh(x []float32, stride int, m int, n int)
+// func Tanh(x []float32, stride, m, n int)
 TEXT ·Tanh(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -577,7 +577,49 @@ value2:
 return:
 	RET
 
-// func Gate(x []float32, stride int, m int, n int)
+// func ReLU(x []float32, stride, m, n int)
+TEXT ·ReLU(SB), NOSPLIT, $0-48
+	MOVD x_base+0(FP), R0
+	MOVD stride+24(FP), R1
+	LSL $2, R1
+	MOVD m+32(FP), R2
+	MOVD n+40(FP), R3
+	LSR $4, R3
+	VEOR V1.B16, V1.B16, V1.B16
+	CBZ R2, return
+
+row1:
+	MOVD R0, R4
+	MOVD R3, R5
+
+value2:
+	FMOVQ 0(R4), F0
+	WORD $0x4e20f420 // MAX V0.4S, V1.4S, V0.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	FMOVQ F0, 0(R4)
+	FMOVQ 16(R4), F0
+	WORD $0x4e20f420 // MAX V0.4S, V1.4S, V0.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	FMOVQ F0, 16(R4)
+	FMOVQ 32(R4), F0
+	WORD $0x4e20f420 // MAX V0.4S, V1.4S, V0.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	FMOVQ F0, 32(R4)
+	FMOVQ 48(R4), F0
+	WORD $0x4e20f420 // MAX V0.4S, V1.4S, V0.4S
+	WORD $0x4e21d400 // ADD V0.4S, V0.4S, V1.4S
+	FMOVQ F0, 48(R4)
+	ADD $64, R4
+	SUBS $1, R5
+	BNE value2
+	ADD R1, R0
+	SUBS $1, R2
+	BNE row1
+
+return:
+	RET
+
+// func Gate(x []float32, stride, m, n int)
 TEXT ·Gate(SB), NOSPLIT, $0-48
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1

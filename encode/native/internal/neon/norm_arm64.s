@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func Norm(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·Norm(SB), NOSPLIT, $0-128
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -135,7 +135,7 @@ scale4:
 return:
 	RET
 
-// func AddNorm(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·AddNorm(SB), NOSPLIT, $0-152
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -282,7 +282,7 @@ scale4:
 return:
 	RET
 
-// func RMS(dst []float32, x []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func RMS(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·RMS(SB), NOSPLIT, $0-128
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -377,7 +377,7 @@ scale3:
 return:
 	RET
 
-// func AddRMS(dst []float32, x []float32, r []float32, stride int, m int, n int, gamma []float32, beta []float32, epsilon float32, inverse float32)
+// func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32)
 TEXT ·AddRMS(SB), NOSPLIT, $0-152
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -488,7 +488,7 @@ scale3:
 return:
 	RET
 
-// func Quantize(dst []byte, dstStride int, scales []float32, x []float32, stride int, m int, n int, magic float32)
+// func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32)
 TEXT ·Quantize(SB), NOSPLIT, $0-108
 	MOVD dst_base+0(FP), R0
 	MOVD dstStride+24(FP), R1

@@ -4,7 +4,7 @@
 
 #include "textflag.h"
 
-// func Softmax(x []float32, stride int, m int, n int, scale float32)
+// func Softmax(x []float32, stride, m, n int, scale float32)
 TEXT ·Softmax(SB), NOSPLIT, $0-52
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1
@@ -215,7 +215,7 @@ divide4:
 return:
 	RET
 
-// func Rotate(x []float32, stride int, m int, heads int, half int, cos []float32, sin []float32)
+// func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32)
 TEXT ·Rotate(SB), NOSPLIT, $0-104
 	MOVD x_base+0(FP), R0
 	MOVD stride+24(FP), R1

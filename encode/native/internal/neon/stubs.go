@@ -38,7 +38,8 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 // ARMv8.2.
 //
 //go:noescape
-func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int)
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int)
 
 //go:noescape
 func Softmax(x []float32, stride, m, n int, scale float32)
@@ -51,6 +52,9 @@ func Swish(x []float32, stride, m, n int, linear, cubic float32)
 
 //go:noescape
 func Tanh(x []float32, stride, m, n int)
+
+//go:noescape
+func ReLU(x []float32, stride, m, n int)
 
 //go:noescape
 func Gate(x []float32, stride, m, n int)

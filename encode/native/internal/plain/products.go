@@ -31,7 +31,8 @@ func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float3
 // panel that holds, for each four values of k, four bytes of each column. Sums
 // are exact; the result is ((sum + start)·row scale)·column scale + bias, the
 // last two fused. columns has the scales of the columns, then their biases.
-func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, b []int8, starts []int32, columns []float32, vectors int) {
+func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
+	b []int8, starts []int32, columns []float32, vectors int) {
 	n := vectors * Columns
 	for i := range m {
 		x := a[i*lda:][:k]

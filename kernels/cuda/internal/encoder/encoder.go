@@ -69,11 +69,13 @@ type model struct {
 // New brings a model that was checked to a device.
 func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
 	if headColumns(c.HeadSize) == 0 {
-		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig, c.HeadSize, headSizes[len(headSizes)-1])
+		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig,
+			c.HeadSize, headSizes[len(headSizes)-1])
 	}
 	for _, size := range []int{c.Hidden, c.EmbeddingSize()} {
 		if roundUp(size, tile) > mostColumns {
-			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values", transformer.ErrConfig, size, mostColumns)
+			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values",
+				transformer.ErrConfig, size, mostColumns)
 		}
 	}
 	p, t := lay(&c, w)

@@ -18,8 +18,8 @@ import (
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed(false), "encoder_embed_wide": fakeEmbed(true), "encoder_unit": fakeUnit,
-		"encoder_norm": fakeNorm(false, false), "encoder_norm_post": fakeNorm(true, false), "encoder_norm_wide": fakeNorm(true, true),
-		"encoder_turn": fakeTurn, "encoder_conv": fakeConv,
+		"encoder_norm": fakeNorm(false, false), "encoder_norm_post": fakeNorm(true, false),
+		"encoder_norm_wide": fakeNorm(true, true), "encoder_turn": fakeTurn, "encoder_conv": fakeConv,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
 	}
 	for _, size := range headSizes {
@@ -183,7 +183,8 @@ func fakeRotate(x, angles []float32) {
 func fakeTurn(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderTurnParams)(l.Args)
 	lanes := uint32(powerOfTwo(int(p.size / 16)))
-	demand(l.Block.X == 256 && l.Shared == 0 && l.Grid.X == (p.rows*(p.heads+p.keyHeads)*lanes+255)/256, "grid of heads")
+	demand(l.Block.X == 256 && l.Shared == 0 && l.Grid.X == (p.rows*(p.heads+p.keyHeads)*lanes+255)/256,
+		"grid of heads")
 	demand(p.size%16 == 0 && p.size <= p.stride && (p.angles != 0 || p.query != 0 || p.key != 0), "heads of %d", p.size)
 	demand(p.angles == 0 || p.size%32 == 0, "heads of %d are turned", p.size)
 	qkv, positions := tiledOf(f, p.qkv, p.rows, p.columns), drivertest.Slice[uint32](f, p.positions, int(p.rows))
@@ -210,11 +211,13 @@ func fakeTurn(f *drivertest.Fake, l *driver.Launch) {
 
 func fakeConv(f *drivertest.Fake, l *driver.Launch) {
 	p := (*encoderConvParams)(l.Args)
-	demand(l.Block.X == 256 && l.Shared == 0 && p.taps >= 1 && p.before < p.taps && p.width%64 == 0, "a convolution of %d", p.taps)
+	demand(l.Block.X == 256 && l.Shared == 0 && p.taps >= 1 && p.before < p.taps && p.width%64 == 0,
+		"a convolution of %d", p.taps)
 	w := int(p.width)
 	weights, bias := drivertest.Slice[float32](f, p.weights, int(p.taps)*w), drivertest.Slice[float32](f, p.bias, w)
 	nothing := make([]float32, 3*w)
 	copy(nothing, drivertest.Slice[float32](f, p.nothing, 3*w))
+	demand(l.Grid.Y == (p.width+255)/256, "grid of columns")
 	for _, s := range drivertest.Slice[encoderSpan](f, p.spans, int(l.Grid.X)) {
 		first, last := partOf(s)
 		in, out := tiledOf(f, p.in, s.first+s.length, 3*p.width), tiledOf(f, p.out, s.first+s.length, p.width)
@@ -290,106 +293,6 @@ func fakeHead(tileRows int) drivertest.Kernel {
 	}
 }
 
-// fakeNormed is a norm of the first hidden values; what is beyond is zero.
-func fakeNormed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32, rms uint32) []float32 {
-	if gamma == 0 {
-		return x
-	}
-	var mean, square float64
-	for _, v := range x[:hidden] {
-		mean += float64(v) / float64(hidden)
-	}
-	if rms == 1 {
-		mean = 0
-	}
-	for _, v := range x[:hidden] {
-		square += (float64(v) - mean) * (float64(v) - mean)
-	}
-	inverse := 1 / math.Sqrt(square/float64(hidden)+float64(epsilon))
-	g, b := drivertest.Slice[float32](f, gamma, len(x)), drivertest.Slice[float32](f, beta, len(x))
-	y := make([]float32, len(x))
-	for c := range y {
-		if c < int(hidden) {
-			y[c] = float32((float64(x[c]) - mean) * inverse)
-		}
-		y[c] *= g[c]
-		if b != nil {
-			y[c] += b[c]
-		}
-	}
-	return y
-}
-
-// rowWidth holds the width of rows against what a lane has registers for.
-func rowWidth(hidden, width uint32, wide bool) {
-	demand(width == up(hidden, 64) && (wide && width <= mostColumns || width <= fewColumns), "a row of %d values", width)
-}
-
-func rowLaunch(l *driver.Launch, rows uint32) {
-	demand(l.Grid.X == (rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of rows")
-}
-
-func fakeEmbed(wide bool) drivertest.Kernel {
-	return func(f *drivertest.Fake, l *driver.Launch) {
-		p := (*encoderEmbedParams)(l.Args)
-		rowLaunch(l, p.rows)
-		rowWidth(p.hidden, p.width, wide)
-		demand(!l.Early, "embed follows a copy")
-		ids, positions := drivertest.Slice[uint32](f, p.ids, int(p.rows)), drivertest.Slice[uint32](f, p.positions, int(p.rows))
-		x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
-		for r := range int(p.rows) {
-			row := make([]float32, p.width)
-			for c, h := range drivertest.Slice[uint16](f, p.words+driver.Ptr(2*ids[r]*p.width), int(p.width)) {
-				row[c] = kernels.F16ToF32(h)
-			}
-			if p.places != 0 {
-				for c, h := range drivertest.Slice[uint16](f, p.places+driver.Ptr(2*positions[r]*p.width), int(p.width)) {
-					row[c] += kernels.F16ToF32(h)
-				}
-			}
-			row = fakeNormed(f, row, p.hidden, p.gamma, p.beta, p.epsilon, p.rms)
-			for c, v := range row {
-				x.set(r, c, v)
-			}
-			if stream != nil {
-				copy(stream[r*int(p.width):], row)
-			}
-		}
-	}
-}
-
-func fakeNorm(post, wide bool) drivertest.Kernel {
-	return func(f *drivertest.Fake, l *driver.Launch) {
-		p := (*encoderNormParams)(l.Args)
-		demand(l.Grid.X >= 1 && l.Grid.X <= (p.rows+7)/8 && l.Block.X == 256 && l.Shared == 0, "grid of norms") // blocks take rows in turn
-		rowWidth(p.hidden, p.width, wide)
-		demand(post || p.post == 0, "a norm of what is added")
-		demand(p.fresh == 0 || p.stream != 0 && p.delta != 0, "a fresh stream")
-		x, stream := tiledOf(f, p.x, p.rows, p.width), drivertest.Slice[float32](f, p.stream, int(p.rows*p.width))
-		for r := range int(p.rows) {
-			row := x.row(r)
-			if stream != nil {
-				copy(row, stream[r*int(p.width):])
-			}
-			if p.fresh == 1 {
-				clear(row)
-			}
-			if p.delta != 0 {
-				delta := tiledOf(f, p.delta, p.rows, p.width).row(r)
-				for c, v := range fakeNormed(f, delta, p.hidden, p.post, p.postBeta, p.epsilon, p.rms) {
-					row[c] += v
-				}
-			}
-			if stream != nil {
-				copy(stream[r*int(p.width):], row)
-			}
-			for c, v := range fakeNormed(f, row, p.hidden, p.gamma, p.beta, p.epsilon, p.rms) {
-				x.set(r, c, v)
-			}
-		}
-	}
-}
-
 func fakeAttention(size int) drivertest.Kernel {
 	return func(f *drivertest.Fake, l *driver.Launch) {
 		p := (*encoderAttentionParams)(l.Args)
@@ -421,7 +324,8 @@ func fakeAttention(size int) drivertest.Kernel {
 }
 
 // fakeAttend computes one query of a head.
-func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s encoderSpan, q uint32, head, size int, distances []float32) {
+func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s encoderSpan, q uint32, head, size int,
+	distances []float32) {
 	lo, hi := max(q, p.before)-p.before, min(s.attended, q+p.after+1)
 	column := head * size
 	keys := int(p.keys) + head/int(p.share)*size
@@ -455,41 +359,6 @@ func fakeAttend(rows [][]float32, out fakeMatrix, p *encoderAttentionParams, s e
 			v += w * float64(rows[int(lo)+k][keys+int(p.values)+c])
 		}
 		out.set(int(s.first+q), column+c, float32(v/sum))
-	}
-}
-
-func fakeUnit(f *drivertest.Fake, l *driver.Launch) {
-	p := (*encoderUnitParams)(l.Args)
-	rowLaunch(l, p.count)
-	demand(p.stride == up(p.dim, 64) && (p.in == 0) != (p.inHalf == 0) && (p.out == 0) != (p.outHalf == 0), "unit")
-	out, halves := drivertest.Slice[float32](f, p.out, int(p.count*p.dim)), drivertest.Slice[uint16](f, p.outHalf, int(p.count*p.dim))
-	kept, bad := drivertest.Slice[uint32](f, p.kept, int(p.count)), drivertest.Slice[uint32](f, p.bad, 1)
-	for i := range int(p.count) {
-		r := i
-		if kept != nil {
-			r = int(kept[i])
-		}
-		var row []float32
-		if p.in != 0 {
-			row = drivertest.Slice[float32](f, p.in+driver.Ptr(4*r*int(p.stride)), int(p.dim))
-		} else {
-			row = tiledOf(f, p.inHalf, uint32(r+1), p.stride).row(r)[:p.dim]
-		}
-		square := float32(0)
-		for _, v := range row {
-			square += v * v
-		}
-		if square-square != 0 {
-			bad[0] = min(bad[0], uint32(r))
-		}
-		length := max(float32(math.Sqrt(float64(square))), 1e-12)
-		for c, v := range row {
-			if at := i*int(p.dim) + c; out != nil {
-				out[at] = v / length
-			} else {
-				halves[at] = kernels.F16FromF32(v / length)
-			}
-		}
 	}
 }
 

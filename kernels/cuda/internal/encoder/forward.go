@@ -54,7 +54,8 @@ func (p *pass) run() error {
 		given := p.mix(y)
 		p.product(&y.output, given, r.delta)
 		p.norm(r.delta, y.attentionOutputNorm, middle)
-		p.multiply(epilogue(&m.config), &y.up, r.x, r.wide, &encoderGemmParams{curve: activations[m.config.Activation].curve})
+		p.multiply(epilogue(&m.config), &y.up, r.x, r.wide,
+			&encoderGemmParams{curve: activations[m.config.Activation].curve})
 		p.product(&y.down, r.wide, r.delta)
 		p.norm(r.delta, y.feedForwardOutput, last)
 	}
@@ -67,7 +68,8 @@ func (p *pass) mix(y *layer) int64 {
 	m, r := p.m, &p.m.room
 	if y.angles != none && !m.turns(y) {
 		p.multiply("rotary", &y.qkv, r.x, r.qkv, &encoderGemmParams{
-			positions: p.in(p.at.positions), angles: p.weight(y.angles), turned: uint32((m.config.Heads + m.config.KeyHeads) * rotaryHead),
+			positions: p.in(p.at.positions), angles: p.weight(y.angles),
+			turned: uint32((m.config.Heads + m.config.KeyHeads) * rotaryHead),
 		})
 	} else {
 		p.product(&y.qkv, r.x, r.qkv)
@@ -136,20 +138,21 @@ func (p *pass) embed() {
 	p.err = runtime.Launch(p.rt, name, runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
 		ids: p.in(p.at.ids), positions: p.in(p.at.positions), words: p.weight(t.words), places: p.weight(t.places),
 		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(x), stream: p.room(stream),
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()), width: uint32(t.embedding), rms: m.rms(),
+		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()),
+		width: uint32(t.embedding), rms: m.rms(),
 	})
-	first := norm{none, none}
+	first := noNorm
 	if streams {
 		first = m.normBefore(0)
 	}
 	switch {
 	case t.project != nil && streams:
 		p.product(t.project, r.embedded, r.delta)
-		p.sum(r.delta, norm{none, none}, first, true)
+		p.sum(r.delta, noNorm, first, true)
 	case t.project != nil:
 		p.product(t.project, r.embedded, r.x)
 	case first.gamma != none:
-		p.norm(none, norm{none, none}, first)
+		p.norm(none, noNorm, first)
 	}
 }
 
@@ -180,8 +183,9 @@ func (p *pass) sum(delta int64, post, n norm, fresh bool) {
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
 	args := &encoderNormParams{
 		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
-		post: p.weight(post.gamma), postBeta: p.weight(post.beta),
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width), rms: m.rms(),
+		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: post.epsilon,
+		epsilon: n.epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
+		rms: m.rms(),
 	}
 	if fresh {
 		args.fresh = 1
@@ -208,14 +212,18 @@ func (p *pass) turn(y *layer) {
 	units := p.rows * (c.Heads + c.KeyHeads)
 	follow(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0, &encoderTurnParams{
 		qkv: p.room(m.room.qkv), positions: p.in(p.at.positions), angles: p.weight(y.angles),
-		query: p.weight(y.queryNorm.gamma), queryBeta: p.weight(y.queryNorm.beta), key: p.weight(y.keyNorm.gamma), keyBeta: p.weight(y.keyNorm.beta),
-		epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n), heads: uint32(c.Heads), keyHeads: uint32(c.KeyHeads),
-		size: uint32(c.HeadSize), stride: uint32(m.t.headColumns), rms: m.rms(),
+		query: p.weight(y.queryNorm.gamma), queryBeta: p.weight(y.queryNorm.beta), key: p.weight(y.keyNorm.gamma),
+		keyBeta: p.weight(y.keyNorm.beta), epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n),
+		heads: uint32(c.Heads), keyHeads: uint32(c.KeyHeads), size: uint32(c.HeadSize), stride: uint32(m.t.headColumns),
+		rms: m.rms(),
 	})
 }
 
 // turnColumns are those of a lane.
 const turnColumns = 16
+
+// convColumns are those of a block.
+const convColumns = 256
 
 // convolve computes the gated convolution of in, out and x.
 func (p *pass) convolve(y *layer) {
@@ -228,7 +236,7 @@ func (p *pass) convolve(y *layer) {
 	if y.form.ConvolveAll {
 		args.all = 1
 	}
-	follow(p, "encoder/encoder_conv", p.spans, 1, rowThreads, 0, args)
+	follow(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.t.width, convColumns), rowThreads, 0, args)
 }
 
 // everywhere is a window without an end.
@@ -253,11 +261,14 @@ func (p *pass) attention(y *layer) {
 		}
 		return uint32(min(n, everywhere))
 	}
-	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared, &encoderAttentionParams{
-		qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans), relative: p.weight(m.t.relative), scale: c.Scale(),
-		columns: uint32(y.qkv.n), width: uint32(y.output.k), keys: uint32(c.Heads * d), values: uint32(m.t.keys), share: uint32(c.Heads / c.KeyHeads),
-		before: reach(y.form.Before), after: reach(y.form.After), zero: uint32(zeroDistance(c)),
-	})
+	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared,
+		&encoderAttentionParams{
+			qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans),
+			relative: p.weight(m.t.relative), scale: c.Scale(),
+			columns: uint32(y.qkv.n), width: uint32(y.output.k), keys: uint32(c.Heads * d), values: uint32(m.t.keys),
+			share: uint32(c.Heads / c.KeyHeads), before: reach(y.form.Before), after: reach(y.form.After),
+			zero: uint32(zeroDistance(c)),
+		})
 }
 
 // heads runs the dense heads, and makes unit vectors.
@@ -322,8 +333,8 @@ type encoderEmbedParams struct {
 
 type encoderNormParams struct {
 	delta, x, stream, gamma, beta, post, postBeta driver.Ptr
-	epsilon                                       float32
-	rows, hidden, width, rms, fresh               uint32
+	epsilon, postEpsilon                          float32
+	rows, hidden, width, rms, fresh, _            uint32
 }
 
 type encoderTurnParams struct {

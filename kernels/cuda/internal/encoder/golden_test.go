@@ -32,10 +32,15 @@ func (e encoding) Transformer(ctx context.Context, c transformer.Config, w *tran
 	return New(ctx, e.dev, c, w, o)
 }
 
-// openFolder opens a model's folder on a fake device, which has wide tiles.
-func openFolder(t testing.TB, dir string) *encode.Encoder {
+// hopperFake is a fake device, which has wide tiles.
+func hopperFake(t testing.TB) *runtime.Device {
+	return runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))
+}
+
+// openFolder opens a model's folder on a device.
+func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 	t.Helper()
-	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: runtimetest.OpenFakeHopper(t, runtimetest.Fake(fakeKernels()))}})
+	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.Equal(t, encode.Device, e.Config().Backend)
@@ -47,7 +52,7 @@ func openFolder(t testing.TB, dir string) *encode.Encoder {
 // models round more than those that were trained.
 const nearGolden = 2e-5
 
-// goldens is where tiny models are that published classes saved, with what these gave.
+// goldens is where tiny models are that published classes saved, with their vectors.
 var goldens = filepath.Join("..", "..", "..", "..", "encode", "testdata", "golden")
 
 func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
@@ -55,21 +60,36 @@ func ofDevice(f *modeltest.Found) *float64 { return &f.Device }
 // TestGolden: from text to vectors on a device, of folders that the real classes saved,
 // against what these classes gave; see encode/testdata/golden/make.py and families.py.
 func TestGolden(t *testing.T) {
+	models := modeltest.Goldens()
+	if effort.Brief() {
+		models = models[:1]
+	}
+	requireGolden(t, models, hopperFake, func(name string, lowest float64) {
+		modeltest.Record(t, goldens, name, ofDevice, 1-lowest)
+	})
+}
+
+// TestGPUGolden: the same on a GPU.
+func TestGPUGolden(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	requireGolden(t, modeltest.Goldens(), func(testing.TB) *runtime.Device { return d }, func(string, float64) {})
+}
+
+// requireGolden holds the vectors that opened devices give of models against those recorded, and
+// tells the lowest cosine of each.
+func requireGolden(t *testing.T, models []modeltest.Golden, open func(testing.TB) *runtime.Device,
+	tell func(name string, lowest float64)) {
 	queries, documents := modeltest.GoldenTexts(t, goldens)
 	var texts []encode.Text
 	for _, s := range documents {
 		texts = append(texts, encode.Text{Text: s})
-	}
-	models := modeltest.Goldens()
-	if effort.Brief() {
-		models = models[:1]
 	}
 	for _, g := range models {
 		if g.Foreign {
 			continue
 		}
 		dir, z := g.Open(t, goldens)
-		e := openFolder(t, dir)
+		e := openFolder(t, dir, open(t))
 		lowest := 1.0
 		list, err := e.Queries(t.Context(), queries)
 		require.NoError(t, err)
@@ -85,7 +105,7 @@ func TestGolden(t *testing.T) {
 		require.Equal(t, len(texts), i)
 		t.Logf("%s: lowest cosine 1 − %.2g", g.Name, 1-lowest)
 		require.Greater(t, lowest, 1-nearGolden, g.Name)
-		modeltest.Record(t, goldens, g.Name, ofDevice, 1-lowest)
+		tell(g.Name, lowest)
 	}
 }
 
@@ -97,7 +117,7 @@ func TestNano(t *testing.T) {
 	var texts []string
 	require.NoError(t, json.Unmarshal(b, &texts))
 	z := modeltest.OpenNPZ(t, filepath.Join(dir, "golden.npz"))
-	e := openFolder(t, dir)
+	e := openFolder(t, dir, hopperFake(t))
 	worst := 0.0
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
@@ -44,7 +45,8 @@ func TestGPUAgainstProcessor(t *testing.T) {
 			c.Layers[i] = transformer.LayerForm{Before: 30, After: 5 * i}
 		}
 		c.RelativePositions = true
-		all = append(all, kind{name: fmt.Sprintf("relative positions, windows, heads of %d that share keys", size), config: c})
+		all = append(all, kind{name: fmt.Sprintf("relative positions, windows, heads of %d that share keys", size),
+			config: c})
 	}
 	rng := rand.New(rand.NewPCG(12, 3))
 	for i := range 60 {
@@ -164,7 +166,7 @@ func real(size int) kind {
 	out := []transformer.Dense{{Out: 128}}
 	switch size {
 	case modernBase:
-		c := sizes(768, 12, 1152, 8192, transformer.AlternateLayers(22, 3, 128, 160000, 10000))
+		c := sizes(768, 12, 1152, 8192, modeltest.AlternateLayers(22, 3, 128, 160000, 10000))
 		c.NormPlace, c.Gated = transformer.PreNorm, true
 		return kind{name: "modernbert 22 × 768", config: c, heads: out}
 	case bertSmall, bertBase, mpnetBase:
@@ -182,10 +184,11 @@ func real(size int) kind {
 	}
 	c := sizes(768, 12, 3072, 8192, transformer.EqualLayers(12, 250000))
 	c.Norm, c.NormPlace, c.Activation, c.Gated = transformer.RMSNorm, transformer.PreNorm, transformer.SiLU, true
-	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: noNorm}
+	k := kind{name: "eurobert 12 × 768", config: c, heads: out, edit: withoutNorm}
 	switch size {
 	case euroBERTLarge:
-		k.name, c.Hidden, c.Heads, c.KeyHeads, c.Intermediate, c.Layers = "eurobert 26 × 1,152", 1152, 18, 6, 4096, transformer.EqualLayers(26, 250000)
+		k.name, c.Hidden, c.Heads, c.KeyHeads, c.Intermediate, c.Layers = "eurobert 26 × 1,152", 1152, 18, 6, 4096,
+			transformer.EqualLayers(26, 250000)
 	case gemmaEmbedding:
 		k.name, k.edit = "gemma 24 × 768", normHeads
 		c.Heads, c.KeyHeads, c.HeadSize, c.Intermediate, c.MaxPositions = 3, 1, 256, 1152, 2048
@@ -235,7 +238,8 @@ func speed(t *testing.T, d *runtime.Device, k *kind) {
 	begin := time.Now()
 	m := modelOn(t, d, k.config, w, transformer.Options{})
 	a := m.About()
-	t.Logf("%s: loaded in %v, %d MiB of weights, %d for batches of %d", k.name, time.Since(begin).Round(time.Millisecond), a.Weights>>20, a.Batches>>20, a.Tokens)
+	t.Logf("%s: loaded in %v, %d MiB of weights, %d for batches of %d", k.name,
+		time.Since(begin).Round(time.Millisecond), a.Weights>>20, a.Batches>>20, a.Tokens)
 	r := rand.New(rand.NewPCG(1, 2))
 	id := func(n int) []int32 {
 		x := make([]int32, n)
@@ -271,7 +275,8 @@ func speed(t *testing.T, d *runtime.Device, k *kind) {
 			}
 			run(2)
 			took := run(each)
-			t.Logf("%s, %d callers with batches of %d tokens: %.2f M tokens/s", k.name, callers, tokens, float64(callers*each*tokens)/took.Seconds()/1e6)
+			t.Logf("%s, %d callers with batches of %d tokens: %.2f M tokens/s", k.name, callers, tokens,
+				float64(callers*each*tokens)/took.Seconds()/1e6)
 		}
 	}
 	for _, n := range []int{1, 4, 32} {

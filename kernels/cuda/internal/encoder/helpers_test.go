@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode/native"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
@@ -64,10 +65,12 @@ func random(c *transformer.Config, words int, seed uint64, heads ...transformer.
 			Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
 		}
 		if queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize; f.Convolution {
-			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert), Taps: linear(c.Hidden, f.Taps(), bert)}
+			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert),
+				Taps: linear(c.Hidden, f.Taps(), bert)}
 			l.Output = linear(c.Hidden, c.Hidden, bert)
 		} else {
-			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert), linear(keys, c.Hidden, bert)
+			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert),
+				linear(keys, c.Hidden, bert)
 			l.Output = linear(c.Hidden, queries, bert)
 		}
 		if c.NormPlace == transformer.SandwichNorm {
@@ -122,7 +125,7 @@ func kinds() []kind {
 		return sizes(hidden, heads, inner, longest, transformer.EqualLayers(4, 20000))
 	}
 	modern := func(hidden, heads, inner int) transformer.Config {
-		c := sizes(hidden, heads, inner, longest, transformer.AlternateLayers(4, 3, 20, 160000, 10000))
+		c := sizes(hidden, heads, inner, longest, modeltest.AlternateLayers(4, 3, 20, 160000, 10000))
 		c.NormPlace, c.Gated = transformer.PreNorm, true
 		return c
 	}

@@ -40,7 +40,8 @@ func (m *model) roomFor(tokens int) room {
 	columns, attends, convolves := 0, false, false
 	for i := range t.layers {
 		y := &t.layers[i]
-		columns, attends, convolves = max(columns, y.qkv.n), attends || !y.form.Convolution, convolves || y.form.Convolution
+		columns, attends, convolves = max(columns, y.qkv.n), attends || !y.form.Convolution,
+			convolves || y.form.Convolution
 	}
 	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*int64(columns))
 	// Each matrix has memory of its own: columns that were added stay zero.

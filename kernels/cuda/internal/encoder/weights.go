@@ -20,7 +20,12 @@ type matrix struct {
 }
 
 // norm is one on the device; none: rows are not normed.
-type norm struct{ gamma, beta int64 }
+type norm struct {
+	gamma, beta int64
+	epsilon     float32
+}
+
+var noNorm = norm{gamma: none, beta: none}
 
 // layer is one of the device.
 type layer struct {
@@ -93,7 +98,7 @@ func (p *packer) padded(x []float32, n int) int64 {
 // norm takes room for one of rows of so many values.
 func (p *packer) norm(n transformer.Norm, size int) norm {
 	width := roundUp(size, tile)
-	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width)}
+	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width), p.c.Epsilon}
 }
 
 // headNorm takes room for one of a head, whose values lie as those of order do.
@@ -108,13 +113,37 @@ func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
 		}
 		return y
 	}
-	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize)}
+	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize), p.c.Epsilon}
 }
 
-// source is a row of a linear map; l nil: zeros.
+// source is a row of a linear map, and what its weight and bias are multiplied with; l nil: zeros.
 type source struct {
-	l   *transformer.Linear
-	row int
+	l            *transformer.Linear
+	row          int
+	weight, bias float32
+}
+
+// sandwichScale is what feed-forward parts are scaled with whose output is normed, which does not
+// mind but for epsilon: their products with gates then reach to a million in half precision.
+const sandwichScale = 1. / 16
+
+// scale is that of what a feed-forward part gives.
+func (p *packer) scale() float32 {
+	if p.c.NormPlace == transformer.SandwichNorm {
+		return sandwichScale
+	}
+	return 1
+}
+
+func times(x []float32, scale float32) []float32 {
+	if scale == 1 {
+		return x
+	}
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = v * scale
+	}
+	return y
 }
 
 // columns says where the values of a row lie: groups of size, each stride further.
@@ -137,14 +166,14 @@ func (p *packer) linear(name string, n int, in columns, from func(i int) source)
 			if s.l == nil {
 				return nil
 			}
-			return s.l.Weight[s.row*in.n : (s.row+1)*in.n]
+			return times(s.l.Weight[s.row*in.n:(s.row+1)*in.n], s.weight)
 		})
 	})
 	if biased {
 		m.bias = p.take(4*m.n, func(dst []byte) error {
 			for i := range n {
 				if s := from(i); s.l != nil && s.l.Bias != nil {
-					put32(dst, 4*i, s.l.Bias[s.row])
+					put32(dst, 4*i, s.l.Bias[s.row]*s.bias)
 				}
 			}
 			return nil
@@ -155,7 +184,7 @@ func (p *packer) linear(name string, n int, in columns, from func(i int) source)
 
 // whole is the source of a map that lies as it is.
 func whole(l *transformer.Linear) func(i int) source {
-	return func(i int) source { return source{l, i} }
+	return func(i int) source { return source{l, i, 1, 1} }
 }
 
 // lay lays out all weights of a model.
@@ -163,7 +192,8 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
 	t := &tensors{
-		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile), wide: roundUp(c.Intermediate, tile),
+		angles: map[float64]int64{0: none}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile),
+		wide:        roundUp(c.Intermediate, tile),
 		headColumns: d, keys: roundUp(c.KeyHeads*d, tile),
 	}
 	p.embeddings(t, w)
@@ -186,7 +216,8 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 			plain: d.Residual && d.ResidualWeight == nil, weighted: d.ResidualWeight != nil,
 		}
 		if x.weighted {
-			x.residual = p.linear(name+" residual", d.Out, dense(in), whole(&transformer.Linear{Weight: d.ResidualWeight}))
+			x.residual = p.linear(name+" residual", d.Out, dense(in),
+				whole(&transformer.Linear{Weight: d.ResidualWeight}))
 		}
 		t.heads = append(t.heads, x)
 		t.widest = max(t.widest, x.n)
@@ -270,24 +301,31 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 	} else {
 		p.attention(t, &y, name, l)
 	}
-	up := whole(&l.Up)
-	n := c.Intermediate
-	if c.Gated {
-		n = 2 * t.wide
-		up = func(i int) source {
-			gate, row := interleaved(i)
-			if row >= c.Intermediate {
-				return source{}
-			}
-			if gate {
-				row += c.Intermediate
-			}
-			return source{&l.Up, row}
-		}
-	}
-	y.up = p.linear(name+"up", n, dense(h), up)
-	y.down = p.linear(name+"down", h, dense(c.Intermediate), whole(&l.Down))
+	p.feedForward(t, &y, name, l)
 	return y
+}
+
+func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
+	c := p.c
+	y.feedForwardOutput.epsilon *= p.scale() * p.scale()
+	if !c.Gated {
+		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
+		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+			func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		return
+	}
+	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
+		gate, row := interleaved(i)
+		switch {
+		case row >= c.Intermediate:
+			return source{}
+		case gate:
+			return source{&l.Up, c.Intermediate + row, p.scale(), p.scale()}
+		}
+		return source{&l.Up, row, 1, 1}
+	})
+	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
+		func(i int) source { return source{&l.Down, i, 1, p.scale()} })
 }
 
 // attention lays out queries, keys and values, with zeros where heads have more columns than
@@ -311,7 +349,7 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 		if head >= heads || j >= size {
 			return source{}
 		}
-		return source{l, head*size + order(j)}
+		return source{l, head*size + order(j), 1, 1}
 	}
 	queries := c.Heads * d
 	y.qkv = p.linear(name+"query, key and value", queries+2*t.keys, dense(h), func(i int) source {
@@ -330,12 +368,12 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 // convolution lays out one: its taps as rows.
 func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.Layer) {
 	h, taps := p.c.Hidden, y.form.Taps()
-	y.angles, y.queryNorm, y.keyNorm = none, norm{none, none}, norm{none, none}
+	y.angles, y.queryNorm, y.keyNorm = none, noNorm, noNorm
 	y.qkv = p.linear(name+"convolution input", 3*t.width, dense(h), func(i int) source {
 		if i%t.width >= h {
 			return source{}
 		}
-		return source{&l.Convolution.In, i/t.width*h + i%t.width}
+		return source{&l.Convolution.In, i/t.width*h + i%t.width, 1, 1}
 	})
 	y.taps = p.take(4*taps*t.width, func(dst []byte) error {
 		for i, v := range l.Convolution.Taps.Weight {

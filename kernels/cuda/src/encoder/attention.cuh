@@ -7,6 +7,13 @@
 namespace plaid {
 namespace encoder {
 
+// thread_again reads the number of the thread where it is used, which keeps no register.
+__device__ __forceinline__ uint32_t thread_again() {
+  uint32_t v;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(v));
+  return v;
+}
+
 struct Yes { static constexpr bool value = true; };
 struct No { static constexpr bool value = false; };
 
@@ -117,7 +124,8 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
         }
       }
       if (p.relative) {
-        const float *far = p.relative + size_t(blockIdx.y) * (2 * p.zero + 1) + p.zero + first + q * 2 - row0;
+        const uint32_t thread = thread_again(), row = query + thread / 32 * 16 + thread % 32 / 4;
+        const float *far = p.relative + size_t(blockIdx.y) * (2 * p.zero + 1) + p.zero + first + thread % 4 * 2 - row;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
 #pragma unroll

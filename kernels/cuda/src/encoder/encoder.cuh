@@ -113,10 +113,11 @@ struct EncoderNormParams {
   float *stream;               // [rows][width] or null
   const float *gamma, *beta;   // [width]; or null: no norm, beta alone: zeros
   const float *post, *post_beta;  // those of delta
-  float epsilon;
+  float epsilon, post_epsilon;
   uint32_t rows, hidden, width;
   uint32_t rms;                // 1: the mean is not subtracted
   uint32_t fresh;              // 1: the stream begins with delta
+  uint32_t reserved;
 };
 
 // encoder_turn: grid (ceil(rows·(heads + key_heads)·lanes/256)), block 256, lanes: size/16, rounded
@@ -161,7 +162,7 @@ struct EncoderAttentionParams {
   uint32_t reserved;
 };
 
-// encoder_conv: grid (spans), block 256. u = in · x; v = Σ weights[j] · u of the token before − j
+// encoder_conv: grid (spans, ceil(width/256)), block 256. u = in · x; v = Σ weights[j] · u of the token before − j
 // places in front, of those of the text; out = (v + bias) · out.
 struct EncoderConvParams {
   const uint8_t *in;           // tiled [rows][3·width]: in, out, x

@@ -66,43 +66,42 @@ extern "C" __global__ void __launch_bounds__(256) encoder_turn(EncoderTurnParams
   for (int h = 0; h < 2; h++) *reinterpret_cast<uint4 *>(at[h]) = pack8(x[h]);
 }
 
-// A warp has a row, a lane 8 columns of each 256.
+// A warp has a row, a lane 8 columns.
 extern "C" __global__ void __launch_bounds__(256) encoder_conv(EncoderConvParams p) {
   using namespace encoder;
   const EncoderSpan span = p.spans[blockIdx.x];
   const uint32_t strips = (span.length + 15) / 16, parts = (strips + 3) / 4, share = (strips + parts - 1) / parts * 16;
-  const uint32_t begin = span.part * share, end = min(begin + share, span.length), lane = threadIdx.x % 32;
+  const uint32_t begin = span.part * share, end = min(begin + share, span.length), c = blockIdx.y * 256 + threadIdx.x % 32 * 8;
   const uint32_t known = p.all ? span.length : span.attended;
   let_next_begin();
   await_launches();
-  for (uint32_t c = lane * 8; c < p.width; c += 256) {
-    // part: 0 in, 1 out, 2 x.
-    auto value = [&](float (&x)[8], uint32_t row, uint32_t part) {
-      const uint32_t column = part * p.width + c;
+  if (c >= p.width) return;
+  // part: 0 in, 1 out, 2 x.
+  auto value = [&](float (&x)[8], uint32_t row, uint32_t part) {
+    const uint32_t column = part * p.width + c;
 #pragma unroll
-      for (int j = 0; j < 8; j++) x[j] = 0.f;
-      if (row < known) add8(x, *reinterpret_cast<const uint4 *>(p.in + tiled(span.first + row, column / 8, 3 * p.width / 64)));
-      else if (p.nothing) load8(x, p.nothing + column);
-    };
-    for (uint32_t row = begin + threadIdx.x / 32; row < end; row += 8) {
-      float sum[8] = {}, x[8], y[8], w[8];
-      for (uint32_t j = 0; j < p.taps; j++) {
-        const uint32_t from = row + j - p.before;  // before the text it is large
-        if (from >= span.length) continue;
-        value(x, from, 0), value(y, from, 2), load8(w, p.weights + size_t(j) * p.width + c);
+    for (int j = 0; j < 8; j++) x[j] = 0.f;
+    if (row < known) add8(x, *reinterpret_cast<const uint4 *>(p.in + tiled(span.first + row, column / 8, 3 * p.width / 64)));
+    else if (p.nothing) load8(x, p.nothing + column);
+  };
+  for (uint32_t row = begin + threadIdx.x / 32; row < end; row += 8) {
+    float sum[8] = {}, x[8], y[8], w[8];
+    for (uint32_t j = 0; j < p.taps; j++) {
+      const uint32_t from = row + j - p.before;  // before the text it is large
+      if (from >= span.length) continue;
+      value(x, from, 0), value(y, from, 2), load8(w, p.weights + size_t(j) * p.width + c);
 #pragma unroll
-        for (int k = 0; k < 8; k++) sum[k] = fmaf(__fmul_rn(x[k], y[k]), w[k], sum[k]);
-      }
-      if (p.bias) {
-        load8(w, p.bias + c);
-#pragma unroll
-        for (int k = 0; k < 8; k++) sum[k] += w[k];
-      }
-      value(x, row, 1);
-#pragma unroll
-      for (int k = 0; k < 8; k++) sum[k] = __fmul_rn(sum[k], x[k]);
-      *reinterpret_cast<uint4 *>(p.out + tiled(span.first + row, c / 8, p.width / 64)) = pack8(sum);
+      for (int k = 0; k < 8; k++) sum[k] = fmaf(__fmul_rn(x[k], y[k]), w[k], sum[k]);
     }
+    if (p.bias) {
+      load8(w, p.bias + c);
+#pragma unroll
+      for (int k = 0; k < 8; k++) sum[k] += w[k];
+    }
+    value(x, row, 1);
+#pragma unroll
+    for (int k = 0; k < 8; k++) sum[k] = __fmul_rn(sum[k], x[k]);
+    *reinterpret_cast<uint4 *>(p.out + tiled(span.first + row, c / 8, p.width / 64)) = pack8(sum);
   }
 }
 

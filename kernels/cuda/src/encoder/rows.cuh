@@ -31,7 +31,7 @@ template <int kParts> struct Norm {
   // apply norms a row in place; x is zero beyond hidden.
   template <class P> __device__ __forceinline__ void apply(float (&x)[kParts][8], const P &p, int lane) const {
     if (!gamma) return;
-    const float inverse = even(x, p, lane);
+    const float inverse = even(x, p, p.epsilon, lane);
 #pragma unroll
     for (int i = 0; i < kParts; i++) {
       const uint32_t c = i * 256 + lane * 8;
@@ -46,7 +46,7 @@ template <int kParts> struct Norm {
     }
   }
   // even subtracts the mean, unless there is to be none, and gives what x is to be multiplied with.
-  template <class P> __device__ __forceinline__ static float even(float (&x)[kParts][8], const P &p, int lane) {
+  template <class P> __device__ __forceinline__ static float even(float (&x)[kParts][8], const P &p, float epsilon, int lane) {
     float mean = 0.f;
     if (!p.rms) {
       float sum = 0.f;
@@ -68,7 +68,7 @@ template <int kParts> struct Norm {
         squares = fmaf(x[i][j], x[i][j], squares);
       }
     }
-    return rsqrtf(__fdiv_rn(sum_of(squares), float(p.hidden)) + p.epsilon);
+    return rsqrtf(__fdiv_rn(sum_of(squares), float(p.hidden)) + epsilon);
   }
   __device__ __forceinline__ static void weigh(float (&x)[8], float inverse, const float (&g)[8], const float *beta, uint32_t c) {
     float b[8] = {};
@@ -140,7 +140,7 @@ template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(cons
         if (!kAhead) load(row, i, delta[0], old[0]);
         add8(x[i], delta[kAhead ? i : 0]);
       }
-      inverse = Norm<kParts>::even(x, p, lane);
+      inverse = Norm<kParts>::even(x, p, p.post_epsilon, lane);
     }
 #pragma unroll
     for (int i = 0; i < kParts; i++) {

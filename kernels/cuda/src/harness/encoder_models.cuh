@@ -76,23 +76,26 @@ struct Pass {
 
   static uint8_t *b(const Buf<__half> &v) { return reinterpret_cast<uint8_t *>(v.p); }
   void product(int e, int pick, uint8_t *a, const Buf<__half> &w, uint8_t *o, uint32_t n, uint32_t k, cudaStream_t st) {
-    launch_gemm(variants_of(e)[pick], EncoderGemmParams{a, b(w), m.bias.p, o, at.p, m.angles.p, t.rows, n, k, 32, 2 * m.s.hidden, 0}, early, st);
+    EncoderGemmParams p{a, b(w), m.bias.p, o, at.p, m.angles.p, t.rows, n, k, 2 * m.s.hidden, 0, {}};
+    std::copy(curves[0].numbers, curves[0].numbers + 7, p.curve);
+    launch_gemm(variants_of(e)[pick], p, early, st);
   }
   void attention(uint32_t window, cudaStream_t st) {
-    const uint32_t d = m.s.hidden / m.s.heads;
+    const uint32_t d = m.s.hidden / m.s.heads, reach = window ? window : 1 << 30;
     launch(d == 32 ? encoder_attention_d32 : encoder_attention_d64, dim3(t.spans.size(), m.s.heads), 128, 0,
-           EncoderAttentionParams{qkv.p(), ctx.p(), spans.p, float(1 / std::sqrt(double(d))), m.s.hidden, window, 0}, early, st);
+           EncoderAttentionParams{qkv.p(), ctx.p(), spans.p, nullptr, float(1 / std::sqrt(double(d))), 3 * m.s.hidden, m.s.hidden, m.s.hidden, m.s.hidden, 1, reach, reach, 0, 0},
+           early, st);
   }
   void norm(cudaStream_t st) {
     launch(encoder_norm, dim3(std::min<uint32_t>((t.rows + 7) / 8, 2 * sms())), 256, 0,
-           EncoderNormParams{delta.p(), x.p(), m.s.modern ? stream.p : nullptr, m.gamma.p, nullptr, 1e-5f, t.rows, m.s.hidden, m.s.hidden}, early, st);
+           EncoderNormParams{delta.p(), x.p(), m.s.modern ? stream.p : nullptr, m.gamma.p, nullptr, nullptr, nullptr, 1e-5f, 0, t.rows, m.s.hidden, m.s.hidden, 0, 0, 0}, early, st);
   }
   void run(cudaStream_t st) {
     const Sizes &s = m.s;
     const uint32_t h = s.hidden, rows8 = (t.rows + 7) / 8;
     launch(encoder_embed, dim3(rows8), 256, 0,
            EncoderEmbedParams{ids.p, at.p, reinterpret_cast<uint16_t *>(m.words.p), s.modern ? nullptr : reinterpret_cast<uint16_t *>(m.places.p), m.gamma.p, nullptr,
-                              x.p(), s.modern ? stream.p : nullptr, 1e-12f, t.rows, h, h}, false, st);
+                              x.p(), s.modern ? stream.p : nullptr, 1e-12f, t.rows, h, h, 0, 0}, false, st);
     for (uint32_t i = 0; i < s.layers; i++) {
       const auto &l = m.layers[i];
       product(s.modern ? kRotary : kBias, pick.qkv, x.p(), l.qkv, qkv.p(), 3 * h, h, st);
