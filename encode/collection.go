@@ -10,6 +10,7 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -17,17 +18,22 @@ import (
 // each time that their vectors are asked for. That pays where encoding is fast beside
 // writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded
 // to halves, so they are those of a spool.
+//
+// It is [vectors.Resident]. Where one device encodes, vectors stay on it if half of the memory that
+// is free there holds those of all texts.
 type Collection struct {
-	e      *Encoder
-	open   func(context.Context) iter.Seq2[Text, error]
-	survey Survey
-	report Report
-	rows   []uint32
-	ids    []string // nil: row numbers
+	e       *Encoder
+	open    func(context.Context) iter.Seq2[Text, error]
+	survey  Survey
+	report  Report
+	rows    []uint32
+	ids     []string // nil: row numbers
+	vectors kernels.ResidentVectors
 }
 
 // NewCollection goes through texts, which open gives from the first one on each time, and
 // makes ids of all of them, on all processors: then it is known how many vectors each has.
+// One device encodes them at the same time.
 //
 // Errors: those of [SurveyTexts] and of the tokenizer, and
 // [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
@@ -59,20 +65,32 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return c, nil
 	})
 	c := &Collection{e: e, open: open}
+	keeping, err := e.keep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer keeping.close()
 	survey, err := SurveyTexts(func(yield func(Text, error) bool) {
 		for t, err := range texts {
 			if err == nil {
+				row := len(c.rows)
 				c.rows = append(c.rows, uint32(t.kept))
 				if t.text.ID != "" {
 					c.ids = append(c.ids, t.text.ID)
 				}
 				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
+				if keeping != nil {
+					err = keeping.add(entry{text: Text{ID: t.text.ID, From: t.text.From}, seq: t.seq, row: row}, t.kept)
+				}
 			}
 			if !yield(t.text, err) {
 				return
 			}
 		}
 	})
+	if keeping != nil && err == nil {
+		c.vectors, err = keeping.end()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +134,61 @@ func (c *Collection) ID(i int) string {
 }
 
 // Close implements [vectors.Source]. The encoder stays open.
-func (c *Collection) Close() error { return nil }
+func (c *Collection) Close() error {
+	c.DropVectors()
+	return nil
+}
 
-// Docs implements [vectors.Source]. It reads all texts before the first one as well.
-func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	if from < 0 || to > c.Len() || from > to {
-		return func(yield func(vectors.Document, error) bool) {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len()))
+// Vectors implements [vectors.Resident].
+func (c *Collection) Vectors() kernels.ResidentVectors { return c.vectors }
+
+// DropVectors implements [vectors.Resident].
+func (c *Collection) DropVectors() {
+	if c.vectors != nil {
+		c.vectors.Release()
+		c.vectors = nil
+	}
+}
+
+// Bare implements [vectors.Resident].
+func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		rows, err := c.between(from, to)
+		if err != nil {
+			yield(vectors.Document{}, err)
+			return
 		}
+		next := from
+		for t, err := range c.texts(ctx, rows) {
+			if err != nil {
+				yield(vectors.Document{}, err)
+				return
+			}
+			if !yield(vectors.Document{ID: c.ID(next), Payload: t.Payload}, nil) {
+				return
+			}
+			next++
+		}
+	}
+}
+
+// between are the rows from from to to.
+func (c *Collection) between(from, to int) ([]int, error) {
+	if from < 0 || to > c.Len() || from > to {
+		return nil, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len())
 	}
 	rows := make([]int, to-from)
 	for i := range rows {
 		rows[i] = from + i
+	}
+	return rows, nil
+}
+
+// Docs implements [vectors.Source]. It reads all texts before the first one as well.
+func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	rows, err := c.between(from, to)
+	if err != nil {
+		return func(yield func(vectors.Document, error) bool) { yield(vectors.Document{}, err) }
 	}
 	return c.Pick(ctx, rows)
 }

@@ -196,9 +196,28 @@ extern "C" __global__ void __launch_bounds__(256) nearest_exact(const __grid_con
   }
 }
 
+// member is a component of a row of a cluster, in float32 as nearest centroids are found of it.
+__device__ __forceinline__ float member(const MeansParams &p, uint32_t row, uint32_t d) {
+  if (p.x) return p.x[size_t(row) * p.dim + d];
+  return __double2float_rn(__dmul_rn(double(__half2float(p.halves[size_t(p.numbers[row]) * p.dim + d])), p.by[row]));
+}
+
+// cluster_sums: the sum of each centroid's rows in float32, in the order of the rows. Launch
+// and bound are those of cluster_means.
+extern "C" __global__ void __launch_bounds__(128) cluster_sums(const __grid_constant__ MeansParams p) {
+  const uint32_t c = blockIdx.x, from = p.starts[c], to = p.starts[c + 1];
+  for (uint32_t d = threadIdx.x; d < p.dim; d += 128) {
+    float s = 0;
+#pragma unroll 8
+    for (uint32_t i = from; i < to; i++) s = __fadd_rn(s, member(p, p.order[i], d));
+    p.centroids[size_t(c) * p.dim + d] = s;
+  }
+}
+
 // cluster_means: the direction of the sum of each centroid's rows, to the bit that of the
 // processor: sums in double in the order of the rows, the squared length first dimension
-// first. A block a centroid, a thread a dimension. Bound: reading rows at random, 4·dim bytes.
+// first. A block a centroid, a thread a dimension. Bound: reading rows at random, 4·dim bytes,
+// or 2·dim of halves.
 extern "C" __global__ void __launch_bounds__(128) cluster_means(const __grid_constant__ MeansParams p) {
   extern __shared__ double means[];  // [dim]
   __shared__ double length;
@@ -207,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(128) cluster_means(const __grid_con
   for (uint32_t d = threadIdx.x; d < p.dim; d += 128) {
     double s = 0;
 #pragma unroll 8
-    for (uint32_t i = from; i < to; i++) s = __dadd_rn(s, double(p.x[size_t(p.order[i]) * p.dim + d]));
+    for (uint32_t i = from; i < to; i++) s = __dadd_rn(s, double(member(p, p.order[i], d)));
     means[d] = s;
   }
   __syncthreads();

@@ -398,9 +398,19 @@ struct CompactParams {
 // bytes. rows is a power of two, at most 32.
 // Vectors as they come, to float32 of unit length or as they are.
 struct ScaleParams {
-  const void *in;                   // [n][dim] float, or with half != 0 __half
-  float *x;                         // out [n][dim]
+  const void *in;                   // [.][dim] float, or with half != 0 __half
+  const uint32_t *numbers;          // [n] rows of in, or null: the first n
+  float *x;                         // out [n][dim] or null
+  double *by, *squares;             // out [n] or null: what a row was multiplied with; ‖x‖²
   uint32_t n, dim, rows, half, unit;
+};
+
+// gather_rows: grid (ceil(n/8)), block 256. Rows by number, one behind the other.
+struct GatherParams {
+  const uint8_t *in;
+  const uint32_t *numbers;          // [n]
+  uint8_t *out;                     // [n][row_bytes]
+  uint32_t n, row_bytes;            // an even number of bytes
 };
 
 // to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with
@@ -419,9 +429,12 @@ struct HalfParams {
 // nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
 // The number of the centroid with the largest product, the lowest of equals.
 struct MeansParams {
-  const float *x;                   // [rows][dim]
+  const float *x;                   // [rows][dim], or null:
+  const __half *halves;             // [.][dim]
+  const uint32_t *numbers;          // [rows] rows of halves
+  const double *by;                 // [rows] what they are multiplied with
   const uint32_t *order, *starts;   // rows by centroid; [k+1] where a centroid's begin
-  float *centroids;                 // in and out [k][dim]
+  float *centroids;                 // cluster_means: in and out [k][dim]; cluster_sums: out
   uint32_t k, dim;
 };
 struct NearestParams {

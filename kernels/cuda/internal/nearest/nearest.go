@@ -61,7 +61,7 @@ func (p *prepared) nearest(requests []*request) error {
 	for _, r := range requests {
 		n += len(r.codes)
 	}
-	l := p.layout(n, requests[0].encoder)
+	l := p.layout(n, requests[0].encoder, false)
 	w, c, st := &p.rt.Work, p.rt.Driver, p.rt.Stream
 	if err := w.Reserve(l.in.Size, l.out.Size, l.scratch.Size, 0); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (p *prepared) nearest(requests []*request) error {
 		return err
 	}
 	l.rows = w.In.At(l.x)
-	if e := l.encoder; e != nil {
-		if err := e.scale(l.rows, l.rows, n, false); err != nil {
+	if e := l.encoder; e != nil && e.unit {
+		if err := launchScale(p.rt, scaleParams{in: l.rows, x: l.rows}, n, p.dim, false, true); err != nil {
 			return err
 		}
 	}
@@ -106,17 +106,22 @@ type layout struct {
 	encoder          *encoder // nil: nearest centroids alone
 	n                int
 	rows             driver.Ptr // where they are, once it is known
+	at               int64      // where out begins
 	in, out, scratch runtime.Arena
 
-	x                                         int64 // in
+	x                                         int64 // in; in scratch, of resident vectors
 	codes, scores, residuals, factors, errors int64 // out
 	half, norms, halfErrors, slots            int64 // scratch
 }
 
-func (p *prepared) layout(n int, e *encoder) layout {
+func (p *prepared) layout(n int, e *encoder, resident bool) layout {
 	l := layout{encoder: e, n: n}
 	rows := int64(runtime.CeilDiv(n, 128) * 128)
-	l.x = l.in.Take(4 * int64(n*p.dim))
+	if values := 4 * int64(n*p.dim); resident {
+		l.x = l.scratch.Take(values)
+	} else {
+		l.x = l.in.Take(values)
+	}
 	l.codes, l.scores = l.out.Take(4*int64(n)), l.out.Take(4*int64(n))
 	if e != nil {
 		l.residuals, l.factors, l.errors = l.out.Take(int64(n*e.rowBytes)), l.out.Take(2*int64(n)), l.out.Take(8*int64(n))
@@ -145,7 +150,7 @@ func (l *layout) answer(r *request, out []byte, row int64) {
 func (p *prepared) find(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
-		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.codes), scores: w.Out.At(l.scores),
+		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.at + l.codes), scores: w.Out.At(l.at + l.scores),
 		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.cNorm, cError: p.cError,
 	}
 	if p.width == 0 {

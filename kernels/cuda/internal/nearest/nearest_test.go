@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident/residenttest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 )
@@ -25,7 +26,8 @@ func fakeKernels() map[string]drivertest.Kernel {
 	nothing := func(*drivertest.Fake, *driver.Launch) {}
 	return map[string]drivertest.Kernel{
 		"to_half": toHalf, "nearest64": nothing, "nearest128": nothing, "nearest_exact": nearestRows, "nearest_any": nearestRows,
-		"scale_rows": scaleRows, "encode_tokens": encodeTokens, "cluster_means": clusterMeans,
+		"scale_rows": scaleRows, "encode_tokens": encodeTokens, "cluster_means": clusterMeans, "cluster_sums": clusterSums,
+		"gather_rows": residenttest.Gather,
 	}
 }
 
@@ -149,7 +151,7 @@ func failInTurn(t *testing.T, least int, work func(d *runtime.Device) error) {
 		d := runtimetest.OpenFake(t, f)
 		calls := 0
 		f.Fail = func(op string) driver.Result {
-			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
+			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" && op != "cuEventDestroy" {
 				return driver.OutOfMemory
 			}
 			return driver.Success
