@@ -25,12 +25,14 @@ type batch struct {
 	payloads [][]byte
 	ends     []int // tokens up to the end of each document
 	block    codec.Block
+	writes   []*transaction // that its documents have filled
 
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged.
-const batches = 3
+// batches is how many of them are under way: one is read, one is encoded, one is staged, and of one
+// is written what it has filled.
+const batches = 4
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
@@ -178,7 +180,7 @@ type encoder struct {
 }
 
 // encodeAll encodes and stages the documents of a source: while one batch is written, the
-// next is encoded, and the one after it is read.
+// next is staged, the one after it is encoded, and one more is read.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
@@ -212,8 +214,18 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 		first += b.count
 		return tokens.EncodeResident(ctx, &b.block, held.Vectors(), first-b.count, b.count)
 	}, func(b *batch) error {
+		b.writes = nil
+		e.stage.put = func(t *transaction) { b.writes = append(b.writes, t) }
 		return e.stageBatch(ctx, b)
+	}, func(b *batch) error {
+		for _, t := range b.writes {
+			if err := e.stage.write(t); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
 	})
+	e.stage.put = nil
 	if held != nil && err == nil {
 		held.DropVectors() // what comes next may want the memory
 	}

@@ -73,6 +73,15 @@ type stager struct {
 
 	ops     []func(*storage.Generation) error // of the next transaction
 	opBytes int
+	// put, where set, takes transactions, which have to be written in their order; nil: they are
+	// written at once.
+	put func(*transaction)
+}
+
+// transaction is what is staged together.
+type transaction struct {
+	ops  []func(*storage.Generation) error
+	note *checkpoint // nil: none
 }
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
@@ -318,12 +327,27 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	t := &transaction{ops: s.ops}
+	if s.marked {
+		note := *s.note
+		t.note = &note
+	}
+	s.ops, s.opBytes = nil, 0
+	if s.put != nil {
+		s.put(t)
+		return nil
+	}
+	return s.write(t)
+}
+
+// write commits a transaction.
+func (s *stager) write(t *transaction) error {
 	err := s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
 		}
-		if s.marked {
-			if err := tx.PutBuilding(s.note); err != nil {
+		if t.note != nil {
+			if err := tx.PutBuilding(t.note); err != nil {
 				return err
 			}
 		}
@@ -331,22 +355,20 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 		if err != nil {
 			return err
 		}
-		return s.runOps(g)
+		return runOps(g, t.ops)
 	})
-	if err == nil && s.marked {
-		s.noted = int(s.note.State.Docs)
+	if err == nil && t.note != nil {
+		s.noted = int(t.note.State.Docs)
 	}
 	return err
 }
 
-func (s *stager) runOps(g *storage.Generation) error {
-	for _, op := range s.ops {
+func runOps(g *storage.Generation, ops []func(*storage.Generation) error) error {
+	for _, op := range ops {
 		if err := op(g); err != nil {
 			return err
 		}
 	}
-	clear(s.ops)
-	s.ops, s.opBytes = s.ops[:0], 0
 	return nil
 }
 
@@ -395,7 +417,7 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		if err != nil {
 			return err
 		}
-		if err := s.runOps(g); err != nil {
+		if err := runOps(g, s.ops); err != nil {
 			return err
 		}
 		if err := more(tx, g, &state); err != nil {

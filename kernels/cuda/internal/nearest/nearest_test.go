@@ -148,6 +148,7 @@ func failInTurn(t *testing.T, least int, work func(d *runtime.Device) error) {
 	t.Helper()
 	for n := 1; ; n++ {
 		f := runtimetest.Fake(fakeKernels())
+		f.Memory = 32 << 20
 		d := runtimetest.OpenFake(t, f)
 		calls := 0
 		f.Fail = func(op string) driver.Result {

@@ -95,8 +95,15 @@ func requireSameResidentTraining(t *testing.T, d *runtime.Device, seed uint64, d
 	require.Zero(t, d.Live().Allocations)
 }
 
+// openSmall opens a device of little memory, of which vectors take half.
+func openSmall(t *testing.T) *runtime.Device {
+	f := runtimetest.Fake(fakeKernels())
+	f.Memory = 100 << 20
+	return runtimetest.OpenFake(t, f)
+}
+
 func TestResidentTraining(t *testing.T) {
-	d := runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))
+	d := openSmall(t)
 	for seed, shape := range [][3]int{{8, 900, 70}, {3, 40, 40}, {128, 300, 5}, {200, 200, 16}, {16, 2, 1}} {
 		requireSameResidentTraining(t, d, uint64(seed), shape[0], shape[1], shape[2])
 	}
@@ -137,7 +144,7 @@ func requireSameResidentTokens(t *testing.T, d *runtime.Device, rng *rand.Rand, 
 }
 
 func TestResidentTokens(t *testing.T) {
-	d := runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))
+	d := openSmall(t)
 	rng := rand.New(rand.NewPCG(2, 8))
 	for _, dim := range []int{1, 16, 100, 200} {
 		requireSameResidentTokens(t, d, rng, dim, []int{1, 2, 4, 8}[rng.IntN(4)], 40, 150)
