@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident/residenttest"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
@@ -18,7 +19,7 @@ import (
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"encoder_embed": fakeEmbed, "encoder_norm": fakeNorm, "encoder_unit": fakeUnit,
-		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
+		"gather_rows": residenttest.Gather, "encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
 	}
 	for _, size := range headSizes {
 		all[fmt.Sprintf("encoder_attention_d%d", size)] = fakeAttention(size)

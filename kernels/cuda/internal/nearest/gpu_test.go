@@ -63,6 +63,20 @@ func TestGPUSameIndex(t *testing.T) {
 	}
 }
 
+// Vectors that lie on the GPU are trained on and encoded as the processor does it, to the bit.
+func TestGPUResident(t *testing.T) {
+	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
+	d := runtimetest.OpenGPU(t)
+	for seed, shape := range [][3]int{{8, 900, 70}, {3, 40, 40}, {128, 6000, 300}, {96, 5000, 2000}, {200, 2000, 16}, {16, 2, 1}} {
+		requireSameResidentTraining(t, d, uint64(seed), shape[0], shape[1], shape[2])
+	}
+	rng := rand.New(rand.NewPCG(12, 9))
+	for _, dim := range []int{1, 3, 64, 100, 128, 130} {
+		requireSameResidentTokens(t, d, rng, dim, []int{1, 2, 2, 4, 8}[rng.IntN(5)], 1+rng.IntN(2000), 1+rng.IntN(4000))
+	}
+	requireSameResidentTokens(t, d, rng, 128, 2, 512, mostRows+1000)
+}
+
 func BenchmarkGPUTokens(b *testing.B) {
 	d := runtimetest.OpenGPU(b)
 	cpu, err := kernels.Select("")
