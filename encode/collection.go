@@ -29,6 +29,8 @@ type Collection struct {
 	rows    []uint32
 	ids     []string // nil: row numbers
 	vectors kernels.ResidentVectors
+
+	payloads *payloads // while there are vectors
 }
 
 // NewCollection goes through texts, which open gives from the first one on each time, and
@@ -80,7 +82,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 				}
 				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
 				if keeping != nil {
-					err = keeping.add(entry{text: Text{ID: t.text.ID, From: t.text.From}, seq: t.seq, row: row}, t.kept)
+					err = keeping.add(entry{text: Text{ID: t.text.ID, From: t.text.From}, seq: t.seq, row: row}, t.text.Payload, t.kept)
 				}
 			}
 			if !yield(t.text, err) {
@@ -89,7 +91,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		}
 	})
 	if keeping != nil && err == nil {
-		c.vectors, err = keeping.end()
+		c.vectors, c.payloads, err = keeping.end()
 	}
 	if err != nil {
 		return nil, err
@@ -136,7 +138,12 @@ func (c *Collection) ID(i int) string {
 // Close implements [vectors.Source]. The encoder stays open.
 func (c *Collection) Close() error {
 	c.DropVectors()
-	return nil
+	if c.payloads == nil {
+		return nil
+	}
+	err := c.payloads.close()
+	c.payloads = nil
+	return err
 }
 
 // Vectors implements [vectors.Resident].
@@ -150,24 +157,22 @@ func (c *Collection) DropVectors() {
 	}
 }
 
-// Bare implements [vectors.Resident].
+// Bare implements [vectors.Resident]. It does not read texts again: payloads wait in an unnamed
+// file.
 func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		rows, err := c.between(from, to)
+		_, err := c.between(from, to)
+		for i := from; i < to && err == nil; i++ {
+			d := vectors.Document{ID: c.ID(i)}
+			if err = ctx.Err(); err == nil {
+				d.Payload, err = c.payloads.get(i)
+			}
+			if err == nil && !yield(d, nil) {
+				return
+			}
+		}
 		if err != nil {
 			yield(vectors.Document{}, err)
-			return
-		}
-		next := from
-		for t, err := range c.texts(ctx, rows) {
-			if err != nil {
-				yield(vectors.Document{}, err)
-				return
-			}
-			if !yield(vectors.Document{ID: c.ID(next), Payload: t.Payload}, nil) {
-				return
-			}
-			next++
 		}
 	}
 }

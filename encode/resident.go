@@ -22,6 +22,8 @@ type keeping struct {
 	free    []*chunk
 	rows    int // vectors of the texts so far
 	full    bool
+
+	payloads *payloads
 }
 
 // keep begins to; nil: the encoder's vectors do not stay where they are computed.
@@ -41,20 +43,28 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	if err := e.begin(); err != nil {
 		return nil, err
 	}
-	v, err := keeper.NewVectors(ctx)
+	p, err := newPayloads("")
 	if err != nil {
 		e.done()
 		return nil, err
 	}
-	k := &keeping{e: e, vectors: v, ctx: ctx, of: &call{role: Document, keep: v}}
+	v, err := keeper.NewVectors(ctx)
+	if err != nil {
+		e.done()
+		return nil, errors.Join(err, p.close())
+	}
+	k := &keeping{e: e, vectors: v, payloads: p, ctx: ctx, of: &call{role: Document, keep: v}}
 	k.of.ctx, k.cancel = context.WithCancel(ctx)
 	return k, nil
 }
 
 // add takes a text of which so many vectors are kept.
-func (k *keeping) add(t entry, kept int) error {
+func (k *keeping) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
+	}
+	if err := k.payloads.add(payload); err != nil {
+		return err
 	}
 	c := k.filling
 	if c == nil {
@@ -103,15 +113,16 @@ func (k *keeping) submit(left int) error {
 	return nil
 }
 
-// end waits for the vectors; nil: there was no room for all of them, or there are none.
-func (k *keeping) end() (kernels.ResidentVectors, error) {
+// end waits for the vectors, and hands them on with the payloads; nil: there was no room for all of
+// them, or there are none.
+func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
 	if err == nil && !k.full && k.rows > 0 {
-		v := k.vectors
-		k.vectors = nil
-		return v, nil
+		v, p := k.vectors, k.payloads
+		k.vectors, k.payloads = nil, nil
+		return v, p, nil
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // close gives back what end has not returned, also after a panic.
@@ -124,6 +135,7 @@ func (k *keeping) close() {
 	k.e.done()
 	if k.vectors != nil {
 		k.vectors.Release()
+		_ = k.payloads.close() // of what nobody reads
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
@@ -23,7 +25,8 @@ type batch struct {
 	count    int       // of tokens
 	ids      []string
 	payloads [][]byte
-	ends     []int // tokens up to the end of each document
+	fields   []metadata.Fields // of the payloads
+	ends     []int             // tokens up to the end of each document
 	block    codec.Block
 	writes   []*transaction // that its documents have filled
 
@@ -132,9 +135,10 @@ func (b *batch) document(i int) (first, end int) {
 }
 
 // check checks the values of all documents of the batch, and whether they may be stored, unless they
-// are stored already.
+// are stored already. It reads the fields of their payloads.
 func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 	const size = 64 // documents
+	b.fields = slices.Grow(b.fields[:0], len(b.ids))[:len(b.ids)]
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
 		lo, hi := parallel.Block(block, len(b.ids), size)
 		for i := lo; i < hi; i++ {
@@ -143,6 +147,10 @@ func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 				if err != nil {
 					return ofDocument(b.first+i, b.ids[i], err)
 				}
+			}
+			var err error
+			if b.fields[i], err = metadata.ReadFields(ctx, b.payloads[i]); err != nil {
+				return err
 			}
 			if len(b.tokens) == 0 {
 				continue
@@ -298,8 +306,9 @@ func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int) error {
 	id := b.ids[i]
 	var payload []byte
+	var fields metadata.Fields
 	if len(b.payloads[i]) > 0 {
-		payload = b.payloads[i]
+		payload, fields = b.payloads[i], b.fields[i]
 	} else if e.payload != nil {
 		var err error
 		if payload, err = e.payload(id); err != nil {
@@ -319,7 +328,7 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 		e.arrive(Arrival{id, parent})
 	}
 	return e.stage.stage(ctx, encoded{
-		id: id, parent: parent, payload: payload, again: e.holes && id == "",
+		id: id, parent: parent, payload: payload, fields: fields, again: e.holes && id == "",
 		tokens: tokensOfBlock(&b.block, first, end, e.codec),
 	})
 }

@@ -108,9 +108,10 @@ func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 
 // encoded is a document or passage on its way into the file.
 type encoded struct {
-	id      string // "": none, of a hole
-	parent  string // id of the document that it is a passage of; "": none
-	payload []byte // to be stored; nil: none, or it is in the file already
+	id      string          // "": none, of a hole
+	parent  string          // id of the document that it is a passage of; "": none
+	payload []byte          // to be stored; nil: none, or it is in the file already
+	fields  metadata.Fields // of the payload; nil: they are not read yet
 	// again: it is in the file already, with its id and payload, and its fields are derived.
 	again  bool
 	tokens encodedTokens
@@ -175,7 +176,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		s.enqueuePayload(ordinal, d.payload)
 	}
 	if !d.again {
-		if err := s.addFields(ctx, ordinal, d.payload); err != nil {
+		if err := s.addFields(ctx, ordinal, &d); err != nil {
 			return err
 		}
 	}
@@ -256,8 +257,10 @@ func (s *stager) enqueuePayload(ordinal uint32, payload []byte) {
 }
 
 // addFields derives what runs have of a payload.
-func (s *stager) addFields(ctx context.Context, ordinal uint32, payload []byte) error {
-	if err := s.fields.Add(ctx, ordinal, payload); err != nil {
+func (s *stager) addFields(ctx context.Context, ordinal uint32, d *encoded) error {
+	if d.fields != nil {
+		s.fields.AddFields(ordinal, d.fields)
+	} else if err := s.fields.Add(ctx, ordinal, d.payload); err != nil {
 		return err
 	}
 	if !s.fields.Full() {

@@ -222,7 +222,7 @@ type Resident interface {
 	Vectors() kernels.ResidentVectors
 	// DropVectors frees them. Docs makes them again.
 	DropVectors()
-	// Bare yields documents as Docs does, without their tokens.
+	// Bare yields documents as Docs does, without their tokens, until DropVectors is called.
 	Bare(ctx context.Context, from, to int) iter.Seq2[Document, error]
 }
 

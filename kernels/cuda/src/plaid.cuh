@@ -416,7 +416,9 @@ struct GatherParams {
 // to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with
 // zeros to width; used for x (each piece) and, once, for centroids.
 struct HalfParams {
-  const float *in;                  // [n][dim]
+  const float *in;                  // [n][dim], or null:
+  const __half *halves;             // [.][dim], whose products are as good as those of what is scaled of them
+  const uint32_t *numbers;          // [n] rows of halves, or null: the first n
   __half *out;                      // [rows][width], rows past n zero
   float *norms, *errors;            // out [n] or null: ‖row‖ and ‖row − half(row)‖
   uint32_t n, rows, dim, width;
@@ -425,7 +427,9 @@ struct HalfParams {
 // nearest64, nearest128: grid (ceil(n/128)), block 256, shared memory
 // 512·width bytes (width 64 or 128: the dimension rounded up; 32 or 64 KiB).
 // Then nearest_exact: grid (ceil(n/8)), block 256, decides in float32, as the
-// processor does, to the bit.
+// processor does, to the bit. It leaves rows in doubt for which more sets of centroids are in
+// question than were kept: nearest_again64, nearest_again128 (any grid, block and memory as before)
+// list their centroids, and nearest_doubts (any grid, block 256) decides among these.
 // nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
 // The number of the centroid with the largest product, the lowest of equals.
 struct MeansParams {
@@ -444,6 +448,10 @@ struct NearestParams {
   const float *centroids;           // [K][dim]
   const float *x_norms, *x_errors;  // of to_half
   uint4 *slots;                     // scratch [n rounded up to 128][16]
+  uint32_t *doubts;                 // scratch [1 + n]: how many rows are in doubt; which
+  float *limits;                    // scratch [n rounded up to 128]: of each, the least product in question
+  uint32_t *counts;                 // scratch [n rounded up to 128]: centroids in question, which may be more
+  uint32_t *listed;                 // scratch [n][256]: than are here
   uint32_t *codes;                  // out [n]
   float *scores;                    // out [n] or null
   float c_norm, c_error;            // the largest ‖c‖ and ‖c − half(c)‖

@@ -30,6 +30,7 @@ type place struct {
 	unit    bool
 	// In the memory of the rows: numbers, what each is multiplied with, squared lengths.
 	numbers, by, squares int64
+	done                 driver.Event // what Nearest has been asked for
 }
 
 // KeepResident is that of [kernels.ResidentBuilder].
@@ -49,7 +50,8 @@ func (b *builder) KeepResident(ctx context.Context, v kernels.ResidentVectors, n
 			return err
 		}
 		rt.Own(k)
-		return nil
+		k.place.done, err = rt.Driver.NewSleepingEvent()
+		return err
 	})
 	for i := range parallel.Blocks(len(numbers), 1<<20) {
 		if err != nil {
@@ -99,12 +101,24 @@ func (p *place) scale(a scaleParams, first, n int) error {
 	if a.in = p.vectors.At(0); a.in == 0 {
 		return kernels.ErrDeviceClosed
 	}
-	a.numbers = p.of.mem.At(p.numbers + 4*int64(first))
+	a.numbers = p.number(first)
 	return launchScale(p.of.rt, a, n, p.of.dim, true, p.unit)
 }
 
 // residentRows are rows that have a place.
 type residentRows struct{ *keptRows }
+
+// wait waits for what Stream was given, as long as it takes.
+func (p *place) wait() error {
+	c := p.of.rt.Driver
+	if err := c.Record(p.done, p.of.rt.Stream); err != nil {
+		return err
+	}
+	return c.SyncEvent(p.done)
+}
+
+// number is where the numbers are from one on.
+func (p *place) number(first int) driver.Ptr { return p.of.mem.At(p.numbers + 4*int64(first)) }
 
 // Squares is that of [kernels.ResidentRows].
 func (k residentRows) Squares(ctx context.Context, dst []float64) error {
@@ -147,7 +161,7 @@ type slot struct{ computed, copied driver.Event }
 
 func (s *slot) open(rt *runtime.Runtime) (err error) {
 	if s.computed, err = rt.Driver.NewEvent(false); err == nil {
-		s.copied, err = rt.Driver.NewEvent(false)
+		s.copied, err = rt.Driver.NewSleepingEvent()
 	}
 	return err
 }
@@ -194,9 +208,9 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 		if i < blocks {
 			lo, hi := parallel.Block(i, n, mostRows)
 			l := e.layout(hi-lo, e, true)
-			l.at, l.rows = int64(i%2)*most.out.Size, w.Scratch.At(l.x)
+			l.at, l.rows, l.halves = int64(i%2)*most.out.Size, w.Scratch.At(l.x), v.At(first+lo)
 			under[i%2] = l
-			if err := e.begin(&l, v.At(first+lo), &e.slots[i%2]); err != nil {
+			if err := e.begin(&l, &e.slots[i%2]); err != nil {
 				return err
 			}
 		}
@@ -222,9 +236,9 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 }
 
 // begin gives the device a block of vectors.
-func (e *encoder) begin(l *layout, in driver.Ptr, s *slot) error {
+func (e *encoder) begin(l *layout, s *slot) error {
 	rt := e.rt
-	if err := launchScale(rt, scaleParams{in: in, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
+	if err := launchScale(rt, scaleParams{in: l.halves, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
 		return err
 	}
 	if err := e.find(l); err != nil {

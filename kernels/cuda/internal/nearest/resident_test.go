@@ -98,7 +98,7 @@ func requireSameResidentTraining(t *testing.T, d *runtime.Device, seed uint64, d
 // openSmall opens a device of little memory, of which vectors take half.
 func openSmall(t *testing.T) *runtime.Device {
 	f := runtimetest.Fake(fakeKernels())
-	f.Memory = 100 << 20
+	f.Memory = 240 << 20
 	return runtimetest.OpenFake(t, f)
 }
 

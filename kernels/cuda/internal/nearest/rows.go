@@ -139,7 +139,7 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	}
 	err := error(nil)
 	if k.place != nil {
-		l.rows = w.Scratch.At(l.x)
+		l.rows, l.halves, l.numbers = w.Scratch.At(l.x), k.place.vectors.At(0), k.place.number(first)
 		err = k.place.scale(scaleParams{x: l.rows}, first, len(codes))
 	} else {
 		l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
@@ -154,7 +154,11 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 		k.rt.Drain()
 		return err
 	}
-	if err := k.rt.Sync(); err != nil {
+	wait := k.rt.Sync
+	if k.place != nil {
+		wait = k.place.wait
+	}
+	if err := wait(); err != nil {
 		return err
 	}
 	l.answer(&request{codes: codes, scores: scores}, w.HostOut, 0)
@@ -242,5 +246,9 @@ func (k *keptRows) Free() {
 	}
 	_ = k.rt.Driver.Free(k.mem)
 	k.mem = driver.Mem{}
+	if k.place != nil {
+		_ = k.rt.Driver.FreeEvent(k.place.done)
+		k.place.done = driver.Event{}
+	}
 	k.rt.Disown(k)
 }

@@ -134,9 +134,9 @@ func TestTrainingOnDevice(t *testing.T) {
 	requireSameTraining(t, d, 9, 16, 500, 20, 0, 10)
 	require.Positive(t, launched, "the device adds up")
 
-	f.Memory = 2900 << 10 // half of it does not hold the rows, all of it what one thread asks for
+	f.Memory = 13 << 20 // half of it does not hold the rows, all of it what one thread asks for
 	launched = 0
-	requireSameTraining(t, d, 9, 128, 3000, 20, 0)
+	requireSameTraining(t, d, 9, 128, 14000, 20, 1000)
 	require.Zero(t, launched, "the processor adds up what has no room on the device")
 }
 
