@@ -45,13 +45,13 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded", errors.ErrUnsupported)
 	}
 	type counted struct {
-		text  Text
+		text  seenText
 		seq   sequence
 		empty bool
 		kept  int
 	}
 	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
-		c.text = t
+		c.text = see(t)
 		trimmed, _ := e.trim(t.Full())
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
@@ -72,7 +72,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return nil, err
 	}
 	defer keeping.close()
-	survey, err := SurveyTexts(func(yield func(Text, error) bool) {
+	survey, err := surveyTexts(func(yield func(seenText, error) bool) {
 		for t, err := range texts {
 			if err == nil {
 				row := len(c.rows)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plaid-ir/plaid/codec"
 	"github.com/plaid-ir/plaid/index/metadata"
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
@@ -486,21 +487,33 @@ func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
 		sorted[next[c]] = p.docs[i]
 		next[c]++
 	}
-	var lists [storage.PostingBlock][]uint32
-	for lo := 0; lo < k; lo += storage.PostingBlock {
-		hi := min(lo+storage.PostingBlock, k)
-		if ends[lo] == ends[hi] {
-			continue
-		}
-		for c := lo; c < hi; c++ {
-			lists[c-lo] = sorted[ends[c]:ends[c+1]]
-		}
-		data, err := storage.AppendPostings(nil, lists[:hi-lo])
+	// A run of blocks at a time, on all processors.
+	const run = 64
+	encoded := make([][]byte, run)
+	for first := 0; first < parallel.Blocks(k, storage.PostingBlock); first += run {
+		n := min(run, parallel.Blocks(k, storage.PostingBlock)-first)
+		err := parallel.Do(context.Background(), n, 0, func(i int) (err error) {
+			lo, hi := parallel.Block(first+i, k, storage.PostingBlock)
+			if encoded[i] = nil; ends[lo] == ends[hi] {
+				return nil
+			}
+			lists := make([][]uint32, 0, storage.PostingBlock)
+			for c := lo; c < hi; c++ {
+				lists = append(lists, sorted[ends[c]:ends[c+1]])
+			}
+			encoded[i], err = storage.AppendPostings(nil, lists)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := yield(uint32(lo/storage.PostingBlock), data); err != nil {
-			return err
+		for i, data := range encoded[:n] {
+			if data == nil {
+				continue
+			}
+			if err := yield(uint32(first+i), data); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
