@@ -55,7 +55,9 @@ func (s *sample) numbers(src vectors.Source) []uint32 {
 }
 
 // trainResident trains on vectors where they lie. all is the sample of the last round, or nil.
-func trainResident(ctx context.Context, src vectors.Resident, picked, all *sample, unit bool, o codec.TrainOptions) (*codec.Quantizer, codec.TrainReport, error) {
+func trainResident(
+	ctx context.Context, src vectors.Resident, picked, all *sample, unit bool, o codec.TrainOptions,
+) (*codec.Quantizer, codec.TrainReport, error) {
 	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.numbers(src), Unit: unit}
 	if all != nil {
 		s.All = all.numbers(src)

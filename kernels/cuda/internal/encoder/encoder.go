@@ -184,7 +184,9 @@ func (m *model) NewVectors(ctx context.Context) (kernels.ResidentVectors, error)
 }
 
 // EncodeResident implements [transformer.Keeper].
-func (m *model) EncodeResident(ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32) error {
+func (m *model) EncodeResident(
+	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
+) error {
 	v, ok := to.(*resident.Vectors)
 	if !ok || !v.On(m.dev) || v.Dim() != m.about.Dim || first < 0 {
 		return fmt.Errorf("encoder: %w: vectors of another device or model", transformer.ErrBatch)

@@ -69,7 +69,8 @@ func TestResidentThatCannotBe(t *testing.T) {
 	k := kinds()[0]
 	w := k.weights(43)
 	w.Layers = w.Layers[:1]
-	m, other := openModel(t, k.config, w, transformer.Options{Tokens: 200}, false), openModel(t, k.config, w, transformer.Options{Tokens: 200}, false)
+	o := transformer.Options{Tokens: 200}
+	m, other := openModel(t, k.config, w, o, false), openModel(t, k.config, w, o, false)
 	b, kept := batchOf([]int32{1, 2, 3}), []int32{0, 2}
 	m.fake.Memory = 40 << 20
 	v, err := m.NewVectors(t.Context())

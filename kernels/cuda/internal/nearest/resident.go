@@ -34,7 +34,9 @@ type place struct {
 }
 
 // KeepResident is that of [kernels.ResidentBuilder].
-func (b *builder) KeepResident(ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool) (kernels.ResidentRows, error) {
+func (b *builder) KeepResident(
+	ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool,
+) (kernels.ResidentRows, error) {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.On(b.dev) || len(numbers) > math.MaxUint32 {
 		return nil, b.fault(fmt.Errorf("%w: %d vectors of another device", kernels.ErrShape, len(numbers)))
@@ -173,7 +175,9 @@ func (s *slot) free(rt *runtime.Runtime) {
 }
 
 // EncodeResident is that of [kernels.ResidentEncoder].
-func (e *encoder) EncodeResident(ctx context.Context, dst kernels.EncodedTokens, v kernels.ResidentVectors, first int) error {
+func (e *encoder) EncodeResident(
+	ctx context.Context, dst kernels.EncodedTokens, v kernels.ResidentVectors, first int,
+) error {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.On(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
 		return e.fault(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))

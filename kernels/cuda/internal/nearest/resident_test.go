@@ -63,7 +63,8 @@ func requireSameResidentTraining(t *testing.T, d *runtime.Device, seed uint64, d
 			if unit {
 				codec.Normalize(rows, dim)
 			}
-			o := codec.TrainOptions{K: k, Seed: seed, MaxPointsPerCentroid: rng.IntN(2) * (1 + rng.IntN(9)), Backend: cpu, Threads: 1}
+			points := rng.IntN(2) * (1 + rng.IntN(9))
+			o := codec.TrainOptions{K: k, Seed: seed, MaxPointsPerCentroid: points, Backend: cpu, Threads: 1}
 			own := o
 			own.Backend, own.Threads = NewBuilder(d, cpu), 3
 			if whole {

@@ -213,7 +213,9 @@ func (k *keptRows) reduce(kernel string, dst []float32, order []uint32, starts [
 	if err := c.ToDevice(w.In.Ptr, w.HostIn[:in.Size], st); err != nil {
 		return err
 	}
-	a := &meansParams{x: k.mem.Ptr, order: w.In.At(atOrder), starts: w.In.At(atStarts), centroids: p.exact.Ptr, k: uint32(p.k), dim: uint32(p.dim)}
+	a := &meansParams{
+		x: k.mem.Ptr, order: w.In.At(atOrder), starts: w.In.At(atStarts), centroids: p.exact.Ptr, k: uint32(p.k), dim: uint32(p.dim),
+	}
 	if k.place != nil {
 		a.x, a.halves, a.numbers, a.by = 0, k.place.vectors.At(0), k.mem.At(k.place.numbers), k.mem.At(k.place.by)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/kerneltest"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
@@ -34,7 +35,9 @@ type wordDevice struct {
 	encoded atomic.Int64 // vectors
 }
 
-func (d *wordDevice) Transformer(_ context.Context, _ transformer.Config, w *transformer.Weights, _ transformer.Options) (transformer.Model, error) {
+func (d *wordDevice) Transformer(
+	_ context.Context, _ transformer.Config, w *transformer.Weights, _ transformer.Options,
+) (transformer.Model, error) {
 	dim := w.Heads[len(w.Heads)-1].Out
 	d.words = kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 2)), 5000, dim)
 	return &wordModel{d, dim}, nil
@@ -74,7 +77,9 @@ func (m *wordModel) NewVectors(ctx context.Context) (kernels.ResidentVectors, er
 	return v, nil
 }
 
-func (m *wordModel) EncodeResident(ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32) error {
+func (m *wordModel) EncodeResident(
+	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
+) error {
 	halves := make([]byte, 2*len(kept)*m.dim)
 	if err := m.EncodeHalves(ctx, halves, b, kept); err != nil {
 		return err
@@ -86,7 +91,7 @@ func (*wordModel) Close() error { return nil }
 
 // texts have ids and payloads; one is empty, and one longer than the model reads.
 func texts(context.Context) iter.Seq2[encode.Text, error] {
-	words := strings.Fields("proteins outside the cell serve as nutrients , and what a bird sings is heard . cells divide often in spring")
+	words := strings.Fields("proteins outside the cell serve as nutrients , and what a bird sings is heard . cells divide often")
 	rng := rand.New(rand.NewPCG(9, 9))
 	all := make([]encode.Text, 270)
 	for i := range all {
@@ -102,7 +107,9 @@ func texts(context.Context) iter.Seq2[encode.Text, error] {
 }
 
 // indexOfTexts builds an index of what source makes of an encoder.
-func indexOfTexts(t *testing.T, on *wordDevice, device kernels.Device, source func(*encode.Encoder) vectors.Source) (*index.Contents, index.BuildReport) {
+func indexOfTexts(
+	t *testing.T, on *wordDevice, device kernels.Device, source func(*encode.Encoder) vectors.Source,
+) (*index.Contents, index.BuildReport) {
 	t.Helper()
 	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
 	require.NoError(t, err)
@@ -148,6 +155,9 @@ func TestIndexOfTextsOnDevice(t *testing.T) {
 		kept, full bool
 	}{{"room", 100 << 20, true, false}, {"for some", 8 << 20, false, false}, {"for nothing else", 100 << 20, true, true}} {
 		t.Run(x.name, func(t *testing.T) {
+			if x.name != "room" {
+				effort.SkipBrief(t, "one way is enough")
+			}
 			on, fake := openWords(t, x.memory)
 			got, built := indexOfTexts(t, on, on, func(e *encode.Encoder) vectors.Source {
 				c, err := encode.NewCollection(ctx, e, texts)
@@ -169,7 +179,8 @@ func TestIndexOfTextsOnDevice(t *testing.T) {
 			require.InEpsilon(t, wantBuilt.RMSE, built.RMSE, 1e-12) // a sum over batches of another size
 			built.RMSE = wantBuilt.RMSE
 			require.Equal(t, wantBuilt, built)
-			require.Equal(t, x.kept && !x.full, on.encoded.Load() == built.Tokens, "%d vectors were made for %d tokens", on.encoded.Load(), built.Tokens)
+			made := on.encoded.Load()
+			require.Equal(t, x.kept && !x.full, made == built.Tokens, "%d vectors were made for %d tokens", made, built.Tokens)
 			require.Zero(t, on.dev.Live().Allocations)
 		})
 	}
