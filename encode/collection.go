@@ -14,13 +14,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Collection is texts as a [vectors.Source] without a file: they are read and encoded
-// each time that their vectors are asked for. That pays where encoding is fast beside
-// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded
-// to halves, so they are those of a spool.
-//
-// It is [vectors.Resident]. Where one device encodes, vectors stay on it if half of the memory that
-// is free there holds those of all texts.
+// Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes,
+// half of whose free memory holds the vectors of all texts, they stay there ([vectors.Resident]).
+// Docs reads and encodes texts each time that it is called: that pays where encoding is fast beside
+// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded to
+// halves, so they are those of a spool.
 type Collection struct {
 	e       *Encoder
 	open    func(context.Context) iter.Seq2[Text, error]
