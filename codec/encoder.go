@@ -19,13 +19,19 @@ type Encoder struct {
 	backend kernels.Backend
 	release func()
 
-	// Of a device; nil: there is none, or it finds nearest centroids alone.
-	device        kernels.TokenEncoder
+	device        *deviceEncoder // nil: there is none, or it finds nearest centroids alone
 	releaseDevice func()
-	codes         []uint32
-	factors       []int16
-	errors        []float64
-	scratch       encodeScratch
+}
+
+// deviceEncoder encodes whole tokens on a device.
+type deviceEncoder struct {
+	kernels.TokenEncoder
+	codec   *Quantizer
+	threads int
+	codes   []uint32
+	factors []int16
+	errors  []float64
+	scratch encodeScratch
 }
 
 // NewEncoder prepares a backend (nil: the default one) for the codec; threads as of
@@ -60,11 +66,14 @@ func (e *Encoder) prepare(ctx context.Context, be kernels.Backend) (err error) {
 	}
 	e.releaseDevice = func() {}
 	if p, ok := e.backend.(kernels.EncoderPreparer); ok && uniform && !c.flat {
-		if e.device, e.releaseDevice, err = p.PrepareEncoder(ctx, &c.kernel, centroids, e.unit); err != nil {
+		d := &deviceEncoder{codec: c, threads: e.threads}
+		if d.TokenEncoder, e.releaseDevice, err = p.PrepareEncoder(ctx, &c.kernel, centroids, e.unit); err != nil {
 			e.release()
+			return err
 		}
+		e.device = d
 	}
-	return err
+	return nil
 }
 
 // Close gives back what a device holds.
@@ -85,45 +94,88 @@ func (e *Encoder) Encode(ctx context.Context, dst *Block, x []float32) error {
 		dst.job.x, dst.job.backend, dst.job.unit = x, e.backend, e.unit
 		return c.runJob(ctx, dst, n, e.threads)
 	}
-	codes, residuals, factors := dst.grow(c, n)
-	e.codes, e.factors, e.errors = resize(e.codes, n), resize(e.factors, n), resize(e.errors, n)
-	err := e.device.EncodeTokens(ctx, kernels.EncodedTokens{Codes: e.codes, Residuals: residuals, Factors: e.factors, Errors: e.errors}, x)
+	to := e.device.room(dst, n)
+	err := e.device.EncodeTokens(ctx, to, x)
 	if err == nil {
-		err = e.encodeLeft(ctx, residuals, x)
+		err = e.encodeLeft(ctx, to, x)
+	}
+	return e.device.settle(ctx, dst, n, err)
+}
+
+// Resident reports whether the encoder's device is the one that vectors lie on, and whole tokens
+// are encoded there.
+func (e *Encoder) Resident(v kernels.ResidentVectors) bool {
+	b, ok := e.backend.(kernels.ResidentBuilder)
+	if !ok || e.device == nil {
+		return false
+	}
+	_, encodes := e.device.TokenEncoder.(kernels.ResidentEncoder)
+	return encodes && b.Holds(v)
+}
+
+// EncodeResident is Encode of n vectors that lie on the device ([Encoder.Resident]), from first on.
+func (e *Encoder) EncodeResident(ctx context.Context, dst *Block, v kernels.ResidentVectors, first, n int) error {
+	to := e.device.room(dst, n)
+	err := e.device.TokenEncoder.(kernels.ResidentEncoder).EncodeResident(ctx, to, v, first)
+	return e.device.settle(ctx, dst, n, err)
+}
+
+// room is where n tokens go that are appended to a block.
+func (d *deviceEncoder) room(dst *Block, n int) kernels.EncodedTokens {
+	_, residuals, _ := dst.grow(d.codec, n)
+	d.codes, d.factors, d.errors = resize(d.codes, n), resize(d.factors, n), resize(d.errors, n)
+	return kernels.EncodedTokens{Codes: d.codes, Residuals: residuals, Factors: d.factors, Errors: d.errors}
+}
+
+// settle completes the block, or takes the n tokens back after an error.
+func (d *deviceEncoder) settle(ctx context.Context, dst *Block, n int, err error) error {
+	if err == nil {
+		err = d.complete(ctx, dst, n)
 	}
 	if err != nil {
-		dst.shrink(c, n)
-		return err
+		dst.shrink(d.codec, n)
 	}
+	return err
+}
+
+func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
+	c := d.codec
+	codes, factors := dst.Codes[len(dst.Codes)-n*c.CodeBytes():], dst.Factors[len(dst.Factors)-2*n:]
 	// In blocks as on the processor, so that sums have the same bits.
-	for i := range parallel.Blocks(n, blockRows) {
-		lo, hi := parallel.Block(i, n, blockRows)
-		var total blockTotal
+	totals := make([]blockTotal, parallel.Blocks(n, blockRows))
+	err := forBlocks(ctx, n, blockRows, d.threads, func(_, block, lo, hi int) error {
+		total := &totals[block]
 		for t := lo; t < hi; t++ {
 			if c.CodeBytes() == 2 {
-				binary.LittleEndian.PutUint16(codes[2*t:], uint16(e.codes[t]))
+				binary.LittleEndian.PutUint16(codes[2*t:], uint16(d.codes[t]))
 			} else {
-				binary.LittleEndian.PutUint32(codes[4*t:], e.codes[t])
+				binary.LittleEndian.PutUint32(codes[4*t:], d.codes[t])
 			}
-			binary.LittleEndian.PutUint16(factors[2*t:], uint16(e.factors[t]))
-			if e.factors[t] == 0 {
+			binary.LittleEndian.PutUint16(factors[2*t:], uint16(d.factors[t]))
+			if d.factors[t] == 0 {
 				total.zero++
 			}
-			if math.Signbit(e.errors[t]) {
+			if math.Signbit(d.errors[t]) {
 				total.clamped++
 			}
-			total.sumSq += math.Abs(e.errors[t])
+			total.sumSq += math.Abs(d.errors[t])
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, total := range totals {
 		total.addTo(dst)
 	}
 	return nil
 }
 
 // encodeLeft encodes the rows that a device could not encode.
-func (e *Encoder) encodeLeft(ctx context.Context, residuals []byte, x []float32) error {
+func (e *Encoder) encodeLeft(ctx context.Context, to kernels.EncodedTokens, x []float32) error {
 	c := e.codec
 	rb := c.RowBytes()
-	for t, code := range e.codes {
+	for t, code := range to.Codes {
 		if int64(code) < int64(c.K) {
 			continue
 		}
@@ -131,13 +183,14 @@ func (e *Encoder) encodeLeft(ctx context.Context, residuals []byte, x []float32)
 		if e.unit {
 			Normalize(row, c.Dim)
 		}
-		if err := e.backend.Nearest(ctx, e.codes[t:t+1], nil, c.Centroids(), row, c.Dim); err != nil {
+		if err := e.backend.Nearest(ctx, to.Codes[t:t+1], nil, c.Centroids(), row, c.Dim); err != nil {
 			return err
 		}
-		e.scratch.prepare(c)
-		r := c.encodeToken(residuals[t*rb:(t+1)*rb], &e.scratch, row, e.codes[t])
-		if e.factors[t], e.errors[t] = r.factor, r.error; r.clamped {
-			e.errors[t] = -r.error
+		s := &e.device.scratch
+		s.prepare(c)
+		r := c.encodeToken(to.Residuals[t*rb:(t+1)*rb], s, row, to.Codes[t])
+		if to.Factors[t], to.Errors[t] = r.factor, r.error; r.clamped {
+			to.Errors[t] = -r.error
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package codec
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"slices"
 
@@ -14,14 +13,15 @@ import (
 // assignment by largest inner product, centroids of unit length. Every sum runs
 // in row order within one centroid, so threads do not change a bit of it.
 type kmeans struct {
-	x       []float32
+	points  points
 	dim     int
-	rows    []uint32 // rows of x taken part, ascending
+	rows    []uint32 // of points, that take part, ascending
 	k       int
 	threads int
 	backend kernels.Backend
 	tick    func(rows int)
 	kept    kernels.KeptRows // nil: the backend gets the rows in every round
+	squares []float64        // squared lengths of rows that lie on a device, by position
 
 	centroids []float32
 	codes     []uint32 // by position in rows
@@ -39,7 +39,7 @@ type kmeans struct {
 
 // init picks k rows of the shuffled candidates as first centroids, each content
 // once while that is possible.
-func (km *kmeans) init(candidates []uint32) {
+func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 	km.centroids = make([]float32, km.k*km.dim)
 	n := len(km.rows)
 	km.codes, km.previous = make([]uint32, n), make([]uint32, n)
@@ -47,22 +47,33 @@ func (km *kmeans) init(candidates []uint32) {
 	km.starts, km.order = make([]int, km.k+1), make([]uint32, n)
 	km.gather = make([][]float32, workers(n, blockRows, km.threads))
 
-	set := newRowSet(km.x, km.dim)
-	var again []uint32
+	set := rowSet{}
+	var again [][]float32
 	c := 0
-	for _, i := range candidates {
+	for block := range slices.Chunk(candidates, max(km.k, initRows)) {
+		rows, err := km.points.read(ctx, block)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if c == km.k {
+				break
+			}
+			if !set.insert(row) {
+				if len(again) < km.k {
+					again = append(again, row)
+				}
+				continue
+			}
+			copy(km.centroid(c), row)
+			c++
+		}
 		if c == km.k {
 			break
 		}
-		if !set.insert(i) {
-			again = append(again, i)
-			continue
-		}
-		copy(km.centroid(c), set.row(i))
-		c++
 	}
-	for _, i := range again[:min(km.k-c, len(again))] {
-		copy(km.centroid(c), set.row(i))
+	for _, row := range again[:min(km.k-c, len(again))] {
+		copy(km.centroid(c), row)
 		c++
 	}
 	for c := range km.k {
@@ -71,28 +82,36 @@ func (km *kmeans) init(candidates []uint32) {
 			row[c%km.dim] = 1 // only zero rows are left: any direction will do
 		}
 	}
+	return nil
 }
+
+// initRows are read together at least.
+const initRows = 1024
 
 func (km *kmeans) centroid(c int) []float32 {
 	return km.centroids[c*km.dim : (c+1)*km.dim]
 }
 
-func (km *kmeans) row(pos uint32) []float32 {
-	i := int(km.rows[pos])
-	return km.x[i*km.dim : (i+1)*km.dim]
+// row is one of those in memory.
+func (km *kmeans) row(pos uint32) []float32 { return km.points.(memory).row(km.rows[pos]) }
+
+// square is the squared length of a row.
+func (km *kmeans) square(pos uint32) float64 {
+	if km.squares != nil {
+		return km.squares[pos]
+	}
+	x := km.row(pos)
+	return dot64(x, x)
 }
 
 // run iterates at most that many times, and stops when assignments repeat.
 func (km *kmeans) run(ctx context.Context, iterations int) error {
-	if keeper, ok := km.backend.(kernels.RowKeeper); ok {
-		kept, err := keeper.KeepRows(ctx, km.x, km.dim, km.rows)
-		switch {
-		case err == nil:
-			km.kept = kept
-			defer func() { km.kept = nil; kept.Release() }()
-		case !errors.Is(err, kernels.ErrDeviceMemory):
-			return err
-		}
+	kept, err := km.points.keep(ctx, km.backend, km.rows)
+	if err != nil {
+		return err
+	}
+	if km.kept = kept; kept != nil {
+		defer func() { km.kept = nil; kept.Release() }()
 	}
 	for it := range iterations {
 		km.codes, km.previous = km.previous, km.codes
@@ -106,6 +125,10 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 		if err := km.update(ctx); err != nil {
 			return err
 		}
+	}
+	if kept, ok := km.kept.(kernels.ResidentRows); ok {
+		km.squares = make([]float64, len(km.rows))
+		return kept.Squares(ctx, km.squares)
 	}
 	return nil
 }
@@ -132,7 +155,7 @@ func (km *kmeans) nearest(ctx context.Context) error {
 	}
 	defer release()
 	return forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) error {
-		x := gatherRows(&km.gather[w], km.x, km.rows[lo:hi], km.dim)
+		x := km.points.(memory).gather(&km.gather[w], km.rows[lo:hi])
 		if err := backend.Nearest(ctx, km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim); err != nil {
 			return err
 		}
@@ -141,42 +164,30 @@ func (km *kmeans) nearest(ctx context.Context) error {
 	})
 }
 
-// gatherRows returns the rows of x one after another: x itself where they lie
-// so, otherwise a copy in buf.
-func gatherRows(buf *[]float32, x []float32, rows []uint32, dim int) []float32 {
-	first, n := int(rows[0]), len(rows)
-	if int(rows[n-1]) == first+n-1 { // ascending and distinct
-		return x[first*dim : (first+n)*dim]
-	}
-	if *buf == nil {
-		*buf = make([]float32, blockRows*dim)
-	}
-	out := (*buf)[:n*dim]
-	for i, r := range rows {
-		copy(out[i*dim:(i+1)*dim], x[int(r)*dim:])
-	}
-	return out
-}
-
 // update moves each centroid to the direction of the mean of its rows.
 func (km *kmeans) update(ctx context.Context) error {
-	clear(km.starts)
-	for _, c := range km.codes {
-		km.starts[c+1]++
-	}
-	for c := range km.k {
-		km.starts[c+1] += km.starts[c]
-	}
-	fill := slices.Clone(km.starts[:km.k])
-	for pos, c := range km.codes {
-		km.order[fill[c]] = uint32(pos)
-		fill[c]++
-	}
+	byCode(km.starts, km.order, km.codes)
 	if err := km.means(ctx); err != nil {
 		return err
 	}
-	km.reseed()
-	return nil
+	return km.reseed(ctx)
+}
+
+// byCode sorts positions by their codes: those of code c are order[starts[c]:starts[c+1]],
+// ascending.
+func byCode(starts []int, order, codes []uint32) {
+	clear(starts)
+	for _, c := range codes {
+		starts[c+1]++
+	}
+	for c := range len(starts) - 1 {
+		starts[c+1] += starts[c]
+	}
+	fill := slices.Clone(starts)
+	for pos, c := range codes {
+		order[fill[c]] = uint32(pos)
+		fill[c]++
+	}
 }
 
 // meansBlock is how many centroids a goroutine takes at once.
@@ -222,7 +233,7 @@ func (km *kmeans) mean(c int, sum []float64) {
 // reseed moves centroids without rows to the rows that their own centroids
 // represent worst, each content once. Where such rows run out (fewer distinct
 // rows than centroids) the centroid stays: it costs space but does no harm.
-func (km *kmeans) reseed() {
+func (km *kmeans) reseed(ctx context.Context) error {
 	var empty []int
 	for c := range km.k {
 		if km.starts[c] == km.starts[c+1] {
@@ -230,26 +241,35 @@ func (km *kmeans) reseed() {
 		}
 	}
 	if len(empty) == 0 {
-		return
+		return nil
 	}
-	set := newRowSet(km.x, km.dim)
+	set := rowSet{}
 	for n, tried := 2*len(empty), 0; len(empty) > 0 && tried < len(km.rows); n *= 4 {
 		worst := km.worst(n)
+		numbers := make([]uint32, 0, len(worst)-tried)
 		for _, pos := range worst[tried:] {
+			numbers = append(numbers, km.rows[pos])
+		}
+		rows, err := km.points.read(ctx, numbers)
+		if err != nil {
+			return err
+		}
+		for _, x := range rows {
 			if len(empty) == 0 {
-				return
+				return nil
 			}
-			if !set.insert(km.rows[pos]) {
+			if !set.insert(x) {
 				continue
 			}
 			row := km.centroid(empty[0])
-			copy(row, km.row(pos))
+			copy(row, x)
 			Normalize(row, len(row))
 			empty = empty[1:]
 			km.reseeded++
 		}
 		tried = len(worst)
 	}
+	return nil
 }
 
 // worst are the n positions of the lowest scores, the lowest first, and of equals the first:

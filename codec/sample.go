@@ -73,24 +73,11 @@ func sorted(rows []uint32, n int) []uint32 {
 	return s
 }
 
-// rowSet remembers rows of a matrix by content.
-type rowSet struct {
-	x    []float32
-	dim  int
-	seen map[uint64][]uint32
-}
+// rowSet remembers rows by content.
+type rowSet map[uint64][][]float32
 
-func newRowSet(x []float32, dim int) *rowSet {
-	return &rowSet{x: x, dim: dim, seen: map[uint64][]uint32{}}
-}
-
-func (s *rowSet) row(i uint32) []float32 {
-	return s.x[int(i)*s.dim : (int(i)+1)*s.dim]
-}
-
-// insert reports whether row i is neither zero nor equal to one inserted before.
-func (s *rowSet) insert(i uint32) bool {
-	row := s.row(i)
+// insert reports whether a row is neither zero nor equal to one inserted before. It is kept.
+func (s rowSet) insert(row []float32) bool {
 	h, zero := uint64(0xcbf29ce484222325), true
 	for _, v := range row {
 		zero = zero && v == 0
@@ -99,11 +86,11 @@ func (s *rowSet) insert(i uint32) bool {
 	if zero {
 		return false
 	}
-	for _, o := range s.seen[h] {
-		if slices.Equal(row, s.row(o)) {
+	for _, o := range s[h] {
+		if slices.Equal(row, o) {
 			return false
 		}
 	}
-	s.seen[h] = append(s.seen[h], i)
+	s[h] = append(s[h], row)
 	return true
 }

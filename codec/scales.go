@@ -16,15 +16,9 @@ const (
 
 // tuneSet is the vectors to which levels and scales are fitted.
 type tuneSet struct {
-	x     []float32
 	dim   int
-	rows  []uint32
+	rows  [][]float32
 	codes []uint32
-}
-
-func (s *tuneSet) row(i int) []float32 {
-	r := int(s.rows[i])
-	return s.x[r*s.dim : (r+1)*s.dim]
 }
 
 // dimScales is the spread of residuals in each dimension relative to that of all.
@@ -32,7 +26,7 @@ func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 	sum := make([]float64, s.dim)
 	r := make([]float32, s.dim)
 	for i, code := range s.codes {
-		c.offset(r, s.row(i), code)
+		c.offset(r, s.rows[i], code)
 		for j, v := range r {
 			sum[j] += float64(float64(v) * float64(v))
 		}
@@ -69,8 +63,7 @@ func (km *kmeans) sampleClusters(ctx context.Context) (clusters, error) {
 	err := forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
 		for c := lo; c < hi; c++ {
 			for _, pos := range km.order[km.starts[c]:km.starts[c+1]] {
-				x := km.row(pos)
-				if n2 := dot64(x, x); n2 > 0 {
+				if n2 := km.square(pos); n2 > 0 {
 					s.counts[c]++
 					s.spread[c] += squaredResidual(km.scores[pos], n2)
 				}
@@ -111,7 +104,7 @@ func (s *tuneSet) step(c *Quantizer) float32 {
 	r := make([]float32, s.dim)
 	g := c.kernel.DimScale
 	for i, code := range s.codes {
-		c.offset(r, s.row(i), code)
+		c.offset(r, s.rows[i], code)
 		a := c.scale(code)
 		for j, v := range r {
 			w := a

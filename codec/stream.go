@@ -56,12 +56,7 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 		return err
 	}
 	for c := range km.k {
-		sum, row := s.sums[c*km.dim:(c+1)*km.dim], km.centroid(c)
-		if n := math.Sqrt(dot64(sum, sum)); n > 1e-6*float64(s.counts[c]) && s.counts[c] > 0 {
-			for j, v := range sum {
-				row[j] = float32(float64(v) / n)
-			}
-		}
+		km.direct(c, s.sums[c*km.dim:(c+1)*km.dim], s.counts[c])
 	}
 	km.clusters = clusters{s.counts, s.spread}
 	return nil

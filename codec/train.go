@@ -104,6 +104,10 @@ func (r TrainReport) String() string {
 // [kernels.ErrUnavailable].
 func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*Quantizer, TrainReport, error) {
 	t := &trainer{x: sample, dim: dim, opts: opts}
+	return t.run(ctx)
+}
+
+func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
 	c, err := t.train(ctx)
 	if err != nil {
 		return nil, TrainReport{}, err
@@ -112,7 +116,9 @@ func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*
 }
 
 type trainer struct {
-	x      []float32
+	x      []float32       // the sample; nil: it is resident
+	on     *ResidentSample // nil: it is in memory
+	points points          // of either
 	dim    int
 	opts   TrainOptions
 	report TrainReport
@@ -135,25 +141,34 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	tune := perm[r.Vectors-r.TuneVectors:] // the end: unseen while Points leaves some
 
 	km := &kmeans{
-		x: t.x, dim: t.dim, rows: sorted(points, r.Vectors), k: r.K,
+		points: t.points, dim: t.dim, rows: sorted(points, r.Vectors), k: r.K,
 		threads: t.opts.Threads, backend: t.opts.Backend, tick: t.tick,
 	}
-	km.init(points)
+	if err := km.init(ctx, points); err != nil {
+		return nil, err
+	}
 	if err := km.run(ctx, t.opts.Iterations); err != nil {
 		return nil, err
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
 	t.tick((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
 	var err error
-	if t.opts.All == nil {
-		km.clusters, err = km.sampleClusters(ctx)
-	} else {
+	switch {
+	case t.opts.All != nil:
 		err = km.runAll(ctx, t.opts.All)
+	case t.on != nil && t.on.All != nil:
+		err = km.runResident(ctx, t.on)
+	default:
+		km.clusters, err = km.sampleClusters(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return t.fit(ctx, km, sorted(tune, r.Vectors))
+	rows, err := t.points.read(ctx, sorted(tune, r.Vectors))
+	if err != nil {
+		return nil, err
+	}
+	return t.fit(ctx, km, rows)
 }
 
 // prepare checks the input and settles every size.
@@ -166,6 +181,9 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(t.x), t.dim)
 	}
 	n := len(t.x) / t.dim
+	if t.points = (memory{t.x, t.dim}); t.on != nil {
+		n, t.points = len(t.on.Numbers), &residentPoints{t.on, t.opts.Threads}
+	}
 	switch {
 	case n == 0:
 		return ErrNoVectors
@@ -188,8 +206,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 		}
 		o.Backend = be
 	}
-	if err := t.checkValues(ctx, n); err != nil {
-		return err
+	if t.on == nil { // an encoder gives finite vectors of unit length
+		if err := t.checkValues(ctx, n); err != nil {
+			return err
+		}
 	}
 
 	r := &t.report
@@ -203,7 +223,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 	}
 	r.TuneVectors = min(n, tuneRows)
 	t.assign.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
-	if o.All != nil {
+	if t.on != nil && t.on.All != nil {
+		o.AllVectors = int64(len(t.on.All))
+		t.assign.total += o.AllVectors
+	} else if o.All != nil {
 		setDefault(&o.AllVectors, o.Tokens)
 		t.assign.total += o.AllVectors
 	}
@@ -251,7 +274,7 @@ func (t *trainer) count(c *ticker, tell func(done, total int64), rows int) {
 }
 
 // fit builds the codec around trained centroids.
-func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Quantizer, error) {
+func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quantizer, error) {
 	k := kernels.Codec{
 		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(km.centroids)},
 		Codebook:  kernels.Codebook{Nbits: t.opts.Nbits, Step: 1},
@@ -262,7 +285,7 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows []uint32) (*Quantize
 	if err != nil {
 		return nil, err
 	}
-	set := &tuneSet{x: t.x, dim: t.dim, rows: rows, codes: make([]uint32, len(rows))}
+	set := &tuneSet{dim: t.dim, rows: rows, codes: make([]uint32, len(rows))}
 	if err := t.assignTune(ctx, c, set); err != nil {
 		return nil, err
 	}
@@ -297,7 +320,11 @@ func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) er
 	}
 	defer release()
 	err = forBlocks(ctx, len(set.rows), blockRows, t.opts.Threads, func(w, _, lo, hi int) error {
-		x := gatherRows(&gather[w], t.x, set.rows[lo:hi], t.dim)
+		x := gather[w][:0]
+		for _, row := range set.rows[lo:hi] {
+			x = append(x, row...)
+		}
+		gather[w] = x
 		if err := backend.Nearest(ctx, set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim); err != nil {
 			return err
 		}
@@ -310,7 +337,7 @@ func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) er
 	var sum float64
 	kept := 0
 	for i := range set.rows {
-		if x := set.row(i); dot64(x, x) > 0 {
+		if x := set.rows[i]; dot64(x, x) > 0 {
 			set.rows[kept], set.codes[kept] = set.rows[i], set.codes[i]
 			kept++
 			sum += float64(scores[i])
@@ -325,7 +352,7 @@ func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) er
 // searchStep refines the step by encoding some of the vectors: the search for the
 // best direction does best with another step than plain rounding.
 func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*Quantizer, error) {
-	some := &tuneSet{x: set.x, dim: set.dim}
+	some := &tuneSet{dim: set.dim}
 	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
 		some.rows, some.codes = append(some.rows, set.rows[i]), append(some.codes, set.codes[i])
 	}
@@ -354,7 +381,7 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
 		for i := lo; i < hi; i++ {
-			x := set.row(i)
+			x := set.rows[i]
 			y := c.encodeRow(packed, &s, x, set.codes[i])
 			yy := dot64(y, y)
 			f := inverseNorm(yy)

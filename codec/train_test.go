@@ -254,7 +254,7 @@ func TestReseed(t *testing.T) {
 	const dim = 8
 	x := clustered(400, dim, 8, 0.02, 3)
 	km := &kmeans{
-		x: x, dim: dim, rows: sorted(shuffled(400, 1), 400), k: 8, threads: 2,
+		points: memory{x, dim}, dim: dim, rows: sorted(shuffled(400, 1), 400), k: 8, threads: 2,
 		backend: backend(t), tick: func(int) {},
 	}
 	// All first centroids come from one cluster.
@@ -262,7 +262,7 @@ func TestReseed(t *testing.T) {
 	for i := range 8 {
 		first = append(first, uint32(8*i))
 	}
-	km.init(first)
+	require.NoError(t, km.init(context.Background(), first))
 	require.NoError(t, km.run(context.Background(), 30))
 	require.Positive(t, km.reseeded)
 	used := map[uint32]bool{}

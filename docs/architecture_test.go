@@ -66,6 +66,7 @@ var suites = []string{
 	"kernels/internal/tiletest",
 	"kernels/cuda/internal/driver/drivertest",
 	"kernels/cuda/internal/runtime/runtimetest",
+	"kernels/cuda/internal/resident/residenttest",
 }
 
 // The table has every package, and imports stay in a room or go to a lower floor.

@@ -10,24 +10,30 @@ import (
 
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Collection is texts as a [vectors.Source] without a file: they are read and encoded
-// each time that their vectors are asked for. That pays where encoding is fast beside
-// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded
-// to halves, so they are those of a spool.
+// Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes,
+// half of whose free memory holds the vectors of all texts, they stay there ([vectors.Resident]).
+// Docs reads and encodes texts each time that it is called: that pays where encoding is fast beside
+// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded to
+// halves, so they are those of a spool.
 type Collection struct {
-	e      *Encoder
-	open   func(context.Context) iter.Seq2[Text, error]
-	survey Survey
-	report Report
-	rows   []uint32
-	ids    []string // nil: row numbers
+	e       *Encoder
+	open    func(context.Context) iter.Seq2[Text, error]
+	survey  Survey
+	report  Report
+	rows    []uint32
+	ids     []string // nil: row numbers
+	vectors kernels.ResidentVectors
+
+	payloads *payloads // while there are vectors
 }
 
 // NewCollection goes through texts, which open gives from the first one on each time, and
 // makes ids of all of them, on all processors: then it is known how many vectors each has.
+// One device encodes them at the same time.
 //
 // Errors: those of [SurveyTexts] and of the tokenizer, and
 // [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
@@ -37,13 +43,13 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded", errors.ErrUnsupported)
 	}
 	type counted struct {
-		text  Text
+		text  seenText
 		seq   sequence
 		empty bool
 		kept  int
 	}
 	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
-		c.text = t
+		c.text = see(t)
 		trimmed, _ := e.trim(Document, t.Full())
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
@@ -59,20 +65,32 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return c, nil
 	})
 	c := &Collection{e: e, open: open}
-	survey, err := SurveyTexts(func(yield func(Text, error) bool) {
+	keeping, err := e.keep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer keeping.close()
+	survey, err := surveyTexts(func(yield func(seenText, error) bool) {
 		for t, err := range texts {
 			if err == nil {
+				row := len(c.rows)
 				c.rows = append(c.rows, uint32(t.kept))
 				if t.text.ID != "" {
 					c.ids = append(c.ids, t.text.ID)
 				}
 				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
+				if keeping != nil {
+					err = keeping.add(entry{text: Text{ID: t.text.ID, From: t.text.From}, seq: t.seq, row: row}, t.text.Payload, t.kept)
+				}
 			}
 			if !yield(t.text, err) {
 				return
 			}
 		}
 	})
+	if keeping != nil && err == nil {
+		c.vectors, c.payloads, err = keeping.end()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +134,64 @@ func (c *Collection) ID(i int) string {
 }
 
 // Close implements [vectors.Source]. The encoder stays open.
-func (c *Collection) Close() error { return nil }
+func (c *Collection) Close() error {
+	c.DropVectors()
+	if c.payloads == nil {
+		return nil
+	}
+	err := c.payloads.close()
+	c.payloads = nil
+	return err
+}
 
-// Docs implements [vectors.Source]. It reads all texts before the first one as well.
-func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	if from < 0 || to > c.Len() || from > to {
-		return func(yield func(vectors.Document, error) bool) {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len()))
+// Vectors implements [vectors.Resident].
+func (c *Collection) Vectors() kernels.ResidentVectors { return c.vectors }
+
+// DropVectors implements [vectors.Resident].
+func (c *Collection) DropVectors() {
+	if c.vectors != nil {
+		c.vectors.Release()
+		c.vectors = nil
+	}
+}
+
+// Bare implements [vectors.Resident]. It does not read texts again: payloads wait in an unnamed
+// file.
+func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		_, err := c.between(from, to)
+		for i := from; i < to && err == nil; i++ {
+			d := vectors.Document{ID: c.ID(i)}
+			if err = ctx.Err(); err == nil {
+				d.Payload, err = c.payloads.get(i)
+			}
+			if err == nil && !yield(d, nil) {
+				return
+			}
 		}
+		if err != nil {
+			yield(vectors.Document{}, err)
+		}
+	}
+}
+
+// between are the rows from from to to.
+func (c *Collection) between(from, to int) ([]int, error) {
+	if from < 0 || to > c.Len() || from > to {
+		return nil, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len())
 	}
 	rows := make([]int, to-from)
 	for i := range rows {
 		rows[i] = from + i
+	}
+	return rows, nil
+}
+
+// Docs implements [vectors.Source]. It reads all texts before the first one as well.
+func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+	rows, err := c.between(from, to)
+	if err != nil {
+		return func(yield func(vectors.Document, error) bool) { yield(vectors.Document{}, err) }
 	}
 	return c.Pick(ctx, rows)
 }

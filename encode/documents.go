@@ -26,6 +26,7 @@ type chunk struct {
 	halves  []byte
 	rounded bool // vectors are those of halves
 	of      *call
+	first   int   // of its vectors among those that the call keeps
 	err     error // of the computation
 	last    error // of the stream, after these texts
 	panic   *parallel.Panic

@@ -316,6 +316,9 @@ func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
 
 func (l *local) joins(batch []*chunk, c *chunk) bool {
 	ids, texts := len(c.batch.IDs), len(c.texts)
+	if c.of.keep != nil || batch[0].of.keep != nil {
+		return false
+	}
 	for _, other := range batch {
 		ids, texts = ids+len(other.batch.IDs), texts+len(other.texts)
 	}
@@ -353,6 +356,9 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if len(b.IDs) == 0 {
 		return nil
 	}
+	if batch[0].of.keep != nil {
+		return l.computeResident(ctx, batch[0], b)
+	}
 	if halves {
 		return l.computeHalves(ctx, halver, b, batch)
 	}
@@ -377,9 +383,9 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	return nil
 }
 
-// computeHalves lets the engine give what is kept alone, as float16.
-func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
-	d, at := l.dim(), int32(0)
+// noteKept notes which ids of some chunks have vectors that are kept.
+func (l *local) noteKept(b *joined, batch ...*chunk) {
+	at := int32(0)
 	b.kept, b.ends = b.kept[:0], b.ends[:0]
 	for _, c := range batch {
 		for i := range c.texts {
@@ -393,6 +399,12 @@ func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []
 			b.ends = append(b.ends, len(b.kept))
 		}
 	}
+}
+
+// computeHalves lets the engine give what is kept alone, as float16.
+func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
+	d := l.dim()
+	l.noteKept(b, batch...)
 	b.halves = slices.Grow(b.halves[:0], 2*len(b.kept)*d)[:2*len(b.kept)*d]
 	if err := e.EncodeHalves(ctx, b.halves, b.Batch, b.kept); err != nil {
 		return err

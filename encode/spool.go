@@ -123,7 +123,7 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 	return func(yield func(Text, error) bool) {
 		for t, err := range texts {
 			if err == nil {
-				err = roll.note(&t)
+				err = roll.note(&t, t.check(false))
 			}
 			if err == nil {
 				err = s.payloads.add(t.Payload)

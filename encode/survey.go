@@ -33,17 +33,38 @@ type Survey struct {
 //
 // Ids are held in memory meanwhile, and twelve bytes a text as long as the survey.
 func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
+	return surveyTexts(func(yield func(seenText, error) bool) {
+		for t, err := range texts {
+			if !yield(see(t), err) {
+				return
+			}
+		}
+	})
+}
+
+// seenText is a text of which is known what does not depend on others.
+type seenText struct {
+	Text
+	fault error // why it cannot be stored
+	sum   uint64
+}
+
+// see may run on several goroutines.
+func see(t Text) seenText { return seenText{t, t.check(false), t.sum()} }
+
+func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
 	var roll roll
-	for t, err := range texts {
+	for seen, err := range texts {
+		t := &seen.Text
 		if err == nil {
-			err = roll.note(&t)
+			err = roll.note(t, seen.fault)
 		}
 		if err != nil {
 			return nil, err
 		}
 		t.write(h)
-		s.sums = append(s.sums, t.sum())
+		s.sums = append(s.sums, seen.sum)
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
@@ -64,11 +85,12 @@ type roll struct {
 	places places
 }
 
-// note refuses a text that cannot be stored, or not together with those before it.
-func (r *roll) note(t *Text) error {
+// note refuses a text that cannot be stored, for which there is a fault, or not together with those
+// before it.
+func (r *roll) note(t *Text, fault error) error {
 	row := r.n
-	if err := t.check(false); err != nil {
-		return t.Fault(row, err)
+	if fault != nil {
+		return t.Fault(row, fault)
 	}
 	if row > 0 && (t.ID == "") != (len(r.rows) == 0) {
 		return t.Fault(row, errors.New("some texts have an id and others have none"))

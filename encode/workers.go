@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // workers compute the chunks of all calls of an encoder. Calls take turns, a chunk each,
@@ -26,10 +27,12 @@ type workers struct {
 
 // call is a call of the encoder.
 type call struct {
-	ctx     context.Context
-	role    Role
-	halves  bool // vectors may come rounded to float16
-	round   bool // and otherwise are rounded
+	ctx    context.Context
+	role   Role
+	halves bool // vectors may come rounded to float16
+	round  bool // and otherwise are rounded
+	// keep is where vectors stay on the device; nil: they come here.
+	keep    kernels.ResidentVectors
 	waiting []*chunk
 }
 

@@ -5,8 +5,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/index/metadata"
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels"
@@ -16,19 +19,23 @@ import (
 // batch is a run of documents on its way from vectors to the stager.
 type batch struct {
 	dim      int
-	limit    int // tokens
-	first    int // number of the first document in the source
-	tokens   []float32
+	limit    int       // tokens
+	first    int       // number of the first document in the source
+	tokens   []float32 // none of resident vectors
+	count    int       // of tokens
 	ids      []string
 	payloads [][]byte
-	ends     []int // tokens up to the end of each document
+	fields   []metadata.Fields // of the payloads
+	ends     []int             // tokens up to the end of each document
 	block    codec.Block
+	writes   []*transaction // that its documents have filled
 
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged.
-const batches = 3
+// batches is how many of them are under way: one is read, one is encoded, one is staged, and of one
+// is written what it has filled.
+const batches = 4
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
@@ -44,38 +51,45 @@ func newBatch(dim int, memory int64) *batch {
 	}
 }
 
-func (b *batch) addDocument(d vectors.Document) {
+func (b *batch) addDocument(d vectors.Document, tokens int) {
 	b.tokens = append(b.tokens, d.Tokens...)
+	b.count += tokens
 	b.ids = append(b.ids, d.ID)
 	b.payloads = append(b.payloads, append([]byte(nil), d.Payload...))
 	b.payloadBytes += len(d.Payload)
-	b.ends = append(b.ends, len(b.tokens)/b.dim)
+	b.ends = append(b.ends, b.count)
 }
 
 func (b *batch) full() bool {
-	return len(b.tokens)/b.dim >= b.limit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
+	return b.count >= b.limit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
 }
 
 func (b *batch) reset() {
 	b.tokens, b.ids, b.payloads, b.ends = b.tokens[:0], b.ids[:0], b.payloads[:0], b.ends[:0]
-	b.payloadBytes = 0
+	b.payloadBytes, b.count = 0, 0
 }
 
 // checkDocument holds a document against what its source said beforehand; the sources of
 // package vectors give no cause, but a source may come from anywhere.
 func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
-	var err error
-	switch {
-	case i >= src.Len():
-		err = fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
-	case d.ID != src.ID(i):
-		err = fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i))
-	case len(d.Tokens) != src.Rows(i)*dim:
-		err = fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim)
-	default:
+	if err := checkBare(src, i, d); err != nil {
+		return err
+	}
+	if len(d.Tokens) == src.Rows(i)*dim {
 		return nil
 	}
-	return ofDocument(i, d.ID, err)
+	return ofDocument(i, d.ID, fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim))
+}
+
+// checkBare is checkDocument of one that may be without its tokens.
+func checkBare(src vectors.Source, i int, d vectors.Document) error {
+	switch {
+	case i >= src.Len():
+		return ofDocument(i, d.ID, fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len()))
+	case d.ID != src.ID(i):
+		return ofDocument(i, d.ID, fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i)))
+	}
+	return nil
 }
 
 // ofDocument is an error of document i of a source.
@@ -121,9 +135,10 @@ func (b *batch) document(i int) (first, end int) {
 }
 
 // check checks the values of all documents of the batch, and whether they may be stored, unless they
-// are stored already.
+// are stored already. It reads the fields of their payloads.
 func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 	const size = 64 // documents
+	b.fields = slices.Grow(b.fields[:0], len(b.ids))[:len(b.ids)]
 	return parallel.Do(ctx, parallel.Blocks(len(b.ids), size), threads, func(block int) error {
 		lo, hi := parallel.Block(block, len(b.ids), size)
 		for i := lo; i < hi; i++ {
@@ -132,6 +147,13 @@ func (b *batch) check(ctx context.Context, threads int, stored bool) error {
 				if err != nil {
 					return ofDocument(b.first+i, b.ids[i], err)
 				}
+			}
+			var err error
+			if b.fields[i], err = metadata.ReadFields(ctx, b.payloads[i]); err != nil {
+				return err
+			}
+			if len(b.tokens) == 0 {
+				continue
 			}
 			first, end := b.document(i)
 			if err := checkValues(b.first+i, b.dim, b.ids[i], b.tokens[first*b.dim:end*b.dim]); err != nil {
@@ -166,44 +188,74 @@ type encoder struct {
 }
 
 // encodeAll encodes and stages the documents of a source: while one batch is written, the
-// next is encoded, and the one after it is read.
+// next is staged, the one after it is encoded, and one more is read.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
 		return err
 	}
 	defer tokens.Close()
+	from := e.Doc
+	docs, held, first := src.Docs, residentOf(src), 0
+	if held != nil && tokens.Resident(held.Vectors()) {
+		docs, first = held.Bare, rowsBefore(src, from)
+	} else {
+		held = nil
+	}
 	way := make([]*batch, batches)
 	for i := range way {
 		way[i] = newBatch(e.codec.Dim, memory)
+		if held != nil {
+			way[i].limit = residentTokens
+		}
 	}
-	from := e.Doc
-	return parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
-		return e.readBatches(ctx, src, e.codec.Dim, from, free, put)
+	err = parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
+		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), held != nil, from, free, put)
 	}, func(b *batch) error {
 		if err := b.check(ctx, e.threads, e.holes); err != nil {
 			return err
 		}
 		b.block.Reset()
-		return tokens.Encode(ctx, &b.block, b.tokens)
+		if held == nil {
+			return tokens.Encode(ctx, &b.block, b.tokens)
+		}
+		first += b.count
+		return tokens.EncodeResident(ctx, &b.block, held.Vectors(), first-b.count, b.count)
 	}, func(b *batch) error {
+		b.writes = nil
+		e.stage.put = func(t *transaction) { b.writes = append(b.writes, t) }
 		return e.stageBatch(ctx, b)
+	}, func(b *batch) error {
+		for _, t := range b.writes {
+			if err := e.stage.write(t); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
 	})
+	e.stage.put = nil
+	if held != nil && err == nil {
+		held.DropVectors() // what comes next may want the memory
+	}
+	return err
 }
 
-// readBatches fills batches with the documents of a source from one on.
-func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from int, free func() (*batch, error), put func(*batch)) error {
+// readBatches fills batches with the documents of a source from one on; bare ones have no tokens.
+func (e *encoder) readBatches(ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], bare bool, from int,
+	free func() (*batch, error), put func(*batch)) error {
 	n := from
 	var b *batch
-	for d, err := range src.Docs(ctx, from, src.Len()) {
+	for d, err := range docs {
 		if err == nil && b == nil {
 			if b, err = free(); err == nil {
 				b.reset()
 				b.first = n
 			}
 		}
-		if err == nil {
-			err = checkDocument(src, n, dim, d)
+		if err == nil && bare {
+			err = checkBare(src, n, d)
+		} else if err == nil {
+			err = checkDocument(src, n, e.codec.Dim, d)
 		}
 		if err != nil {
 			if b != nil {
@@ -211,8 +263,9 @@ func (e *encoder) readBatches(ctx context.Context, src vectors.Source, dim, from
 			}
 			return err
 		}
+		b.addDocument(d, src.Rows(n))
 		n++
-		if b.addDocument(d); b.full() {
+		if b.full() {
 			put(b)
 			b = nil
 		}
@@ -253,8 +306,9 @@ func (e *encoder) stageBatch(ctx context.Context, b *batch) error {
 func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int) error {
 	id := b.ids[i]
 	var payload []byte
+	var fields metadata.Fields
 	if len(b.payloads[i]) > 0 {
-		payload = b.payloads[i]
+		payload, fields = b.payloads[i], b.fields[i]
 	} else if e.payload != nil {
 		var err error
 		if payload, err = e.payload(id); err != nil {
@@ -274,7 +328,7 @@ func (e *encoder) stageDocument(ctx context.Context, b *batch, i, first, end int
 		e.arrive(Arrival{id, parent})
 	}
 	return e.stage.stage(ctx, encoded{
-		id: id, parent: parent, payload: payload, again: e.holes && id == "",
+		id: id, parent: parent, payload: payload, fields: fields, again: e.holes && id == "",
 		tokens: tokensOfBlock(&b.block, first, end, e.codec),
 	})
 }

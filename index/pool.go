@@ -190,7 +190,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 				return
 			}
 			row++
-			if b.addDocument(d); b.full() && !flush() {
+			if b.addDocument(d, len(d.Tokens)/b.dim); b.full() && !flush() {
 				return
 			}
 		}

@@ -73,6 +73,15 @@ type stager struct {
 
 	ops     []func(*storage.Generation) error // of the next transaction
 	opBytes int
+	// put, where set, takes transactions, which have to be written in their order; nil: they are
+	// written at once.
+	put func(*transaction)
+}
+
+// transaction is what is staged together.
+type transaction struct {
+	ops  []func(*storage.Generation) error
+	note *checkpoint // nil: none
 }
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
@@ -99,9 +108,10 @@ func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 
 // encoded is a document or passage on its way into the file.
 type encoded struct {
-	id      string // "": none, of a hole
-	parent  string // id of the document that it is a passage of; "": none
-	payload []byte // to be stored; nil: none, or it is in the file already
+	id      string          // "": none, of a hole
+	parent  string          // id of the document that it is a passage of; "": none
+	payload []byte          // to be stored; nil: none, or it is in the file already
+	fields  metadata.Fields // of the payload; nil: they are not read yet
 	// again: it is in the file already, with its id and payload, and its fields are derived.
 	again  bool
 	tokens encodedTokens
@@ -166,7 +176,7 @@ func (s *stager) stage(ctx context.Context, d encoded) error {
 		s.enqueuePayload(ordinal, d.payload)
 	}
 	if !d.again {
-		if err := s.addFields(ctx, ordinal, d.payload); err != nil {
+		if err := s.addFields(ctx, ordinal, &d); err != nil {
 			return err
 		}
 	}
@@ -247,8 +257,10 @@ func (s *stager) enqueuePayload(ordinal uint32, payload []byte) {
 }
 
 // addFields derives what runs have of a payload.
-func (s *stager) addFields(ctx context.Context, ordinal uint32, payload []byte) error {
-	if err := s.fields.Add(ctx, ordinal, payload); err != nil {
+func (s *stager) addFields(ctx context.Context, ordinal uint32, d *encoded) error {
+	if d.fields != nil {
+		s.fields.AddFields(ordinal, d.fields)
+	} else if err := s.fields.Add(ctx, ordinal, d.payload); err != nil {
 		return err
 	}
 	if !s.fields.Full() {
@@ -318,12 +330,27 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	t := &transaction{ops: s.ops}
+	if s.marked {
+		note := *s.note
+		t.note = &note
+	}
+	s.ops, s.opBytes = nil, 0
+	if s.put != nil {
+		s.put(t)
+		return nil
+	}
+	return s.write(t)
+}
+
+// write commits a transaction.
+func (s *stager) write(t *transaction) error {
 	err := s.file.Update(func(tx *storage.Tx) error {
 		if err := tx.MarkStaging(); err != nil {
 			return err
 		}
-		if s.marked {
-			if err := tx.PutBuilding(s.note); err != nil {
+		if t.note != nil {
+			if err := tx.PutBuilding(t.note); err != nil {
 				return err
 			}
 		}
@@ -331,22 +358,20 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 		if err != nil {
 			return err
 		}
-		return s.runOps(g)
+		return runOps(g, t.ops)
 	})
-	if err == nil && s.marked {
-		s.noted = int(s.note.State.Docs)
+	if err == nil && t.note != nil {
+		s.noted = int(t.note.State.Docs)
 	}
 	return err
 }
 
-func (s *stager) runOps(g *storage.Generation) error {
-	for _, op := range s.ops {
+func runOps(g *storage.Generation, ops []func(*storage.Generation) error) error {
+	for _, op := range ops {
 		if err := op(g); err != nil {
 			return err
 		}
 	}
-	clear(s.ops)
-	s.ops, s.opBytes = s.ops[:0], 0
 	return nil
 }
 
@@ -395,7 +420,7 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		if err != nil {
 			return err
 		}
-		if err := s.runOps(g); err != nil {
+		if err := runOps(g, s.ops); err != nil {
 			return err
 		}
 		if err := more(tx, g, &state); err != nil {
@@ -411,72 +436,4 @@ func (s *stager) commit(ctx context.Context, more func(*storage.Tx, *storage.Gen
 		}
 		return g.PutState(state)
 	})
-}
-
-// pairBytes is what one (centroid, document) pair takes while postings are
-// gathered: 8 bytes here, 4 in the sorted lists, and the slack of growing.
-const pairBytes = 20
-
-// postings gathers which documents have which centroid, document by document
-// in ascending order, each pair once.
-type postings struct {
-	codes []uint32
-	docs  []uint32
-	last  []uint32 // by centroid: 1 + the last document that has it
-}
-
-func newPostings(centroids int) *postings { return &postings{last: make([]uint32, centroids)} }
-
-func (p *postings) note(code, doc uint32) {
-	if p.last[code] == doc+1 {
-		return
-	}
-	p.last[code] = doc + 1
-	p.codes = append(p.codes, code)
-	p.docs = append(p.docs, doc)
-}
-
-func (p *postings) bytes() int64 { return pairBytes * int64(len(p.codes)) }
-
-func (p *postings) reset() {
-	p.codes, p.docs = p.codes[:0], p.docs[:0]
-	clear(p.last)
-}
-
-// blocks yields the encoded posting blocks that are not empty, in order. It is
-// a counting sort by centroid, which keeps documents ascending. See maxSegmentBytes for
-// how many pairs there may be.
-func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
-	k := len(p.last)
-	ends := make([]uint32, k+1)
-	for _, c := range p.codes {
-		ends[c+1]++
-	}
-	for c := range k {
-		ends[c+1] += ends[c]
-	}
-	sorted := make([]uint32, len(p.docs))
-	next := slices.Clone(ends[:k])
-	for i, c := range p.codes {
-		sorted[next[c]] = p.docs[i]
-		next[c]++
-	}
-	var lists [storage.PostingBlock][]uint32
-	for lo := 0; lo < k; lo += storage.PostingBlock {
-		hi := min(lo+storage.PostingBlock, k)
-		if ends[lo] == ends[hi] {
-			continue
-		}
-		for c := lo; c < hi; c++ {
-			lists[c-lo] = sorted[ends[c]:ends[c+1]]
-		}
-		data, err := storage.AppendPostings(nil, lists[:hi-lo])
-		if err != nil {
-			return err
-		}
-		if err := yield(uint32(lo/storage.PostingBlock), data); err != nil {
-			return err
-		}
-	}
-	return nil
 }

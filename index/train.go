@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -24,23 +25,38 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 	limit, rows := sampleLimit(src, tokens, k, o)
 	picked := chooseSample(src, tokens, limit, rows, o)
 	r.SampleDocs = picked.docs()
+	to := codec.TrainOptions{
+		K: k, Nbits: o.Nbits, Iterations: o.Iterations, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
+		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
+	}
+	useful := float64(k) * maxPointsPerCentroid
+	all := chooseSample(src, tokens, useful, useful, o)
+	if o.SampleDocs != 0 || !all.more(picked) {
+		all = nil
+	}
+	if o.Progress != nil {
+		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
+		to.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
+	}
+	if held := residentOn(src, be); held != nil {
+		c, report, err := trainResident(ctx, held, picked, all, !o.Unnormalized, to)
+		if !errors.Is(err, kernels.ErrDeviceMemory) {
+			r.Train, r.Seconds.Train = report, time.Since(start).Seconds()
+			return c, err
+		}
+		// They have left no room for what training needs beside them.
+		if held.DropVectors(); o.Logger != nil {
+			o.Logger.Warn("vectors do not stay on the device", "error", err)
+		}
+	}
 	sample, err := readSample(ctx, src, picked, o)
 	if err != nil {
 		return nil, err
 	}
 	r.Seconds.Sample = time.Since(start).Seconds()
 	start = time.Now()
-	to := codec.TrainOptions{
-		K: k, Nbits: o.Nbits, Iterations: o.Iterations, Seed: o.Seed, Threads: o.Threads, Tokens: tokens,
-		NoDimScales: o.NoDimScales, NoCentroidScales: o.NoCentroidScales, Backend: be,
-	}
-	useful := float64(k) * maxPointsPerCentroid
-	if all := chooseSample(src, tokens, useful, useful, o); o.SampleDocs == 0 && all.more(picked) {
+	if all != nil {
 		to.All, to.AllVectors = streamSample(ctx, src, all, o), all.tokens
-	}
-	if o.Progress != nil {
-		to.Progress = func(done, total int64) { o.Progress(Progress{"train", done, total, "assignments"}) }
-		to.FitProgress = func(done, total int64) { o.Progress(Progress{"levels", done, total, "tokens"}) }
 	}
 	c, report, err := codec.Train(ctx, sample, src.Dim(), to)
 	r.Train = report

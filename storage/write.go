@@ -252,7 +252,7 @@ func (g *Generation) PutState(s State) error {
 
 // PutChunk stores a chunk under a number that is not in use. The chunk has a
 // bucket of its own, so that its pages are never rewritten when neighbours are
-// added.
+// added. The arrays are the file's from then on, which may write behind their ends.
 func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) error {
 	if s, err := g.committed(); err != nil {
 		return err
@@ -267,14 +267,15 @@ func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, res
 		return err
 	}
 	for _, a := range []struct{ key, data []byte }{{layout.KeyCodes, codes}, {layout.KeyFactors, factors}, {layout.KeyResiduals, residuals}} {
-		v := make([]byte, len(a.data)+layout.TailBytes, len(a.data)+layout.TailBytes+layout.ChecksumSize)
-		copy(v, a.data)
+		v := append(a.data, chunkTail[:]...)
 		if err := b.Put(a.key, layout.Seal(layout.ChecksumKey(number, a.key), v)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+var chunkTail [layout.TailBytes]byte
 
 // DeleteChunk removes a chunk.
 func (g *Generation) DeleteChunk(number uint32) error {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/plaid-ir/plaid/internal/floats"
+	"github.com/plaid-ir/plaid/kernels"
 )
 
 // Errors that [FileError] wraps; test with errors.Is.
@@ -212,6 +213,17 @@ type Picker interface {
 	Source
 	// Pick yields the documents of these numbers, which ascend, as Docs does, in one go.
 	Pick(ctx context.Context, docs []int) iter.Seq2[Document, error]
+}
+
+// Resident is a Source whose vectors may lie on a device, where a build on that device reads them.
+type Resident interface {
+	Source
+	// Vectors returns those of all documents, one behind the other; nil: they lie nowhere.
+	Vectors() kernels.ResidentVectors
+	// DropVectors frees them. Docs makes them again.
+	DropVectors()
+	// Bare yields documents as Docs does, without their tokens, until DropVectors is called.
+	Bare(ctx context.Context, from, to int) iter.Seq2[Document, error]
 }
 
 // MaxIDBytes is the longest id, in bytes.

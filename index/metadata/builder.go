@@ -34,34 +34,62 @@ type column struct {
 	docs    []uint32 // and its document
 }
 
+// Fields are those of a payload, with their values.
+type Fields []field
+
+type field struct {
+	name  condition.Field
+	value condition.Value
+	form  condition.Form
+}
+
+// ReadFields reads them. A payload that is no JSON object has none. The error is that of the
+// context.
+func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
+	if len(payload) == 0 {
+		return nil, ctx.Err()
+	}
+	var all Fields
+	e := condition.NewEvaluation(ctx)
+	e.Document(payload, "", 0).Fields(maxDepth, func(f condition.Field, v condition.Value, form condition.Form) bool {
+		all = append(all, field{f, v, form})
+		return true
+	})
+	return all, e.Err()
+}
+
 // Add covers a document. A payload that is no JSON object has no fields. The error is that
 // of the context, and then the builder is of no use.
 func (b *Builder) Add(ctx context.Context, ordinal uint32, payload []byte) error {
-	b.docs.Add(ordinal)
-	if len(payload) == 0 {
-		return ctx.Err()
+	fields, err := ReadFields(ctx, payload)
+	if err == nil {
+		b.AddFields(ordinal, fields)
 	}
-	e := condition.NewEvaluation(ctx)
-	e.Document(payload, "", ordinal).Fields(maxDepth, func(f condition.Field, v condition.Value, form condition.Form) bool {
-		if b.keeps != nil && !b.keeps(f, ordinal) {
-			return true
+	return err
+}
+
+// AddFields covers a document whose fields were read.
+func (b *Builder) AddFields(ordinal uint32, fields Fields) {
+	b.docs.Add(ordinal)
+	for i := range fields {
+		f := &fields[i]
+		if b.keeps != nil && !b.keeps(f.name, ordinal) {
+			continue
 		}
-		c := b.column(f)
+		c := b.column(f.name)
 		if c == nil {
 			b.leftOut.Add(ordinal)
-			return true
+			continue
 		}
 		c.present.Add(ordinal)
-		if v.Kind != condition.Null {
-			e := entryOf(v)
+		if f.value.Kind != condition.Null {
+			e := entryOf(f.value)
 			b.bytes += c.add(&e, ordinal)
 		}
-		if form != condition.Plain {
+		if f.form != condition.Plain {
 			c.forms.Add(ordinal)
 		}
-		return true
-	})
-	return e.Err()
+	}
 }
 
 // column is nil for a field that is beyond the limits.

@@ -14,6 +14,7 @@
 //	internal/nearest      nearest centroids and tokens encoded, for builds
 //	internal/dense        scores and gradients of plain token vectors
 //	internal/encoder      text encoders: ids to token vectors
+//	internal/resident     token vectors that stay on the device for a build
 //	internal/runtime      the queue, the goroutine, memory and device code of a device
 //	internal/driver       libcuda, without cgo
 //

@@ -3,6 +3,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def wide(source, to):
 
 
 def passages(corpus, to, count):
-    """Draws passages of 160 to 220 words from the texts of a collection, 20 words at a time."""
+    """Draws passages of 100 words from the texts of a collection, 20 words at a time."""
     rng = random.Random(1)
     docs = []
     with open(corpus) as f:
@@ -88,11 +89,12 @@ def passages(corpus, to, count):
     with open(to, "w") as f:
         for i in range(int(count)):
             words = []
-            for _ in range(8 + rng.getrandbits(2)):
+            for _ in range(5):
                 d = docs[int(rng.random() * len(docs))]
                 at = int(rng.random() * (len(d) - 19))
                 words += d[at:at + 20]
-            f.write('{"_id": "%d", "text": %s}\n' % (i, json.dumps(" ".join(words))))
+            name = "pkg-%d/usr/share/doc/%d.html#%d" % (i // 900, i // 30, i % 30)
+            f.write('{"_id": "%s", "title": "Section %d", "text": %s}\n' % (name, i // 30, json.dumps(" ".join(words))))
 
 
 def killed(path, size, *command):
@@ -109,9 +111,17 @@ def killed(path, size, *command):
 
 
 def used(*command):
-    """Runs a command, and says how long it took and how much memory it had."""
+    """Runs a command, and says how long it took, how much memory it had, and how busy the GPU was."""
+    busy = None
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "50"]
+        busy = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
     begin = time.time()
     code = subprocess.call(command)
+    if busy:
+        busy.terminate()
+        use = [int(x) for x in busy.communicate()[0].split() if x.isdigit()]
+        print("GPU busy %.0f %% of the time" % (sum(use) / max(len(use), 1)))
     u = resource.getrusage(resource.RUSAGE_CHILDREN)
     print("%.1f s, exit %d, ru_maxrss %d MiB, user %.1f s, system %.1f s" % (time.time() - begin, code, u.ru_maxrss // 1024, u.ru_utime, u.ru_stime))
 

@@ -9,7 +9,7 @@
 # on this machine's processor; that takes some minutes, and is kept. A run takes about two
 # minutes. What is checked runs side by side, what is timed runs alone. Steps end by themselves,
 # and none begins after PLAID_MEASURE_SECONDS (130). For a rehearsal without a GPU there are
-# PLAID_MEASURE_DEVICE (cuda:0) and PLAID_MEASURE_PASSAGES (302688).
+# PLAID_MEASURE_DEVICE (cuda:0) and PLAID_MEASURE_PASSAGES (267546).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 card=$root/.card
@@ -124,7 +124,7 @@ checks() {
   collections &
   builds &
   searches &
-  step builds 45 'passages' python3 "$helper" passages "$data/scifact/corpus.jsonl" "$work/passages.jsonl" "${PLAID_MEASURE_PASSAGES:-302688}" &
+  step builds 45 'passages' python3 "$helper" passages "$data/scifact/corpus.jsonl" "$work/passages.jsonl" "${PLAID_MEASURE_PASSAGES:-267546}" &
   wait
 }
 

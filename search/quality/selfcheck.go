@@ -19,6 +19,9 @@ type SelfCheckOptions struct {
 	// Questions is how many are made; 0: 64, or fewer where these would take more than a
 	// twenty-fifth of what a build takes one processor.
 	Questions int
+	// OnDevice says that a device has built the index, in so little time that a quarter of the
+	// questions are made, 16 or more.
+	OnDevice bool
 	// Seed decides of which passages they are.
 	Seed uint64
 	// Progress, where set, hears how far the check is.
@@ -65,6 +68,9 @@ func SelfCheck(ctx context.Context, e *search.Engine, snap *index.Snapshot, o Se
 	if n == 0 {
 		if n = affordable(snap); n < leastQuestions {
 			return nil, nil
+		}
+		if o.OnDevice {
+			n = max(n/4, leastQuestions)
 		}
 	}
 	qs, err := questions(ctx, snap, n, o.Seed)

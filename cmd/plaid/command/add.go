@@ -116,7 +116,7 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	switch {
 	case err != nil:
 	case streamed != nil:
-		err = a.addDocuments(ctx, names, path, streamed, report, o, false)
+		err = errors.Join(a.addDocuments(ctx, names, path, streamed, report, o, false), streamed.Close())
 	default:
 		err = s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
 			return a.addDocuments(ctx, names, path, src, r, o, false)

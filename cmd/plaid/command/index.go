@@ -16,6 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 	"github.com/plaid-ir/plaid/vectors"
 	"github.com/plaid-ir/plaid/vectors/pool"
@@ -298,7 +299,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 	built := a.now()
 	var checked *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
-		checked = a.checkRecall(ctx, path, o.Threads, o.Seed)
+		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	info, err := os.Stat(path)
 	if err != nil {

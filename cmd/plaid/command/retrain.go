@@ -11,6 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/search/quality"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -80,7 +81,7 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 	}
 	var checked *storage.Defaults
 	if check {
-		checked = a.checkRecall(ctx, path, o.Threads, o.Seed)
+		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	return a.report(struct {
 		Path string `json:"path"`

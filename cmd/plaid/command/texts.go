@@ -216,5 +216,5 @@ func (s *spooling) use(ctx context.Context, stream bool, use func(src vectors.So
 	if err != nil {
 		return err
 	}
-	return use(c, c.Tag(), r)
+	return errors.Join(use(c, c.Tag(), r), c.Close())
 }

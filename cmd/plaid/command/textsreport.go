@@ -30,8 +30,8 @@ type textsReport struct {
 	Tokens    int64   `json:"tokens"`
 	Skipped   int64   `json:"skipped_tokens"` // of these, without vectors: punctuation
 	Seconds   float64 `json:"seconds"`
-	// Streamed: they were encoded while the index took them; Seconds is what reading them
-	// and making ids of them took.
+	// Streamed: they were encoded while they were read, or while the index took them; Seconds is
+	// what reading them took, with ids and, where vectors stay on a device, vectors.
 	Streamed bool `json:"streamed,omitempty"`
 	// PassedOver are files of folders that are not read; PassedFiles are the first of them.
 	PassedOver  int                 `json:"passed_over,omitempty"`

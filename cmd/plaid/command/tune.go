@@ -260,8 +260,8 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 const noCheckHelp = "do not measure the recall of searches by questions made from the documents"
 
 // checkRecall is selfCheck for commands that have done what they are for.
-func (a *app) checkRecall(ctx context.Context, path string, threads int, seed uint64) *storage.Defaults {
-	d, err := a.selfCheck(ctx, path, threads, seed)
+func (a *app) checkRecall(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) *storage.Defaults {
+	d, err := a.selfCheck(ctx, path, threads, o)
 	if err != nil {
 		a.warn("the index is complete, but the recall of its searches was not measured: %v", err)
 	}
@@ -270,7 +270,8 @@ func (a *app) checkRecall(ctx context.Context, path string, threads int, seed ui
 
 // selfCheck measures the recall of an index whose codec was just trained, and stores it with
 // what its searches need.
-func (a *app) selfCheck(ctx context.Context, path string, threads int, seed uint64) (d *storage.Defaults, err error) {
+func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (d *storage.Defaults, err error) {
+	o.Progress = a.progress()
 	var state storage.State
 	var generation uint64
 	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) (err error) {
@@ -280,7 +281,7 @@ func (a *app) selfCheck(ctx context.Context, path string, threads int, seed uint
 			return err
 		}
 		defer func() { err = errors.Join(err, e.Close()) }()
-		d, err = quality.SelfCheck(ctx, e, snap, quality.SelfCheckOptions{Seed: seed, Progress: a.progress()})
+		d, err = quality.SelfCheck(ctx, e, snap, o)
 		return err
 	})
 	if err != nil || d == nil {

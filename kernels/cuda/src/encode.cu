@@ -21,14 +21,17 @@ extern "C" __global__ void __launch_bounds__(256) scale_rows(const __grid_consta
   extern __shared__ __align__(16) float scale_values[];
   __shared__ double part[4 * 32], by[32];
   const uint32_t rows = p.rows, pitch = rows | 1, r0 = blockIdx.x * rows, warp = threadIdx.x / 32, l = threadIdx.x & 31;
-  for (uint32_t t = warp; t < rows && r0 + t < p.n; t += 8)
+  for (uint32_t t = warp; t < rows && r0 + t < p.n; t += 8) {
+    const uint32_t row = p.numbers ? p.numbers[r0 + t] : r0 + t;
     for (uint32_t j = l; j < p.dim; j += 32) {
-      const size_t at = size_t(r0 + t) * p.dim + j;
+      const size_t at = size_t(row) * p.dim + j;
       scale_values[j * pitch + t] = p.half ? __half2float(static_cast<const __half *>(p.in)[at]) : static_cast<const float *>(p.in)[at];
     }
+  }
   __syncthreads();
-  if (p.unit) {
-    const uint32_t t = threadIdx.x % rows, i = threadIdx.x / rows;
+  const uint32_t t = threadIdx.x % rows, i = threadIdx.x / rows;
+  const bool first = i == 0 && r0 + t < p.n;  // of the threads of a row
+  auto square = [&]() {
     if (i < 4) {
       double s = 0;
       const uint32_t whole = p.dim / 4 * 4;
@@ -37,17 +40,35 @@ extern "C" __global__ void __launch_bounds__(256) scale_rows(const __grid_consta
       part[i * 32 + t] = s;
     }
     __syncthreads();
-    if (i == 0) {
-      const double square = exact_sum(part + t, 32);
-      by[t] = square > 0 ? __ddiv_rn(1.0, __dsqrt_rn(square)) : 1.0;
-    }
+    return exact_sum(part + t, 32);
+  };
+  if (p.unit) {
+    const double s = square();
+    if (i == 0) by[t] = s > 0 ? __ddiv_rn(1.0, __dsqrt_rn(s)) : 1.0;
+    __syncthreads();
+    for (uint32_t s = warp; s < rows && r0 + s < p.n; s += 8)
+      for (uint32_t j = l; j < p.dim; j += 32) {
+        float &v = scale_values[j * pitch + s];
+        v = __double2float_rn(__dmul_rn(double(v), by[s]));
+      }
     __syncthreads();
   }
-  for (uint32_t t = warp; t < rows && r0 + t < p.n; t += 8)
-    for (uint32_t j = l; j < p.dim; j += 32) {
-      const float v = scale_values[j * pitch + t];
-      p.x[size_t(r0 + t) * p.dim + j] = p.unit ? __double2float_rn(__dmul_rn(double(v), by[t])) : v;
-    }
+  if (p.by && first) p.by[r0 + t] = p.unit ? by[t] : 1.0;
+  if (p.squares) {
+    const double s = square();
+    if (first) p.squares[r0 + t] = s;
+  }
+  if (p.x)
+    for (uint32_t s = warp; s < rows && r0 + s < p.n; s += 8)
+      for (uint32_t j = l; j < p.dim; j += 32) p.x[size_t(r0 + s) * p.dim + j] = scale_values[j * pitch + s];
+}
+
+extern "C" __global__ void __launch_bounds__(256) gather_rows(const __grid_constant__ GatherParams p) {
+  const uint32_t r = blockIdx.x * 8 + threadIdx.x / 32;
+  if (r >= p.n) return;
+  const uint16_t *in = reinterpret_cast<const uint16_t *>(p.in + size_t(p.numbers[r]) * p.row_bytes);
+  uint16_t *out = reinterpret_cast<uint16_t *>(p.out + size_t(r) * p.row_bytes);
+  for (uint32_t j = threadIdx.x & 31; j < p.row_bytes / 2; j += 32) out[j] = in[j];
 }
 
 // Levels are the uniform levels around a token's centroid.

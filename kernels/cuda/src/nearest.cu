@@ -19,7 +19,8 @@ extern "C" __global__ void __launch_bounds__(256) to_half(const __grid_constant_
   if (r >= p.rows) return;
   float norm = 0, err = 0;
   for (uint32_t j = l; j < p.width; j += 32) {
-    const float v = r < p.n && j < p.dim ? p.in[size_t(r) * p.dim + j] : 0.0f;
+    float v = 0;
+    if (r < p.n && j < p.dim) v = p.in ? p.in[size_t(r) * p.dim + j] : __half2float(p.halves[size_t(p.numbers ? p.numbers[r] : r) * p.dim + j]);
     const __half h = __float2half_rn(v);
     const float e = v - __half2float(h);
     norm = fmaf(v, v, norm), err = fmaf(e, e, err);
@@ -28,25 +29,32 @@ extern "C" __global__ void __launch_bounds__(256) to_half(const __grid_constant_
   for (int s = 16; s; s >>= 1) norm += __shfl_xor_sync(0xffffffffu, norm, s), err += __shfl_xor_sync(0xffffffffu, err, s);
   if (l == 0 && r < p.n) {
     if (p.norms) p.norms[r] = sqrtf(norm);
-    if (p.errors) p.errors[r] = sqrtf(err);
+    // What is scaled of a half is rounded: by no more than this.
+    if (p.errors) p.errors[r] = p.in ? sqrtf(err) : 0x1p-23f * sqrtf(norm);
   }
 }
+
+constexpr uint32_t kListed = 256, kParts = 16;
 
 // A slot is the share of a lane: for row r, warp column w (of 4) and lane j of
 // a quad, the columns 128·chunk + 32·w + 8·t + 2·j + c with t < 4, c < 2.
 // It holds the two largest maxima over chunks, the chunks, and the third.
-template <int kSteps>
-__device__ __forceinline__ void nearest_half(const NearestParams &p) {
+// With kAgain the 128 rows from first on are of those in doubt, and all centroids of some chunks
+// are listed that their limits leave in question.
+template <int kSteps, bool kAgain>
+__device__ __forceinline__ void nearest_half(const NearestParams &p, uint32_t first_row, uint32_t chunk0, uint32_t n_chunks) {
   constexpr int kWidth = kSteps * 16, kRow = kWidth * 2, kPieces = kRow / 16, kStage = 128 * kRow;
   extern __shared__ __align__(128) char stages[];
   const uint32_t l = threadIdx.x & 31, g = l >> 2, j = l & 3, warp = threadIdx.x / 32;
-  const uint32_t r0 = blockIdx.x * 128 + (warp & 1) * 64, cw = warp >> 1;
+  const uint32_t r0 = first_row + (warp & 1) * 64, cw = warp >> 1;
+  const uint32_t n_doubts = kAgain ? p.doubts[0] : 0;
+  auto row_of = [&](uint32_t r) { return kAgain ? (r < n_doubts ? p.doubts[1 + r] : 0) : r; };
 
   uint32_t a[4][kSteps][4];
 #pragma unroll
   for (int m = 0; m < 4; m++) {
-    const uint32_t *x0 = reinterpret_cast<const uint32_t *>(p.x_half + size_t(r0 + m * 16 + g) * kWidth) + j;
-    const uint32_t *x1 = x0 + 8 * kWidth / 2;
+    const uint32_t *x0 = reinterpret_cast<const uint32_t *>(p.x_half + size_t(row_of(r0 + m * 16 + g)) * kWidth) + j;
+    const uint32_t *x1 = reinterpret_cast<const uint32_t *>(p.x_half + size_t(row_of(r0 + m * 16 + 8 + g)) * kWidth) + j;
 #pragma unroll
     for (int s = 0; s < kSteps; s++)
       a[m][s][0] = __ldg(x0 + s * 8), a[m][s][1] = __ldg(x1 + s * 8), a[m][s][2] = __ldg(x0 + s * 8 + 4), a[m][s][3] = __ldg(x1 + s * 8 + 4);
@@ -54,10 +62,13 @@ __device__ __forceinline__ void nearest_half(const NearestParams &p) {
   float first[8], second[8], third[8];
   uint32_t chunks[8];  // of first, and of second above it
 #pragma unroll
-  for (int i = 0; i < 8; i++) first[i] = second[i] = third[i] = -INFINITY, chunks[i] = 0;
+  for (int i = 0; i < 8; i++) {
+    first[i] = second[i] = third[i] = -INFINITY, chunks[i] = 0;
+    const uint32_t r = r0 + (i >> 1) * 16 + (i & 1) * 8 + g;
+    if constexpr (kAgain) first[i] = r < n_doubts ? p.limits[r] : INFINITY;
+  }
 
   const uint32_t base = uint32_t(__cvta_generic_to_shared(stages));
-  const uint32_t n_chunks = (p.k + 127) / 128;
   auto fetch = [&](uint32_t chunk, uint32_t stage) {
     const char *src = reinterpret_cast<const char *>(p.c_half) + size_t(chunk) * kStage;
 #pragma unroll
@@ -68,8 +79,8 @@ __device__ __forceinline__ void nearest_half(const NearestParams &p) {
     }
     asm volatile("cp.async.commit_group;");
   };
-  fetch(0, 0);
-  for (uint32_t chunk = 0; chunk < n_chunks; chunk++) {
+  fetch(chunk0, chunk0 & 1);
+  for (uint32_t chunk = chunk0; chunk < n_chunks; chunk++) {
     asm volatile("cp.async.wait_group 0;");
     __syncthreads();
     if (chunk + 1 < n_chunks) fetch(chunk + 1, (chunk + 1) & 1);
@@ -106,16 +117,29 @@ __device__ __forceinline__ void nearest_half(const NearestParams &p) {
             for (int c = 0; c < 2; c++)
               if (c0 + t * 8 + c >= p.k) acc[m][t][c] = acc[m][t][c + 2] = -INFINITY;
       }
+      if constexpr (kAgain) {
 #pragma unroll
-      for (int m = 0; m < 4; m++)
+        for (int i = 0; i < 8; i++) {
+          const uint32_t r = r0 + (i >> 1) * 16 + (i & 1) * 8 + g;
 #pragma unroll
-        for (int t = 0; t < 2; t++) {
-          best[2 * m] = fmaxf(best[2 * m], fmaxf(acc[m][t][0], acc[m][t][1]));
-          best[2 * m + 1] = fmaxf(best[2 * m + 1], fmaxf(acc[m][t][2], acc[m][t][3]));
+          for (int e = 0; e < 4; e++)
+            if (acc[i >> 1][e >> 1][(i & 1) * 2 + (e & 1)] >= first[i]) {
+              const uint32_t at = atomicAdd(p.counts + r, 1u);
+              if (at < kListed) p.listed[size_t(r) * kListed + at] = c0 + (e >> 1) * 8 + (e & 1);
+            }
         }
+      } else {
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+#pragma unroll
+          for (int t = 0; t < 2; t++) {
+            best[2 * m] = fmaxf(best[2 * m], fmaxf(acc[m][t][0], acc[m][t][1]));
+            best[2 * m + 1] = fmaxf(best[2 * m + 1], fmaxf(acc[m][t][2], acc[m][t][3]));
+          }
+      }
     }
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8 && !kAgain; i++) {
       const bool one = best[i] > first[i], two = best[i] > second[i];
       third[i] = fmaxf(third[i], two ? second[i] : best[i]);
       second[i] = one ? first[i] : two ? best[i] : second[i];
@@ -123,15 +147,32 @@ __device__ __forceinline__ void nearest_half(const NearestParams &p) {
       first[i] = one ? best[i] : first[i];
     }
   }
+  if constexpr (kAgain) {
+    __syncthreads();  // the stages are filled again
+  } else {
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
-    const uint32_t r = r0 + (i >> 1) * 16 + (i & 1) * 8 + g;
-    p.slots[size_t(r) * 16 + cw * 4 + j] = make_uint4(__float_as_uint(first[i]), __float_as_uint(second[i]), chunks[i], __float_as_uint(third[i]));
+    for (int i = 0; i < 8; i++) {
+      const uint32_t r = r0 + (i >> 1) * 16 + (i & 1) * 8 + g;
+      p.slots[size_t(r) * 16 + cw * 4 + j] = make_uint4(__float_as_uint(first[i]), __float_as_uint(second[i]), chunks[i], __float_as_uint(third[i]));
+    }
+    if (threadIdx.x < 128) p.counts[first_row + threadIdx.x] = 0;
+    if (first_row == 0 && threadIdx.x == 0) p.doubts[0] = 0;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) nearest64(const __grid_constant__ NearestParams p) { nearest_half<4>(p); }
-extern "C" __global__ void __launch_bounds__(256, 1) nearest128(const __grid_constant__ NearestParams p) { nearest_half<8>(p); }
+template <int kSteps>
+__device__ __forceinline__ void nearest_again(const NearestParams &p) {
+  const uint32_t n_chunks = (p.k + 127) / 128, parts = min(kParts, n_chunks), items = (p.doubts[0] + 127) / 128 * parts;
+  for (uint32_t i = blockIdx.x; i < items; i += gridDim.x) {
+    const uint32_t part = i % parts;
+    nearest_half<kSteps, true>(p, i / parts * 128, n_chunks * part / parts, n_chunks * (part + 1) / parts);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) nearest64(const __grid_constant__ NearestParams p) { nearest_half<4, false>(p, blockIdx.x * 128, 0, (p.k + 127) / 128); }
+extern "C" __global__ void __launch_bounds__(256, 1) nearest128(const __grid_constant__ NearestParams p) { nearest_half<8, false>(p, blockIdx.x * 128, 0, (p.k + 127) / 128); }
+extern "C" __global__ void __launch_bounds__(256, 1) nearest_again64(const __grid_constant__ NearestParams p) { nearest_again<4>(p); }
+extern "C" __global__ void __launch_bounds__(256, 1) nearest_again128(const __grid_constant__ NearestParams p) { nearest_again<8>(p); }
 
 // The better of two, the lower number of equals.
 __device__ __forceinline__ void better(float &v, uint32_t &c, float v2, uint32_t c2) {
@@ -168,7 +209,11 @@ extern "C" __global__ void __launch_bounds__(256) nearest_exact(const __grid_con
   float v = -INFINITY;
   uint32_t code = 0xFFFFFFFFu;
   if (__any_sync(0xffffffffu, __uint_as_float(slot.w) >= limit)) {  // more sets in question than were kept
-    for (uint32_t c = l; c < p.k; c += 32) better(v, code, product(x, p.centroids + size_t(c) * p.dim, p.dim), c);
+    if (l == 0) {
+      const uint32_t i = atomicAdd(p.doubts, 1u);
+      p.doubts[1 + i] = r, p.limits[i] = limit;
+    }
+    return;
   } else {
     // Four sets at a time: lane 8·set + column has a product.
     uint32_t ones = __ballot_sync(0xffffffffu, __uint_as_float(slot.x) >= limit), twos = __ballot_sync(0xffffffffu, __uint_as_float(slot.y) >= limit);
@@ -196,9 +241,55 @@ extern "C" __global__ void __launch_bounds__(256) nearest_exact(const __grid_con
   }
 }
 
+// nearest_doubts: a warp a row in doubt.
+extern "C" __global__ void __launch_bounds__(256) nearest_doubts(const __grid_constant__ NearestParams p) {
+  const uint32_t l = threadIdx.x & 31, n = p.doubts[0];
+  for (uint32_t i = blockIdx.x * 8 + threadIdx.x / 32; i < n; i += gridDim.x * 8) {
+    const uint32_t r = p.doubts[1 + i], count = p.counts[i];
+    const float *x = p.x + size_t(r) * p.dim;
+    float v = -INFINITY;
+    uint32_t code = 0xFFFFFFFFu;
+    if (count > kListed) {  // not all of them are there
+      for (uint32_t c = l; c < p.k; c += 32) better(v, code, product(x, p.centroids + size_t(c) * p.dim, p.dim), c);
+    } else {
+      for (uint32_t e = l; e < count; e += 32) {
+        const uint32_t c = p.listed[size_t(i) * kListed + e];
+        better(v, code, product(x, p.centroids + size_t(c) * p.dim, p.dim), c);
+      }
+    }
+    for (int s = 16; s; s >>= 1) {
+      const float v2 = __shfl_xor_sync(0xffffffffu, v, s);
+      better(v, code, v2, __shfl_xor_sync(0xffffffffu, code, s));
+    }
+    if (l == 0) {
+      p.codes[r] = code;
+      if (p.scores) p.scores[r] = v;
+    }
+  }
+}
+
+// member is a component of a row of a cluster, in float32 as nearest centroids are found of it.
+__device__ __forceinline__ float member(const MeansParams &p, uint32_t row, uint32_t d) {
+  if (p.x) return p.x[size_t(row) * p.dim + d];
+  return __double2float_rn(__dmul_rn(double(__half2float(p.halves[size_t(p.numbers[row]) * p.dim + d])), p.by[row]));
+}
+
+// cluster_sums: the sum of each centroid's rows in float32, in the order of the rows. Launch
+// and bound are those of cluster_means.
+extern "C" __global__ void __launch_bounds__(128) cluster_sums(const __grid_constant__ MeansParams p) {
+  const uint32_t c = blockIdx.x, from = p.starts[c], to = p.starts[c + 1];
+  for (uint32_t d = threadIdx.x; d < p.dim; d += 128) {
+    float s = 0;
+#pragma unroll 8
+    for (uint32_t i = from; i < to; i++) s = __fadd_rn(s, member(p, p.order[i], d));
+    p.centroids[size_t(c) * p.dim + d] = s;
+  }
+}
+
 // cluster_means: the direction of the sum of each centroid's rows, to the bit that of the
 // processor: sums in double in the order of the rows, the squared length first dimension
-// first. A block a centroid, a thread a dimension. Bound: reading rows at random, 4·dim bytes.
+// first. A block a centroid, a thread a dimension. Bound: reading rows at random, 4·dim bytes,
+// or 2·dim of halves.
 extern "C" __global__ void __launch_bounds__(128) cluster_means(const __grid_constant__ MeansParams p) {
   extern __shared__ double means[];  // [dim]
   __shared__ double length;
@@ -207,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(128) cluster_means(const __grid_con
   for (uint32_t d = threadIdx.x; d < p.dim; d += 128) {
     double s = 0;
 #pragma unroll 8
-    for (uint32_t i = from; i < to; i++) s = __dadd_rn(s, double(p.x[size_t(p.order[i]) * p.dim + d]));
+    for (uint32_t i = from; i < to; i++) s = __dadd_rn(s, double(member(p, p.order[i], d)));
     means[d] = s;
   }
   __syncthreads();

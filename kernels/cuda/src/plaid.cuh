@@ -398,15 +398,27 @@ struct CompactParams {
 // bytes. rows is a power of two, at most 32.
 // Vectors as they come, to float32 of unit length or as they are.
 struct ScaleParams {
-  const void *in;                   // [n][dim] float, or with half != 0 __half
-  float *x;                         // out [n][dim]
+  const void *in;                   // [.][dim] float, or with half != 0 __half
+  const uint32_t *numbers;          // [n] rows of in, or null: the first n
+  float *x;                         // out [n][dim] or null
+  double *by, *squares;             // out [n] or null: what a row was multiplied with; ‖x‖²
   uint32_t n, dim, rows, half, unit;
+};
+
+// gather_rows: grid (ceil(n/8)), block 256. Rows by number, one behind the other.
+struct GatherParams {
+  const uint8_t *in;
+  const uint32_t *numbers;          // [n]
+  uint8_t *out;                     // [n][row_bytes]
+  uint32_t n, row_bytes;            // an even number of bytes
 };
 
 // to_half: grid (ceil(rows/8)), block 256. Rows to half precision, padded with
 // zeros to width; used for x (each piece) and, once, for centroids.
 struct HalfParams {
-  const float *in;                  // [n][dim]
+  const float *in;                  // [n][dim], or null:
+  const __half *halves;             // [.][dim], whose products are as good as those of what is scaled of them
+  const uint32_t *numbers;          // [n] rows of halves, or null: the first n
   __half *out;                      // [rows][width], rows past n zero
   float *norms, *errors;            // out [n] or null: ‖row‖ and ‖row − half(row)‖
   uint32_t n, rows, dim, width;
@@ -415,13 +427,18 @@ struct HalfParams {
 // nearest64, nearest128: grid (ceil(n/128)), block 256, shared memory
 // 512·width bytes (width 64 or 128: the dimension rounded up; 32 or 64 KiB).
 // Then nearest_exact: grid (ceil(n/8)), block 256, decides in float32, as the
-// processor does, to the bit.
+// processor does, to the bit. It leaves rows in doubt for which more sets of centroids are in
+// question than were kept: nearest_again64, nearest_again128 (any grid, block and memory as before)
+// list their centroids, and nearest_doubts (any grid, block 256) decides among these.
 // nearest_any: grid (ceil(n/32)), block 256: any dimension, float32, by itself.
 // The number of the centroid with the largest product, the lowest of equals.
 struct MeansParams {
-  const float *x;                   // [rows][dim]
+  const float *x;                   // [rows][dim], or null:
+  const __half *halves;             // [.][dim]
+  const uint32_t *numbers;          // [rows] rows of halves
+  const double *by;                 // [rows] what they are multiplied with
   const uint32_t *order, *starts;   // rows by centroid; [k+1] where a centroid's begin
-  float *centroids;                 // in and out [k][dim]
+  float *centroids;                 // cluster_means: in and out [k][dim]; cluster_sums: out
   uint32_t k, dim;
 };
 struct NearestParams {
@@ -431,6 +448,10 @@ struct NearestParams {
   const float *centroids;           // [K][dim]
   const float *x_norms, *x_errors;  // of to_half
   uint4 *slots;                     // scratch [n rounded up to 128][16]
+  uint32_t *doubts;                 // scratch [1 + n]: how many rows are in doubt; which
+  float *limits;                    // scratch [n rounded up to 128]: of each, the least product in question
+  uint32_t *counts;                 // scratch [n rounded up to 128]: centroids in question, which may be more
+  uint32_t *listed;                 // scratch [n][256]: than are here
   uint32_t *codes;                  // out [n]
   float *scores;                    // out [n] or null
   float c_norm, c_error;            // the largest ‖c‖ and ‖c − half(c)‖

@@ -46,6 +46,15 @@ type FuncAttribute int32
 // FuncMaxDynamicShared allows a kernel more dynamic shared memory than 48 KiB.
 const FuncMaxDynamicShared FuncAttribute = 8
 
+// EventFlags are of CUevent_flags.
+type EventFlags uint32
+
+// The flags in use.
+const (
+	EventBlockingSync  EventFlags = 1
+	EventDisableTiming EventFlags = 2
+)
+
 // Dim3 is a number of blocks or threads along three axes.
 type Dim3 struct{ X, Y, Z uint32 }
 
@@ -101,7 +110,7 @@ type API struct {
 	StreamDestroy func(s StreamHandle) Result
 	StreamSync    func(s StreamHandle) Result
 	StreamWait    func(s StreamHandle, e EventHandle) Result
-	EventCreate   func(e *EventHandle, timing bool) Result
+	EventCreate   func(e *EventHandle, flags EventFlags) Result
 	EventDestroy  func(e EventHandle) Result
 	EventRecord   func(e EventHandle, s StreamHandle) Result
 	EventSync     func(e EventHandle) Result

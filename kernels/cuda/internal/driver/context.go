@@ -159,8 +159,21 @@ type Event struct{ h EventHandle }
 
 // NewEvent makes an event, with a time if asked for.
 func (c *Context) NewEvent(timing bool) (Event, error) {
+	if timing {
+		return c.newEvent(0)
+	}
+	return c.newEvent(EventDisableTiming)
+}
+
+// NewSleepingEvent makes an event that SyncEvent sleeps for: that takes the processor's time from
+// nothing else, and some microseconds longer.
+func (c *Context) NewSleepingEvent() (Event, error) {
+	return c.newEvent(EventDisableTiming | EventBlockingSync)
+}
+
+func (c *Context) newEvent(flags EventFlags) (Event, error) {
 	var e Event
-	if err := check(c.api.EventCreate(&e.h, timing), "cuEventCreate", ""); err != nil {
+	if err := check(c.api.EventCreate(&e.h, flags), "cuEventCreate", ""); err != nil {
 		return e, err
 	}
 	c.live.Events++

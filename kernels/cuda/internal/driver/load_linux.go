@@ -25,8 +25,7 @@ const (
 
 	launchEnd, launchBuffer, launchSize = 0, 1, 2
 
-	streamNonBlocking  = 1
-	eventDisableTiming = 2
+	streamNonBlocking = 1
 
 	captureThreadLocal = 1
 
@@ -242,12 +241,8 @@ func (s *symbols) order(api *API) {
 	wait := s.get("cuStreamWaitEvent")
 	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return call(wait, uintptr(st), uintptr(e), 0) }
 	eventCreate := s.get("cuEventCreate")
-	api.EventCreate = func(e *EventHandle, timing bool) Result {
-		flags := uintptr(eventDisableTiming)
-		if timing {
-			flags = 0
-		}
-		return call(eventCreate, uintptr(unsafe.Pointer(e)), flags)
+	api.EventCreate = func(e *EventHandle, flags EventFlags) Result {
+		return call(eventCreate, uintptr(unsafe.Pointer(e)), uintptr(flags))
 	}
 	eventDestroy := s.get("cuEventDestroy_v2")
 	api.EventDestroy = func(e EventHandle) Result { return call(eventDestroy, uintptr(e)) }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -184,6 +185,29 @@ func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batc
 		return fmt.Errorf("encoder: %w", err)
 	}
 	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, bytes: dst}, len(b.IDs)*m.about.Dim)
+}
+
+// NewVectors implements [transformer.Keeper].
+func (m *model) NewVectors(ctx context.Context) (kernels.ResidentVectors, error) {
+	v, err := resident.New(ctx, m.dev, m.about.Dim)
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// EncodeResident implements [transformer.Keeper].
+func (m *model) EncodeResident(
+	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
+) error {
+	v, ok := to.(*resident.Vectors)
+	if !ok || !v.On(m.dev) || v.Dim() != m.about.Dim || first < 0 {
+		return fmt.Errorf("encoder: %w: vectors of another device or model", transformer.ErrBatch)
+	}
+	if err := b.CheckKept(kept, 2*len(kept)*m.about.Dim, m.about.Dim); err != nil {
+		return fmt.Errorf("encoder: %w", err)
+	}
+	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, vectors: v, first: first}, len(b.IDs)*m.about.Dim)
 }
 
 // encode checks a request, which has room for so many values, and sees it through.

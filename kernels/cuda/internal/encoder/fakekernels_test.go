@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident/residenttest"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
 )
 
@@ -21,6 +22,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 		"encoder_norm": fakeNorm(false, false), "encoder_norm_post": fakeNorm(true, false),
 		"encoder_norm_wide": fakeNorm(true, true), "encoder_turn": fakeTurn, "encoder_conv": fakeConv,
 		"encoder_head_m16": fakeHead(16), "encoder_head_m32": fakeHead(32), "encoder_head_m128": fakeHead(128),
+		"gather_rows": residenttest.Gather,
 	}
 	for _, size := range headSizes {
 		all[fmt.Sprintf("encoder_attention_d%d", size)] = fakeAttention(size)

@@ -16,10 +16,16 @@ type pass struct {
 	rows   int // with those that a graph was given beyond
 	spans  int
 	halves bool // as halves, of the rows that are kept
-	kept   int
+	outs   []halvesOut
 	at     layout
 	slot   driver.Ptr
 	err    error // the first one
+}
+
+// halvesOut is where the halves of n kept rows go, from one of them on.
+type halvesOut struct {
+	from, n int
+	to      driver.Ptr
 }
 
 func (p *pass) weight(at int64) driver.Ptr {
@@ -275,13 +281,9 @@ func (p *pass) attention(y *layer) {
 func (p *pass) heads() {
 	m := p.m
 	r := &m.room
-	unit, count := &encoderUnitParams{
-		inHalf: p.room(r.x), out: p.in(p.at.out), bad: p.in(p.at.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
-	}, p.rows
-	if p.halves {
-		unit.kept, unit.out, unit.outHalf, count = p.in(p.at.kept), 0, p.in(p.at.out), p.kept
+	unit := encoderUnitParams{
+		inHalf: p.room(r.x), bad: p.in(p.at.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
 	}
-	unit.count = uint32(count)
 	a := r.x
 	for i := range m.t.heads {
 		h := &m.t.heads[i]
@@ -309,7 +311,16 @@ func (p *pass) heads() {
 		}
 		follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 	}
-	follow(p, "encoder/encoder_unit", runtime.CeilDiv(count, 8), 1, rowThreads, 0, unit)
+	if !p.halves {
+		unit.out, unit.count = p.in(p.at.out), uint32(p.rows)
+		follow(p, "encoder/encoder_unit", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &unit)
+		return
+	}
+	for _, o := range p.outs {
+		part := unit
+		part.kept, part.outHalf, part.count = p.in(p.at.kept+4*int64(o.from)), o.to, uint32(o.n)
+		follow(p, "encoder/encoder_unit", runtime.CeilDiv(o.n, 8), 1, rowThreads, 0, &part)
+	}
 }
 
 // The structs of src/encoder/encoder.cuh.

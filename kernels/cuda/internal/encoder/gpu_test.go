@@ -108,6 +108,7 @@ func TestGPUSameBits(t *testing.T) {
 				require.NoError(t, on.EncodeHalves(t.Context(), halves, b, kept))
 				require.Equal(t, halvesOf(t, expected, on.About().Dim, kept), halves, "%s, halves", k.name)
 			}
+			requireResident(t, on, r, 30)
 			var calls sync.WaitGroup
 			for i := range texts {
 				calls.Go(func() {

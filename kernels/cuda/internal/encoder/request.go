@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -15,23 +17,25 @@ import (
 // asked for waits for them.
 const mostPasses = 4
 
-// request is a call of Encode, or of EncodeHalves. Those of a kind that wait at the same time
-// share passes.
+// request is a call of Encode, of EncodeHalves, or of EncodeResident. Those of a kind that wait
+// at the same time share passes.
 type request struct {
 	runtime.Ticket
-	m      *model
-	batch  *transformer.Batch
-	dst    []float32
-	halves bool
-	kept   []int32 // of halves
-	bytes  []byte
-	failed bool
+	m       *model
+	batch   *transformer.Batch
+	dst     []float32
+	halves  bool
+	kept    []int32 // of halves
+	bytes   []byte
+	vectors *resident.Vectors // of EncodeResident, in place of bytes
+	first   int               // of these
+	failed  bool
 }
 
 // Joins implements [runtime.Request].
 func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && o.m == r.m && o.halves == r.halves
+	return ok && o.m == r.m && o.halves == r.halves && o.vectors == r.vectors
 }
 
 // Size implements [runtime.Request]: in tokens.
@@ -48,9 +52,17 @@ func (r *request) fail(err error) {
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &work{m: r.m, rt: rt, limits: limitsOf(rt), halves: r.halves}
+	w := &work{m: r.m, rt: rt, limits: limitsOf(rt), halves: r.halves, vectors: r.vectors}
+	rows := 0
 	for _, b := range batch {
-		w.left = append(w.left, share{r: b.(*request), last: b.(*request).batch.Texts()})
+		r := b.(*request)
+		w.left = append(w.left, share{r: r, last: r.batch.Texts()})
+		rows = max(rows, r.first+len(r.kept))
+	}
+	if r.vectors != nil {
+		if err := r.vectors.Grow(rows); err != nil {
+			return err
+		}
 	}
 	err := w.run()
 	if err != nil {
@@ -84,23 +96,28 @@ type load struct {
 }
 
 // bytes are what comes from the device.
-func (l *load) bytes(rows, dim int, halves bool) int64 {
-	if halves {
-		return l.at.out - l.at.bad + 2*int64(l.kept)*int64(dim)
+func (w *work) bytes(l *load, rows int) int64 {
+	head, dim := l.at.out-l.at.bad, int64(w.m.about.Dim)
+	switch {
+	case w.vectors != nil:
+		return head
+	case w.halves:
+		return head + 2*int64(l.kept)*dim
 	}
-	return l.at.out - l.at.bad + 4*int64(rows)*int64(dim)
+	return head + 4*int64(rows)*dim
 }
 
 // work is passes for some requests: while the device computes one, the vectors of the one
 // before leave it, and the next one is laid out.
 type work struct {
-	m      *model
-	rt     *runtime.Runtime
-	limits limits
-	halves bool // kind of the requests
-	left   []share
-	under  [2]*load
-	spans  []encoderSpan
+	m       *model
+	rt      *runtime.Runtime
+	limits  limits
+	halves  bool              // kind of the requests
+	vectors *resident.Vectors // where halves stay; nil: they come to the host
+	left    []share
+	under   [2]*load
+	spans   []encoderSpan
 }
 
 func (w *work) run() error {
@@ -170,7 +187,8 @@ func (w *work) launch(i int, l *load, first bool) error {
 	w.cut(l, rows, graph)
 	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans), l.kept)
 	w.fill(s.in.Data, l, rows)
-	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, kept: l.kept, at: l.at, slot: s.at}
+	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, at: l.at, slot: s.at}
+	p.outs = w.outs(l, p.in(l.at.out))
 	work := func() error {
 		p.err = nil
 		if err := c.ToDevice(s.at, s.in.Data[:l.at.out], rt.Stream); err != nil {
@@ -179,9 +197,9 @@ func (w *work) launch(i int, l *load, first bool) error {
 		return p.run()
 	}
 	w.under[i] = l
-	out := s.out.Data[:l.bytes(l.rows, m.about.Dim, w.halves)]
+	out := s.out.Data[:w.bytes(l, l.rows)]
 	if graph {
-		out = s.out.Data[:l.bytes(rows, m.about.Dim, false)]
+		out = s.out.Data[:w.bytes(l, rows)]
 		err := m.once(rt, graphKey{rows, l.spans}, func() error {
 			if err := work(); err != nil {
 				return err
@@ -210,6 +228,20 @@ func (w *work) launch(i int, l *load, first bool) error {
 	}
 	// The slot's memory is written again by what Stream is given after the landing.
 	return nil
+}
+
+// outs says where the halves of a pass go: to the slot, or each share's to its own place.
+func (w *work) outs(l *load, slot driver.Ptr) (outs []halvesOut) {
+	if w.vectors == nil {
+		return []halvesOut{{n: l.kept, to: slot}}
+	}
+	from := 0
+	for _, s := range l.shares {
+		first, last := s.kept()
+		outs = append(outs, halvesOut{from, last - first, w.vectors.At(s.r.first + first)})
+		from += last - first
+	}
+	return outs
 }
 
 // cut makes the spans of a pass, those of long texts first. A graph's are rounded up, with
@@ -295,6 +327,9 @@ func (w *work) land(i int) error {
 			continue
 		default:
 			w.left = append(w.left, part)
+			continue
+		}
+		if w.vectors != nil {
 			continue
 		}
 		if w.halves {

@@ -160,7 +160,7 @@ func (p *prepared) upload(centroids []float32) (err error) {
 			err = ferr
 		}
 	}()
-	if err := p.toHalf(p.exact.Ptr, p.half.Ptr, tmp.Ptr, tmp.At(4*int64(p.k)), p.k, rows); err != nil {
+	if err := p.toHalf(halfParams{in: p.exact.Ptr, out: p.half.Ptr, norms: tmp.Ptr, errors: tmp.At(4 * int64(p.k))}, p.k, rows); err != nil {
 		return err
 	}
 	if err := c.ToHost(runtime.Bytes(norms), tmp.Ptr, st); err != nil {
@@ -177,14 +177,14 @@ func (p *prepared) upload(centroids []float32) (err error) {
 }
 
 type halfParams struct {
-	in, out, norms, errors driver.Ptr
-	n, rows, dim, width    uint32
+	in, halves, numbers, out, norms, errors driver.Ptr
+	n, rows, dim, width                     uint32
 }
 
-func (p *prepared) toHalf(in, out, norms, errs driver.Ptr, n, rows int) error {
-	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &halfParams{
-		in: in, out: out, norms: norms, errors: errs, n: uint32(n), rows: uint32(rows), dim: uint32(p.dim), width: uint32(p.width),
-	})
+// toHalf launches what makes halves of n vectors: the pointers of a are given.
+func (p *prepared) toHalf(a halfParams, n, rows int) error {
+	a.n, a.rows, a.dim, a.width = uint32(n), uint32(rows), uint32(p.dim), uint32(p.width)
+	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &a)
 }
 
 // Free frees the centroids on the device's goroutine.

@@ -18,6 +18,7 @@ type encoder struct {
 	unit                    bool
 	rowBytes                int
 	dimScale, centroidScale driver.Mem
+	slots                   [2]slot // of EncodeResident
 }
 
 // PrepareEncoder uploads a codec; see [kernels.EncoderPreparer].
@@ -35,6 +36,11 @@ func (b *builder) PrepareEncoder(ctx context.Context, c *kernels.Codec, centroid
 	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		rt.Own(e)
 		err := e.uploadScales()
+		for i := range e.slots {
+			if err == nil {
+				err = e.slots[i].open(rt)
+			}
+		}
 		if err != nil {
 			e.Free()
 		}
@@ -74,6 +80,9 @@ func (e *encoder) uploadScales() error {
 func (e *encoder) Free() {
 	_ = e.rt.Driver.Free(e.dimScale)
 	_ = e.rt.Driver.Free(e.centroidScale)
+	for i := range e.slots {
+		e.slots[i].free(e.rt)
+	}
 	e.dimScale, e.centroidScale = driver.Mem{}, driver.Mem{}
 	e.rt.Disown(e)
 }
@@ -86,9 +95,7 @@ func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x
 		lo, hi := parallel.Block(i, n, mostRows)
 		requests = append(requests, &request{
 			with: e.prepared, encoder: e, x: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
-			tokens: kernels.EncodedTokens{
-				Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],
-			},
+			tokens: e.part(dst, lo, hi),
 		})
 	}
 	if err := runtime.Do(ctx, e.dev, requests); err != nil {
@@ -98,8 +105,8 @@ func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x
 }
 
 type scaleParams struct {
-	in, x                    driver.Ptr
-	n, dim, rows, half, unit uint32
+	in, numbers, x, by, squares driver.Ptr
+	n, dim, rows, half, unit    uint32
 }
 
 type encodeParams struct {
@@ -118,21 +125,18 @@ func blockRows(dim int) (rows, pitch int) {
 	return rows, rows | 1
 }
 
-// scale launches what makes rows of the vectors that came, floats or halves, which may be
-// in the same place.
-func (e *encoder) scale(in, x driver.Ptr, n int, half bool) error {
-	rows, pitch := blockRows(e.dim)
-	a := &scaleParams{in: in, x: x, n: uint32(n), dim: uint32(e.dim), rows: uint32(rows)}
+// launchScale launches what makes rows of n vectors: the pointers of a are given, and what they
+// are.
+func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool) error {
+	rows, pitch := blockRows(dim)
+	a.n, a.dim, a.rows = uint32(n), uint32(dim), uint32(rows)
 	if half {
 		a.half = 1
 	}
-	if e.unit {
+	if unit {
 		a.unit = 1
 	}
-	if !half && !e.unit && in == x {
-		return nil
-	}
-	return runtime.Launch(e.rt, "scale_rows", runtime.CeilDiv(n, rows), 1, 1, 256, 4*e.dim*pitch, a)
+	return runtime.Launch(rt, "scale_rows", runtime.CeilDiv(n, rows), 1, 1, 256, 4*dim*pitch, &a)
 }
 
 // encode launches what encodes the rows of a batch whose codes have been found.
@@ -143,8 +147,8 @@ func (e *encoder) encode(l *layout) error {
 	w := &e.rt.Work
 	rows, pitch := blockRows(e.dim)
 	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
-		x: l.rows, codes: w.Out.At(l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
-		residuals: w.Out.At(l.residuals), factors: w.Out.At(l.factors), errors: w.Out.At(l.errors),
+		x: l.rows, codes: w.Out.At(l.at + l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
+		residuals: w.Out.At(l.at + l.residuals), factors: w.Out.At(l.at + l.factors), errors: w.Out.At(l.at + l.errors),
 		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
 		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),
 	})

@@ -26,17 +26,40 @@ import (
 // scaleRows is the kernel, on the arrays of plaid.cuh.
 func scaleRows(f *drivertest.Fake, l *driver.Launch) {
 	p := (*scaleParams)(l.Args)
-	n := int(p.n * p.dim)
-	x := drivertest.Slice[float32](f, p.x, n)
-	if p.half != 0 {
-		for i, h := range drivertest.Slice[uint16](f, p.in, n) {
-			x[i] = kernels.F16ToF32(h)
-		}
-	} else {
-		copy(x, drivertest.Slice[float32](f, p.in, n))
+	n, dim := int(p.n), int(p.dim)
+	if p.rows > 32 || l.Grid.X*p.rows < p.n || int(l.Shared) < 4*dim*int(p.rows|1) {
+		panic("the launch does not fit its rows")
 	}
-	if p.unit != 0 {
-		codec.Normalize(x, int(p.dim))
+	numbers := drivertest.Slice[uint32](f, p.numbers, n)
+	row := make([]float32, dim)
+	for i := range n {
+		from := i
+		if numbers != nil {
+			from = int(numbers[i])
+		}
+		if p.half != 0 {
+			for j, h := range drivertest.Slice[uint16](f, p.in+driver.Ptr(2*from*dim), dim) {
+				row[j] = kernels.F16ToF32(h)
+			}
+		} else {
+			copy(row, drivertest.Slice[float32](f, p.in+driver.Ptr(4*from*dim), dim))
+		}
+		by := 1.0
+		if square := codec.Square(row); p.unit != 0 && square > 0 {
+			by = 1 / math.Sqrt(square)
+		}
+		if p.unit != 0 {
+			codec.Normalize(row, dim)
+		}
+		if p.by != 0 {
+			drivertest.Slice[float64](f, p.by+driver.Ptr(8*i), 1)[0] = by
+		}
+		if p.squares != 0 {
+			drivertest.Slice[float64](f, p.squares+driver.Ptr(8*i), 1)[0] = codec.Square(row)
+		}
+		if p.x != 0 {
+			copy(drivertest.Slice[float32](f, p.x+driver.Ptr(4*i*dim), dim), row)
+		}
 	}
 }
 

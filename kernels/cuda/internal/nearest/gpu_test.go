@@ -38,6 +38,38 @@ func TestGPUNearest(t *testing.T) {
 	}
 }
 
+// Rows that many centroids are as near to, as far as half precision tells, get the nearest all the
+// same: of a few sets, of as many as are listed, and of more.
+func TestGPUNearestInDoubt(t *testing.T) {
+	d := runtimetest.OpenGPU(t)
+	cpu, err := kernels.Select("")
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(18, 8))
+	for _, dim := range []int{16, 64, 100, 128} {
+		for _, groups := range []int{1000, 100, 20, 5} {
+			k, n := 3000, 3000
+			base := kerneltest.UnitVectors(rng, groups, dim)
+			near := func(n int, noise float64) []float32 {
+				x := make([]float32, 0, n*dim)
+				for range n {
+					g := rng.IntN(groups)
+					for _, v := range base[g*dim : (g+1)*dim] {
+						x = append(x, v+float32(noise*rng.NormFloat64()))
+					}
+				}
+				return x
+			}
+			centroids, x := near(k, 2e-5), near(n, 1e-2)
+			want, got := make([]uint32, n), make([]uint32, n)
+			wantScores, scores := make([]float32, n), make([]float32, n)
+			require.NoError(t, cpu.Nearest(ctx, want, wantScores, centroids, x, dim))
+			require.NoError(t, NewBuilder(d, cpu).Nearest(ctx, got, scores, centroids, x, dim))
+			require.Equal(t, want, got, "dimension %d, %d groups", dim, groups)
+			require.Equal(t, wantScores, scores, "dimension %d, %d groups", dim, groups)
+		}
+	}
+}
+
 // Tokens that the GPU encodes have the bits of the processor.
 func TestGPUTokens(t *testing.T) {
 	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
@@ -61,6 +93,20 @@ func TestGPUSameIndex(t *testing.T) {
 	for _, dim := range []int{48, 64, 128, 160} {
 		requireSameIndex(t, d, dim, 2000, 40)
 	}
+}
+
+// Vectors that lie on the GPU are trained on and encoded as the processor does it, to the bit.
+func TestGPUResident(t *testing.T) {
+	effort.SkipBrief(t, "the processor's side takes a minute, on one goroutine")
+	d := runtimetest.OpenGPU(t)
+	for seed, shape := range [][3]int{{8, 900, 70}, {3, 40, 40}, {128, 6000, 300}, {96, 5000, 2000}, {200, 2000, 16}, {16, 2, 1}} {
+		requireSameResidentTraining(t, d, uint64(seed), shape[0], shape[1], shape[2])
+	}
+	rng := rand.New(rand.NewPCG(12, 9))
+	for _, dim := range []int{1, 3, 64, 100, 128, 130} {
+		requireSameResidentTokens(t, d, rng, dim, []int{1, 2, 2, 4, 8}[rng.IntN(5)], 1+rng.IntN(2000), 1+rng.IntN(4000))
+	}
+	requireSameResidentTokens(t, d, rng, 128, 2, 512, mostRows+1000)
 }
 
 func BenchmarkGPUTokens(b *testing.B) {

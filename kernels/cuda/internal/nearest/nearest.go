@@ -47,9 +47,9 @@ func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 }
 
 type nearestParams struct {
-	xHalf, cHalf, x, centroids, xNorms, xErrors, slots, codes, scores driver.Ptr
-	cNorm, cError                                                     float32
-	n, k, dim, width                                                  uint32
+	xHalf, cHalf, x, centroids, xNorms, xErrors, slots, doubts, limits, counts, listed, codes, scores driver.Ptr
+	cNorm, cError                                                                                     float32
+	n, k, dim, width                                                                                  uint32
 }
 
 // nearest answers requests for the same centroids. It waits for the device.
@@ -61,7 +61,7 @@ func (p *prepared) nearest(requests []*request) error {
 	for _, r := range requests {
 		n += len(r.codes)
 	}
-	l := p.layout(n, requests[0].encoder)
+	l := p.layout(n, requests[0].encoder, false)
 	w, c, st := &p.rt.Work, p.rt.Driver, p.rt.Stream
 	if err := w.Reserve(l.in.Size, l.out.Size, l.scratch.Size, 0); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (p *prepared) nearest(requests []*request) error {
 		return err
 	}
 	l.rows = w.In.At(l.x)
-	if e := l.encoder; e != nil {
-		if err := e.scale(l.rows, l.rows, n, false); err != nil {
+	if e := l.encoder; e != nil && e.unit {
+		if err := launchScale(p.rt, scaleParams{in: l.rows, x: l.rows}, n, p.dim, false, true); err != nil {
 			return err
 		}
 	}
@@ -106,23 +106,37 @@ type layout struct {
 	encoder          *encoder // nil: nearest centroids alone
 	n                int
 	rows             driver.Ptr // where they are, once it is known
+	at               int64      // where out begins
 	in, out, scratch runtime.Arena
 
-	x                                         int64 // in
+	x                                         int64 // in; in scratch, of resident vectors
 	codes, scores, residuals, factors, errors int64 // out
 	half, norms, halfErrors, slots            int64 // scratch
+	doubts, limits, counts, listed            int64
+	// Of resident vectors: those that rows are of.
+	halves, numbers driver.Ptr
 }
 
-func (p *prepared) layout(n int, e *encoder) layout {
+// listed is how many centroids are listed of a row in doubt.
+const listed = 256
+
+func (p *prepared) layout(n int, e *encoder, resident bool) layout {
 	l := layout{encoder: e, n: n}
 	rows := int64(runtime.CeilDiv(n, 128) * 128)
-	l.x = l.in.Take(4 * int64(n*p.dim))
+	if values := 4 * int64(n*p.dim); resident {
+		l.x = l.scratch.Take(values)
+	} else {
+		l.x = l.in.Take(values)
+	}
 	l.codes, l.scores = l.out.Take(4*int64(n)), l.out.Take(4*int64(n))
 	if e != nil {
 		l.residuals, l.factors, l.errors = l.out.Take(int64(n*e.rowBytes)), l.out.Take(2*int64(n)), l.out.Take(8*int64(n))
 	}
 	l.half, l.norms, l.halfErrors = l.scratch.Take(2*rows*int64(p.width)), l.scratch.Take(4*int64(n)), l.scratch.Take(4*int64(n))
-	l.slots = l.scratch.Take(16 * 16 * rows)
+	if p.width > 0 {
+		l.slots, l.doubts = l.scratch.Take(16*16*rows), l.scratch.Take(4*(1+int64(n)))
+		l.limits, l.counts, l.listed = l.scratch.Take(4*rows), l.scratch.Take(4*rows), l.scratch.Take(4*listed*int64(n))
+	}
 	return l
 }
 
@@ -145,23 +159,35 @@ func (l *layout) answer(r *request, out []byte, row int64) {
 func (p *prepared) find(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
-		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.codes), scores: w.Out.At(l.scores),
+		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.at + l.codes), scores: w.Out.At(l.at + l.scores),
 		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.cNorm, cError: p.cError,
 	}
 	if p.width == 0 {
 		return runtime.Launch(p.rt, "nearest_any", runtime.CeilDiv(n, 32), 1, 1, 256, 0, a)
 	}
-	a.xHalf, a.cHalf = w.Scratch.At(l.half), p.half.Ptr
-	a.xNorms, a.xErrors, a.slots = w.Scratch.At(l.norms), w.Scratch.At(l.halfErrors), w.Scratch.At(l.slots)
-	if err := p.toHalf(a.x, a.xHalf, a.xNorms, a.xErrors, n, runtime.CeilDiv(n, 128)*128); err != nil {
+	at := w.Scratch.At
+	a.xHalf, a.cHalf, a.xNorms, a.xErrors = at(l.half), p.half.Ptr, at(l.norms), at(l.halfErrors)
+	a.slots, a.doubts, a.limits, a.counts, a.listed = at(l.slots), at(l.doubts), at(l.limits), at(l.counts), at(l.listed)
+	half := halfParams{in: a.x, out: a.xHalf, norms: a.xNorms, errors: a.xErrors}
+	if l.halves != 0 { // the nearest centroid of a vector is that of the vector scaled
+		half.in, half.halves, half.numbers = 0, l.halves, l.numbers
+	}
+	if err := p.toHalf(half, n, runtime.CeilDiv(n, 128)*128); err != nil {
 		return err
 	}
-	name := "nearest64"
+	name := "64"
 	if p.width == 128 {
-		name = "nearest128"
+		name = "128"
 	}
-	if err := runtime.Launch(p.rt, name, runtime.CeilDiv(n, 128), 1, 1, 256, 512*p.width, a); err != nil {
+	if err := runtime.Launch(p.rt, "nearest"+name, runtime.CeilDiv(n, 128), 1, 1, 256, 512*p.width, a); err != nil {
 		return err
 	}
-	return runtime.Launch(p.rt, "nearest_exact", runtime.CeilDiv(n, 8), 1, 1, 256, 0, a)
+	if err := runtime.Launch(p.rt, "nearest_exact", runtime.CeilDiv(n, 8), 1, 1, 256, 0, a); err != nil {
+		return err
+	}
+	fill := p.rt.Props.Multiprocessors
+	if err := runtime.Launch(p.rt, "nearest_again"+name, fill, 1, 1, 256, 512*p.width, a); err != nil {
+		return err
+	}
+	return runtime.Launch(p.rt, "nearest_doubts", 4*fill, 1, 1, 256, 0, a)
 }

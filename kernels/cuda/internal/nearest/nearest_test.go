@@ -14,6 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident/residenttest"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 )
@@ -25,7 +26,9 @@ func fakeKernels() map[string]drivertest.Kernel {
 	nothing := func(*drivertest.Fake, *driver.Launch) {}
 	return map[string]drivertest.Kernel{
 		"to_half": toHalf, "nearest64": nothing, "nearest128": nothing, "nearest_exact": nearestRows, "nearest_any": nearestRows,
-		"scale_rows": scaleRows, "encode_tokens": encodeTokens, "cluster_means": clusterMeans,
+		"nearest_again64": nothing, "nearest_again128": nothing, "nearest_doubts": nothing,
+		"scale_rows": scaleRows, "encode_tokens": encodeTokens, "cluster_means": clusterMeans, "cluster_sums": clusterSums,
+		"gather_rows": residenttest.Gather,
 	}
 }
 
@@ -34,7 +37,18 @@ func toHalf(f *drivertest.Fake, l *driver.Launch) {
 	out := drivertest.Slice[uint16](f, p.out, int(p.rows*p.width))
 	clear(out)
 	for i := range int(p.n) {
-		row := drivertest.Slice[float32](f, p.in+driver.Ptr(4*i*int(p.dim)), int(p.dim))
+		row := make([]float32, p.dim)
+		if p.in != 0 {
+			copy(row, drivertest.Slice[float32](f, p.in+driver.Ptr(4*i*int(p.dim)), int(p.dim)))
+		} else {
+			from := i
+			if p.numbers != 0 {
+				from = int(drivertest.Slice[uint32](f, p.numbers, int(p.n))[i])
+			}
+			for j, h := range drivertest.Slice[uint16](f, p.halves+driver.Ptr(2*from*int(p.dim)), int(p.dim)) {
+				row[j] = kernels.F16ToF32(h)
+			}
+		}
 		drivertest.Slice[float32](f, p.norms+driver.Ptr(4*i), 1)[0] = square(row)
 		drivertest.Slice[float32](f, p.errors+driver.Ptr(4*i), 1)[0] = 0
 	}
@@ -146,10 +160,11 @@ func failInTurn(t *testing.T, least int, work func(d *runtime.Device) error) {
 	t.Helper()
 	for n := 1; ; n++ {
 		f := runtimetest.Fake(fakeKernels())
+		f.Memory = 32 << 20
 		d := runtimetest.OpenFake(t, f)
 		calls := 0
 		f.Fail = func(op string) driver.Result {
-			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" {
+			if calls++; calls == n && op != "cuMemFree" && op != "cuMemFreeHost" && op != "cuEventDestroy" {
 				return driver.OutOfMemory
 			}
 			return driver.Success
@@ -197,7 +212,7 @@ func TestNearestMakesFewCalls(t *testing.T) {
 	calls := map[string]int{}
 	f.Fail = func(op string) driver.Result { calls[op]++; return driver.Success }
 	require.NoError(t, p.Nearest(ctx, codes, nil, centroids, x, 64))
-	require.Equal(t, map[string]int{"cuMemcpyHtoDAsync": 1, "cuLaunchKernel": 3, "cuMemcpyDtoHAsync": 1, "cuStreamSynchronize": 1}, calls)
+	require.Equal(t, map[string]int{"cuMemcpyHtoDAsync": 1, "cuLaunchKernel": 5, "cuMemcpyDtoHAsync": 1, "cuStreamSynchronize": 1}, calls)
 }
 
 // After an error nothing of the call is left to be done: the device is waited for.

@@ -18,8 +18,10 @@ type keptRows struct {
 	rt   *runtime.Runtime
 	mem  driver.Mem
 	x    []float32
-	rows []uint32 // of x
+	rows []uint32 // of x, or of resident vectors
 	dim  int
+	// place is where resident vectors are, in place of mem and x.
+	place *place
 
 	centroids *prepared // those of the last Nearest, nil before
 	release   func()
@@ -111,6 +113,9 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 			if int64(codes[j]) < int64(k.centroids.k) {
 				continue
 			}
+			if k.place != nil {
+				return k.fault(errNoCentroid)
+			}
 			// The device cannot bound the error of its products: see unanswered.
 			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.row(j), k.dim); err != nil {
 				return err
@@ -124,16 +129,24 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 // nearest answers for the rows from the first on, on the device's goroutine.
 func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	p := k.centroids
-	if k.mem.Ptr == 0 || p.exact.Ptr == 0 {
+	if k.gone() || p.exact.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
-	l := p.layout(len(codes), nil)
+	l := p.layout(len(codes), nil, k.place != nil)
 	w := &k.rt.Work
 	if err := w.Reserve(0, l.out.Size, l.scratch.Size, 0); err != nil {
 		return err
 	}
-	l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
-	err := p.find(&l)
+	err := error(nil)
+	if k.place != nil {
+		l.rows, l.halves, l.numbers = w.Scratch.At(l.x), k.place.vectors.At(0), k.place.number(first)
+		err = k.place.scale(scaleParams{x: l.rows}, first, len(codes))
+	} else {
+		l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
+	}
+	if err == nil {
+		err = p.find(&l)
+	}
 	if err == nil {
 		err = k.rt.Driver.ToHost(w.HostOut[:l.out.Size], w.Out.Ptr, k.rt.Stream)
 	}
@@ -141,26 +154,37 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 		k.rt.Drain()
 		return err
 	}
-	if err := k.rt.Sync(); err != nil {
+	wait := k.rt.Sync
+	if k.place != nil {
+		wait = k.place.wait
+	}
+	if err := wait(); err != nil {
 		return err
 	}
 	l.answer(&request{codes: codes, scores: scores}, w.HostOut, 0)
 	return nil
 }
 
+func (k *keptRows) gone() bool { return k.mem.Ptr == 0 }
+
 type meansParams struct {
-	x, order, starts, centroids driver.Ptr
-	k, dim                      uint32
+	x, halves, numbers, by, order, starts, centroids driver.Ptr
+	k, dim                                           uint32
 }
 
 // Means is that of [kernels.KeptRows].
 func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error {
+	return k.cluster(ctx, "cluster_means", centroids, order, starts)
+}
+
+// cluster makes of the rows of each centroid what a kernel says.
+func (k *keptRows) cluster(ctx context.Context, kernel string, dst []float32, order []uint32, starts []int) error {
 	p := k.centroids
-	if p == nil || len(centroids) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
-		return k.fault(fmt.Errorf("%w: means of centroids that rows were not assigned to", kernels.ErrShape))
+	if p == nil || len(dst) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
+		return k.fault(fmt.Errorf("%w: rows by centroids that they were not assigned to", kernels.ErrShape))
 	}
 	err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := k.means(centroids, order, starts)
+		err := k.reduce(kernel, dst, order, starts)
 		if err != nil {
 			rt.Drain()
 		}
@@ -172,9 +196,9 @@ func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint3
 	return nil
 }
 
-func (k *keptRows) means(centroids []float32, order []uint32, starts []int) error {
+func (k *keptRows) reduce(kernel string, dst []float32, order []uint32, starts []int) error {
 	p, w, c, st := k.centroids, &k.rt.Work, k.rt.Driver, k.rt.Stream
-	if k.mem.Ptr == 0 || p.exact.Ptr == 0 {
+	if k.gone() || p.exact.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	var in runtime.Arena
@@ -189,13 +213,16 @@ func (k *keptRows) means(centroids []float32, order []uint32, starts []int) erro
 	if err := c.ToDevice(w.In.Ptr, w.HostIn[:in.Size], st); err != nil {
 		return err
 	}
-	err := runtime.Launch(k.rt, "cluster_means", p.k, 1, 1, 128, 8*p.dim, &meansParams{
+	a := &meansParams{
 		x: k.mem.Ptr, order: w.In.At(atOrder), starts: w.In.At(atStarts), centroids: p.exact.Ptr, k: uint32(p.k), dim: uint32(p.dim),
-	})
-	if err != nil {
+	}
+	if k.place != nil {
+		a.x, a.halves, a.numbers, a.by = 0, k.place.vectors.At(0), k.mem.At(k.place.numbers), k.mem.At(k.place.by)
+	}
+	if err := runtime.Launch(k.rt, kernel, p.k, 1, 1, 128, 8*p.dim, a); err != nil {
 		return err
 	}
-	if err := c.ToHost(runtime.Bytes(centroids), p.exact.Ptr, st); err != nil {
+	if err := c.ToHost(runtime.Bytes(dst), p.exact.Ptr, st); err != nil {
 		return err
 	}
 	return k.rt.Sync()
@@ -221,5 +248,9 @@ func (k *keptRows) Free() {
 	}
 	_ = k.rt.Driver.Free(k.mem)
 	k.mem = driver.Mem{}
+	if k.place != nil {
+		_ = k.rt.Driver.FreeEvent(k.place.done)
+		k.place.done = driver.Event{}
+	}
 	k.rt.Disown(k)
 }

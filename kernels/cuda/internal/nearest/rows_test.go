@@ -18,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 )
 
-// clusterMeans is the kernel, on the arrays of plaid.cuh.
-func clusterMeans(f *drivertest.Fake, l *driver.Launch) {
+// clusters calls use with the rows of each centroid, as kernels read them.
+func clusters(f *drivertest.Fake, l *driver.Launch, use func(to []float32, rows [][]float32)) {
 	p := (*meansParams)(l.Args)
 	k, dim := int(p.k), int(p.dim)
 	if int(l.Grid.X) != k || int(l.Shared) != 8*dim {
@@ -28,9 +28,30 @@ func clusterMeans(f *drivertest.Fake, l *driver.Launch) {
 	starts := drivertest.Slice[uint32](f, p.starts, k+1)
 	order := drivertest.Slice[uint32](f, p.order, int(starts[k]))
 	for c := range k {
-		sum := make([]float64, dim)
+		var rows [][]float32
 		for _, r := range order[starts[c]:starts[c+1]] {
-			for j, v := range drivertest.Slice[float32](f, p.x+driver.Ptr(4*int(r)*dim), dim) {
+			if p.x != 0 {
+				rows = append(rows, drivertest.Slice[float32](f, p.x+driver.Ptr(4*int(r)*dim), dim))
+				continue
+			}
+			number := drivertest.Slice[uint32](f, p.numbers+driver.Ptr(4*r), 1)[0]
+			by := drivertest.Slice[float64](f, p.by+driver.Ptr(8*r), 1)[0]
+			row := make([]float32, dim)
+			for j, h := range drivertest.Slice[uint16](f, p.halves+driver.Ptr(2*int(number)*dim), dim) {
+				row[j] = float32(float64(kernels.F16ToF32(h)) * by)
+			}
+			rows = append(rows, row)
+		}
+		use(drivertest.Slice[float32](f, p.centroids+driver.Ptr(4*c*dim), dim), rows)
+	}
+}
+
+// clusterMeans is the kernel, on the arrays of plaid.cuh.
+func clusterMeans(f *drivertest.Fake, l *driver.Launch) {
+	clusters(f, l, func(to []float32, rows [][]float32) {
+		sum := make([]float64, len(to))
+		for _, row := range rows {
+			for j, v := range row {
 				sum[j] += float64(v)
 			}
 		}
@@ -38,13 +59,24 @@ func clusterMeans(f *drivertest.Fake, l *driver.Launch) {
 		for _, s := range sum {
 			n2 += float64(s * s)
 		}
-		if n := math.Sqrt(n2); n > 1e-12*float64(starts[c+1]-starts[c]) {
-			out := drivertest.Slice[float32](f, p.centroids+driver.Ptr(4*c*dim), dim)
+		if n := math.Sqrt(n2); n > 1e-12*float64(len(rows)) {
 			for j, s := range sum {
-				out[j] = float32(s / n)
+				to[j] = float32(s / n)
 			}
 		}
-	}
+	})
+}
+
+// clusterSums is the kernel.
+func clusterSums(f *drivertest.Fake, l *driver.Launch) {
+	clusters(f, l, func(to []float32, rows [][]float32) {
+		clear(to)
+		for _, row := range rows {
+			for j, v := range row {
+				to[j] += v
+			}
+		}
+	})
 }
 
 // training is vectors that leave centroids without rows and sums that cancel: many are there
@@ -102,9 +134,9 @@ func TestTrainingOnDevice(t *testing.T) {
 	requireSameTraining(t, d, 9, 16, 500, 20, 0, 10)
 	require.Positive(t, launched, "the device adds up")
 
-	f.Memory = 2900 << 10 // half of it does not hold the rows, all of it what one thread asks for
+	f.Memory = 13 << 20 // half of it does not hold the rows, all of it what one thread asks for
 	launched = 0
-	requireSameTraining(t, d, 9, 128, 3000, 20, 0)
+	requireSameTraining(t, d, 9, 128, 14000, 20, 1000)
 	require.Zero(t, launched, "the processor adds up what has no room on the device")
 }
 

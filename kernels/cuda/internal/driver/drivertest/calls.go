@@ -224,7 +224,7 @@ func (f *Fake) order(api *driver.API) {
 	api.StreamWait = func(driver.StreamHandle, driver.EventHandle) driver.Result {
 		return f.does("cuStreamWaitEvent", true, nil)
 	}
-	api.EventCreate = func(e *driver.EventHandle, _ bool) driver.Result {
+	api.EventCreate = func(e *driver.EventHandle, _ driver.EventFlags) driver.Result {
 		return f.does("cuEventCreate", true, func() driver.Result {
 			*e = driver.EventHandle(f.handle("event"))
 			return driver.Success

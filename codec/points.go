@@ -1,0 +1,174 @@
+package codec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/internal/floats"
+	"github.com/plaid-ir/plaid/kernels"
+)
+
+// points are the vectors of a sample, by number.
+type points interface {
+	// read returns some of them, which must not be changed.
+	read(ctx context.Context, numbers []uint32) ([][]float32, error)
+	// keep keeps them on the device of a backend; nil: the backend gets them in every round.
+	keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
+}
+
+// memory is points as rows of a matrix.
+type memory struct {
+	x   []float32
+	dim int
+}
+
+func (m memory) row(i uint32) []float32 { return m.x[int(i)*m.dim : (int(i)+1)*m.dim] }
+
+func (m memory) read(_ context.Context, numbers []uint32) ([][]float32, error) {
+	rows := make([][]float32, len(numbers))
+	for i, r := range numbers {
+		rows[i] = m.row(r)
+	}
+	return rows, nil
+}
+
+// keep needs room on the device, and does without it where there is none.
+func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
+	keeper, ok := b.(kernels.RowKeeper)
+	if !ok {
+		return nil, nil
+	}
+	kept, err := keeper.KeepRows(ctx, m.x, m.dim, numbers)
+	if errors.Is(err, kernels.ErrDeviceMemory) {
+		return nil, nil
+	}
+	return kept, err
+}
+
+// gather returns rows one after another: those of the matrix where they lie so, otherwise a copy
+// in buf, which is for blockRows of them.
+func (m memory) gather(buf *[]float32, rows []uint32) []float32 {
+	first, n := int(rows[0]), len(rows)
+	if int(rows[n-1]) == first+n-1 { // ascending and distinct
+		return m.x[first*m.dim : (first+n)*m.dim]
+	}
+	if *buf == nil {
+		*buf = make([]float32, blockRows*m.dim)
+	}
+	out := (*buf)[:n*m.dim]
+	for i, r := range rows {
+		copy(out[i*m.dim:(i+1)*m.dim], m.row(r))
+	}
+	return out
+}
+
+// ResidentSample is a sample of vectors that lie on the device of the backend.
+type ResidentSample struct {
+	Vectors kernels.ResidentVectors
+	// Numbers are those of the sample, ascending, and All, where set, those that a last round of
+	// k-means runs over ([TrainOptions.All]).
+	Numbers, All []uint32
+	// Unit: they are scaled to unit length first, as [Normalize] does.
+	Unit bool
+}
+
+// TrainResident is [Train] of a sample that lies on the device of the backend, a
+// [kernels.ResidentBuilder]: the codec has the same bits. An error that wraps
+// [kernels.ErrDeviceMemory] says that the device has no room for what is needed beside the
+// vectors.
+func TrainResident(ctx context.Context, s *ResidentSample, opts TrainOptions) (*Quantizer, TrainReport, error) {
+	t := &trainer{on: s, dim: s.Vectors.Dim(), opts: opts}
+	return t.run(ctx)
+}
+
+type residentPoints struct {
+	*ResidentSample
+	threads int
+}
+
+func (p *residentPoints) read(ctx context.Context, numbers []uint32) ([][]float32, error) {
+	dim := p.Vectors.Dim()
+	own := make([]uint32, len(numbers))
+	for i, r := range numbers {
+		own[i] = p.Numbers[r]
+	}
+	halves := make([]byte, 2*len(own)*dim)
+	if err := p.Vectors.Read(ctx, halves, own); err != nil {
+		return nil, err
+	}
+	x := make([]float32, len(own)*dim)
+	floats.DecodeFloat16(x, halves)
+	if p.Unit {
+		NormalizeWide(x, dim, p.threads)
+	}
+	rows := make([][]float32, len(own))
+	for i := range rows {
+		rows[i] = x[i*dim : (i+1)*dim : (i+1)*dim]
+	}
+	return rows, nil
+}
+
+func (p *residentPoints) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
+	own := make([]uint32, len(numbers))
+	for i, r := range numbers {
+		own[i] = p.Numbers[r]
+	}
+	return p.keepNumbers(ctx, b, own)
+}
+
+func (p *residentPoints) keepNumbers(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.ResidentRows, error) {
+	keeper, ok := b.(kernels.ResidentBuilder)
+	if !ok || !keeper.Holds(p.Vectors) {
+		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s", kernels.ErrUnavailable, b.Name())
+	}
+	return keeper.KeepResident(ctx, p.Vectors, numbers, p.Unit)
+}
+
+// runResident is runAll of vectors on a device.
+func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
+	n := len(s.All)
+	kept, err := km.points.(*residentPoints).keepNumbers(ctx, km.backend, s.All)
+	if err != nil {
+		return err
+	}
+	defer kept.Release()
+	codes, scores, squares := make([]uint32, n), make([]float32, n), make([]float64, n)
+	if err := kept.Nearest(ctx, codes, scores, km.centroids, km.tick); err != nil {
+		return err
+	}
+	if err := kept.Squares(ctx, squares); err != nil {
+		return err
+	}
+	starts, order := make([]int, km.k+1), make([]uint32, n)
+	byCode(starts, order, codes)
+	sums := make([]float32, km.k*km.dim)
+	if err := kept.Sums(ctx, sums, order, starts); err != nil {
+		return err
+	}
+	km.clusters = clusters{make([]int, km.k), make([]float64, km.k)}
+	return forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
+		for c := lo; c < hi; c++ {
+			for _, pos := range order[starts[c]:starts[c+1]] {
+				if squares[pos] == 0 {
+					continue
+				}
+				km.clusters.counts[c]++
+				km.clusters.spread[c] += squaredResidual(scores[pos], squares[pos])
+			}
+			km.direct(c, sums[c*km.dim:(c+1)*km.dim], km.clusters.counts[c])
+		}
+		return nil
+	})
+}
+
+// direct gives a centroid the direction of the sum of n rows, unless they cancel out.
+func (km *kmeans) direct(c int, sum []float32, n int) {
+	if length := math.Sqrt(dot64(sum, sum)); length > 1e-6*float64(n) && n > 0 {
+		row := km.centroid(c)
+		for j, v := range sum {
+			row[j] = float32(float64(v) / length)
+		}
+	}
+}

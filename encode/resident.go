@@ -1,0 +1,150 @@
+package encode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// keeping encodes the texts of a collection while they are read, and leaves the vectors on the
+// device.
+type keeping struct {
+	e       *Encoder
+	vectors kernels.ResidentVectors
+	ctx     context.Context // of the caller
+	of      *call
+	cancel  context.CancelFunc
+	filling *chunk
+	waiting []*chunk
+	free    []*chunk
+	rows    int // vectors of the texts so far
+	full    bool
+
+	payloads *payloads
+}
+
+// keep begins to; nil: the encoder's vectors do not stay where they are computed.
+func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
+	l, ok := e.backend.(*local)
+	if !ok {
+		return nil, nil
+	}
+	d, ok := l.engine.(*onDevice)
+	if !ok {
+		return nil, nil
+	}
+	keeper, ok := d.Model.(transformer.Keeper)
+	if !ok {
+		return nil, nil
+	}
+	if err := e.begin(); err != nil {
+		return nil, err
+	}
+	p, err := newPayloads("")
+	if err != nil {
+		e.done()
+		return nil, err
+	}
+	v, err := keeper.NewVectors(ctx)
+	if err != nil {
+		e.done()
+		return nil, errors.Join(err, p.close())
+	}
+	k := &keeping{e: e, vectors: v, payloads: p, ctx: ctx, of: &call{role: Document, keep: v}}
+	k.of.ctx, k.cancel = context.WithCancel(ctx)
+	return k, nil
+}
+
+// add takes a text of which so many vectors are kept.
+func (k *keeping) add(t entry, payload []byte, kept int) error {
+	if k.full {
+		return nil
+	}
+	if err := k.payloads.add(payload); err != nil {
+		return err
+	}
+	c := k.filling
+	if c == nil {
+		if n := len(k.free); n > 0 {
+			c, k.free = k.free[n-1], k.free[:n-1]
+		} else {
+			c = new(chunk)
+		}
+		clear(c.texts)
+		c.texts, c.batch.IDs, c.err, c.first, c.done = c.texts[:0], c.batch.IDs[:0], nil, k.rows, make(chan struct{})
+		k.filling = c
+	}
+	c.texts = append(c.texts, t)
+	c.batch.IDs = append(c.batch.IDs, t.seq.ids...)
+	k.rows += kept
+	if !k.e.backend.full(c) {
+		return nil
+	}
+	return k.submit(k.e.ahead())
+}
+
+// submit lets the workers have the chunk that was filled, and waits until so many are left.
+func (k *keeping) submit(left int) error {
+	if c := k.filling; c != nil {
+		k.e.workers.submit(k.of, c)
+		k.waiting, k.filling = append(k.waiting, c), nil
+	}
+	for len(k.waiting) > left && !k.full {
+		c := k.waiting[0]
+		select {
+		case <-c.done:
+		case <-k.ctx.Done():
+			return k.ctx.Err()
+		}
+		k.waiting = k.waiting[1:]
+		switch {
+		case c.panic != nil:
+			panic(c.panic)
+		case errors.Is(c.err, kernels.ErrDeviceMemory):
+			k.full = true
+		case c.err != nil:
+			return c.err
+		}
+		k.free = append(k.free, c)
+	}
+	return nil
+}
+
+// end waits for the vectors, and hands them on with the payloads; nil: there was no room for all of
+// them, or there are none.
+func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
+	err := k.submit(0)
+	if err == nil && !k.full && k.rows > 0 {
+		v, p := k.vectors, k.payloads
+		k.vectors, k.payloads = nil, nil
+		return v, p, nil
+	}
+	return nil, nil, err
+}
+
+// close gives back what end has not returned, also after a panic.
+func (k *keeping) close() {
+	if k == nil {
+		return
+	}
+	k.cancel()
+	k.e.workers.leave(k.of)
+	k.e.done()
+	if k.vectors != nil {
+		k.vectors.Release()
+		_ = k.payloads.close() // of what nobody reads
+	}
+}
+
+// computeResident leaves the vectors of a chunk on the device.
+func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error {
+	keeper, ok := l.engine.(*onDevice).Model.(transformer.Keeper)
+	if !ok {
+		return fmt.Errorf("%w: vectors stay on no device", errors.ErrUnsupported)
+	}
+	l.noteKept(b, c)
+	return keeper.EncodeResident(ctx, c.of.keep, c.first, b.Batch, b.kept)
+}

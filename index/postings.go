@@ -1,0 +1,89 @@
+package index
+
+import (
+	"context"
+	"slices"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// pairBytes is what one (centroid, document) pair takes while postings are
+// gathered: 8 bytes here, 4 in the sorted lists, and the slack of growing.
+const pairBytes = 20
+
+// postings gathers which documents have which centroid, document by document
+// in ascending order, each pair once.
+type postings struct {
+	codes []uint32
+	docs  []uint32
+	last  []uint32 // by centroid: 1 + the last document that has it
+}
+
+func newPostings(centroids int) *postings { return &postings{last: make([]uint32, centroids)} }
+
+func (p *postings) note(code, doc uint32) {
+	if p.last[code] == doc+1 {
+		return
+	}
+	p.last[code] = doc + 1
+	p.codes = append(p.codes, code)
+	p.docs = append(p.docs, doc)
+}
+
+func (p *postings) bytes() int64 { return pairBytes * int64(len(p.codes)) }
+
+func (p *postings) reset() {
+	p.codes, p.docs = p.codes[:0], p.docs[:0]
+	clear(p.last)
+}
+
+// blocks yields the encoded posting blocks that are not empty, in order. It is
+// a counting sort by centroid, which keeps documents ascending. See maxSegmentBytes for
+// how many pairs there may be.
+func (p *postings) blocks(yield func(block uint32, data []byte) error) error {
+	k := len(p.last)
+	ends := make([]uint32, k+1)
+	for _, c := range p.codes {
+		ends[c+1]++
+	}
+	for c := range k {
+		ends[c+1] += ends[c]
+	}
+	sorted := make([]uint32, len(p.docs))
+	next := slices.Clone(ends[:k])
+	for i, c := range p.codes {
+		sorted[next[c]] = p.docs[i]
+		next[c]++
+	}
+	// A run of blocks at a time, on all processors.
+	const run = 64
+	encoded := make([][]byte, run)
+	for first := 0; first < parallel.Blocks(k, storage.PostingBlock); first += run {
+		n := min(run, parallel.Blocks(k, storage.PostingBlock)-first)
+		err := parallel.Do(context.Background(), n, 0, func(i int) (err error) {
+			lo, hi := parallel.Block(first+i, k, storage.PostingBlock)
+			if encoded[i] = nil; ends[lo] == ends[hi] {
+				return nil
+			}
+			lists := make([][]uint32, 0, storage.PostingBlock)
+			for c := lo; c < hi; c++ {
+				lists = append(lists, sorted[ends[c]:ends[c+1]])
+			}
+			encoded[i], err = storage.AppendPostings(nil, lists)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i, data := range encoded[:n] {
+			if data == nil {
+				continue
+			}
+			if err := yield(uint32(first+i), data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

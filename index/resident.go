@@ -1,0 +1,66 @@
+package index
+
+import (
+	"context"
+	"math"
+
+	"github.com/plaid-ir/plaid/codec"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/vectors"
+)
+
+// residentTokens is how many tokens a batch of resident vectors has: on the host there are only
+// those that are encoded.
+var residentTokens = 1 << 18 // a variable, so that tests see many batches
+
+// residentOf is a source whose vectors lie on a device; nil: they do not.
+func residentOf(src vectors.Source) vectors.Resident {
+	if r, ok := src.(vectors.Resident); ok && r.Vectors() != nil {
+		return r
+	}
+	return nil
+}
+
+// residentOn is a source whose vectors lie where a backend computes; nil: they do not.
+func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
+	b, ok := be.(kernels.ResidentBuilder)
+	if r := residentOf(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
+		return r
+	}
+	return nil
+}
+
+// rowsBefore counts the tokens of the documents before one.
+func rowsBefore(src vectors.Source, doc int) int {
+	n := 0
+	for i := range doc {
+		n += src.Rows(i)
+	}
+	return n
+}
+
+// numbers are those of the tokens of a sample, of all tokens.
+func (s *sample) numbers(src vectors.Source) []uint32 {
+	all := make([]uint32, 0, s.tokens)
+	doc, first := 0, 0
+	for _, span := range s.spans {
+		for ; doc < span.doc; doc++ {
+			first += src.Rows(doc)
+		}
+		for row := first + span.lo; row < first+span.hi; row++ {
+			all = append(all, uint32(row))
+		}
+	}
+	return all
+}
+
+// trainResident trains on vectors where they lie. all is the sample of the last round, or nil.
+func trainResident(
+	ctx context.Context, src vectors.Resident, picked, all *sample, unit bool, o codec.TrainOptions,
+) (*codec.Quantizer, codec.TrainReport, error) {
+	s := &codec.ResidentSample{Vectors: src.Vectors(), Numbers: picked.numbers(src), Unit: unit}
+	if all != nil {
+		s.All = all.numbers(src)
+	}
+	return codec.TrainResident(ctx, s, o)
+}

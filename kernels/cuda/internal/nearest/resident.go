@@ -1,0 +1,271 @@
+package nearest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/plaid-ir/plaid/internal/parallel"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/resident"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+)
+
+// errNoCentroid cannot be: resident vectors are finite, and within half precision.
+var errNoCentroid = errors.New("a vector that an encoder left there has no nearest centroid")
+
+// Holds is that of [kernels.ResidentBuilder].
+func (b *builder) Holds(v kernels.ResidentVectors) bool {
+	r, ok := v.(*resident.Vectors)
+	return ok && r.On(b.dev)
+}
+
+// place is where the rows of k-means are that are resident vectors: nothing but their numbers and
+// what they are scaled by is made for them.
+type place struct {
+	of      *keptRows
+	vectors *resident.Vectors
+	unit    bool
+	// In the memory of the rows: numbers, what each is multiplied with, squared lengths.
+	numbers, by, squares int64
+	done                 driver.Event // what Nearest has been asked for
+}
+
+// KeepResident is that of [kernels.ResidentBuilder].
+func (b *builder) KeepResident(
+	ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool,
+) (kernels.ResidentRows, error) {
+	vectors, ok := v.(*resident.Vectors)
+	if !ok || !vectors.On(b.dev) || len(numbers) > math.MaxUint32 {
+		return nil, b.fault(fmt.Errorf("%w: %d vectors of another device", kernels.ErrShape, len(numbers)))
+	}
+	k := &keptRows{builder: b, rows: numbers, dim: vectors.Dim()}
+	k.place = &place{of: k, vectors: vectors, unit: unit}
+	err := b.dev.Call(ctx, func(rt *runtime.Runtime) (err error) {
+		k.rt = rt
+		var a runtime.Arena
+		n := int64(len(numbers))
+		k.place.numbers, k.place.by, k.place.squares = a.Take(4*n), a.Take(8*n), a.Take(8*n)
+		if k.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
+			return err
+		}
+		rt.Own(k)
+		k.place.done, err = rt.Driver.NewSleepingEvent()
+		return err
+	})
+	for i := range parallel.Blocks(len(numbers), 1<<20) {
+		if err != nil {
+			break
+		}
+		lo, hi := parallel.Block(i, len(numbers), 1<<20)
+		err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+			err := k.place.upload(lo, hi)
+			if err != nil {
+				rt.Drain()
+			}
+			return err
+		})
+	}
+	if err != nil {
+		k.Release()
+		return nil, b.fault(err)
+	}
+	return residentRows{k}, nil
+}
+
+// upload copies the numbers from lo to hi, and finds what their vectors are scaled by.
+func (p *place) upload(lo, hi int) error {
+	k := p.of
+	for _, r := range k.rows[lo:hi] {
+		if int(r) >= p.vectors.Len() {
+			return fmt.Errorf("%w: vector %d of %d", kernels.ErrShape, r, p.vectors.Len())
+		}
+	}
+	w := &k.rt.Work
+	if err := w.Reserve(4*int64(hi-lo), 0, 0, 0); err != nil {
+		return err
+	}
+	n := runtime.CopyWide(w.HostIn, runtime.Bytes(k.rows[lo:hi]))
+	if err := k.rt.Driver.ToDevice(k.mem.At(p.numbers+4*int64(lo)), w.HostIn[:n], k.rt.Stream); err != nil {
+		return err
+	}
+	err := p.scale(scaleParams{by: k.mem.At(p.by + 8*int64(lo)), squares: k.mem.At(p.squares + 8*int64(lo))}, lo, hi-lo)
+	if err != nil {
+		return err
+	}
+	return k.rt.Sync()
+}
+
+// scale launches what makes n rows of the vectors, from one on.
+func (p *place) scale(a scaleParams, first, n int) error {
+	if a.in = p.vectors.At(0); a.in == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	a.numbers = p.number(first)
+	return launchScale(p.of.rt, a, n, p.of.dim, true, p.unit)
+}
+
+// residentRows are rows that have a place.
+type residentRows struct{ *keptRows }
+
+// wait waits for what Stream was given, as long as it takes.
+func (p *place) wait() error {
+	c := p.of.rt.Driver
+	if err := c.Record(p.done, p.of.rt.Stream); err != nil {
+		return err
+	}
+	return c.SyncEvent(p.done)
+}
+
+// number is where the numbers are from one on.
+func (p *place) number(first int) driver.Ptr { return p.of.mem.At(p.numbers + 4*int64(first)) }
+
+// Squares is that of [kernels.ResidentRows].
+func (k residentRows) Squares(ctx context.Context, dst []float64) error {
+	for i := range parallel.Blocks(len(dst), 1<<20) {
+		lo, hi := parallel.Block(i, len(dst), 1<<20)
+		err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
+			if k.gone() {
+				return kernels.ErrDeviceClosed
+			}
+			bytes := 8 * int64(hi-lo)
+			if err := rt.Work.Reserve(0, bytes, 0, 0); err != nil {
+				return err
+			}
+			host := rt.Work.HostOut[:bytes]
+			if err := rt.Driver.ToHost(host, k.mem.At(k.place.squares+8*int64(lo)), rt.Stream); err != nil {
+				return err
+			}
+			if err := rt.Sync(); err != nil {
+				return err
+			}
+			runtime.CopyWide(runtime.Bytes(dst[lo:hi]), host)
+			return nil
+		})
+		if err != nil {
+			return k.fault(err)
+		}
+	}
+	return nil
+}
+
+// Sums is that of [kernels.ResidentRows]. They take the place of the centroids, which nothing
+// asks for any more.
+func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, starts []int) error {
+	defer k.releaseCentroids()
+	return k.cluster(ctx, "cluster_sums", dst, order, starts)
+}
+
+// slot is a place for what leaves the device while the other one is filled.
+type slot struct{ computed, copied driver.Event }
+
+func (s *slot) open(rt *runtime.Runtime) (err error) {
+	if s.computed, err = rt.Driver.NewEvent(false); err == nil {
+		s.copied, err = rt.Driver.NewSleepingEvent()
+	}
+	return err
+}
+
+func (s *slot) free(rt *runtime.Runtime) {
+	_ = rt.Driver.FreeEvent(s.computed)
+	_ = rt.Driver.FreeEvent(s.copied)
+	*s = slot{}
+}
+
+// EncodeResident is that of [kernels.ResidentEncoder].
+func (e *encoder) EncodeResident(
+	ctx context.Context, dst kernels.EncodedTokens, v kernels.ResidentVectors, first int,
+) error {
+	vectors, ok := v.(*resident.Vectors)
+	if !ok || !vectors.On(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
+		return e.fault(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))
+	}
+	err := e.dev.Call(ctx, func(rt *runtime.Runtime) error {
+		err := e.encodeResident(ctx, dst, vectors, first)
+		if err != nil {
+			rt.Drain()
+		}
+		return err
+	})
+	if err != nil {
+		return e.fault(err)
+	}
+	return nil
+}
+
+// encodeResident encodes on the device's goroutine. While a block is computed, the one before
+// leaves the device.
+func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens, v *resident.Vectors, first int) error {
+	if e.exact.Ptr == 0 || v.At(0) == 0 {
+		return kernels.ErrDeviceClosed
+	}
+	n := len(dst.Codes)
+	most := e.layout(min(n, mostRows), e, true)
+	w, blocks := &e.rt.Work, parallel.Blocks(n, mostRows)
+	if err := w.Reserve(0, 2*most.out.Size, most.scratch.Size, 0); err != nil {
+		return err
+	}
+	var under [2]layout
+	for i := range blocks + 1 {
+		if i < blocks {
+			lo, hi := parallel.Block(i, n, mostRows)
+			l := e.layout(hi-lo, e, true)
+			l.at, l.rows, l.halves = int64(i%2)*most.out.Size, w.Scratch.At(l.x), v.At(first+lo)
+			under[i%2] = l
+			if err := e.begin(&l, &e.slots[i%2]); err != nil {
+				return err
+			}
+		}
+		if i == 0 {
+			continue
+		}
+		if err := e.rt.Driver.SyncEvent(e.slots[(i-1)%2].copied); err != nil {
+			return err
+		}
+		lo, hi := parallel.Block(i-1, n, mostRows)
+		l := &under[(i-1)%2]
+		l.answer(&request{codes: dst.Codes[lo:hi], tokens: e.part(dst, lo, hi)}, w.HostOut[l.at:], 0)
+		for _, code := range dst.Codes[lo:hi] {
+			if int64(code) >= int64(e.k) {
+				return errNoCentroid
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin gives the device a block of vectors.
+func (e *encoder) begin(l *layout, s *slot) error {
+	rt := e.rt
+	if err := launchScale(rt, scaleParams{in: l.halves, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
+		return err
+	}
+	if err := e.find(l); err != nil {
+		return err
+	}
+	if err := e.encode(l); err != nil {
+		return err
+	}
+	if err := rt.Driver.Record(s.computed, rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Driver.Wait(rt.Copies, s.computed); err != nil {
+		return err
+	}
+	if err := rt.Driver.ToHost(rt.Work.HostOut[l.at:l.at+l.out.Size], rt.Work.Out.At(l.at), rt.Copies); err != nil {
+		return err
+	}
+	return rt.Driver.Record(s.copied, rt.Copies)
+}
+
+// part is where the tokens from lo to hi go, but for their codes.
+func (e *encoder) part(dst kernels.EncodedTokens, lo, hi int) kernels.EncodedTokens {
+	return kernels.EncodedTokens{
+		Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],
+	}
+}
