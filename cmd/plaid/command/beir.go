@@ -49,7 +49,7 @@ query_ids.txt.
 Every judged query is searched, and counts; one without vectors counts 0. An
 --index that is there is searched as it is, with the parameters that are stored
 in it, and flags of a build that it contradicts are an error; a new one is kept.`,
-		Example: `  plaid beir scifact --model answerai-colbert-small-v1
+		Example: `  plaid beir scifact --model answerdotai/answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
   plaid beir scifact --vectors scifact/vectors --nbits 4 --exhaustive --json`,
