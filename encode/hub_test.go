@@ -3,6 +3,7 @@ package encode
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,6 +91,23 @@ func TestFindModel(t *testing.T) {
 	weights, err = m.WeightFiles(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, weights)
+}
+
+// The error of a name that there is not has the one that may have been meant.
+func TestNearName(t *testing.T) {
+	_, h := hubOf(t, "stanford")
+	for name, near := range map[string]string{
+		"colbert-ir/colbertv2": "colbert-ir/colbertv2.0", "answerai-colbert-small-v1": "answerdotai/answerai-colbert-small-v1",
+	} {
+		_, err := FindModel(t.Context(), name, &Options{Hub: h})
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, "; did you mean "+near+"?")
+	}
+	for _, name := range []string{"org/none", "none", "./colbertv2/none"} {
+		_, err := FindModel(t.Context(), name, &Options{Hub: h})
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NotContains(t, err.Error(), "did you mean")
+	}
 }
 
 // A kind of model that is not computed is found out by its settings alone.
