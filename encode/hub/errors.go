@@ -25,7 +25,7 @@ var (
 	// ErrUnreachable: the same, and the hub does not answer.
 	ErrUnreachable = errors.New("the hub cannot be reached")
 	// ErrEndpoint: the address of the hub cannot be one.
-	ErrEndpoint = errors.New("address of the hub is none")
+	ErrEndpoint = errors.New("not the address of a hub")
 	// ErrStatus: the hub answers with another status than was expected.
 	ErrStatus = errors.New("status of the hub")
 	// ErrAnswer: an answer of the hub that is not understood.
@@ -113,7 +113,7 @@ func (e *Error) help() string {
 	case is(ErrRevision):
 		return fmt.Sprintf("%s is neither branch, tag nor commit of %s at %s", e.Name.revision(), e.Name.Repo, e.Hub)
 	case is(ErrEndpoint):
-		return envEndpoint + " has it: http:// or https:// and a host"
+		return envEndpoint + " is to be http:// or https:// and a host"
 	case e.noNetwork() && e.commit != "":
 		return "the cache has commit " + e.commit + ", which is used where the newest is not asked for"
 	case e.noNetwork():
