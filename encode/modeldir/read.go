@@ -78,7 +78,7 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); r.source != nil {
 	} else if err != nil {
-		return &ModelError{r.dir, "", pathless(err)}
+		return &ModelError{Path: r.dir, Err: pathless(err)}
 	} else if !info.IsDir() {
 		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
@@ -146,7 +146,7 @@ func (r *reader) tokenizer() error {
 		if errors.As(err, &me) {
 			return err
 		}
-		return &ModelError{path, "", err}
+		return &ModelError{Path: path, Err: err}
 	}
 	if v := r.c.Backbone.Vocabulary; t.VocabSize() > v && (v > 0 || r.graphs == nil) {
 		return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
@@ -268,7 +268,7 @@ func (r *reader) overrides() error {
 			continue
 		}
 		if *n.v < shortest {
-			return &ModelError{byOverride, n.key, &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
+			return &ModelError{Path: byOverride, Field: n.key, Err: &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -397,7 +397,8 @@ func (r *reader) defaults() error {
 		}
 		id, ok := r.token(m.name)
 		if !ok {
-			return Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
+			err := Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
+			return err.decided(m.to.name)
 		}
 		m.to.set(byDefault, id)
 	}
@@ -415,7 +416,7 @@ func (r *reader) defaults() error {
 func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
-		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
+		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names").decided("mask")
 	}
 	if err := r.sides(); err != nil {
 		return err
@@ -426,16 +427,16 @@ func (r *reader) check() error {
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
 		if l.n > c.Backbone.MaxPositions && r.origin[l.name] == byOverride {
 			key := strings.ReplaceAll(l.name, ".", "_")
-			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.MaxPositions}}
+			return &ModelError{Path: r.dir, Field: key, Err: &LengthError{l.n, shortest, c.Backbone.MaxPositions}}
 		}
 		if l.n > c.Backbone.MaxPositions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
-				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault))
+				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault)).decided(l.name)
 		}
 	}
 	if c.Expand.Length > c.Query.Length {
 		return Faultf(r.dir, "query.length", ErrContradiction, "is %d by %s, but queries are filled up to %d",
-			c.Query.Length, r.origin["query.length"], c.Expand.Length)
+			c.Query.Length, r.origin["query.length"], c.Expand.Length).decided("query.length")
 	}
 	for _, w := range r.skipWords {
 		id, ok := c.Tokenizer.ID(w)

@@ -156,6 +156,29 @@ func TestExport(t *testing.T) {
 	require.True(t, read(t, dir, &modeldir.Override{Expand: ptr(true)}).Expand.On)
 }
 
+// TestDeciding: an error of a value that an override decides has its key.
+func TestDeciding(t *testing.T) {
+	const sentence = "config_sentence_transformers.json"
+	for _, f := range []struct {
+		file    string
+		changes map[string]any
+		setting string
+	}{
+		{sentence, map[string]any{"query_length": 16007}, "query_length"},
+		{"artifact.metadata", map[string]any{"doc_maxlen": 31}, "document_length"},
+		{"artifact.metadata", map[string]any{"doc_token_id": "[unused1]"}, "document_marker"},
+		{"onnx_config.json", map[string]any{"embedding_dim": 41}, ""},
+		{"2_Dense/config.json", map[string]any{"in_features": 91}, ""},
+	} {
+		dir := pylate(t)
+		modeltest.JSON(t, filepath.Join(dir, filepath.FromSlash(f.file)), f.changes)
+		_, err := modeldir.Read(dir, nil)
+		var e *modeldir.ModelError
+		require.ErrorAs(t, err, &e, f.file)
+		require.Equal(t, f.setting, e.Setting, "%s: %v", f.file, err)
+	}
+}
+
 // TestMissing: all that is missing is named at once.
 func TestMissing(t *testing.T) {
 	dir := pylate(t)
