@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -412,7 +413,31 @@ func (r *reader) defaults() error {
 	return nil
 }
 
-// check holds values against each other, and turns words to skip into ids.
+// skipIDs turns words to skip into ids, and warns of those that are no tokens.
+func (r *reader) skipIDs() {
+	c := &r.c
+	var missing []string
+	for _, w := range r.skipWords {
+		if id, ok := c.Tokenizer.ID(w); ok {
+			c.Skip = append(c.Skip, id)
+		} else {
+			missing = append(missing, strconv.Quote(w))
+		}
+	}
+	if missing != nil {
+		outcome := "ignored"
+		if unknown, has := c.Tokenizer.Unknown(); has && !r.multiVector && r.origin["skip"] != byOverride {
+			// PyLate asks for the ids of words, and gets that of unknown pieces.
+			c.Skip = append(c.Skip, unknown)
+			outcome = "as in PyLate, " + c.Tokenizer.Piece(unknown) + " is skipped in their place"
+		}
+		r.warnf("%s: words to skip that are no tokens: %s: %s", cmp.Or(r.origin["skip"], byDefault), strings.Join(missing, " "), outcome)
+	}
+	slices.Sort(c.Skip)
+	c.Skip = slices.Compact(c.Skip)
+}
+
+// check holds values against each other, with words to skip turned into ids.
 func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
@@ -438,21 +463,7 @@ func (r *reader) check() error {
 		return Faultf(r.dir, "query.length", ErrContradiction, "is %d by %s, but queries are filled up to %d",
 			c.Query.Length, r.origin["query.length"], c.Expand.Length).decided("query.length")
 	}
-	for _, w := range r.skipWords {
-		id, ok := c.Tokenizer.ID(w)
-		if unknown, has := c.Tokenizer.Unknown(); !ok && has && !r.multiVector && r.origin["skip"] != byOverride {
-			// PyLate asks for the word's id, and gets that of unknown pieces.
-			r.warnf("%q is to be skipped (%s), but it is no token: unknown pieces are, as in PyLate",
-				w, cmp.Or(r.origin["skip"], byDefault))
-			id = unknown
-		} else if !ok {
-			r.warnf("%q is to be skipped (%s), but it is no token: ignored", w, cmp.Or(r.origin["skip"], byDefault))
-			continue
-		}
-		c.Skip = append(c.Skip, id)
-	}
-	slices.Sort(c.Skip)
-	c.Skip = slices.Compact(c.Skip)
+	r.skipIDs()
 	in := c.Backbone.Hidden
 	for _, d := range c.Dense {
 		if d.In != in && r.graphs == nil {
