@@ -69,8 +69,12 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	return &Model{Config: c}, nil
 }
 
-// suggest adds to an error of a model that is not there the name of a known one that may have been meant.
+// suggest adds to an error of a model that is not there the name of a known one that may have been meant,
+// and to that of a folder that is none of a model that it goes before a name.
 func suggest(err error, name string) error {
+	if _, ok := hub.Parse(name); ok && errors.Is(err, modeldir.ErrIncomplete) {
+		return fmt.Errorf("%w; it is a folder here, which goes before the model of the hub that is called so", err)
+	}
 	_, serr := os.Stat(name)
 	missing := errors.Is(err, hub.ErrRepository) || errors.Is(err, fs.ErrNotExist) && errors.Is(serr, fs.ErrNotExist)
 	if near := modeldir.NearestKnown(name); missing && near != "" {

@@ -110,6 +110,19 @@ func TestNearName(t *testing.T) {
 	}
 }
 
+// The error of a folder without a model says that it stands before the name of one.
+func TestFolderBeforeName(t *testing.T) {
+	_, h := hubOf(t, "stanford")
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll("org/stanford", 0o700))
+	_, err := FindModel(t.Context(), "org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.ErrorContains(t, err, "; it is a folder here, which goes before the model of the hub that is called so")
+	_, err = FindModel(t.Context(), "./org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.NotContains(t, err.Error(), "hub")
+}
+
 // A kind of model that is not computed is found out by its settings alone.
 func TestUnreadableByName(t *testing.T) {
 	server, h := hubOf(t, "stanford")
