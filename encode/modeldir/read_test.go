@@ -157,29 +157,6 @@ func TestExport(t *testing.T) {
 	require.True(t, read(t, dir, &modeldir.Override{Expand: ptr(true)}).Expand.On)
 }
 
-// TestDeciding: an error of a value that an override decides has its key.
-func TestDeciding(t *testing.T) {
-	const sentence = "config_sentence_transformers.json"
-	for _, f := range []struct {
-		file    string
-		changes map[string]any
-		setting string
-	}{
-		{sentence, map[string]any{"query_length": 16007}, "query_length"},
-		{"artifact.metadata", map[string]any{"doc_maxlen": 31}, "document_length"},
-		{"artifact.metadata", map[string]any{"doc_token_id": "[unused1]"}, "document_marker"},
-		{"onnx_config.json", map[string]any{"embedding_dim": 41}, ""},
-		{"2_Dense/config.json", map[string]any{"in_features": 91}, ""},
-	} {
-		dir := pylate(t)
-		modeltest.JSON(t, filepath.Join(dir, filepath.FromSlash(f.file)), f.changes)
-		_, err := modeldir.Read(dir, nil)
-		var e *modeldir.ModelError
-		require.ErrorAs(t, err, &e, f.file)
-		require.Equal(t, f.setting, e.Setting, "%s: %v", f.file, err)
-	}
-}
-
 // TestMissing: all that is missing is named at once.
 func TestMissing(t *testing.T) {
 	dir := pylate(t)
@@ -196,7 +173,8 @@ func TestMissing(t *testing.T) {
 		"writes the file)")
 	_, err = modeldir.Read(t.TempDir(), nil)
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
-	require.ErrorContains(t, err, "no config.json, no tokenizer.json, no config_sentence_transformers.json or artifact.metadata or onnx_config.json")
+	require.ErrorContains(t, err, "no config.json, no tokenizer.json, no config_sentence_transformers.json or artifact.metadata or onnx_config.json (one of which says "+
+		"how a late-interaction model treats texts)")
 	_, err = modeldir.Read(filepath.Join(dir, "nowhere"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = modeldir.Read(filepath.Join(dir, "config.json"), nil)
@@ -306,7 +284,7 @@ func TestFaults(t *testing.T) {
 	}
 	for modules, message := range map[string]string{
 		`[{"path": "", "type": "pylate.Transformer"}, {"path": "1", "type": "a.Dense"}]`:                                          "module 1 is a a.Dense, which is not known",
-		`[{"path": "", "type": "pylate.Transformer"}, {"path": "1", "type": "pylate.Pooling"}]`:                                   "module 1 is a pylate.Pooling, which is not known",
+		`[{"path": "", "type": "pylate.Transformer"}, {"path": "1", "type": "pylate.Pooling"}]`:                                   "module 1 is a Pooling, which makes one vector of a text: no late-interaction model",
 		`[{"path": "1_Dense", "type": "pylate.Dense"}]`:                                                                           "want one Transformer, at the beginning",
 		`[{"path": "../x", "type": "pylate.Transformer"}]`:                                                                        "not within the folder",
 		`[{"path": "", "type": "pylate.Transformer"}, {"path": "m", "type": "pylate.MultiVectorMask"}]`:                           "there is no Normalize",
