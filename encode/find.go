@@ -73,7 +73,9 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 // and to that of a folder that is none of a model that it goes before a name.
 func suggest(err error, name string) error {
 	if _, ok := hub.Parse(name); ok && errors.Is(err, modeldir.ErrIncomplete) {
-		return fmt.Errorf("%w; it is a folder here, which goes before the model of the hub that is called so", err)
+		if _, serr := os.Stat(filepath.Join(name, "config.json")); errors.Is(serr, fs.ErrNotExist) {
+			return fmt.Errorf("%w; a folder goes before the hub's model of that name", err)
+		}
 	}
 	_, serr := os.Stat(name)
 	missing := errors.Is(err, hub.ErrRepository) || errors.Is(err, fs.ErrNotExist) && errors.Is(serr, fs.ErrNotExist)

@@ -117,8 +117,12 @@ func TestFolderBeforeName(t *testing.T) {
 	require.NoError(t, os.MkdirAll("org/stanford", 0o700))
 	_, err := FindModel(t.Context(), "org/stanford", &Options{Hub: h})
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
-	require.ErrorContains(t, err, "; it is a folder here, which goes before the model of the hub that is called so")
+	require.ErrorContains(t, err, "; a folder goes before the hub's model of that name")
 	_, err = FindModel(t.Context(), "./org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.NotContains(t, err.Error(), "hub")
+	require.NoError(t, os.WriteFile("org/stanford/config.json", []byte("{}"), 0o600)) // meant as one
+	_, err = FindModel(t.Context(), "org/stanford", &Options{Hub: h})
 	require.ErrorIs(t, err, modeldir.ErrIncomplete)
 	require.NotContains(t, err.Error(), "hub")
 }

@@ -84,7 +84,8 @@ func (r *reader) files() error {
 	}
 	for _, path := range paths {
 		if r.source == nil && isPointer(path) {
-			return Faultf(path, "", ErrIncomplete, "is a pointer of git-lfs in the place of the file, which git lfs pull fetches")
+			return Faultf(path, "", ErrIncomplete,
+				"is a pointer of git-lfs in the place of the file, which git lfs pull fetches")
 		}
 	}
 	return nil
