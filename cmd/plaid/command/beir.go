@@ -36,7 +36,7 @@ func (a *app) beirCommand() *cobra.Command {
 	var exhaustive bool
 	var run string
 	cmd := &cobra.Command{
-		Use:   "beir DIR {--model DIR | --vectors DIR}",
+		Use:   "beir DIR {--model MODEL | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
 		Long: `
 Take a test collection in BEIR's layout to a table of measures. With --model the

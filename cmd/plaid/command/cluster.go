@@ -139,7 +139,7 @@ func (a *app) clusterBuildCommand() *cobra.Command {
 	var b build
 	var scratch string
 	cmd := &cobra.Command{
-		Use:   "build INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
+		Use:   "build INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index of a store from texts or token vectors",
 		Long: `
 Give an index of a store all its documents at once, in the place of those that it has: this

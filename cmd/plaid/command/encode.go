@@ -43,7 +43,7 @@ type encoding struct {
 func (a *app) encodeCommand() *cobra.Command {
 	e := encoding{app: a}
 	cmd := &cobra.Command{
-		Use:   "encode TEXTS… --model DIR -o DIR",
+		Use:   "encode TEXTS… --model MODEL -o DIR",
 		Short: "Turn texts into files of token vectors",
 		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,

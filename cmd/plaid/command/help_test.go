@@ -137,6 +137,7 @@ func TestExitCodesAreInOnePlace(t *testing.T) {
 func TestModelsOfExamples(t *testing.T) {
 	given, n := regexp.MustCompile(`--model (\S+)`), 0
 	for _, c := range commands(newApp(streams{}, nil)) {
+		require.NotContains(t, c.Use, "--model DIR", "a model need not be a folder")
 		for _, m := range given.FindAllStringSubmatch(c.Example, -1) {
 			_, named := hub.Parse(m[1])
 			require.True(t, named || strings.HasPrefix(m[1], "./"), "%s: %s", c.Name(), m[1])

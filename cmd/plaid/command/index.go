@@ -156,7 +156,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 func (a *app) indexCommand() *cobra.Command {
 	var b build
 	cmd := &cobra.Command{
-		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
+		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
 		Long: `
 Build an index file from texts, which the model in a folder encodes, or from token
