@@ -3,6 +3,7 @@ package hub_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -184,6 +185,7 @@ func TestDiskFull(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.NotErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "the same command continues")
+	require.ErrorContains(t, err, fmt.Sprintf("0 of %d bytes are there", len(weights)))
 }
 
 // A hub whose list has no hashes says them for each file.

@@ -187,7 +187,7 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 				return have, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
-				return have, local(werr)
+				return have, local(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))
 			}
 			have += int64(n)
 			p.report(f, have)
