@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -62,9 +64,25 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 		c, err = modeldir.ReadGraph(dir, names, &over)
 	}
 	if err != nil {
-		return nil, err
+		return nil, suggest(err, dir)
 	}
 	return &Model{Config: c}, nil
+}
+
+// suggest adds to an error of a model that is not there the name of a known one that may have been meant,
+// and to that of a folder that is none of a model that it goes before a name.
+func suggest(err error, name string) error {
+	if _, ok := hub.Parse(name); ok && errors.Is(err, modeldir.ErrIncomplete) {
+		if _, serr := os.Stat(filepath.Join(name, "config.json")); errors.Is(serr, fs.ErrNotExist) {
+			return fmt.Errorf("%w; a folder goes before the hub's model of that name", err)
+		}
+	}
+	_, serr := os.Stat(name)
+	missing := errors.Is(err, hub.ErrRepository) || errors.Is(err, fs.ErrNotExist) && errors.Is(serr, fs.ErrNotExist)
+	if near := modeldir.NearestKnown(name); missing && near != "" {
+		return fmt.Errorf("%w; did you mean %s?", err, near)
+	}
+	return err
 }
 
 // fromHub reads the settings of a model of a hub.
@@ -75,7 +93,7 @@ func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, ov
 	}
 	s, err := h.Open(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, suggest(err, name.Repo)
 	}
 	c, err := modeldir.ReadFiles(arriving{ctx, s}, graphs, over)
 	guessed, lost := s.Guessed()

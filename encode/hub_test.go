@@ -3,6 +3,7 @@ package encode
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,6 +91,40 @@ func TestFindModel(t *testing.T) {
 	weights, err = m.WeightFiles(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, weights)
+}
+
+// The error of a name that there is not has the one that may have been meant.
+func TestNearName(t *testing.T) {
+	_, h := hubOf(t, "stanford")
+	for name, near := range map[string]string{
+		"colbert-ir/colbertv2": "colbert-ir/colbertv2.0", "answerai-colbert-small-v1": "answerdotai/answerai-colbert-small-v1",
+	} {
+		_, err := FindModel(t.Context(), name, &Options{Hub: h})
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, "; did you mean "+near+"?")
+	}
+	for _, name := range []string{"org/none", "none", "./colbertv2/none"} {
+		_, err := FindModel(t.Context(), name, &Options{Hub: h})
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NotContains(t, err.Error(), "did you mean")
+	}
+}
+
+// The error of a folder without a model says that it stands before the name of one.
+func TestFolderBeforeName(t *testing.T) {
+	_, h := hubOf(t, "stanford")
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll("org/stanford", 0o700))
+	_, err := FindModel(t.Context(), "org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.ErrorContains(t, err, "; a folder goes before the hub's model of that name")
+	_, err = FindModel(t.Context(), "./org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.NotContains(t, err.Error(), "hub")
+	require.NoError(t, os.WriteFile("org/stanford/config.json", []byte("{}"), 0o600)) // meant as one
+	_, err = FindModel(t.Context(), "org/stanford", &Options{Hub: h})
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.NotContains(t, err.Error(), "hub")
 }
 
 // A kind of model that is not computed is found out by its settings alone.

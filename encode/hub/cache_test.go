@@ -3,6 +3,7 @@ package hub_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -24,6 +25,34 @@ import (
 )
 
 // Goroutines and processes that want the same at a time fetch it once.
+// A process that waits for another one that fetches a file tells how far that is.
+func TestProgressOfAnother(t *testing.T) {
+	_, h, _ := start(t)
+	s := open(t, h, model)
+	require.NoError(t, s.Get(t.Context(), "config.json"))
+	place := filepath.Join(h.Cache, "models--org--model")
+	blob := filepath.Join(place, "blobs", hubtest.SHA256(weights))
+	lock, err := os.Create(filepath.Join(h.Cache, ".locks", "models--org--model", filepath.Base(blob)+".lock"))
+	require.NoError(t, err)
+	defer lock.Close()
+	require.NoError(t, files.LockFirst(lock))
+	require.NoError(t, os.WriteFile(blob+".incomplete", weights[:1000], 0o600))
+	told := make(chan hub.Progress, 100)
+	h.Progress = func(p hub.Progress) { told <- p }
+	done := make(chan error, 1)
+	go func() { done <- s.Get(t.Context(), "model.safetensors") }()
+	p := <-told
+	require.Equal(t, int64(1000), p.Done)
+	require.Equal(t, int64(len(weights)), p.Total)
+	require.NoError(t, os.WriteFile(blob+".incomplete", weights[:2000], 0o600))
+	for p.Done < 2000 {
+		p = <-told
+	}
+	require.Equal(t, int64(2000), p.Done)
+	require.NoError(t, lock.Close())
+	require.NoError(t, <-done)
+}
+
 func TestAtATime(t *testing.T) {
 	server, h, _ := start(t)
 	server.SetFault(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -156,6 +185,7 @@ func TestDiskFull(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.NotErrorIs(t, err, hub.ErrUnreachable)
 	require.ErrorContains(t, err, "the same command continues")
+	require.ErrorContains(t, err, fmt.Sprintf("0 of %d bytes are there", len(weights)))
 }
 
 // A hub whose list has no hashes says them for each file.

@@ -20,10 +20,12 @@ var (
 	ErrGated = errors.New("the model is gated")
 	// ErrToken: the hub does not accept the token.
 	ErrToken = errors.New("the hub does not accept the token")
-	// ErrOffline: the cache lacks something, and nothing may be fetched.
-	ErrOffline = errors.New("the cache lacks it, and nothing is fetched")
-	// ErrUnreachable: the cache lacks something, and the hub does not answer.
-	ErrUnreachable = errors.New("the cache lacks it, and the hub cannot be reached")
+	// ErrOffline: the cache lacks something, or is to be brought up to date, and nothing may be fetched.
+	ErrOffline = errors.New("nothing is fetched")
+	// ErrUnreachable: the same, and the hub does not answer.
+	ErrUnreachable = errors.New("the hub cannot be reached")
+	// ErrEndpoint: the address of the hub cannot be one.
+	ErrEndpoint = errors.New("not the address of a hub")
 	// ErrStatus: the hub answers with another status than was expected.
 	ErrStatus = errors.New("status of the hub")
 	// ErrAnswer: an answer of the hub that is not understood.
@@ -43,6 +45,8 @@ type Error struct {
 	Cache string
 	Err   error
 	token bool // one was sent
+	// commit is the one that the cache has, where a newer one was asked for; "": the cache lacks something.
+	commit string
 }
 
 // fault is an error about a model, or one of its files.
@@ -59,6 +63,13 @@ func (e *Error) Error() string {
 	if e.File != "" {
 		s += e.File + ": "
 	}
+	switch {
+	case !e.noNetwork():
+	case e.commit != "":
+		s += "the newest commit is asked for, and "
+	default:
+		s += "the cache lacks it, and "
+	}
 	s += e.Err.Error()
 	if help := e.help(); help != "" {
 		s += " (" + help + ")"
@@ -69,10 +80,15 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// noNetwork reports whether the hub was not asked, or does not answer.
+func (e *Error) noNetwork() bool {
+	return errors.Is(e.Err, ErrOffline) || errors.Is(e.Err, ErrUnreachable)
+}
+
 // Is says that a model which is nowhere is a file that does not exist.
 func (e *Error) Is(target error) bool {
 	return target == fs.ErrNotExist &&
-		(errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline))
+		(errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline) && e.commit == "")
 }
 
 // help says what can be done about the error.
@@ -96,7 +112,11 @@ func (e *Error) help() string {
 		return help
 	case is(ErrRevision):
 		return fmt.Sprintf("%s is neither branch, tag nor commit of %s at %s", e.Name.revision(), e.Name.Repo, e.Hub)
-	case is(ErrOffline), is(ErrUnreachable):
+	case is(ErrEndpoint):
+		return envEndpoint + " is to be http:// or https:// and a host"
+	case e.noNetwork() && e.commit != "":
+		return "the cache has commit " + e.commit + ", which is used where the newest is not asked for"
+	case e.noNetwork():
 		return fmt.Sprintf("there is no folder %s here; looked in %s; where there is network, %s fetches it: "+
 			"bring its folder %s there", e.Name, e.Cache, e.Name.download(), e.Name.folder())
 	case is(syscall.ENOSPC):

@@ -101,6 +101,42 @@ func TestRefused(t *testing.T) {
 	require.ErrorIs(t, err, hub.ErrToken)
 }
 
+// An address that is none is an error that names it and the variable, and is not tried again.
+func TestEndpointIsNone(t *testing.T) {
+	_, h, _ := start(t)
+	h.Attempts, h.Backoff = 2, time.Hour
+	for _, endpoint := range []string{"hub.example", "127.0.0.1:80", "ftp://hub.example", "http://", "/a/folder", "http://a b"} {
+		h.Endpoint = endpoint
+		_, err := find(t.Context(), h, model)
+		require.ErrorIs(t, err, hub.ErrEndpoint, endpoint)
+		require.ErrorContains(t, err, endpoint)
+		require.ErrorContains(t, err, "HF_ENDPOINT")
+	}
+}
+
+// Where the newest commit is asked for and there is no network, the error does not say that the cache lacks the model.
+func TestNewestOffline(t *testing.T) {
+	server, h, commit := start(t)
+	s := open(t, h, model)
+	require.NoError(t, s.Get(t.Context(), all()...))
+	require.NoError(t, s.Keep())
+	h.Refresh = true
+	check := func(kind error) {
+		t.Helper()
+		_, err := find(t.Context(), h, model)
+		require.ErrorIs(t, err, kind)
+		require.NotErrorIs(t, err, fs.ErrNotExist)
+		require.NotContains(t, err.Error(), "lacks")
+		require.ErrorContains(t, err, "the newest commit is asked for, and "+kind.Error())
+		require.ErrorContains(t, err, "the cache has commit "+commit)
+	}
+	h.Offline = "HF_HUB_OFFLINE=1"
+	check(hub.ErrOffline)
+	h.Offline = ""
+	server.Close()
+	check(hub.ErrUnreachable)
+}
+
 // Answers that are none of a hub's are not taken for one.
 func TestStrangeAnswers(t *testing.T) {
 	server, h, commit := start(t)

@@ -28,7 +28,7 @@ func (s *Snapshot) locks() string { return filepath.Join(s.hub.Cache, ".locks", 
 
 // fetch brings a file into the folder.
 func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
-	lock, err := lockFile(ctx, filepath.Join(s.locks(), f.hash+".lock"))
+	lock, err := lockFile(ctx, filepath.Join(s.locks(), f.hash+".lock"), s.watch(f, p))
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,25 @@ func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
 	return nil
 }
 
+// watch gives what tells how much of a file another process has fetched.
+func (s *Snapshot) watch(f File, p *progress) func() {
+	last := int64(-1)
+	return func() {
+		n := int64(0)
+		if info, err := os.Stat(s.blob(f) + ".incomplete"); err == nil {
+			n = min(info.Size(), f.Bytes)
+		}
+		if n != last {
+			last = n
+			p.report(f, n)
+		}
+	}
+}
+
 // lockFile waits for the lock that huggingface_hub takes while it makes a blob. It ends as the file
-// is closed. File systems without locks do without: each blob gets its name when it is complete.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
+// is closed. While another process has it, waiting is called now and then. File systems without
+// locks do without: each blob gets its name when it is complete.
+func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o664)
 		if err != nil {
@@ -70,6 +86,7 @@ func lockFile(ctx context.Context, path string) (*os.File, error) {
 			}
 		}
 		f.Close() // locked, or a file that has no name any more
+		waiting()
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -170,7 +187,7 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 				return have, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
-				return have, local(werr)
+				return have, local(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))
 			}
 			have += int64(n)
 			p.report(f, have)

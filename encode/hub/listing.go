@@ -64,7 +64,7 @@ func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
 // reached marks an error that is none of the hub's own as one of the way to it.
 func reached(err error) error {
 	var s *statusError
-	own := []error{ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
+	own := []error{ErrEndpoint, ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
 	for _, known := range own {
 		if errors.Is(err, known) {
 			return err

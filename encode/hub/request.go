@@ -51,6 +51,9 @@ func (h *Hub) ask(ctx context.Context, method, address string, header http.Heade
 }
 
 func (h *Hub) follow(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
+	if e, err := url.Parse(h.Endpoint); err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" {
+		return nil, fmt.Errorf("%w: %q", ErrEndpoint, h.Endpoint)
+	}
 	target, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -190,7 +193,7 @@ func check(a *answer, kind error) error {
 func unreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
-	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
+	return errors.As(err, &dns) || errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
 }
 
 // mayRepeat reports whether an error may be gone the next time.
@@ -199,7 +202,7 @@ func mayRepeat(err error) bool {
 	if errors.As(err, &s) {
 		return s.again
 	}
-	return !errors.Is(err, ErrAnswer) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, errLocal)
+	return !errors.Is(err, ErrEndpoint) && !errors.Is(err, ErrAnswer) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, errLocal)
 }
 
 // retry calls do until it has success, fails for good, or has made no progress for some attempts.

@@ -37,7 +37,11 @@ func (h *Hub) Open(ctx context.Context, n Name) (*Snapshot, error) {
 	}
 	l, err := h.list(ctx, n)
 	if err != nil {
-		return nil, h.fault(n, "", err)
+		err = h.fault(n, "", err)
+		if e := (*Error)(nil); errors.As(err, &e) {
+			e.commit = commit
+		}
+		return nil, err
 	}
 	return &Snapshot{Name: n, Commit: l.commit, hub: h, list: l}, nil
 }

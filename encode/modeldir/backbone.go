@@ -2,6 +2,7 @@ package modeldir
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -129,7 +130,7 @@ func (v values) only(list []only) {
 		switch {
 		case raw == nil || slices.Contains(o.values, string(raw)):
 		case o.values == nil:
-			v.fail(o.key, ErrFamily, "is not supported: is %s", shown(raw))
+			v.fail(o.key, ErrFamily, "is %s, want none", shown(raw))
 		default:
 			v.fail(o.key, ErrFamily, "is %s, want %s", shown(raw), strings.Join(o.values, " or "))
 		}
@@ -159,9 +160,9 @@ func (v values) sizes(f *family, b *Backbone) {
 	if b.Activation = activationNames[name]; b.Activation == transformer.Identity {
 		v.fail(f.activation.name, ErrFamily, "is %q, want one of %v", name, slices.Sorted(maps.Keys(activationNames)))
 	}
-	epsilon := v.float(f.epsilon.name, -1, f.epsilon.otherwise)
+	epsilon := v.float(f.epsilon.name, math.Inf(-1), f.epsilon.otherwise)
 	if !(epsilon >= 0 && epsilon < 1) {
-		v.fail(f.epsilon.name, ErrConfig, "is %g", epsilon)
+		v.fail(f.epsilon.name, ErrConfig, "is %g, want a number from 0 to less than 1", epsilon)
 	}
 	b.Epsilon = float32(epsilon)
 }

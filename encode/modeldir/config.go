@@ -146,7 +146,7 @@ func ReadOverride(path string) (*Override, error) {
 		return nil, err
 	}
 	if f == nil {
-		return nil, &ModelError{path, "", os.ErrNotExist}
+		return nil, &ModelError{Path: path, Err: os.ErrNotExist}
 	}
 	o, known := new(Override), map[string]any{}
 	known["query_marker"], known["document_marker"] = &o.QueryMarker, &o.DocumentMarker
@@ -202,7 +202,7 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 	for _, path := range c.Tensors() {
 		sum, err := hashFile(path)
 		if err != nil {
-			return nil, &ModelError{path, "", pathless(err)}
+			return nil, &ModelError{Path: path, Err: pathless(err)}
 		}
 		parts = append(parts, sum)
 	}

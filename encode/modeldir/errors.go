@@ -42,6 +42,8 @@ type ModelError struct {
 	Path  string // the file, or the folder
 	Field string // the value, tensor or node within it; "" for the whole
 	Err   error
+	// Setting is the key of an [Override] that decides in the place of the files; "": none does.
+	Setting string
 }
 
 // Error reads like: m/config.json: hidden_size: unusable configuration: is "x", want a whole number.
@@ -72,7 +74,7 @@ func (e *LengthError) Unwrap() error { return ErrConfig }
 
 // Faultf is a fault of one of the kinds of this package.
 func Faultf(path, field string, kind error, format string, args ...any) *ModelError {
-	return &ModelError{path, field, fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
+	return &ModelError{Path: path, Field: field, Err: fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
 }
 
 // incomplete lists what is missing, relative to the folder.
@@ -85,6 +87,14 @@ func incomplete(dir string, missing []string) error {
 		names = append(names, m)
 	}
 	return Faultf(dir, "", ErrIncomplete, "there is no %s", strings.Join(names, ", no "))
+}
+
+// decided adds the key of an [Override] that decides the setting of a name, if there is one.
+func (e *ModelError) decided(name string) *ModelError {
+	if name != "dim" {
+		e.Setting = strings.ReplaceAll(name, ".", "_")
+	}
+	return e
 }
 
 // unpath drops the path of a tokenizer's error, which ModelError names, and

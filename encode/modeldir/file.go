@@ -41,12 +41,12 @@ func readJSON(path string) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &ModelError{path, "", pathless(err)}
+		return nil, &ModelError{Path: path, Err: pathless(err)}
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxJSON+1))
 	if err != nil {
-		return nil, &ModelError{path, "", pathless(err)}
+		return nil, &ModelError{Path: path, Err: pathless(err)}
 	}
 	return jsontext.WithoutMark(b), nil
 }

@@ -2,6 +2,8 @@ package modeldir
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 )
@@ -40,7 +42,8 @@ func (r *reader) files() error {
 		missing = append(missing, path)
 	}
 	if r.sentence == nil && r.modules == nil && !r.stanford() && r.onnx == nil {
-		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata or onnx_config.json"))
+		missing = append(missing, filepath.Join(r.dir, "config_sentence_transformers.json or artifact.metadata "+
+			"or onnx_config.json (one of which says how a late-interaction model treats texts)"))
 	}
 	if r.graphs != nil {
 		graph, err := r.graphFiles()
@@ -75,7 +78,34 @@ func (r *reader) files() error {
 	if missing != nil {
 		return incomplete(r.dir, missing)
 	}
+	paths := append([]string{r.tokenizerPath}, r.c.Weights...)
+	for _, d := range r.c.Dense {
+		paths = append(paths, d.Path)
+	}
+	for _, path := range paths {
+		if r.source == nil && isPointer(path) {
+			return Faultf(path, "", ErrIncomplete,
+				"is a pointer of git-lfs in the place of the file, which git lfs pull fetches")
+		}
+	}
 	return nil
+}
+
+// isPointer reports whether a file is what git has in the place of a large one. One that cannot be read is
+// none: its reader says why.
+func isPointer(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const begin = "version https://git-lfs"
+	head := make([]byte, len(begin))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == begin
 }
 
 // olderTokenizers are the names of files that tokenizers were in before tokenizer.json.

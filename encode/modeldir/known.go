@@ -1,5 +1,11 @@
 package modeldir
 
+import (
+	"path"
+
+	"github.com/plaid-ir/plaid/internal/human"
+)
+
 // Known is a published model that is known to be read rightly.
 type Known struct {
 	// Name is that of the model hub, or the folder of a model that is in plaid's repository.
@@ -73,4 +79,23 @@ func KnownModels() []Known {
 		pylate("LiquidAI/LFM2.5-ColBERT-350M", LFM2, "pylate-lfm25", liquid),
 		{"jinaai/jina-colbert-v2", XLMR, 24, 1024, 128, 559 * million, Stanford, ByShape, "xlmr-rotary"},
 	}
+}
+
+// NearestKnown is the name at the hub of the known model that a name is a misspelling of, or that it
+// has without the right organization; "" if there is none.
+func NearestKnown(name string) string {
+	best, least := "", len(name)
+	for _, m := range KnownModels() {
+		if m.Name == name {
+			return ""
+		}
+		if m.Checked == ByWeights { // a folder of the repository
+			continue
+		}
+		base := path.Base(m.Name)
+		if d := human.Distance(path.Base(name), base); d < least && d <= max(1, len(base)/5) {
+			best, least = m.Name, d
+		}
+	}
+	return best
 }

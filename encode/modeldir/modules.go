@@ -67,7 +67,7 @@ func (r *reader) checkTransformer() error {
 	} else if kwargs != nil {
 		for _, key := range sortedKeys(kwargs.m) {
 			if o, err := kwargs.object(key); err != nil || o != nil && len(o.m) > 0 {
-				return firstError(err, kwargs.faultf(key, ErrFamily, "is not supported"))
+				return firstError(err, kwargs.faultf(key, ErrFamily, "is %s, want none", shown(kwargs.raw(key))))
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (r *reader) checkTransformer() error {
 		return err
 	}
 	if kinds.has("message") {
-		return kinds.faultf("message", ErrFamily, "is not supported: texts would go through a template of chats")
+		return kinds.faultf("message", ErrFamily, "texts would go through a template of chats")
 	}
 	text, err := kinds.object("text")
 	if err != nil {

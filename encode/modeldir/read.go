@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -79,7 +80,7 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); r.source != nil {
 	} else if err != nil {
-		return &ModelError{r.dir, "", pathless(err)}
+		return &ModelError{Path: r.dir, Err: pathless(err)}
 	} else if !info.IsDir() {
 		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
@@ -147,7 +148,7 @@ func (r *reader) tokenizer() error {
 		if errors.As(err, &me) {
 			return err
 		}
-		return &ModelError{path, "", err}
+		return &ModelError{Path: path, Err: err}
 	}
 	if v, n := r.c.Backbone.Vocabulary, t.VocabSize(); n > v && (v > 0 || r.graphs == nil) {
 		forgotten, ok := t.Forget(v)
@@ -274,7 +275,7 @@ func (r *reader) overrides() error {
 			continue
 		}
 		if *n.v < shortest {
-			return &ModelError{byOverride, n.key, &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
+			return &ModelError{Path: byOverride, Field: n.key, Err: &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
 		}
 		n.to.set(byOverride, *n.v)
 	}
@@ -403,7 +404,8 @@ func (r *reader) defaults() error {
 		}
 		id, ok := r.token(m.name)
 		if !ok {
-			return Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
+			err := Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
+			return err.decided(m.to.name)
 		}
 		m.to.set(byDefault, id)
 	}
@@ -417,11 +419,35 @@ func (r *reader) defaults() error {
 	return nil
 }
 
-// check holds values against each other, and turns words to skip into ids.
+// skipIDs turns words to skip into ids, and warns of those that are no tokens.
+func (r *reader) skipIDs() {
+	c := &r.c
+	var missing []string
+	for _, w := range r.skipWords {
+		if id, ok := c.Tokenizer.ID(w); ok {
+			c.Skip = append(c.Skip, id)
+		} else {
+			missing = append(missing, strconv.Quote(w))
+		}
+	}
+	if missing != nil {
+		outcome := "ignored"
+		if unknown, has := c.Tokenizer.Unknown(); has && !r.multiVector && r.origin["skip"] != byOverride {
+			// PyLate asks for the ids of words, and gets that of unknown pieces.
+			c.Skip = append(c.Skip, unknown)
+			outcome = "as in PyLate, " + c.Tokenizer.Piece(unknown) + " is skipped in their place"
+		}
+		r.warnf("%s: words to skip that are no tokens: %s: %s", cmp.Or(r.origin["skip"], byDefault), strings.Join(missing, " "), outcome)
+	}
+	slices.Sort(c.Skip)
+	c.Skip = slices.Compact(c.Skip)
+}
+
+// check holds values against each other, with words to skip turned into ids.
 func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
-		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
+		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names").decided("mask")
 	}
 	if err := r.sides(); err != nil {
 		return err
@@ -438,32 +464,18 @@ func (r *reader) check() error {
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
 		if l.n > c.Backbone.MaxPositions && r.origin[l.name] == byOverride {
 			key := strings.ReplaceAll(l.name, ".", "_")
-			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.MaxPositions}}
+			return &ModelError{Path: r.dir, Field: key, Err: &LengthError{l.n, shortest, c.Backbone.MaxPositions}}
 		}
 		if l.n > c.Backbone.MaxPositions {
 			return Faultf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
-				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault))
+				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault)).decided(l.name)
 		}
 	}
 	if c.Expand.Length > c.Query.Length {
 		return Faultf(r.dir, "query.length", ErrContradiction, "is %d by %s, but queries are filled up to %d",
-			c.Query.Length, r.origin["query.length"], c.Expand.Length)
+			c.Query.Length, r.origin["query.length"], c.Expand.Length).decided("query.length")
 	}
-	for _, w := range r.skipWords {
-		id, ok := c.Tokenizer.ID(w)
-		if unknown, has := c.Tokenizer.Unknown(); !ok && has && !r.multiVector && r.origin["skip"] != byOverride {
-			// PyLate asks for the word's id, and gets that of unknown pieces.
-			r.warnf("%q is to be skipped (%s), but it is no token: unknown pieces are, as in PyLate",
-				w, cmp.Or(r.origin["skip"], byDefault))
-			id = unknown
-		} else if !ok {
-			r.warnf("%q is to be skipped (%s), but it is no token: ignored", w, cmp.Or(r.origin["skip"], byDefault))
-			continue
-		}
-		c.Skip = append(c.Skip, id)
-	}
-	slices.Sort(c.Skip)
-	c.Skip = slices.Compact(c.Skip)
+	r.skipIDs()
 	in := c.Backbone.Hidden
 	for _, d := range c.Dense {
 		if d.In != in && r.graphs == nil {

@@ -62,7 +62,8 @@ func (s setting[T]) say(f *file, key string, v T) error {
 		return nil
 	}
 	if !s.equal(*s.to, v) {
-		return f.faultf(key, ErrContradiction, "is %s, but %s says %s", s.show(v), s.r.origin[s.name], s.show(*s.to))
+		err := Faultf(f.path, f.field(key), ErrContradiction, "is %s, but %s says %s", s.show(v), s.r.origin[s.name], s.show(*s.to))
+		return err.decided(s.name)
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ func (r *reader) readModules() error {
 				return f.faultf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, kind)
 			}
 			err = r.readPooling(folder)
+		case "Pooling":
+			const what = "module %d is a %s, which makes one vector of a text: no late-interaction model"
+			err = f.faultf("modules", ErrFamily, what, i, kind)
 		default:
 			err = f.faultf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
 		}

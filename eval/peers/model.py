@@ -184,16 +184,16 @@ def compare(args):
         wrong.append(f"nDCG@10 differs by more than {args.ndcg:g}")
     report["wrong"] = wrong
     (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(f"model     {report['folder']}\nfamily    {report['family']}, {report['kind']}\npackage   {report['package']}")
+    print(f"model      {report['folder']}\nfamily     {report['family']}, {report['kind']}\npackage    {report['package']}")
     for name in ("queries", "documents"):
         row = report[name]
-        print(f"{name:10}{row['texts']} texts, {row['vectors']} vectors of {row['dimensions']} dimensions")
+        print(f"{name:11}{row['texts']} texts, {row['vectors']} vectors of {row['dimensions']} dimensions")
         if "cosines" in row:
-            print(f"          largest difference {row['largest_difference']:.2g}; cosine: "
+            print(f"           largest difference {row['largest_difference']:.2g}; cosine: "
                   + ", ".join(f"{k} {v:.8f}" for k, v in row["cosines"].items()))
-    print(f"nDCG@10   plaid {report['ndcg']['plaid']:.4f}, package {report['ndcg']['package']:.4f} (exact MaxSim)")
+    print(f"nDCG@10    plaid {report['ndcg']['plaid']:.4f}, package {report['ndcg']['package']:.4f} (exact MaxSim)")
     for w in wrong:
-        print("WRONG     " + w)
+        print("WRONG      " + w)
     print("the same within the limits" if not wrong else "not the same")
     sys.exit(1 if wrong else 0)
 

@@ -91,12 +91,14 @@ class TestHub(unittest.TestCase):
             Index(None, model="org/gated")
         with self.assertRaisesRegex(FileNotFoundError, "^org/none: the hub has no such model"):
             Index(None, model="org/none")
+        with self.assertRaisesRegex(FileNotFoundError, r"^answerai-colbert-small-v1: .*; did you mean answerdotai/answerai-colbert-small-v1\?$"):
+            Index(None, model="answerai-colbert-small-v1")
         with mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
             with self.assertRaisesRegex(FileNotFoundError, "^org/nano@v1: .*HF_HUB_OFFLINE=1.*hf download org/nano --revision v1 fetches it"):
                 Index(None, model="org/nano@v1")
         self.assertEqual([path for path in Hub.asked if "nano" in path], [])
         for name in ("./org/nano", "/nowhere", "nano", "a/b/c"):
-            with self.assertRaisesRegex(FileNotFoundError, f"there is no folder of a model at {name}"):
+            with self.assertRaisesRegex(FileNotFoundError, f"^{name}: no such file or directory; .*ORG/NAME"):
                 Index(None, model=name)
 
 

@@ -30,8 +30,8 @@ Add documents to an index, all of them or none. They are compressed with the cod
 that the index has; the error that is reported tells, beside that of the build,
 whether they are too unlike the documents that the codec was trained on.
 
-Texts are encoded by the model that the index names; --model says where its folder
-is if it was moved. Vectors that are said to be another model's are refused.
+Texts are encoded by the model that the index names; --model names its folder if
+that was moved. Vectors that are said to be another model's are refused.
 
 ` + textsHelp + addsOnDevice + `
 

@@ -226,8 +226,8 @@ func missingModel(cmd *cobra.Command, err error) bool {
 	if cmd.Name() == "model" && dir == "" {
 		dir = cmd.Flags().Arg(0)
 	}
-	if dir == "" || !strings.Contains(err.Error(), dir+": ") {
-		return false
+	if said := err.Error(); dir == "" || !strings.Contains(said, dir+": ") || strings.HasSuffix(said, "?") {
+		return false // or a name that may have been meant is said already
 	}
 	_, serr := os.Stat(dir)
 	return errors.Is(serr, fs.ErrNotExist)

@@ -36,7 +36,7 @@ func (a *app) beirCommand() *cobra.Command {
 	var exhaustive bool
 	var run string
 	cmd := &cobra.Command{
-		Use:   "beir DIR {--model DIR | --vectors DIR}",
+		Use:   "beir DIR {--model MODEL | --vectors DIR}",
 		Short: "Index, search and evaluate a test collection",
 		Long: `
 Take a test collection in BEIR's layout to a table of measures. With --model the
@@ -49,7 +49,7 @@ query_ids.txt.
 Every judged query is searched, and counts; one without vectors counts 0. An
 --index that is there is searched as it is, with the parameters that are stored
 in it, and flags of a build that it contradicts are an error; a new one is kept.`,
-		Example: `  plaid beir scifact --model answerai-colbert-small-v1
+		Example: `  plaid beir scifact --model answerdotai/answerai-colbert-small-v1
   plaid beir scifact --vectors scifact/vectors
   plaid beir arguana --vectors arguana/vectors --exclude-self --index arguana.plaid --run arguana.trec
   plaid beir scifact --vectors scifact/vectors --nbits 4 --exhaustive --json`,

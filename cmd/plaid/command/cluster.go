@@ -139,7 +139,7 @@ func (a *app) clusterBuildCommand() *cobra.Command {
 	var b build
 	var scratch string
 	cmd := &cobra.Command{
-		Use:   "build INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
+		Use:   "build INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index of a store from texts or token vectors",
 		Long: `
 Give an index of a store all its documents at once, in the place of those that it has: this
@@ -152,7 +152,7 @@ meanwhile is changed in the new documents.
 The files take twice their size in --scratch until they are in the store. The vectors of texts wait
 there in INDEX.spool: repeat the command to resume an interrupted run. A build from vectors is
 resumed with --resume.`,
-		Example: `  plaid cluster build wiki --text corpus.jsonl --model answerai-colbert-small-v1 --store /mnt/plaid
+		Example: `  plaid cluster build wiki --text corpus.jsonl --model lightonai/LateOn --store /mnt/plaid
   plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid`,
 		Args: takes("INDEX"),
 	}

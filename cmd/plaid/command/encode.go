@@ -43,7 +43,7 @@ type encoding struct {
 func (a *app) encodeCommand() *cobra.Command {
 	e := encoding{app: a}
 	cmd := &cobra.Command{
-		Use:   "encode TEXTS… --model DIR -o DIR",
+		Use:   "encode TEXTS… --model MODEL -o DIR",
 		Short: "Turn texts into files of token vectors",
 		Long: `
 Encode texts into the files that other commands take: docs.npy, doclens.npy,
@@ -62,9 +62,9 @@ The vectors of documents grow in docs.npy.part, and digests of their texts in a 
 beside it. To resume an interrupted run, or one that a fault in the texts has ended,
 repeat the command: no text is encoded twice, wherever it stands now. With --pool,
 with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
-		Example: `  plaid encode corpus.jsonl --model answerai-colbert-small-v1 -o vectors
-  plaid encode queries.jsonl --queries --model answerai-colbert-small-v1 -o vectors
-  plaid encode notes --model answerai-colbert-small-v1 --precision int8 --window 240 --overlap 40 -o vectors
+		Example: `  plaid encode corpus.jsonl --model answerdotai/answerai-colbert-small-v1 -o vectors
+  plaid encode queries.jsonl --queries --model answerdotai/answerai-colbert-small-v1 -o vectors
+  plaid encode notes --model ./colbert --precision int8 --window 240 --overlap 40 -o vectors
   plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
 		Args: takes("TEXTS", "…"),
 	}

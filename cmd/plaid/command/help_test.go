@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/hub"
 )
 
 // commands are all that are not hidden, the root included.
@@ -128,6 +130,21 @@ func TestExitCodesAreInOnePlace(t *testing.T) {
 		require.Contains(t, stdout, e.what)
 		require.NotEmpty(t, exitWord(e.code))
 	}
+}
+
+// TestModelsOfExamples checks that each model of an example in a help is a folder that is named as one,
+// or a name that a hub could have.
+func TestModelsOfExamples(t *testing.T) {
+	given, n := regexp.MustCompile(`--model (\S+)`), 0
+	for _, c := range commands(newApp(streams{}, nil)) {
+		require.NotContains(t, c.Use, "--model DIR", "a model need not be a folder")
+		for _, m := range given.FindAllStringSubmatch(c.Example, -1) {
+			_, named := hub.Parse(m[1])
+			require.True(t, named || strings.HasPrefix(m[1], "./"), "%s: %s", c.Name(), m[1])
+			n++
+		}
+	}
+	require.Greater(t, n, 10)
 }
 
 func TestUnknownCommands(t *testing.T) {

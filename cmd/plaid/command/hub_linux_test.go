@@ -19,8 +19,8 @@ func TestFetchOnTerminal(t *testing.T) {
 	t.Setenv("HF_HUB_OFFLINE", "")
 	code, text := terminal(t, "model", "org/nano", "--fetch")
 	require.Equal(t, exitOK, code, text)
-	require.Contains(t, text, "\rfetch tokenizer.json 0%, 0 of 1 MiB")
-	require.Regexp(t, `\rfetch model.safetensors \d+%, \d of 9 MiB`, text)
+	require.Contains(t, text, "\rfetch tokenizer.json 0%, 0 B of 200.8 KiB")
+	require.Regexp(t, `\rfetch model.safetensors \d+%, [\d.]+ \w+ of 8.1 MiB`, text)
 	lines := screen(t, text)
 	require.Regexp(t, "^org/nano@[0-9a-f]{40}: bert, 4 layers", lines[0])
 }

@@ -157,7 +157,7 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 func (a *app) indexCommand() *cobra.Command {
 	var b build
 	cmd := &cobra.Command{
-		Use:   "index INDEX {--text FILE --model DIR | --vectors FILE [--lengths FILE] [--ids FILE]}",
+		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
 		Long: `
 Build an index file from texts, which the model in a folder encodes, or from token
@@ -190,8 +190,8 @@ An index that is there is replaced only with --force, and stays as it is, and
 readable, until the new one is finished.
 
 Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`,
-		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
-  plaid index notes.plaid --text notes --model answerai-colbert-small-v1 --precision int8 --window 180 --overlap 30
+		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
+  plaid index notes.plaid --text notes --model ./colbert --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --metadata corpus.jsonl
   plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB

@@ -71,3 +71,12 @@ func TestPayloadIsUTF8(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(line), "metadata")
 }
+
+// TestModelNamesFiles checks that files of a model are named as within its folder, heads too.
+func TestModelNamesFiles(t *testing.T) {
+	dir := "../../../encode/testdata/golden/pylate-bert"
+	code, text, stderr := try(t, "model", dir)
+	require.Equal(t, exitOK, code, stderr)
+	require.Regexp(t, `(?m)^head 1 +32 to 16, identity +1_Dense/model.safetensors$`, text)
+	require.Equal(t, 1, strings.Count(text, dir))
+}

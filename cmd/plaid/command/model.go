@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,10 @@ With --device, say what computes there and how much memory that takes.`,
 			}
 			enc.Dir = args[0]
 		}
-		if enc.Dir == "" {
+		switch {
+		case enc.Dir == "" && len(args) > 0:
+			return flags.Usagef("MODEL is empty")
+		case enc.Dir == "":
 			return a.listModels()
 		}
 		dir, o, err := enc.Options(nil, threads, a.logger())
@@ -268,7 +272,11 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	}
 	line("lower case", yes[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
-		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), d.Path)
+		path, err := filepath.Rel(c.Dir, d.Path)
+		if err != nil {
+			path = d.Path
+		}
+		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), filepath.ToSlash(path))
 	}
 	t.Print(b)
 	for _, w := range c.Warnings {

@@ -20,9 +20,10 @@ the documents that answer a question best, in milliseconds on one processor core
 
 It searches by late interaction, as ColBERT does: a model makes a vector of every
 token, and plaid finds the documents whose tokens match those of the question best.
-A model is a folder. Vectors that were made elsewhere come from .npy, .npz,
-.safetensors or .jsonl files. Results go to stdout, everything else to stderr.`,
-		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerai-colbert-small-v1
+A model is a folder, or has a name at the Hugging Face hub, by which it is fetched.
+Vectors that were made elsewhere come from .npy, .npz, .safetensors or .jsonl files.
+Results go to stdout, everything else to stderr.`,
+		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
   plaid search docs.plaid 'what makes cells divide?'
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt
   plaid search docs.plaid --queries queries.npy -k 10

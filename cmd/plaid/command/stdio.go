@@ -194,9 +194,8 @@ func (t *stdio) progress() func(index.Progress) {
 func (t *stdio) hub() *hub.Hub {
 	var tell func(hub.Progress)
 	if show := t.progress(); show != nil {
-		const unit = 1 << 20
 		tell = func(p hub.Progress) {
-			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done / unit, Total: (p.Total + unit - 1) / unit, Unit: "MiB"})
+			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done, Total: p.Total, Unit: out.UnitBytes})
 		}
 	}
 	log := t.logger()

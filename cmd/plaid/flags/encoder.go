@@ -208,8 +208,12 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 	o.Hub = how.Hub
 	enc, err := e.OpenWith(ctx, dir, o, how.On)
 	if err != nil {
-		if e.Dir == "" && errors.Is(err, fs.ErrNotExist) {
+		_, atHub := errors.AsType[*hub.Error](err)
+		switch missing := errors.Is(err, fs.ErrNotExist); {
+		case e.Dir == "" && missing:
 			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
+		case e.Dir == "" && atHub:
+			err = fmt.Errorf("the model of the index: %w", err)
 		}
 		return nil, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/encode"
+	"github.com/plaid-ir/plaid/encode/modeldir"
 	"github.com/plaid-ir/plaid/storage"
 )
 
@@ -184,4 +185,13 @@ func TestTexts(t *testing.T) {
 	require.True(t, (&Texts{Paths: []string{a, t.TempDir()}}).Again())
 	require.False(t, (&Texts{Paths: []string{a, "-"}}).Again())
 	require.False(t, (&Texts{Paths: []string{os.DevNull}}).Again())
+}
+
+// TestExplain checks that an error says which key of --model-settings decides.
+func TestExplain(t *testing.T) {
+	var e Encoder
+	err := e.Explain(&modeldir.ModelError{Path: "m", Err: modeldir.ErrContradiction, Setting: "query_length"})
+	require.ErrorIs(t, err, modeldir.ErrContradiction)
+	require.ErrorContains(t, err, "; query_length in a file of --model-settings decides")
+	require.NotContains(t, e.Explain(&modeldir.ModelError{Path: "m", Err: modeldir.ErrContradiction}).Error(), "--model-settings")
 }

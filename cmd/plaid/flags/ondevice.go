@@ -3,6 +3,7 @@ package flags
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/plaid-ir/plaid/encode"
@@ -29,7 +30,8 @@ func (e *Encoder) OpenWith(ctx context.Context, dir string, o *encode.Options, o
 	return enc, e.Explain(err)
 }
 
-// Explain names the flag whose length a model does not take.
+// Explain names the flag whose length a model does not take, and the key of --model-settings that
+// decides where files leave something open or contradict each other.
 func (e *Encoder) Explain(err error) error {
 	var of *modeldir.ModelError
 	var length *modeldir.LengthError
@@ -39,6 +41,9 @@ func (e *Encoder) Explain(err error) error {
 				return Usagef("--%s %w", flag, length)
 			}
 		}
+	}
+	if of != nil && of.Setting != "" {
+		return fmt.Errorf("%w; %s in a file of --model-settings decides", err, of.Setting)
 	}
 	return err
 }

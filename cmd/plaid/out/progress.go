@@ -14,6 +14,9 @@ const (
 	lineEvery   = 10 * time.Second
 )
 
+// UnitBytes is the unit of progress that is shown as sizes are.
+const UnitBytes = "bytes"
+
 // progress shows how far a long operation is.
 type progress struct {
 	console *Console
@@ -65,14 +68,18 @@ func (p *progress) text(r index.Progress, now time.Time) string {
 	if r.Unit == "" {
 		return r.Stage + " …"
 	}
-	parts := []string{r.Stage, fmt.Sprintf("%s %s", Count(r.Done), r.Unit)}
+	count, rate, unit := Count[int64], Rate, " "+r.Unit
+	if r.Unit == UnitBytes {
+		count, rate, unit = Bytes, func(x float64) string { return Bytes(int64(x)) }, ""
+	}
+	parts := []string{r.Stage, count(r.Done) + unit}
 	if r.Total > 0 {
 		parts[0] = fmt.Sprintf("%s %d%%", r.Stage, 100*min(r.Done, r.Total)/r.Total)
-		parts[1] = fmt.Sprintf("%s of %s %s", Count(r.Done), Count(r.Total), r.Unit)
+		parts[1] = fmt.Sprintf("%s of %s%s", count(r.Done), count(r.Total), unit)
 	}
 	elapsed := now.Sub(p.begin).Seconds()
 	if perSecond := float64(r.Done-p.first) / elapsed; elapsed > 0 && perSecond > 0 {
-		parts = append(parts, Rate(perSecond)+"/s")
+		parts = append(parts, rate(perSecond)+"/s")
 		parts = append(parts, left(r.Total-r.Done, perSecond)...)
 	}
 	return strings.Join(parts, ", ")

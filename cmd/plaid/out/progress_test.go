@@ -32,6 +32,12 @@ func TestProgressLines(t *testing.T) {
 	now = now.Add(10 * time.Second)
 	report(index.Progress{Stage: "commit"})
 	require.Equal(t, "commit …\n", b.String(), "what cannot be counted")
+	b.Reset()
+	now = now.Add(time.Second)
+	report(index.Progress{Stage: "fetch x", Total: 3 << 29, Unit: UnitBytes})
+	now = now.Add(10 * time.Second)
+	report(index.Progress{Stage: "fetch x", Done: 15 << 19, Total: 3 << 29, Unit: UnitBytes})
+	require.Equal(t, "fetch x 0%, 7.5 MiB of 1.5 GiB, 768 KiB/s, 33m58s left\n", b.String())
 }
 
 func TestProgressOnTerminal(t *testing.T) {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from typing import Any, cast
@@ -12,8 +11,6 @@ from typing import Any, cast
 from ._binary import find_binary
 from ._errors import ServiceError
 
-#: The name of a model at a hub, with a revision or without.
-_HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(@\w[\w.+/-]*)?", re.ASCII)
 #: The exit status of the program where something is not there.
 _NOT_FOUND = 4
 
@@ -26,8 +23,6 @@ def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | N
     name = os.fspath(model)
     if os.path.isdir(name):
         return os.path.realpath(name)
-    if not _HUB_NAME.fullmatch(name) or os.path.lexists(name):
-        raise FileNotFoundError(f"there is no folder of a model at {name}")
     program = find_binary(binary)
     found = _describe(program, name, "--no-weights")
     if found.get("missing"):
