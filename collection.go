@@ -41,7 +41,7 @@ type Options struct {
 	// "": the one that the index names. It is opened when a text is first to be encoded, and
 	// by Create at once.
 	Model string
-	// Hub is where a model comes from that is named as hubs do; nil: the one that the environment
+	// Hub is the hub of a model that is given by name; nil means the one that the environment
 	// describes ([hub.FromEnv]).
 	Hub *hub.Hub
 	// Encoder, where set, encodes in place of Model. The caller closes it, after the

@@ -19,7 +19,7 @@ type Encoder struct {
 	backend kernels.Backend
 	release func()
 
-	device        *deviceEncoder // nil: there is none, or it finds nearest centroids alone
+	device        *deviceEncoder // nil if there is none, or it finds nearest centroids only
 	releaseDevice func()
 }
 

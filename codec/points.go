@@ -14,7 +14,7 @@ import (
 type points interface {
 	// read returns some of them, which must not be changed.
 	read(ctx context.Context, numbers []uint32) ([][]float32, error)
-	// keep keeps them on the device of a backend; nil: the backend gets them in every round.
+	// keep keeps them on the device of a backend; nil means that the backend gets them in every round.
 	keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
 }
 
@@ -34,7 +34,7 @@ func (m memory) read(_ context.Context, numbers []uint32) ([][]float32, error) {
 	return rows, nil
 }
 
-// keep needs room on the device, and does without it where there is none.
+// keep gives nil where the device has no room.
 func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
 	keeper, ok := b.(kernels.RowKeeper)
 	if !ok {
@@ -76,7 +76,7 @@ type ResidentSample struct {
 
 // TrainResident is [Train] of a sample that lies on the device of the backend, a
 // [kernels.ResidentBuilder]: the codec has the same bits. An error that wraps
-// [kernels.ErrDeviceMemory] says that the device has no room for what is needed beside the
+// [kernels.ErrDeviceMemory] says that the device has no room for what training needs besides the
 // vectors.
 func TrainResident(ctx context.Context, s *ResidentSample, opts TrainOptions) (*Quantizer, TrainReport, error) {
 	t := &trainer{on: s, dim: s.Vectors.Dim(), opts: opts}
@@ -89,21 +89,17 @@ type residentPoints struct {
 }
 
 func (p *residentPoints) read(ctx context.Context, numbers []uint32) ([][]float32, error) {
-	dim := p.Vectors.Dim()
-	own := make([]uint32, len(numbers))
-	for i, r := range numbers {
-		own[i] = p.Numbers[r]
-	}
-	halves := make([]byte, 2*len(own)*dim)
-	if err := p.Vectors.Read(ctx, halves, own); err != nil {
+	dim, n := p.Vectors.Dim(), len(numbers)
+	halves := make([]byte, 2*n*dim)
+	if err := p.Vectors.Read(ctx, halves, p.inVectors(numbers)); err != nil {
 		return nil, err
 	}
-	x := make([]float32, len(own)*dim)
+	x := make([]float32, n*dim)
 	floats.DecodeFloat16(x, halves)
 	if p.Unit {
 		NormalizeWide(x, dim, p.threads)
 	}
-	rows := make([][]float32, len(own))
+	rows := make([][]float32, n)
 	for i := range rows {
 		rows[i] = x[i*dim : (i+1)*dim : (i+1)*dim]
 	}
@@ -111,14 +107,21 @@ func (p *residentPoints) read(ctx context.Context, numbers []uint32) ([][]float3
 }
 
 func (p *residentPoints) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
-	own := make([]uint32, len(numbers))
-	for i, r := range numbers {
-		own[i] = p.Numbers[r]
-	}
-	return p.keepNumbers(ctx, b, own)
+	return p.keepNumbers(ctx, b, p.inVectors(numbers))
 }
 
-func (p *residentPoints) keepNumbers(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.ResidentRows, error) {
+// inVectors turns numbers within the sample into those of the vectors on the device.
+func (p *residentPoints) inVectors(numbers []uint32) []uint32 {
+	mapped := make([]uint32, len(numbers))
+	for i, r := range numbers {
+		mapped[i] = p.Numbers[r]
+	}
+	return mapped
+}
+
+func (p *residentPoints) keepNumbers(
+	ctx context.Context, b kernels.Backend, numbers []uint32,
+) (kernels.ResidentRows, error) {
 	keeper, ok := b.(kernels.ResidentBuilder)
 	if !ok || !keeper.Holds(p.Vectors) {
 		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s", kernels.ErrUnavailable, b.Name())

@@ -116,8 +116,8 @@ func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
 }
 
 type trainer struct {
-	x      []float32       // the sample; nil: it is resident
-	on     *ResidentSample // nil: it is in memory
+	x      []float32       // the sample; nil if it is resident
+	on     *ResidentSample // nil if the sample is in memory
 	points points          // of either
 	dim    int
 	opts   TrainOptions

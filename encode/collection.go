@@ -14,11 +14,11 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes,
-// half of whose free memory holds the vectors of all texts, they stay there ([vectors.Resident]).
-// Docs reads and encodes texts each time that it is called: that pays where encoding is fast beside
-// writing what comes of it, as on a device; elsewhere there is [Spool]. Vectors are rounded to
-// halves, so they are those of a spool.
+// Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes, and
+// half of its free memory holds the vectors of all texts, they stay there ([vectors.Resident]).
+// Docs reads and encodes texts each time that it is called: that pays where encoding takes less time
+// than writing vectors, as on a device; elsewhere there is [Spool]. Vectors are rounded to halves,
+// so they are those of a spool.
 type Collection struct {
 	e       *Encoder
 	open    func(context.Context) iter.Seq2[Text, error]
@@ -80,7 +80,8 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 				}
 				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
 				if keeping != nil {
-					err = keeping.add(entry{text: Text{ID: t.text.ID, From: t.text.From}, seq: t.seq, row: row}, t.text.Payload, t.kept)
+					text := Text{ID: t.text.ID, From: t.text.From}
+					err = keeping.add(entry{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
 				}
 			}
 			if !yield(t.text, err) {

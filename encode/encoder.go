@@ -90,8 +90,8 @@ type Options struct {
 	Library, Graph string
 	// Remote is the server of Remote, and how it is asked.
 	Remote *remote.Options
-	// Hub is where a model comes from that is named as model hubs do, ORG/NAME or
-	// ORG/NAME@REVISION; nil: the one that the environment describes, [hub.FromEnv].
+	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION; nil means the
+	// one that the environment describes, [hub.FromEnv].
 	Hub *hub.Hub
 	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
 	// 0 and 1: none. Queries are not pooled.
@@ -102,8 +102,8 @@ type Options struct {
 // Config is that of the model, resolved; see [modeldir.Config].
 type Config struct {
 	modeldir.Config
-	// Name is the name of the model at its hub, with the commit: ORG/NAME@COMMIT; "": it was
-	// opened as a folder.
+	// Name is the name of the model at its hub, with the commit: ORG/NAME@COMMIT. It is "" for a
+	// folder.
 	Name        string `json:"name,omitempty"`
 	Backend     string `json:"backend"`
 	Precision   string `json:"precision"`
@@ -189,8 +189,9 @@ type backend interface {
 // ErrClosed: the encoder was closed.
 var ErrClosed = errors.New("encoder is closed")
 
-// Open reads a model's folder. What is no folder, and could be the name of a model of a hub, is found
-// in the hub's cache, and fetched if it is not there. Of the backend Remote the folder is "".
+// Open reads a model's folder. If there is no such folder, and a hub could have a model of that name,
+// the model is found in the hub's cache, and fetched if it is not there. The backend Remote has the
+// folder "".
 //
 // Errors: [*modeldir.ModelError] of the folder; [*hub.Error] of a name; [engine.ErrBackend],
 // [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
@@ -406,8 +407,8 @@ type sequence struct {
 }
 
 // trim is the text without white space around it, where the model has it so, and
-// how many bytes were before it; "" for white space alone. What stands between a prompt and
-// the text stays.
+// how many bytes were before it; "" for white space alone. White space between a prompt and the
+// text stays.
 func (e *Encoder) trim(r Role, text string) (string, int) {
 	role := &e.config.Document
 	if r == Query {

@@ -26,14 +26,14 @@ type Model struct {
 // error that it gives OpenContext gives too. Of a hub's model it fetches the settings and the
 // tokenizer alone.
 func FindModel(ctx context.Context, dir string, o *Options) (*Model, error) {
-	own := Options{}
+	options := Options{}
 	if o != nil {
-		own = *o
+		options = *o
 	}
-	if err := own.check(dir); err != nil {
+	if err := options.check(dir); err != nil {
 		return nil, err
 	}
-	return findModel(ctx, dir, &own)
+	return findModel(ctx, dir, &options)
 }
 
 func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
@@ -103,7 +103,7 @@ func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, ov
 	if err != nil {
 		return nil, err
 	}
-	if len(guessed) > 0 { // whoever encodes with it is to know: it may be another model then
+	if len(guessed) > 0 { // the user has to know: it may be another model then
 		w := fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v",
 			name, strings.Join(guessed, ", "), errors.Unwrap(lost))
 		c.Warnings = append(c.Warnings, w)
@@ -151,8 +151,8 @@ func (m *Model) Fetch(ctx context.Context) error {
 	return m.snapshot.Keep()
 }
 
-// WeightFiles says of the files of a hub's model that its weights are in how large they are, and
-// whether they are in the cache; nil for a folder.
+// WeightFiles are the files with the weights of a hub's model: how large they are, and whether they are
+// in the cache. A folder has none.
 func (m *Model) WeightFiles(ctx context.Context) ([]hub.File, error) {
 	if m.snapshot == nil {
 		return nil, nil

@@ -385,23 +385,23 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 
 // noteKept notes which ids of some chunks have vectors that are kept.
 func (l *local) noteKept(b *joined, batch ...*chunk) {
-	at := int32(0)
+	id := int32(0)
 	b.kept, b.ends = b.kept[:0], b.ends[:0]
 	for _, c := range batch {
 		for i := range c.texts {
 			s := c.texts[i].seq
 			for j := range s.ids {
 				if l.keeps(c.of.role, s, j) {
-					b.kept = append(b.kept, at)
+					b.kept = append(b.kept, id)
 				}
-				at++
+				id++
 			}
 			b.ends = append(b.ends, len(b.kept))
 		}
 	}
 }
 
-// computeHalves lets the engine give what is kept alone, as float16.
+// computeHalves lets the engine give only the vectors that are kept, as float16.
 func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
 	d := l.dim()
 	l.noteKept(b, batch...)

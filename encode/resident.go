@@ -26,7 +26,7 @@ type keeping struct {
 	payloads *payloads
 }
 
-// keep begins to; nil: the encoder's vectors do not stay where they are computed.
+// keep begins to keep; nil means that the encoder's vectors do not stay where they are computed.
 func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	l, ok := e.backend.(*local)
 	if !ok {
@@ -58,7 +58,7 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	return k, nil
 }
 
-// add takes a text of which so many vectors are kept.
+// add takes a text, with the number of its vectors that are kept.
 func (k *keeping) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
@@ -86,7 +86,7 @@ func (k *keeping) add(t entry, payload []byte, kept int) error {
 	return k.submit(k.e.ahead())
 }
 
-// submit lets the workers have the chunk that was filled, and waits until so many are left.
+// submit hands the chunk that was filled to the workers, and waits until only left of them are under way.
 func (k *keeping) submit(left int) error {
 	if c := k.filling; c != nil {
 		k.e.workers.submit(k.of, c)
@@ -113,8 +113,8 @@ func (k *keeping) submit(left int) error {
 	return nil
 }
 
-// end waits for the vectors, and hands them on with the payloads; nil: there was no room for all of
-// them, or there are none.
+// end waits for the vectors, and hands them on with the payloads. Both are nil if there was no room for
+// all vectors, or there are none.
 func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
 	if err == nil && !k.full && k.rows > 0 {
@@ -135,7 +135,7 @@ func (k *keeping) close() {
 	k.e.done()
 	if k.vectors != nil {
 		k.vectors.Release()
-		_ = k.payloads.close() // of what nobody reads
+		_ = k.payloads.close() // a file without a name, which ends with it
 	}
 }
 

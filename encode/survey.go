@@ -42,7 +42,7 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 	})
 }
 
-// seenText is a text of which is known what does not depend on others.
+// seenText is a text with all that is known of it without the other texts.
 type seenText struct {
 	Text
 	fault error // why it cannot be stored

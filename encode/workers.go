@@ -31,7 +31,7 @@ type call struct {
 	role   Role
 	halves bool // vectors may come rounded to float16
 	round  bool // and otherwise are rounded
-	// keep is where vectors stay on the device; nil: they come here.
+	// keep, where set, has the vectors, which stay on the device.
 	keep    kernels.ResidentVectors
 	waiting []*chunk
 }

@@ -33,8 +33,8 @@ type batch struct {
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged, and of one
-// is written what it has filled.
+// batches is how many of them are under way: one is read, one is encoded, one is staged, and the
+// transactions of one are written.
 const batches = 4
 
 // batchTokens is how many tokens to hold in memory on their way.
@@ -78,14 +78,17 @@ func checkDocument(src vectors.Source, i, dim int, d vectors.Document) error {
 	if len(d.Tokens) == src.Rows(i)*dim {
 		return nil
 	}
-	return ofDocument(i, d.ID, fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d", ErrDimension, len(d.Tokens), src.Rows(i), dim))
+	err := fmt.Errorf("%w: %d values, the source said %d vectors of dimension %d",
+		ErrDimension, len(d.Tokens), src.Rows(i), dim)
+	return ofDocument(i, d.ID, err)
 }
 
 // checkBare is checkDocument of one that may be without its tokens.
 func checkBare(src vectors.Source, i int, d vectors.Document) error {
 	switch {
 	case i >= src.Len():
-		return ofDocument(i, d.ID, fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len()))
+		err := fmt.Errorf("%w: the source said that it has %d documents", vectors.ErrShape, src.Len())
+		return ofDocument(i, d.ID, err)
 	case d.ID != src.ID(i):
 		return ofDocument(i, d.ID, fmt.Errorf("%w: the source said that it is %q", vectors.ErrID, src.ID(i)))
 	}
@@ -235,7 +238,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	})
 	e.stage.put = nil
 	if held != nil && err == nil {
-		held.DropVectors() // what comes next may want the memory
+		held.DropVectors() // the next step may want the memory
 	}
 	return err
 }

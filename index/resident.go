@@ -13,7 +13,7 @@ import (
 // those that are encoded.
 var residentTokens = 1 << 18 // a variable, so that tests see many batches
 
-// residentOf is a source whose vectors lie on a device; nil: they do not.
+// residentOf is src if its vectors lie on a device, else nil.
 func residentOf(src vectors.Source) vectors.Resident {
 	if r, ok := src.(vectors.Resident); ok && r.Vectors() != nil {
 		return r
@@ -21,7 +21,7 @@ func residentOf(src vectors.Source) vectors.Resident {
 	return nil
 }
 
-// residentOn is a source whose vectors lie where a backend computes; nil: they do not.
+// residentOn is src if its vectors lie where a backend computes, else nil.
 func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
 	b, ok := be.(kernels.ResidentBuilder)
 	if r := residentOf(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
@@ -41,17 +41,17 @@ func rowsBefore(src vectors.Source, doc int) int {
 
 // numbers are those of the tokens of a sample, of all tokens.
 func (s *sample) numbers(src vectors.Source) []uint32 {
-	all := make([]uint32, 0, s.tokens)
+	numbers := make([]uint32, 0, s.tokens)
 	doc, first := 0, 0
 	for _, span := range s.spans {
 		for ; doc < span.doc; doc++ {
 			first += src.Rows(doc)
 		}
 		for row := first + span.lo; row < first+span.hi; row++ {
-			all = append(all, uint32(row))
+			numbers = append(numbers, uint32(row))
 		}
 	}
-	return all
+	return numbers
 }
 
 // trainResident trains on vectors where they lie. all is the sample of the last round, or nil.

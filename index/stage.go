@@ -73,15 +73,15 @@ type stager struct {
 
 	ops     []func(*storage.Generation) error // of the next transaction
 	opBytes int
-	// put, where set, takes transactions, which have to be written in their order; nil: they are
-	// written at once.
+	// put, where set, takes transactions, which have to be written in their order. Without it they
+	// are written at once.
 	put func(*transaction)
 }
 
-// transaction is what is staged together.
+// transaction has operations that are committed together.
 type transaction struct {
 	ops  []func(*storage.Generation) error
-	note *checkpoint // nil: none
+	note *checkpoint // or nil
 }
 
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {

@@ -44,7 +44,7 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 			r.Train, r.Seconds.Train = report, time.Since(start).Seconds()
 			return c, err
 		}
-		// They have left no room for what training needs beside them.
+		// They leave no room for the memory that training needs.
 		if held.DropVectors(); o.Logger != nil {
 			o.Logger.Warn("vectors do not stay on the device", "error", err)
 		}

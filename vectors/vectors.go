@@ -218,7 +218,7 @@ type Picker interface {
 // Resident is a Source whose vectors may lie on a device, where a build on that device reads them.
 type Resident interface {
 	Source
-	// Vectors returns those of all documents, one behind the other; nil: they lie nowhere.
+	// Vectors returns those of all documents, one behind the other, or nil once they were dropped.
 	Vectors() kernels.ResidentVectors
 	// DropVectors frees them. Docs makes them again.
 	DropVectors()

@@ -101,7 +101,7 @@ func fetchAsChild() error {
 	return err
 }
 
-// A lock that another program has is waited for, and what it made is used.
+// A lock that another program has is waited for, and the file that it made is used.
 func TestLock(t *testing.T) {
 	server, h, _ := start(t)
 	s := open(t, h, model)
@@ -146,7 +146,7 @@ func TestNoLinks(t *testing.T) {
 	require.FileExists(t, filepath.Join(h.Cache, "models--org--model", "blobs", hubtest.SHA256(weights)))
 }
 
-// A cache that cannot be written to is read, and what it lacks is an error that names it.
+// A cache that cannot be written to is read; a file that it lacks is an error that names the cache.
 func TestReadOnlyCache(t *testing.T) {
 	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
 		t.Skip("root may write everywhere; Windows has no such folders")

@@ -30,7 +30,7 @@ var (
 	ErrStatus = errors.New("status of the hub")
 	// ErrAnswer: an answer of the hub that is not understood.
 	ErrAnswer = errors.New("answer of the hub is not understood")
-	// ErrDamaged: what was fetched has another size or hash than the hub says.
+	// ErrDamaged: a file that was fetched has another size or hash than the hub says.
 	ErrDamaged = errors.New("what was fetched is damaged")
 	// ErrTooLarge: a file is larger than any of its kind is.
 	ErrTooLarge = errors.New("too large")
@@ -39,7 +39,7 @@ var (
 // Error is what went wrong with a model of a hub, and what helps.
 type Error struct {
 	Name Name
-	File string // of the model; "": the whole
+	File string // of the model; "" means the whole model
 	Hub  string // the address of the hub
 	// Cache is the folder where the model was looked for.
 	Cache string
@@ -97,7 +97,8 @@ func (e *Error) help() string {
 	page := e.Hub + "/" + e.Name.Repo
 	switch {
 	case is(ErrGated) && e.token:
-		return "the account of the token has to accept the terms at " + page + ", and the token to allow reading gated models"
+		return "the account of the token has to accept the terms at " + page +
+			", and the token to allow reading gated models"
 	case is(ErrGated):
 		return "accept the terms at " + page + " and set " + envToken + " to a token of that account"
 	case is(ErrToken):

@@ -45,7 +45,7 @@ func TestStatuses(t *testing.T) {
 	require.Equal(t, 1000-4, left)
 }
 
-// Errors say what is missing, and what helps.
+// Errors name what is missing, and a cure.
 func TestRefused(t *testing.T) {
 	server, h, _ := start(t)
 	server.Add("org/gated", "main", content())

@@ -80,8 +80,8 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 		err = files.LockFirst(f)
 		if err == nil || !errors.Is(err, files.ErrLocked) {
 			now, serr := os.Stat(path)
-			own, ferr := f.Stat()
-			if serr == nil && ferr == nil && os.SameFile(now, own) {
+			opened, ferr := f.Stat()
+			if serr == nil && ferr == nil && os.SameFile(now, opened) {
 				return f, nil
 			}
 		}
@@ -98,7 +98,7 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 // download makes the blob of a file. What an earlier attempt has left is continued.
 func (s *Snapshot) download(ctx context.Context, f File, p *progress) error {
 	path := s.blob(f) + ".incomplete"
-	for again := true; ; again = false {
+	for first := true; ; first = false {
 		resumed, err := s.fill(ctx, f, path, p)
 		if err != nil {
 			return err
@@ -116,8 +116,8 @@ func (s *Snapshot) download(ctx context.Context, f File, p *progress) error {
 		if rerr := removeIfThere(path); rerr != nil {
 			return errors.Join(err, local(rerr))
 		}
-		if !errors.Is(err, ErrDamaged) || !resumed || !again {
-			return err // else what was there before may be at fault
+		if !errors.Is(err, ErrDamaged) || !resumed || !first {
+			return err // else an earlier attempt may be at fault
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (s *Snapshot) fill(ctx context.Context, f File, path string, p *progress) (
 	return resumed, local(out.Sync())
 }
 
-// read asks for what is missing behind the first have bytes, and says how many are there then.
+// read asks for all but the first have bytes, and gives the number of bytes that are there then.
 func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p *progress) (int64, error) {
 	if have == f.Bytes {
 		return have, nil
@@ -256,7 +256,7 @@ func (s *Snapshot) link(f File, fresh bool) error {
 	return replace(path, func(temporary string) error { return copyFile(temporary, blob) })
 }
 
-// noLinks reports whether an error of a symbolic link may say that there are none here.
+// noLinks reports whether an error may mean that this system has no symbolic links.
 func noLinks(err error) bool {
 	var le *os.LinkError
 	return errors.As(err, &le) && !errors.Is(err, fs.ErrExist) && !notThere(err)

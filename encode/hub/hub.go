@@ -37,35 +37,35 @@ const (
 	envOffline  = "HF_HUB_OFFLINE"
 )
 
-// Hub is a model hub, and the cache of what was fetched from it. The fields must not be changed
+// Hub is a model hub, and the cache of the files that were fetched from it. The fields must not be changed
 // while it is used; it is safe for concurrent use.
 type Hub struct {
 	// Endpoint is its address, without a slash at the end.
 	Endpoint string
 	// Cache is the folder with a folder for each model.
 	Cache string
-	// Token is sent to the endpoint, and to no other host; "": none.
+	// Token is sent to the endpoint, and to no other host. It may be "".
 	Token string
 	// Refresh says that the commit of a branch is asked for also where the cache knows one.
 	Refresh bool
-	// Offline says that nothing is fetched, and by which variable or option that was decided; "":
-	// there is network.
+	// Offline is the variable or option that decided that nothing is fetched; "" means that there
+	// is network.
 	Offline string
 	// NoLinks says that snapshots have files in the place of symbolic links into blobs.
 	NoLinks bool
 	// AnswerTimeout is how long the hub may take to answer, ReadTimeout how long it may take to
-	// send more of a file; 0: ten seconds.
+	// send more of a file; 0 means ten seconds.
 	AnswerTimeout, ReadTimeout time.Duration
-	// Attempts is how often a request is made that fails, without anything new; 0: five times.
-	// Backoff is the first pause between two, which doubles; 0: a second.
+	// Attempts is how often a request that fails is made without progress; 0 means five times.
+	// Backoff is the first pause between two, which doubles; 0 means a second.
 	Attempts int
 	Backoff  time.Duration
-	// Transport makes the requests; nil: that of package http.
+	// Transport makes the requests; nil means that of package http.
 	Transport http.RoundTripper
-	// Progress is told how much of the files of one [Snapshot.Get] is there; nil: no progress is reported.
-	// Calls come one after the other.
+	// Progress, where set, is told how much of the files of one [Snapshot.Get] is there. Calls come
+	// one after the other.
 	Progress func(Progress)
-	// Logger hears of files that were fetched, and of requests that are made again; nil: silent.
+	// Logger hears of files that were fetched, and of requests that are made again; nil means silence.
 	Logger *slog.Logger
 }
 
@@ -130,8 +130,8 @@ var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})|%\w+%`)
 // expand puts the home folder in the place of ~ at the beginning, and the values of variables in
 // that of their names, as Python does. What is not known stays.
 func expand(path string) string {
-	if rest, ok := strings.CutPrefix(path, "~"); ok {
-		name, _, _ := strings.Cut(filepath.ToSlash(rest), "/")
+	if tail, ok := strings.CutPrefix(path, "~"); ok {
+		name, _, _ := strings.Cut(filepath.ToSlash(tail), "/")
 		home := ""
 		if name == "" {
 			if home, _ = os.UserHomeDir(); home == "" {
@@ -143,7 +143,7 @@ func expand(path string) string {
 			home = u.HomeDir
 		}
 		if home != "" {
-			path = home + rest[len(name):]
+			path = home + tail[len(name):]
 		}
 	}
 	return variable.ReplaceAllStringFunc(path, func(v string) string {
@@ -161,10 +161,10 @@ func (h *Hub) log() *slog.Logger { return cmp.Or(h.Logger, slog.New(slog.Discard
 
 // With is the hub with another logger and listener, which may be nil: those that it has stay then.
 func (h *Hub) With(log *slog.Logger, progress func(Progress)) *Hub {
-	own := *h
-	own.Logger = cmp.Or(log, h.Logger)
+	other := *h
+	other.Logger = cmp.Or(log, h.Logger)
 	if progress != nil {
-		own.Progress = progress
+		other.Progress = progress
 	}
-	return &own
+	return &other
 }

@@ -23,7 +23,7 @@ type File struct {
 	Bytes int64  `json:"bytes"`
 	// Cached says that it need not be fetched.
 	Cached bool   `json:"cached"`
-	hash   string // SHA-256 of a large file, git's SHA-1 of another; "": the list does not say
+	hash   string // SHA-256 of a large file, git's SHA-1 of another; "" where the list does not say
 }
 
 // listing is what the hub says of a revision.
@@ -61,11 +61,11 @@ func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
 	return l, reached(err)
 }
 
-// reached marks an error that is none of the hub's own as one of the way to it.
+// reached marks an error as [ErrUnreachable], unless it is the hub's or the cache's own.
 func reached(err error) error {
 	var s *statusError
-	own := []error{ErrEndpoint, ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
-	for _, known := range own {
+	others := []error{ErrEndpoint, ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
+	for _, known := range others {
 		if errors.Is(err, known) {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/hubtest"
 )
 
-// picture is what a cache should hold, beside the hub that it is filled from.
+// picture is the expected content of a cache, with the hub that it is filled from.
 type picture struct {
 	t       *testing.T
 	server  *hubtest.Hub

@@ -10,7 +10,7 @@ import (
 // Name is how a hub names a model: ORG/NAME, and a revision of it.
 type Name struct {
 	Repo     string
-	Revision string // a branch, a tag or a commit; "": main
+	Revision string // a branch, a tag or a commit; "" means main
 }
 
 // main is the revision that counts where none is named.

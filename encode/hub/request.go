@@ -58,7 +58,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 	if err != nil {
 		return nil, err
 	}
-	own, token := origin(target), h.Token
+	home, token := origin(target), h.Token
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client := &http.Client{Transport: h.Transport, CheckRedirect: stay}
 	var first http.Header
@@ -95,7 +95,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 			resp.Body.Close()
 			return nil, fmt.Errorf("%w: points to %q: %w", ErrAnswer, location, err)
 		}
-		if origin(next) != own {
+		if origin(next) != home {
 			if token = ""; first == nil {
 				first = resp.Header // it knows hash and size, the other host may not
 			}
@@ -130,7 +130,7 @@ type patient struct {
 func (p *patient) Read(b []byte) (int, error) {
 	p.timer.Reset(p.wait)
 	n, err := p.ReadCloser.Read(b)
-	p.timer.Stop() // what is read may take long to be written
+	p.timer.Stop() // the caller may take long to write the bytes
 	if err != nil && err != io.EOF && errors.Is(context.Cause(p.ctx), errStalled) {
 		err = errStalled
 	}
@@ -144,7 +144,7 @@ func (p *patient) Close() error {
 	return err
 }
 
-// statusError is an answer that is none of those that were expected.
+// statusError is an answer with an unexpected status.
 type statusError struct {
 	err   error
 	again bool          // whether the same request may have success

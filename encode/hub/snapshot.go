@@ -24,7 +24,7 @@ type Snapshot struct {
 	mu    sync.Mutex
 	list  *listing // nil: not asked for yet
 	lost  error    // why there is no list
-	guess []string // files that were taken not to exist, since nothing says whether they do
+	guess []string // files that were taken not to exist, since neither cache nor hub told
 }
 
 // Open finds the commit of a revision: in the cache, or else by asking the hub. A branch that the
@@ -46,7 +46,7 @@ func (h *Hub) Open(ctx context.Context, n Name) (*Snapshot, error) {
 	return &Snapshot{Name: n, Commit: l.commit, hub: h, list: l}, nil
 }
 
-// cached is the commit of a revision that the cache knows; "": it knows none.
+// cached is the commit of a revision that the cache knows, or "".
 func (h *Hub) cached(n Name) string {
 	if commitPattern.MatchString(n.revision()) {
 		return n.revision()
@@ -114,7 +114,7 @@ func (s *Snapshot) Has(ctx context.Context, file string) (bool, error) {
 func (s *Snapshot) ask(ctx context.Context) error {
 	if s.list == nil && s.lost == nil {
 		h := s.hub
-		if _, err := os.Stat(s.Dir()); err == nil { // what is there may do
+		if _, err := os.Stat(s.Dir()); err == nil { // the files in the cache may do
 			once := *h
 			once.Attempts = 1
 			h = &once
@@ -131,7 +131,7 @@ func (s *Snapshot) ask(ctx context.Context) error {
 	return s.hub.fault(s.Name, "", s.lost)
 }
 
-// tree is the list of files that huggingface_hub keeps beside a snapshot; nil: there is none.
+// tree is the list of files that huggingface_hub keeps of a snapshot, or nil.
 func (s *Snapshot) tree() *listing {
 	b, err := os.ReadFile(filepath.Join(s.place(), "trees", s.Commit+".json"))
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Snapshot) tree() *listing {
 }
 
 // remember notes in the cache that the model has no such file, so that it is not asked for again.
-// It is no fault if that cannot be done.
+// Failing to do so is harmless.
 func (s *Snapshot) remember(file string) {
 	path := s.absent(file)
 	if s.homeless() == nil && os.MkdirAll(filepath.Dir(path), 0o777) == nil {
@@ -198,7 +198,7 @@ func (s *Snapshot) Files(ctx context.Context, names ...string) ([]File, error) {
 	return all, nil
 }
 
-// file is what is known of a file; of one that is in the snapshot, its size alone.
+// file describes a file; a file in the snapshot by its size alone.
 func (s *Snapshot) file(ctx context.Context, name string) (File, error) {
 	if info, err := os.Stat(s.path(name)); err == nil && info.Mode().IsRegular() {
 		return File{Path: name, Bytes: info.Size(), Cached: true}, nil
@@ -300,7 +300,9 @@ func (s *Snapshot) keep() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return local(err)
 	}
-	return local(replace(path, func(temporary string) error { return os.WriteFile(temporary, []byte(s.Commit), 0o666) }))
+	return local(replace(path, func(temporary string) error {
+		return os.WriteFile(temporary, []byte(s.Commit), 0o666)
+	}))
 }
 
 // errLocal marks errors of the cache's own folder.
@@ -325,7 +327,7 @@ func local(err error) error {
 	return fmt.Errorf("%w: %w", errLocal, err)
 }
 
-// progress adds up what is fetched for a call.
+// progress adds up the bytes that a call fetches.
 type progress struct {
 	model       string
 	done, total int64

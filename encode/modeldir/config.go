@@ -33,7 +33,7 @@ type Config struct {
 	// where it is not empty.
 	Skip []int32 `json:"skip"`
 	Keep []int32 `json:"keep,omitempty"`
-	// Pooling is that of documents; nil: there is none.
+	// Pooling is that of documents, or nil.
 	Pooling *pool.Hierarchy `json:"pooling,omitempty"`
 	// LowerCase says that texts are made lower case before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
@@ -81,7 +81,7 @@ type Dense struct {
 
 // Role is what queries or documents have of their own.
 type Role struct {
-	// Marker is the id after the first one, [CLS]; −1: there is none, or Prompt has it.
+	// Marker is the id after the first one, [CLS]; −1 means that there is none, or that Prompt has it.
 	Marker int32 `json:"marker"`
 	// Prompt is put before the text.
 	Prompt string `json:"prompt,omitempty"`

@@ -14,7 +14,7 @@ type module struct {
 	Type string `json:"type"`
 }
 
-// kind is the name of a class of sentence-transformers or PyLate; "" of another package's.
+// kind is the name of a class of sentence-transformers or PyLate; "" stands for other packages' classes.
 func (m *module) kind() string {
 	root, _, _ := strings.Cut(m.Type, ".")
 	if root != "sentence_transformers" && root != "pylate" {
@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// activationOf is the activation of a class; "": it is not known. The packages keep the name of the
+// activationOf is the activation of a class, "" of an unknown one. The packages keep the name of the
 // class alone, so that a GELU that was made approximate is read as an exact one by all of them.
 func activationOf(class string) string {
 	name := class[strings.LastIndexByte(class, '.')+1:]
@@ -83,7 +83,8 @@ func (r *reader) checkTransformer() error {
 		return err
 	}
 	if name, _, err := text.text("method_output_name"); err != nil || name != "last_hidden_state" {
-		return firstError(err, kinds.faultf("text", ErrFamily, "has method_output_name %q, want last_hidden_state", name))
+		return firstError(err,
+			kinds.faultf("text", ErrFamily, "has method_output_name %q, want last_hidden_state", name))
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ var (
 		files: []string{"vocab.txt"}, special: [7]string{"", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
 	}
 	olderMPNet = &olderForm{
-		files: []string{"vocab.txt"}, special: [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}, lstrip: true,
+		files: []string{"vocab.txt"}, lstrip: true,
+		special: [7]string{"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"},
 	}
 	olderRoBERTa = &olderForm{
 		files:   []string{"vocab.json", "merges.txt"},
@@ -112,8 +113,8 @@ func (r *reader) ownClass() bool {
 	return olderClasses[strings.TrimSuffix(class, "Fast")] != nil
 }
 
-// olderForm is that of the folder, by the class that a file names or by the kind of model; nil: it
-// has none whose files are all there.
+// olderForm is that of the folder, by the class that a file names or by the kind of model; nil if not
+// all of its files are there.
 func (r *reader) olderForm() (*olderForm, error) {
 	kind, _, err := r.config.text("model_type")
 	if err != nil {
@@ -235,7 +236,8 @@ func (r *reader) olderModel(form *olderForm) (vocab map[string]int, model map[st
 		return vocab, map[string]any{"type": "WordPiece", "vocab": vocab}, nil
 	}
 	if err := json.Unmarshal([]byte(texts[0]), &vocab); err != nil {
-		return nil, nil, Faultf(r.find(form.files[0]), "", ErrTokenizer, "is no object of pieces and their ids: %w", err)
+		path := r.find(form.files[0])
+		return nil, nil, Faultf(path, "", ErrTokenizer, "is no object of pieces and their ids: %w", err)
 	}
 	var merges []string
 	for line := range strings.Lines(texts[1]) {
@@ -280,22 +282,22 @@ func (r *reader) olderAdded(vocab map[string]int, special []addedToken) ([]added
 	all = append(all, special...)
 	for _, key := range []string{"additional_special_tokens", "extra_special_tokens"} {
 		for _, f := range r.special.files() {
-			more, _, err := value[[]addedToken](f, key, "a list of tokens")
+			tokens, _, err := value[[]addedToken](f, key, "a list of tokens")
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, more...)
+			all = append(all, tokens...)
 		}
 	}
 	// Each once, special ones under the number of the vocabulary or the next one.
 	place, next := map[string]int{}, len(vocab)
 	var added []addedToken
 	for i, t := range all {
-		at, known := place[t.Content]
+		index, known := place[t.Content]
 		switch {
 		case t.Content == "":
 		case known && i >= count:
-			added[at].Special = true
+			added[index].Special = true
 		case !known:
 			if id, ok := vocab[t.Content]; i >= count {
 				if t.ID, t.Special = id, true; !ok {

@@ -80,7 +80,7 @@ var lfm2 = family{
 		both, taps := slices.Contains(append(names, v.class()), bidirectionalLFM2), v.int("conv_L_cache", 1, 3)
 		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
 		if both {
-			form = transformer.LayerForm{Convolution: true, ConvolveAll: true, Before: taps / 2, After: taps - 1 - taps/2}
+			form.ConvolveAll, form.Before, form.After = true, taps/2, taps-1-taps/2
 		}
 		b.windows(kinds, v.theta("", "rope_theta", 1e6), form)
 		if !both {

@@ -99,8 +99,9 @@ func (r *reader) read() error {
 	for _, f := range []struct {
 		to   **file
 		name string
-	}{{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"}, {&r.onnx, "onnx_config.json"},
-		{&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
+	}{
+		{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"},
+		{&r.onnx, "onnx_config.json"}, {&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
 	} {
 		if *f.to, err = r.open(r.find(f.name)); err != nil {
 			return err
@@ -153,7 +154,8 @@ func (r *reader) tokenizer() error {
 	if v, n := r.c.Backbone.Vocabulary, t.VocabSize(); n > v && (v > 0 || r.graphs == nil) {
 		forgotten, ok := t.Forget(v)
 		if !ok {
-			return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d", n, r.name(r.config.path), v)
+			return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
+				n, r.name(r.config.path), v)
 		}
 		r.forgotten = forgotten
 		r.warnf("%s has %d tokens, but %s says vocab_size %d: added tokens from %d on are taken for other text",
@@ -226,7 +228,7 @@ func (r *reader) token(name string) (int32, bool) {
 	return -1, false
 }
 
-// marker reads a token by its name; "" means that there is none.
+// marker reads a token by its name, which may be "".
 func (r *reader) marker(f *file, key string) (int32, bool, error) {
 	name, ok, err := f.text(key)
 	if err != nil || !ok || name == "" {

@@ -31,7 +31,8 @@ func (r *reader) readModules() error {
 		}
 		folder := filepath.Join(r.dir, filepath.FromSlash(m.Path))
 		if (i == 0) != (kind == "Transformer") {
-			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning", i, cmp.Or(kind, m.Type))
+			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning",
+				i, cmp.Or(kind, m.Type))
 		}
 		if normalized && kind == "Dense" || r.c.Pooling != nil && kind != "Normalize" {
 			after := "Normalize"
@@ -217,7 +218,7 @@ func (r *reader) fixedLength(o *file, n int) error {
 	return r.queryLength.say(o, "length", n)
 }
 
-// prompts reads what is put before texts. In version 6 markers are part of them, and each role has
+// prompts reads the prompts of queries and documents. In version 6 markers are part of them, and each role has
 // one, if only an empty one, so that default_prompt_name is for other texts.
 func (r *reader) prompts(f *file) error {
 	o, err := f.object("prompts")

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Files are those of a model's folder that are fetched as they are asked for. All that [ReadFiles]
-// wants to know of a folder it asks here, so that what it reads and what is fetched are the same.
+// Files are those of a model's folder, fetched as they are asked for. [ReadFiles] asks nothing but
+// these about a folder, so that it reads the files that are fetched, and no others.
 type Files interface {
 	// Dir is the folder that they come into.
 	Dir() string

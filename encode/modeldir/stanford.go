@@ -22,7 +22,8 @@ func (r *reader) fromColBERT() error {
 			return err
 		}
 		if ok && (len(s.ids) != 1 || s.ids[0] != id) {
-			return f.faultf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text", id, r.name(r.tokenizerPath), s.ids, s.what)
+			return f.faultf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text",
+				id, r.name(r.tokenizerPath), s.ids, s.what)
 		}
 	}
 	if err := firstError(

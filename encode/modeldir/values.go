@@ -50,7 +50,7 @@ func (v values) float(key string, least, otherwise float64) float64 {
 	return get(v, x, ok, err, otherwise)
 }
 
-// list is a list of whole numbers, nil where there is none.
+// list is a list of whole numbers, or nil.
 func (v values) list(key string) []int {
 	x, ok, err := value[[]int](v.f, key, "a list of whole numbers")
 	return get(v, x, ok, err, nil)
@@ -106,8 +106,7 @@ func (v values) unscaled(keys ...string) {
 	}
 }
 
-// layerTypes are the kinds of n layers, each one of two: of the list of a file, or by a rule where
-// there is none.
+// layerTypes are the kinds of n layers, each one of two: from the list of a file, else by a rule.
 func (v values) layerTypes(n int, first, second string, rule func(i int) string) []string {
 	const key = "layer_types"
 	list, ok, err := words(v.f, key)

@@ -49,7 +49,7 @@ func (m *Model) attention(sc *scratch, y *layer) {
 	}
 }
 
-// normHeads norms each of so many heads of rows, if there is a norm.
+// normHeads norms each head of n rows, if there is a norm.
 func (m *Model) normHeads(rows []float32, n, heads int, norm Norm) {
 	for head := range heads {
 		if norm.Gamma == nil {

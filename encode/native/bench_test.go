@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/encode/engine"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/internal/testing/roofline"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
@@ -105,7 +106,7 @@ func forms() map[string]*sample {
 	lfm2 := rms(modernBERT(1024, 16, 4608, 512, half), 8, 64, SiLU)
 	return map[string]*sample{
 		"BERT base": {config: bert(768, 12, 3072, 512, 1e-12, 3, 0)}, "MPNet base": {config: mpnet},
-		"EuroBERT-210m": {eurobert, noNorm}, "EmbeddingGemma": {gemma, normHeads}, "LFM2-350M": {lfm2, normHeads},
+		"EuroBERT-210m": {eurobert, noNorm}, "EmbeddingGemma": {gemma, modeltest.NormHeads}, "LFM2-350M": {lfm2, modeltest.NormHeads},
 	}
 }
 

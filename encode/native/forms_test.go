@@ -55,77 +55,28 @@ func sameModels() map[string]*sample {
 	c.HeadSize, c.KeyHeads, c.AttentionScale, c.Epsilon = 64, 1, 0.11, 1e-6
 	c.Norm, c.NormPlace, c.Activation = transformer.RMSNorm, transformer.SandwichNorm, GELUTanh
 	c.Layers[1] = transformer.LayerForm{Before: 20, After: 20, Theta: 10000}
-	models["gemma"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
+	models["gemma"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); modeltest.NormHeads(c, w) }}
 
 	c.Layers = []transformer.LayerForm{
 		{Before: 50, Theta: 10000}, {Before: unbounded, Theta: 1e6}, {Before: 7, Theta: 10000}}
-	models["gemma, causal"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
+	models["gemma, causal"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); modeltest.NormHeads(c, w) }}
 
 	c = modernBERT(80, 6, 48, 700, []transformer.LayerForm{
 		{Convolution: true, Before: 2}, {Before: unbounded, Theta: 1e6}, {Convolution: true, Before: 3}})
 	c.HeadSize, c.KeyHeads, c.Norm, c.Activation = 32, 2, transformer.RMSNorm, SiLU
-	models["lfm2"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
+	models["lfm2"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); modeltest.NormHeads(c, w) }}
 
 	c.Layers = []transformer.LayerForm{
 		{Convolution: true, Before: 1, After: 1, ConvolveAll: true}, transformer.EqualLayers(1, 1e6)[0],
 		{Convolution: true, Before: 2, After: 1, ConvolveAll: true},
 	}
-	models["lfm2.5"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); normHeads(c, w) }}
+	models["lfm2.5"] = &sample{c, func(c *Config, w *Weights) { noNorm(c, w); modeltest.NormHeads(c, w) }}
 
 	c = bert(64, 4, 80, 700, 1e-5, 3, 0)
 	c.Activation, c.Gated = Tanh, true
 	c.Layers[1] = transformer.LayerForm{Convolution: true, Before: 4}
-	models["no family"] = &sample{c, normHeads}
+	models["no family"] = &sample{c, modeltest.NormHeads}
 	return models
-}
-
-// anyForm draws a model out of all that [Config.Check] lets pass.
-func anyForm(rng *rand.Rand) *sample {
-	pick := func(from ...int) int { return from[rng.IntN(len(from))] }
-	coin := func() bool { return rng.IntN(2) == 0 }
-	c := Config{
-		Hidden: pick(16, 48, 64, 112), Embedding: pick(0, 0, 32, 80),
-		KeyHeads: pick(1, 1, 2, 3), HeadSize: pick(16, 32, 48, 64, 96),
-		Intermediate: pick(16, 64, 80), MaxPositions: 150, RelativePositions: coin(), LearnedPositions: coin(),
-		Norm: transformer.NormKind(pick(0, 1)), NormPlace: transformer.NormPlace(pick(0, 1, 2)), Epsilon: 1e-5,
-		Activation: Activation(pick(1, 2, 3, 4, 5)), Gated: coin(), AttentionScale: []float32{0, 0.03, 0.2}[rng.IntN(3)],
-	}
-	if c.LearnedPositions {
-		c.PositionOffset = pick(0, 2)
-	}
-	c.Heads = c.KeyHeads * pick(1, 2, 3)
-	for range pick(1, 2, 3) {
-		f := transformer.LayerForm{Before: pick(-1, -1, 0, 5, 40), After: pick(-1, -1, 0, 5, 40)}
-		if f.Convolution = f.Before >= 0 && f.After >= 0 && f.Taps() <= 64 && coin(); f.Convolution {
-			f.ConvolveAll = coin()
-		}
-		if c.HeadSize%32 == 0 && coin() {
-			f.Theta = 10000
-		}
-		c.Layers = append(c.Layers, f)
-	}
-	return &sample{c, func(c *Config, w *Weights) {
-		if coin() {
-			w.Norm = Norm{}
-		}
-		if coin() {
-			w.Types = nil
-		}
-		if coin() {
-			normHeads(c, w)
-		}
-		for i := range w.Layers {
-			l := &w.Layers[i]
-			for _, m := range []*Linear{&l.Query, &l.Value, &l.Convolution.In, &l.Convolution.Taps, &l.Output, &l.Up, &l.Down} {
-				if m.Weight != nil && coin() {
-					m.Bias = nil
-				}
-			}
-			if l.AttentionNorm.Gamma == nil && coin() {
-				l.AttentionNorm = w.Final
-			}
-		}
-	}}
 }
 
 // TestAnyForm: random models against float64, with the same bits on every tier.
@@ -133,7 +84,8 @@ func TestAnyForm(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 3))
 	worst := 0.0
 	for i := range effort.Cases(60, 400) {
-		s := anyForm(rng)
+		config, edit := modeltest.AnyForm(rng, 150, 16, 32, 48, 64, 96)
+		s := sample{config, edit}
 		c := &s.config
 		w := s.weights(Dense{In: c.Hidden, Out: 40, Linear: Linear{Weight: tensor("head", 0.25, 0, 40, c.Hidden)}})
 		texts, attended := mixed(rng, 90, 1+rng.IntN(150), 9+rng.IntN(30), rng.IntN(10))

@@ -16,79 +16,9 @@ func tensor(name string, scale, offset float64, shape ...int) []float32 {
 	return modeltest.Random(name, scale, offset, shape...).Data
 }
 
-// random returns weights for a config, those of testdata/golden.py where its
-// sizes are. Their scale lets activations neither grow nor vanish.
-func random(c *Config, vocab int, heads ...Dense) *Weights {
-	h, e, scale := c.Hidden, c.EmbeddingSize(), math.Ldexp(1, -int(math.Round(math.Log2(float64(c.Hidden))/2))+1)
-	bert := c.NormPlace == transformer.PostNorm
-	norm := func(name string, size int) Norm {
-		n := Norm{Gamma: tensor(name+".gamma", 0.25, 1, size)}
-		if bert && c.Norm == transformer.LayerNorm {
-			n.Beta = tensor(name+".beta", 0.25, 0, size)
-		}
-		return n
-	}
-	linear := func(name string, out, in int) Linear {
-		l := Linear{Weight: tensor(name, scale, 0, out, in)}
-		if bert {
-			l.Bias = tensor(name+".bias", 0.25, 0, out)
-		}
-		return l
-	}
-	w := &Weights{Words: tensor("words", 1, 0, vocab, e), Norm: norm("norm", e), Heads: heads}
-	if e != h {
-		w.Project = linear("project", h, e)
-	}
-	if c.LearnedPositions {
-		w.Positions = tensor("positions", 1, 0, c.MaxPositions+c.PositionOffset, e)
-	}
-	if c.RelativePositions {
-		w.Relative = tensor("relative", 2, 0, c.Heads, 2*c.MaxPositions-1)
-	}
-	if bert {
-		w.Types = tensor("types", 1, 0, 2, e)
-	} else {
-		w.Final = norm("final", h)
-	}
-	up := c.Intermediate
-	if c.Gated {
-		up *= 2
-	}
-	for i := range c.Layers {
-		name := "layer" + string(rune('0'+i)) + "."
-		l := Layer{
-			AttentionNorm: norm(name+"attention norm", h), FeedForwardNorm: norm(name+"feed-forward norm", h),
-			Up: linear(name+"up", up, h), Down: linear(name+"down", h, c.Intermediate),
-		}
-		if c.Layers[i].Convolution {
-			l.Convolution.In, l.Convolution.Taps = linear(name+"in", 3*h, h), linear(name+"taps", h, c.Layers[i].Taps())
-			l.Output = linear(name+"output", h, h)
-		} else {
-			queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize
-			l.Query, l.Key = linear(name+"query", queries, h), linear(name+"key", keys, h)
-			l.Value = linear(name+"value", keys, h)
-			l.Output = linear(name+"output", h, queries)
-		}
-		if c.NormPlace == transformer.SandwichNorm {
-			l.AttentionOutputNorm = norm(name+"attention output norm", h)
-			l.FeedForwardOutputNorm = norm(name+"feed-forward output norm", h)
-		}
-		if i == 0 && c.NormPlace == transformer.PreNorm {
-			l.AttentionNorm = Norm{}
-		}
-		w.Layers = append(w.Layers, l)
-	}
-	return w
-}
-
-// normHeads gives layers norms of queries and keys.
-func normHeads(c *Config, w *Weights) {
-	for i := range w.Layers {
-		if !c.Layers[i].Convolution {
-			w.Layers[i].QueryNorm = Norm{Gamma: tensor("query norm", 0.5, 1, c.HeadSize)}
-			w.Layers[i].KeyNorm = Norm{Gamma: tensor("key norm", 0.5, 1, c.HeadSize)}
-		}
-	}
+// random returns weights for a config.
+func random(c *Config, vocabulary int, heads ...Dense) *Weights {
+	return modeltest.Weights(c, vocabulary, "", heads...)
 }
 
 // bert is a model of BERT's form, with rotary positions if theta is not 0.

@@ -21,7 +21,7 @@ type Model struct {
 	words            []float32
 	positions, types []float32
 	norm             Norm    // of embeddings, or none
-	expand           *matrix // embeddings to the size of the model; nil: they have it
+	expand           *matrix // embeddings to the size of the model; nil if they have it
 	// relative is [transformer.Weights.Relative] over the scale of attention, so that it can be
 	// added before products are scaled.
 	relative               []float32

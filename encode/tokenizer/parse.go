@@ -158,7 +158,8 @@ func kindOf(o object) string {
 }
 
 // joinByteLevel makes the model take bytes where the last pre-tokenizer is ByteLevel,
-// and drops that step. Where no merge needs what stands before a blank, a step makes words shorter.
+// and drops that step. Where no merge joins a blank to a character before it, a step makes words
+// shorter.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {

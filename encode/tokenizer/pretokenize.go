@@ -156,17 +156,17 @@ func (beforeMarks) split(w *work) {
 	text, out := w.cur.text, w.next[:0]
 	for _, c := range w.cuts {
 		begin := int(c.start)
-		for at := begin + 1; ; {
-			i := bytes.Index(text[at:c.end], []byte(blankMark))
+		for mark := begin + 1; ; {
+			i := bytes.Index(text[mark:c.end], []byte(blankMark))
 			if i < 0 {
 				break
 			}
-			at += i
-			if !bytes.HasSuffix(text[begin:at], []byte(blankMark)) {
-				out = append(out, place{int32(begin), int32(at)})
-				begin = at
+			mark += i
+			if !bytes.HasSuffix(text[begin:mark], []byte(blankMark)) {
+				out = append(out, place{int32(begin), int32(mark)})
+				begin = mark
 			}
-			at += len(blankMark)
+			mark += len(blankMark)
 		}
 		out = append(out, place{int32(begin), c.end})
 	}

@@ -242,7 +242,7 @@ func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }
 // Suffix is the ids that the file puts after a text: [SEP] or </s>, if it has any.
 func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
 
-// Sides are those that the file fills texts up and cuts them on, left or right; "": it does not say.
+// Sides are those that the file fills texts up and cuts them on, left or right, or "" where it does not say.
 // Encode does neither.
 func (t *Tokenizer) Sides() (padding, truncation string) { return t.padding, t.truncation }
 

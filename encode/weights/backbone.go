@@ -119,19 +119,19 @@ func (s *source) linears(list []string, in int, biased bool, rows ...int) []nati
 	for _, n := range rows {
 		sum += n
 	}
-	whole := s.linear(list[0], sum, in, biased)
+	joined := s.linear(list[0], sum, in, biased)
 	for i, n := range rows {
-		if whole.Weight != nil {
-			maps[i].Weight, whole.Weight = whole.Weight[:n*in], whole.Weight[n*in:]
+		if joined.Weight != nil {
+			maps[i].Weight, joined.Weight = joined.Weight[:n*in], joined.Weight[n*in:]
 		}
-		if whole.Bias != nil {
-			maps[i].Bias, whole.Bias = whole.Bias[:n], whole.Bias[n:]
+		if joined.Bias != nil {
+			maps[i].Bias, joined.Bias = joined.Bias[:n], joined.Bias[n:]
 		}
 	}
 	return maps
 }
 
-// norm reads a norm; one without a name is none.
+// norm reads a norm, if the family has a name for it.
 func (s *source) norm(name string, size int) (n native.Norm) {
 	if name == "" {
 		return n

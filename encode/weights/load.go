@@ -73,8 +73,8 @@ func loadTensors(c *modeldir.Config) (*native.Weights, error) {
 }
 
 var activations = map[string]native.Activation{
-	"identity": transformer.Identity, "relu": transformer.ReLU, "gelu": transformer.GELU, "gelu_tanh": transformer.GELUTanh,
-	"silu": transformer.SiLU, "tanh": transformer.Tanh,
+	"identity": transformer.Identity, "relu": transformer.ReLU, "gelu": transformer.GELU,
+	"gelu_tanh": transformer.GELUTanh, "silu": transformer.SiLU, "tanh": transformer.Tanh,
 }
 
 // dense reads a head of its own file.

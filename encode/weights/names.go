@@ -96,7 +96,8 @@ var gemma3 = names{
 	attentionNorm: "input_layernorm", queryKeyValue: projections,
 	queryNorm: "self_attn.q_norm", keyNorm: "self_attn.k_norm", output: "self_attn.o_proj",
 	attentionOutputNorm: "post_attention_layernorm",
-	feedForwardNorm:     "pre_feedforward_layernorm", up: []string{"mlp.gate_proj", "mlp.up_proj"}, down: "mlp.down_proj",
+	feedForwardNorm:     "pre_feedforward_layernorm",
+	up:                  []string{"mlp.gate_proj", "mlp.up_proj"}, down: "mlp.down_proj",
 	feedForwardOutputNorm: "post_feedforward_layernorm",
 }
 

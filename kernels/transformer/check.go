@@ -12,7 +12,8 @@ const mostTaps = 64
 func (c *Config) Check() error {
 	switch {
 	case c.Hidden < 1 || c.Hidden%16 != 0 || c.EmbeddingSize() < 1 || c.EmbeddingSize()%16 != 0:
-		return fmt.Errorf("%w: %d dimensions of %d of words: want multiples of 16", ErrConfig, c.Hidden, c.EmbeddingSize())
+		return fmt.Errorf("%w: %d dimensions of %d of words: want multiples of 16",
+			ErrConfig, c.Hidden, c.EmbeddingSize())
 	case c.Heads < 1 || c.KeyHeads < 1 || c.Heads%c.KeyHeads != 0:
 		return fmt.Errorf("%w: %d heads of queries, %d of keys", ErrConfig, c.Heads, c.KeyHeads)
 	case c.HeadSize < 1 || c.HeadSize%16 != 0:
@@ -36,7 +37,8 @@ func (c *Config) Check() error {
 		case f.Theta != 0 && !(f.Theta > 1):
 			return fmt.Errorf("%w: layer %d has theta %g", ErrConfig, i, f.Theta)
 		case f.Theta != 0 && c.HeadSize%32 != 0:
-			return fmt.Errorf("%w: heads of %d dimensions: want a multiple of 32, with rotary positions", ErrConfig, c.HeadSize)
+			return fmt.Errorf("%w: heads of %d dimensions: want a multiple of 32, with rotary positions",
+				ErrConfig, c.HeadSize)
 		case f.Convolution && (f.Before == Unbounded || f.After == Unbounded || f.Taps() > mostTaps):
 			return fmt.Errorf("%w: layer %d has a convolution of more than %d taps", ErrConfig, i, mostTaps)
 		}
@@ -98,7 +100,7 @@ func (k *checker) maybe(name string, n Norm, size int) {
 	}
 }
 
-// absent checks that there is no tensor.
+// absent checks that a tensor is absent.
 func (k *checker) absent(name string, x []float32) {
 	if k.err == nil && x != nil {
 		k.err = fmt.Errorf("%w: %s has %d values, and is not used", ErrWeights, name, len(x))
@@ -111,7 +113,8 @@ func (k *checker) embeddings(w *Weights, c *Config) {
 	k.values("word embeddings", w.Words)
 	if c.LearnedPositions {
 		if need := (c.MaxPositions + c.PositionOffset) * e; k.err == nil && len(w.Positions) < need {
-			k.err = fmt.Errorf("%w: position embeddings have %d values, %d are needed", ErrWeights, len(w.Positions), need)
+			k.err = fmt.Errorf("%w: position embeddings have %d values, %d are needed",
+				ErrWeights, len(w.Positions), need)
 		}
 		k.values("position embeddings", w.Positions)
 	}
@@ -196,7 +199,8 @@ func (w *Weights) Check(c *Config) error {
 			return fmt.Errorf("%w: %s: no activation %d", ErrConfig, name, int(d.Activation))
 		}
 		if d.Residual && d.ResidualWeight == nil && d.In != d.Out {
-			return fmt.Errorf("%w: %s: a residual from %d to %d dimensions needs a weight", ErrWeights, name, d.In, d.Out)
+			return fmt.Errorf("%w: %s: a residual from %d to %d dimensions needs a weight",
+				ErrWeights, name, d.In, d.Out)
 		}
 		if d.ResidualWeight != nil {
 			k.size(name+" residual weight", d.ResidualWeight, d.Out, d.In)

@@ -69,7 +69,7 @@ type Config struct {
 	Activation Activation `json:"activation"`
 	Gated      bool       `json:"gated,omitempty"`
 
-	// AttentionScale is what products of queries and keys are multiplied with; 0: 1/√HeadSize.
+	// AttentionScale multiplies the products of queries and keys; 0 means 1/√HeadSize.
 	AttentionScale float32 `json:"attention_scale,omitempty"`
 
 	Layers []LayerForm `json:"layers"`
@@ -84,7 +84,7 @@ type LayerForm struct {
 	// attends to; [Unbounded]: all. After is 0 in a causal layer.
 	Before int `json:"before"`
 	After  int `json:"after"`
-	// Theta is the base of rotary angles; 0: queries and keys are not rotated.
+	// Theta is the base of rotary angles; 0 means that queries and keys are not rotated.
 	Theta float64 `json:"theta,omitempty"`
 	// Convolution says that a gated convolution is in place of attention, with a tap for each
 	// token from Before before to After behind. ConvolveAll: tokens that are not attended to
@@ -124,7 +124,7 @@ type Linear struct {
 	Weight, Bias []float32
 }
 
-// Norm has the parameters of a norm; nil Beta means 0, nil Gamma that there is no norm.
+// Norm has the parameters of a norm. nil Beta means 0. Without Gamma nothing is normed.
 type Norm struct {
 	Gamma, Beta []float32
 }
@@ -186,16 +186,16 @@ type Dense struct {
 type Weights struct {
 	Words     []float32 // [vocabulary, Embedding]
 	Positions []float32 // [at least MaxPositions + PositionOffset, Embedding], where they are learned
-	Types     []float32 // [types, Embedding]: the first row is added to every token; nil: none
+	Types     []float32 // [types, Embedding]: the first row is added to every token; or nil
 	Norm      Norm      // of the embeddings, [Embedding], or none
 	Project   Linear    // [Hidden, Embedding], where Embedding is not Hidden
-	// Relative is what attention adds to a scaled product, where positions are relative: of
-	// a head, and of a key so many places behind its query, from 1 − MaxPositions on:
-	// [Heads, 2·MaxPositions − 1].
+	// Relative is added to scaled products of attention where positions are relative:
+	// [Heads, 2·MaxPositions − 1], by the places that a key is behind its query, from
+	// 1 − MaxPositions on.
 	Relative []float32
 	Layers   []Layer
 	Final    Norm    // none with [PostNorm]
-	Heads    []Dense // in order; what comes out of the last is made a unit vector
+	Heads    []Dense // in order; the output of the last is made a unit vector
 }
 
 // Precision is how the products with weights are computed.
@@ -230,7 +230,7 @@ func (p Precision) String() string {
 // EmbeddingSize is the number of values of a word's embedding.
 func (c *Config) EmbeddingSize() int { return cmp.Or(c.Embedding, c.Hidden) }
 
-// Scale is what products of queries and keys are multiplied with.
+// Scale multiplies the products of queries and keys.
 func (c *Config) Scale() float32 {
 	return cmp.Or(c.AttentionScale, float32(1/math.Sqrt(float64(c.HeadSize))))
 }

@@ -35,11 +35,11 @@ type Model interface {
 
 // Keeper is a [Model] that can leave vectors on its device.
 type Keeper interface {
-	// NewVectors makes a place for vectors on the device, of which there are none yet. They may
-	// take half of the memory that is free.
+	// NewVectors makes an empty list of vectors on the device. They may take half of the memory
+	// that is free.
 	NewVectors(ctx context.Context) (kernels.ResidentVectors, error)
-	// EncodeResident is EncodeHalves, whose vectors become those of the place from first on. An
-	// error that wraps [kernels.ErrDeviceMemory] says that there is no room for them.
+	// EncodeResident is EncodeHalves, whose vectors become those of the list from first on. An
+	// error that wraps [kernels.ErrDeviceMemory] says that they have no room.
 	EncodeResident(ctx context.Context, to kernels.ResidentVectors, first int, b Batch, kept []int32) error
 }
 

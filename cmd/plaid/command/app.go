@@ -213,8 +213,8 @@ func advice(cmd *cobra.Command, err error) string {
 // readers are the commands that could do with a copy of an index.
 var readers = []string{"search", "explain", "get", "info", "export", "bench"}
 
-// missingModel says whether an error is of a --model that is not there, and could not be a
-// name of a hub.
+// missingModel reports whether an error is about a --model that does not exist and that no hub
+// could have.
 func missingModel(cmd *cobra.Command, err error) bool {
 	if _, named := errors.AsType[*hub.Error](err); named || cmd == nil {
 		return false

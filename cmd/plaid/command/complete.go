@@ -115,7 +115,7 @@ func completeDevice(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeModel offers folders, or the names of known models that begin like what was typed.
+// completeModel offers folders, or the names of known models that begin with typed.
 func completeModel(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, m := range modeldir.KnownModels() {

@@ -29,7 +29,7 @@ type modelReport struct {
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
 	Bytes int64 `json:"bytes"` // of the weights' files; of those that are missing, if any are
-	// Missing are the files of a hub's model that are to be fetched before it can be used.
+	// Missing are the files of a hub's model that have to be fetched before it can be used.
 	Missing []hub.File `json:"missing,omitempty"`
 }
 
@@ -116,14 +116,14 @@ With --device, say what computes there and how much memory that takes.`,
 
 // listModels prints the models that are known to be read rightly.
 func (a *app) listModels() error {
-	all := modeldir.KnownModels()
+	models := modeldir.KnownModels()
 	return a.report(struct {
 		Models []modeldir.Known `json:"models"`
-	}{all}, func(b *bytes.Buffer) {
+	}{models}, func(b *bytes.Buffer) {
 		t := out.Table{Left: 2}
 		t.Line("MODEL", "FAMILY", "LAYERS", "WIDTH", "DIM", "PARAMETERS")
 		t.Remark("CHECKED BY")
-		for _, m := range all {
+		for _, m := range models {
 			t.Line(m.Name, string(m.Family), fmt.Sprint(m.Layers), fmt.Sprint(m.Hidden), fmt.Sprint(m.Dim),
 				fmt.Sprintf("%dM", m.Parameters/1_000_000))
 			t.Remark("its " + string(m.Checked))
@@ -133,7 +133,7 @@ func (a *app) listModels() error {
 	})
 }
 
-// settingsOf reads the settings of a model, and says of its weights' files what is to be fetched.
+// settingsOf reads the settings of a model, and finds the files of its weights that are not fetched yet.
 func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
 	m, err := encode.FindModel(ctx, dir, o)
 	if err != nil {
@@ -204,8 +204,8 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
 	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family, out.Plural(len(k.Layers), "layer"), k.Hidden,
-		out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family,
+		out.Plural(len(k.Layers), "layer"), k.Hidden, out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))

@@ -189,8 +189,7 @@ func (t *stdio) progress() func(index.Progress) {
 	}
 }
 
-// hub is where models come from that are named as a hub names them; what is fetched is shown as other
-// progress is.
+// hub is the hub of models that are given by name. Its downloads are shown as other progress is.
 func (t *stdio) hub() *hub.Hub {
 	var tell func(hub.Progress)
 	if show := t.progress(); show != nil {

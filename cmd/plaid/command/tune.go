@@ -270,7 +270,9 @@ func (a *app) checkRecall(ctx context.Context, path string, threads int, o quali
 
 // selfCheck measures the recall of an index whose codec was just trained, and stores it with
 // what its searches need.
-func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (d *storage.Defaults, err error) {
+func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (
+	d *storage.Defaults, err error,
+) {
 	o.Progress = a.progress()
 	var state storage.State
 	var generation uint64

@@ -189,7 +189,7 @@ type Opening struct {
 	// Queries says that nothing but queries will be encoded: their precision may be another
 	// one than that of the index, if it is near.
 	Queries bool
-	// Hub is where models come from that are named as a hub names them; nil: as the environment says.
+	// Hub is the hub of models that are given by name; nil means the one that the environment describes.
 	Hub    *hub.Hub
 	Logger *slog.Logger
 }

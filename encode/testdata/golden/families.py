@@ -23,11 +23,9 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Normalize
+from make import HERE, TEXTS, clean, fresh
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(HERE, "texts.json"), encoding="utf8") as f:
-    TEXTS = json.load(f)
 CORPUS = TEXTS["queries"] + TEXTS["documents"]
 MARKERS = ["[Q] ", "[D] "]  # as PyLate adds them
 LLAMA = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -186,13 +184,6 @@ def bidirectional():
         config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask)
 
 
-def fresh(name):
-    path = os.path.join(HERE, name)
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)
-    return path
-
-
 def make(seed, name):
     tokenizer, config, values, expansion, dtype = FAMILIES[name]
     torch.manual_seed(100 + seed)
@@ -211,10 +202,7 @@ def make(seed, name):
     weights = os.path.join(path, "model.safetensors")
     tensors = {k: v.to(getattr(torch, dtype)) for k, v in load_file(weights).items() if not k.startswith("pooler.")}
     save_file(tensors, weights, metadata={"format": "pt"})
-    for root, _, files in os.walk(path):
-        for n in files:
-            if n in ("README.md", "special_tokens_map.json", ".gitattributes"):
-                os.remove(os.path.join(root, n))
+    clean(path)
     print(name, vocabulary, {k: tuple(v.shape) for k, v in tensors.items()})
     golden(path, name)
 

@@ -92,11 +92,18 @@ def golden(name, queries, documents):
 
 
 def clean(path):
-    """What nobody reads who computes vectors."""
+    """Removes the files that are not read to compute vectors, and writes each JSON file as a line."""
     for root, _, names in os.walk(path):
         for n in names:
+            file = os.path.join(root, n)
             if n in ("README.md", "special_tokens_map.json", ".gitattributes") or n.startswith("vocab"):
-                os.remove(os.path.join(root, n))
+                os.remove(file)
+            elif n.endswith(".json"):
+                with open(file, encoding="utf8") as f:
+                    values = json.load(f)
+                with open(file, "w", encoding="utf8") as f:
+                    json.dump(values, f, ensure_ascii=False, separators=(",", ":"))
+                    f.write("\n")
 
 
 def fresh(name):
@@ -235,6 +242,7 @@ def xlmr():
         json.dump({"query_token_id": "[QueryMarker]", "doc_token_id": "[DocumentMarker]", "query_maxlen": 16, "doc_maxlen": 40,
                    "dim": 20, "similarity": "cosine", "attend_to_mask_tokens": False, "mask_punctuation": False, "nbits": 2},
                   open(os.path.join(path, "artifact.metadata"), "w"))
+        clean(path)
         m, head = m.double(), head.double()
 
         def run(text, marker, length, expand):

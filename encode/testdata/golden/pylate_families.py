@@ -16,20 +16,15 @@ import shutil
 os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
+from make import HERE, TEXTS, clean, fresh
 from pylate import models
 from safetensors.torch import load_file, save_file
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(HERE, "texts.json"), encoding="utf8") as f:
-    TEXTS = json.load(f)
 SHARED = ("tokenizer.json", "model.safetensors")
 
 
 def make(name, folder, changes=None, batch=3):
-    start, path = os.path.join(HERE, "start"), os.path.join(HERE, "pylate-" + name)
-    for p in (start, path):
-        shutil.rmtree(p, ignore_errors=True)
-    os.makedirs(start)
+    start, path = fresh("start"), fresh("pylate-" + name)
     for f in ("config.json", "tokenizer_config.json", *SHARED):
         shutil.copy(os.path.join(HERE, folder, f), start)
     torch.manual_seed(5)
@@ -55,9 +50,9 @@ def make(name, folder, changes=None, batch=3):
     out.update({f"document{i}": v for i, v in enumerate(m.encode(TEXTS["documents"], is_query=False, batch_size=batch))})
     np.savez_compressed(os.path.join(HERE, f"golden-pylate-{name}.npz"), **{k: np.asarray(v, np.float32) for k, v in out.items()})
     print(name, [len(v) for v in out.values()])
-    for f in (*SHARED, "README.md", "special_tokens_map.json", ".gitattributes"):
-        if os.path.exists(os.path.join(path, f)):
-            os.remove(os.path.join(path, f))
+    for f in SHARED:
+        os.remove(os.path.join(path, f))
+    clean(path)
 
 
 for family in ("roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "gemma", "mmbert", "lfm2"):

@@ -9,7 +9,7 @@ import (
 	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu" // every tier
 )
 
-// plainShapes are a query of so many tokens and documents of lo to hi; libraries.py has
+// plainShapes are the tokens of a query, and of documents from lo to hi; libraries.py has
 // the same.
 var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},

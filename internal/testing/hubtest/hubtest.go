@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,7 +45,7 @@ type Request struct {
 }
 
 type model struct {
-	token    string                       // that may read it; "": any
+	token    string                       // that may read it; "" means any
 	branches map[string]string            // commits
 	commits  map[string]map[string][]byte // files
 }
@@ -57,7 +58,8 @@ func New() *Hub {
 	return h
 }
 
-// SetFault sets what may answer a request in the hub's place, and reports whether it has; nil: nothing.
+// SetFault sets a function that may answer a request in the hub's place, and reports whether it has.
+// nil takes it away.
 func (h *Hub) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,9 +122,9 @@ func (h *Hub) Gate(name, token string) {
 func (h *Hub) Requests() []Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := h.requests
+	requests := h.requests
 	h.requests = nil
-	return all
+	return requests
 }
 
 // large reports whether a file is kept on the other host.
@@ -139,12 +141,7 @@ func SHA1(b []byte) string {
 }
 
 func sorted(files map[string][]byte) []string {
-	var names []string
-	for name := range files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(files))
 }
 
 func (h *Hub) handler(store bool) http.HandlerFunc {

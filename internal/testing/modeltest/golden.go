@@ -33,8 +33,8 @@ func Goldens() []Golden {
 	var list []Golden
 	for _, name := range []string{
 		"pylate-bert", "pylate-heads", "pylate-attend", "stanford", "sentence-bert", "sentence-modernbert",
-		"xlmr", "xlmr-rotary", "roberta", "camembert", "distilbert", "mpnet", "electra-narrow", "eurobert", "eurobert-biased",
-		"gemma", "mmbert", "lfm2", "lfm2-biased",
+		"xlmr", "xlmr-rotary", "roberta", "camembert", "distilbert", "mpnet", "electra-narrow",
+		"eurobert", "eurobert-biased", "gemma", "mmbert", "lfm2", "lfm2-biased",
 	} {
 		list = append(list, Golden{Name: name, Folder: name})
 	}
@@ -50,7 +50,8 @@ func Goldens() []Golden {
 	type change = map[string]any
 	return append(list,
 		Golden{Name: "electra", Folder: "sentence-bert", Change: change{
-			"model_type": "electra", "architectures": []string{"ElectraModel"}, "embedding_size": 32, "hidden_act": "tanh"}},
+			"model_type": "electra", "architectures": []string{"ElectraModel"},
+			"embedding_size": 32, "hidden_act": "tanh"}},
 		Golden{Name: "gemma-causal", Folder: "gemma", Change: change{
 			"use_bidirectional_attention": false, "sliding_window": 5}},
 		Golden{Name: "lfm25", Folder: "lfm2", Change: change{"architectures": []string{"Lfm2BidirectionalModel"}}})

@@ -25,7 +25,7 @@ func TestGELU(t *testing.T) {
 	}
 }
 
-// TestLogistic: what is made of the logistic function, against float64.
+// TestLogistic: the activations that are made of the logistic function, against float64.
 func TestLogistic(t *testing.T) {
 	const n = 16
 	for x := float32(-95); x < 95; x += 0.00737 {

@@ -49,7 +49,7 @@ const (
 	followRows = 1024 // what launches a kernel early is of use, and costs nothing
 )
 
-// choose picks the kernel of an epilogue for so many rows. All kernels give the same bits, so
+// choose picks the kernel of an epilogue for a number of rows. All kernels give the same bits, so
 // that this decides about nothing but speed.
 func choose(props limits, epilogue string, rows, n, k int) product {
 	columns := 0

@@ -28,7 +28,7 @@ import (
 // headSizes are the columns of a head that there is an attention kernel for.
 var headSizes = []int{16, 32, 48, 64, 96, 128, 256}
 
-// headColumns is how many of them a head of so many dimensions takes; 0: it is too large.
+// headColumns is the size that kernels have for a head of size dimensions; 0 if it is too large.
 func headColumns(size int) int {
 	for _, columns := range headSizes {
 		if size <= columns {

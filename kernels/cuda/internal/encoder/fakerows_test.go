@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 )
 
-// fakeNormed is a norm of the first hidden values; what is beyond is zero.
+// fakeNormed norms the first hidden values; those behind them become zero.
 func fakeNormed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driver.Ptr, epsilon float32,
 	rms uint32) []float32 {
 	if gamma == 0 {

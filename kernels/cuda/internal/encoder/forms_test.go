@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plaid-ir/plaid/internal/testing/effort"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
@@ -17,18 +18,7 @@ func withoutNorm(_ *transformer.Config, w *transformer.Weights) { w.Norm = trans
 // normHeads gives layers norms of queries and keys, and takes that of the embeddings away.
 func normHeads(c *transformer.Config, w *transformer.Weights) {
 	withoutNorm(c, w)
-	r := rand.New(rand.NewPCG(41, 42))
-	gamma := func() (n transformer.Norm) {
-		for range c.HeadSize {
-			n.Gamma = append(n.Gamma, .5+r.Float32())
-		}
-		return n
-	}
-	for i := range w.Layers {
-		if !c.Layers[i].Convolution {
-			w.Layers[i].QueryNorm, w.Layers[i].KeyNorm = gamma(), gamma()
-		}
-	}
+	modeltest.NormHeads(c, w)
 }
 
 // families are tiny models of the forms that backbones other than BERT and ModernBERT have.
@@ -84,7 +74,7 @@ func families() []kind {
 		}
 		for i := range w.Layers {
 			for j := range c.Hidden {
-				w.Layers[i].FeedForwardNorm.Gamma[j] *= 300
+				w.Layers[i].FeedForwardNorm.Gamma[j] *= 240
 				w.Layers[i].FeedForwardOutputNorm.Gamma[j] *= 5000
 			}
 		}
@@ -126,53 +116,8 @@ func wideRows() []kind {
 
 // anyForm draws a model out of all that a device has kernels for.
 func anyForm(rng *rand.Rand) kind {
-	pick := func(from ...int) int { return from[rng.IntN(len(from))] }
-	coin := func() bool { return rng.IntN(2) == 0 }
-	c := transformer.Config{
-		Hidden: pick(16, 48, 64, 112), Embedding: pick(0, 0, 32, 80), Intermediate: pick(16, 64, 80),
-		KeyHeads: pick(1, 1, 2, 3), HeadSize: pick(16, 32, 48, 64, 96, 112, 128), MaxPositions: longest, RelativePositions: coin(), LearnedPositions: coin(),
-		Norm: transformer.NormKind(pick(0, 1)), NormPlace: transformer.NormPlace(pick(0, 1, 2)), Epsilon: 1e-5,
-		Activation: transformer.Activation(pick(1, 2, 3, 4, 5)), Gated: coin(),
-		AttentionScale: []float32{0, .05, .2}[rng.IntN(3)],
-	}
-	if c.LearnedPositions {
-		c.PositionOffset = pick(0, 2)
-	}
-	c.Heads = c.KeyHeads * pick(1, 2, 3)
-	for range pick(1, 2) {
-		f := transformer.LayerForm{Before: pick(-1, -1, 0, 5, 40), After: pick(-1, -1, 0, 5, 40)}
-		if f.Convolution = f.Before >= 0 && f.After >= 0 && f.Taps() <= 64 && coin(); f.Convolution {
-			f.ConvolveAll = coin()
-		} else if c.HeadSize%32 == 0 && coin() {
-			f.Theta = 10000
-		}
-		c.Layers = append(c.Layers, f)
-	}
-	return kind{"any", c, []transformer.Dense{{Out: 40, Activation: transformer.Activation(pick(0, 5))}},
-		func(c *transformer.Config, w *transformer.Weights) {
-			norm := w.Norm
-			if coin() {
-				normHeads(c, w)
-			}
-			if w.Norm = norm; coin() {
-				w.Norm = transformer.Norm{}
-			}
-			if coin() {
-				w.Types = nil
-			}
-			for i := range w.Layers {
-				l := &w.Layers[i]
-				for _, m := range []*transformer.Linear{&l.Query, &l.Value, &l.Convolution.In, &l.Convolution.Taps,
-					&l.Output, &l.Up, &l.Down} {
-					if coin() {
-						m.Bias = nil
-					}
-				}
-				if l.AttentionNorm.Gamma == nil && coin() {
-					l.AttentionNorm = w.Final
-				}
-			}
-		}}
+	c, edit := modeltest.AnyForm(rng, longest, 16, 32, 48, 64, 96, 112, 128)
+	return kind{"any", c, []transformer.Dense{{Out: 40, Activation: transformer.Activation(rng.IntN(2) * 5)}}, edit}
 }
 
 // mixed are texts of many lengths, of which some tokens are not attended to.

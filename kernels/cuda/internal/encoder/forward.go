@@ -248,7 +248,7 @@ func (p *pass) convolve(y *layer) {
 // everywhere is a window without an end.
 const everywhere = 1 << 30
 
-// Heads of so many columns have their queries in shared memory.
+// Heads of sharedHead columns have their queries in shared memory.
 const (
 	sharedHead  = 256
 	sharedBytes = 3 * partQueries * (2*sharedHead + 16)

@@ -1,6 +1,7 @@
 package encoder
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -15,82 +16,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// random makes tensors of a scale that lets activations neither grow nor vanish.
-func random(c *transformer.Config, words int, seed uint64, heads ...transformer.Dense) *transformer.Weights {
-	r := rand.New(rand.NewPCG(seed, 1))
-	tensor := func(scale, offset float64, n int) []float32 {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(offset + scale*(2*r.Float64()-1))
+// random makes weights, and those of heads.
+func random(c *transformer.Config, vocabulary int, seed uint64, heads ...transformer.Dense) *transformer.Weights {
+	series, in := fmt.Sprintf("seed %d, ", seed), c.Hidden
+	var made []transformer.Dense
+	for i, d := range heads {
+		name := fmt.Sprintf("%shead %d", series, i)
+		scale := 2 / math.Sqrt(float64(in))
+		d.In, d.Weight = in, modeltest.Random(name, scale, 0, d.Out, in).Data
+		if d.Activation != transformer.Identity {
+			d.Bias = modeltest.Random(name+".bias", .25, 0, d.Out).Data
 		}
-		return x
-	}
-	bert, e := c.NormPlace == transformer.PostNorm, c.EmbeddingSize()
-	linear := func(out, in int, bias bool) transformer.Linear {
-		l := transformer.Linear{Weight: tensor(2/math.Sqrt(float64(in)), 0, out*in)}
-		if bias {
-			l.Bias = tensor(.25, 0, out)
-		}
-		return l
-	}
-	norm := func(size int) transformer.Norm {
-		n := transformer.Norm{Gamma: tensor(.25, 1, size)}
-		if bert && c.Norm == transformer.LayerNorm {
-			n.Beta = tensor(.25, 0, size)
-		}
-		return n
-	}
-	w := &transformer.Weights{Words: tensor(1, 0, words*e), Norm: norm(e)}
-	up := c.Intermediate
-	if c.Gated {
-		up *= 2
-	}
-	if c.LearnedPositions {
-		w.Positions = tensor(1, 0, (c.MaxPositions+c.PositionOffset)*e)
-	}
-	if c.RelativePositions {
-		w.Relative = tensor(2, 0, c.Heads*(2*c.MaxPositions-1))
-	}
-	if e != c.Hidden {
-		w.Project = linear(c.Hidden, e, bert)
-	}
-	if bert {
-		w.Types = tensor(1, 0, 2*e)
-	} else {
-		w.Final = norm(c.Hidden)
-	}
-	for i, f := range c.Layers {
-		l := transformer.Layer{
-			AttentionNorm: norm(c.Hidden), FeedForwardNorm: norm(c.Hidden),
-			Up: linear(up, c.Hidden, bert), Down: linear(c.Hidden, c.Intermediate, bert),
-		}
-		if queries, keys := c.Heads*c.HeadSize, c.KeyHeads*c.HeadSize; f.Convolution {
-			l.Convolution = transformer.Convolution{In: linear(3*c.Hidden, c.Hidden, bert),
-				Taps: linear(c.Hidden, f.Taps(), bert)}
-			l.Output = linear(c.Hidden, c.Hidden, bert)
-		} else {
-			l.Query, l.Key, l.Value = linear(queries, c.Hidden, bert), linear(keys, c.Hidden, bert),
-				linear(keys, c.Hidden, bert)
-			l.Output = linear(c.Hidden, queries, bert)
-		}
-		if c.NormPlace == transformer.SandwichNorm {
-			l.AttentionOutputNorm, l.FeedForwardOutputNorm = norm(c.Hidden), norm(c.Hidden)
-		}
-		if i == 0 && c.NormPlace == transformer.PreNorm && c.Norm == transformer.LayerNorm {
-			l.AttentionNorm = transformer.Norm{}
-		}
-		w.Layers = append(w.Layers, l)
-	}
-	in := c.Hidden
-	for _, d := range heads {
-		d.In = in
-		d.Linear = linear(d.Out, in, d.Activation != transformer.Identity)
 		if d.Residual && d.Out != in {
-			d.ResidualWeight = linear(d.Out, in, false).Weight
+			d.ResidualWeight = modeltest.Random(name+".residual", scale, 0, d.Out, in).Data
 		}
-		w.Heads, in = append(w.Heads, d), d.Out
+		made, in = append(made, d), d.Out
 	}
-	return w
+	return modeltest.Weights(c, vocabulary, series, made...)
 }
 
 const (

@@ -20,12 +20,12 @@ const (
 type room struct {
 	tokens              int
 	x, qkv, wide, delta int64
-	context, convolved  int64    // what attention and convolutions give; none: the model has no such layers
+	context, convolved  int64    // output of attention and of convolutions, if there are such layers
 	embedded            int64    // none: embeddings are of the hidden size
 	stream              int64    // none: of PostNorm
 	heads               [2]int64 // in half precision, in turn
 	sums                [2]int64 // of heads, in float32
-	slots               [2]int64 // what comes in and goes out
+	slots               [2]int64 // input and output
 	size                int64
 }
 

@@ -114,7 +114,7 @@ type work struct {
 	rt      *runtime.Runtime
 	limits  limits
 	halves  bool              // kind of the requests
-	vectors *resident.Vectors // where halves stay; nil: they come to the host
+	vectors *resident.Vectors // where halves stay; nil if they come to the host
 	left    []share
 	under   [2]*load
 	spans   []encoderSpan

@@ -19,7 +19,7 @@ type matrix struct {
 	at, bias int64
 }
 
-// norm is one on the device; none: rows are not normed.
+// norm is a norm on the device; without gamma, rows are not normed.
 type norm struct {
 	gamma, beta int64
 	epsilon     float32
@@ -95,7 +95,7 @@ func (p *packer) padded(x []float32, n int) int64 {
 	})
 }
 
-// norm takes room for one of rows of so many values.
+// norm takes room for a norm of rows of size values.
 func (p *packer) norm(n transformer.Norm, size int) norm {
 	width := roundUp(size, tile)
 	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width), p.c.Epsilon}
@@ -123,8 +123,8 @@ type source struct {
 	weight, bias float32
 }
 
-// sandwichScale is what feed-forward parts are scaled with whose output is normed, which does not
-// mind but for epsilon: their products with gates then reach to a million in half precision.
+// sandwichScale scales feed-forward parts whose output is normed, which changes no more than the share
+// of epsilon: their products with gates then reach a million in half precision.
 const sandwichScale = 1. / 16
 
 // scale is that of what a feed-forward part gives.
@@ -245,7 +245,7 @@ func (p *packer) embeddings(t *tensors, w *transformer.Weights) {
 			return sum
 		}
 	}
-	alone := types // what is added to words
+	alone := types // the sum that is added to words
 	if c.LearnedPositions {
 		alone = make([]float32, e)
 	}

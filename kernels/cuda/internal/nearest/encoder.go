@@ -125,8 +125,7 @@ func blockRows(dim int) (rows, pitch int) {
 	return rows, rows | 1
 }
 
-// launchScale launches what makes rows of n vectors: the pointers of a are given, and what they
-// are.
+// launchScale launches the kernel that makes rows of n vectors. The caller sets the pointers of a.
 func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool) error {
 	rows, pitch := blockRows(dim)
 	a.n, a.dim, a.rows = uint32(n), uint32(dim), uint32(rows)

@@ -22,8 +22,8 @@ func (b *builder) Holds(v kernels.ResidentVectors) bool {
 	return ok && r.On(b.dev)
 }
 
-// place is where the rows of k-means are that are resident vectors: nothing but their numbers and
-// what they are scaled by is made for them.
+// place has the rows of k-means where these are resident vectors: only their numbers and scales are made
+// for them.
 type place struct {
 	of      *keptRows
 	vectors *resident.Vectors
@@ -263,7 +263,7 @@ func (e *encoder) begin(l *layout, s *slot) error {
 	return rt.Driver.Record(s.copied, rt.Copies)
 }
 
-// part is where the tokens from lo to hi go, but for their codes.
+// part has room for all but the codes of the tokens from lo to hi.
 func (e *encoder) part(dst kernels.EncodedTokens, lo, hi int) kernels.EncodedTokens {
 	return kernels.EncodedTokens{
 		Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],

@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime/runtimetest"
 )
 
-// put leaves vectors on a device, and gives back what they are as halves.
+// put leaves vectors on a device, and returns them rounded to halves.
 func put(t testing.TB, d *runtime.Device, x []float32, dim int) (*resident.Vectors, []float32) {
 	t.Helper()
 	halves := make([]byte, 2*len(x))
@@ -96,7 +96,7 @@ func requireSameResidentTraining(t *testing.T, d *runtime.Device, seed uint64, d
 	require.Zero(t, d.Live().Allocations)
 }
 
-// openSmall opens a device of little memory, of which vectors take half.
+// openSmall opens a device with so little memory that vectors take half of it.
 func openSmall(t *testing.T) *runtime.Device {
 	f := runtimetest.Fake(fakeKernels())
 	f.Memory = 240 << 20

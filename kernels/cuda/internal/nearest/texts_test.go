@@ -140,7 +140,7 @@ func openWords(t *testing.T, memory int64) (*wordDevice, *drivertest.Fake) {
 
 // TestIndexOfTextsOnDevice: a device that keeps the vectors of texts builds the index that the
 // processor builds of the same vectors; also where it has no room for all of them, or for nothing
-// beside them. Each text is encoded once where there is.
+// else. Each text is encoded once where there is.
 func TestIndexOfTextsOnDevice(t *testing.T) {
 	on, _ := openWords(t, 0)
 	want, wantBuilt := indexOfTexts(t, on, nil, func(e *encode.Encoder) vectors.Source {

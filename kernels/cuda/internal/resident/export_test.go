@@ -1,6 +1,6 @@
 package resident
 
-// SetFirstBytes sets what vectors get first, until what it returns is called.
+// SetFirstBytes sets how many bytes vectors get first, until undo is called.
 func SetFirstBytes(n int64) (undo func()) {
 	old := firstBytes
 	firstBytes = n

@@ -24,12 +24,12 @@ type Vectors struct {
 	rt    *runtime.Runtime
 	dim   int
 	mem   driver.Mem
-	limit int64 // bytes that they may take: half of what was free at first
+	limit int64 // bytes that they may take: half of the memory that was free at first
 	n     atomic.Int64
 	freed bool
 }
 
-// New makes vectors on a device, of which there are none yet. All may call it.
+// New makes an empty list of vectors on a device. It is safe for concurrent use.
 func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 	v := &Vectors{dev: d, dim: dim}
 	err := d.Call(ctx, func(rt *runtime.Runtime) error {

@@ -1,4 +1,4 @@
-// mix.cuh: what stands between the products of a layer and attention, or in its place: norms
+// mix.cuh: the steps between the products of a layer and attention, or in its place: norms
 // of heads and rotary positions where the epilogue of a product has them not, and gated
 // convolutions.
 #pragma once
