@@ -167,7 +167,7 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 		if n > 0 {
 			if have+int64(n) > f.Bytes {
 				err := fmt.Errorf("%w: more than the %d bytes that the hub says", ErrDamaged, f.Bytes)
-				return have, errors.Join(err, discard(out))
+				return 0, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
 				return have, local(werr)

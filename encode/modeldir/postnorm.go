@@ -7,7 +7,7 @@ import "github.com/plaid-ir/plaid/kernels/transformer"
 var (
 	gelu     = key[string]{"hidden_act", "gelu"}
 	tiny     = key[float64]{"layer_norm_eps", 1e-12}
-	absolute = []only{{"position_embedding_type", []string{`"absolute"`}}}
+	absolute = []only{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
 )
 
 var bert = family{
@@ -26,7 +26,7 @@ var roberta = family{
 var xlmr = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
 	classes: []string{"XLMRobertaModel", "XLMRobertaLoRA"},
-	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}},
+	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}, notCausal},
 	form: func(v values, b *Backbone) {
 		if v.text("position_embedding_type", "absolute") == "rotary" {
 			b.Biases = allBiases
@@ -49,6 +49,7 @@ var jinaV3 = family{
 var distilBERT = family{
 	sizes:      sizeKeys{"dim", "n_layers", "n_heads", "hidden_dim"},
 	activation: key[string]{"activation", "gelu"}, epsilon: key[float64]{"", 1e-12},
+	only: []only{notCausal},
 	form: func(_ values, b *Backbone) { b.learned() },
 }
 
@@ -58,7 +59,7 @@ const mpnetPadding = 1
 var mpnet = family{
 	activation: gelu, epsilon: tiny,
 	// The class has 32 buckets of distances, also where its table has more rows.
-	only: []only{{"relative_attention_num_buckets", []string{"32"}}},
+	only: []only{{"relative_attention_num_buckets", []string{"32"}}, notCausal},
 	form: func(v values, b *Backbone) {
 		b.learned()
 		b.RelativePositions = true

@@ -75,6 +75,12 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 	return &r.c, nil
 }
 
+// olderSettings are other names of sentence_bert_config.json, in the order in which the package looks.
+var olderSettings = []string{
+	"sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
+	"sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
+}
+
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); r.source != nil {
 	} else if err != nil {
@@ -101,6 +107,11 @@ func (r *reader) read() error {
 		{&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
 	} {
 		if *f.to, err = r.open(r.find(f.name)); err != nil {
+			return err
+		}
+	}
+	for i := 0; r.bert == nil && r.modules != nil && i < len(olderSettings); i++ {
+		if r.bert, err = r.open(r.find(olderSettings[i])); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@ package modeldir
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 )
 
 // special has the files that name special tokens, and say on which side texts are filled up and cut.
@@ -82,14 +84,24 @@ func (r *reader) findMask() error {
 	return nil
 }
 
-// sides refuses texts that are filled up or cut on the left. Without a query's expansion and a
-// marker behind the first id, filling has no effect.
+// leftClasses are the classes of tokenizers that fill up on the left where no file says on which side.
+var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
+
+// sides refuses texts that are filled up or cut on the left, or whose special tokens are split.
+// Without a query's expansion and a marker behind the first id, filling has no effect.
 func (r *reader) sides() error {
 	f := r.special.config
+	if split, _, err := f.bool("split_special_tokens"); err != nil || split {
+		return firstError(err, f.faultf("split_special_tokens", ErrFamily, "is true, want false"))
+	}
 	for _, key := range []string{"padding_side", "truncation_side"} {
 		side, ok, err := f.text(key)
 		if err != nil {
 			return err
+		}
+		class, _, _ := f.text("tokenizer_class")
+		if class = strings.TrimSuffix(class, "Fast"); !ok && key == "padding_side" && slices.Contains(leftClasses, class) {
+			side, ok = "left, as "+class+" does", true
 		}
 		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0
 		if ok && side != "right" && !harmless {

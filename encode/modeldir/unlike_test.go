@@ -1,0 +1,85 @@
+package modeldir_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/plaid-ir/plaid/encode/modeldir"
+	"github.com/plaid-ir/plaid/internal/testing/modeltest"
+	"github.com/plaid-ir/plaid/kernels/transformer"
+)
+
+// TestUnlikeItsFiles: settings that change what a class computes, and are easily overlooked, are followed or refused.
+// Each was run by the class that it is of: with all of them its vectors are others.
+func TestUnlikeItsFiles(t *testing.T) {
+	type object = map[string]any
+	const config, tokens, bert = "config.json", "tokenizer_config.json", "sentence_bert_config.json"
+	for _, test := range []struct {
+		folder, file string
+		change       object
+		field        string // "": it is harmless
+	}{
+		{"roberta", config, object{"is_causal": true}, "is_causal"},
+		{"sentence-bert", config, object{"is_causal": true}, "is_causal"},
+		{"camembert", config, object{"is_causal": true}, "is_causal"},
+		{"distilbert", config, object{"is_causal": true}, "is_causal"},
+		{"mpnet", config, object{"is_causal": true}, "is_causal"},
+		{"electra-narrow", config, object{"is_causal": true}, "is_causal"},
+		{"roberta", config, object{"is_causal": false}, ""},
+		{"gemma", config, object{"is_causal": false}, "is_causal"},
+		{"gemma", config, object{"is_causal": true}, ""},
+		{"eurobert", config, object{"rope_scaling": object{"rope_type": "default", "rope_theta": 5}}, "rope_scaling.rope_theta"},
+		{"lfm2", config, object{"rope_scaling": object{"type": "default", "rope_theta": 5}}, "rope_scaling.rope_theta"},
+		{"gemma", tokens, object{"split_special_tokens": true}, "split_special_tokens"},
+		{"gemma", tokens, object{"split_special_tokens": false}, ""},
+		{"gemma", tokens, object{"tokenizer_class": "GemmaTokenizer"}, "padding_side"},
+		{"gemma", tokens, object{"tokenizer_class": "GemmaTokenizerFast"}, "padding_side"},
+		{"gemma", tokens, object{"tokenizer_class": "GemmaTokenizer", "padding_side": "right"}, ""},
+		{"roberta", bert, object{"config_args": object{"hidden_act": "relu"}}, "config_args.hidden_act"},
+		{"pylate-heads", bert, object{"config_args": object{"hidden_act": "relu"}}, "config_args.hidden_act"},
+		{"roberta", bert, object{"config_kwargs": object{"hidden_act": "relu"}}, "config_kwargs.hidden_act"},
+		{"roberta", bert, object{"tokenizer_args": object{"model_max_length": 10}}, "tokenizer_args.model_max_length"},
+		{"roberta", bert, object{"model_kwargs": object{"trust_remote_code": true, "dtype": "float32"}}, ""},
+	} {
+		dir := golden(t, test.folder, nil)
+		modeltest.Edit(t, filepath.Join(dir, test.file), test.change)
+		_, err := modeldir.Read(dir, nil)
+		if test.field == "" {
+			require.NoError(t, err, "%s %v", test.folder, test.change)
+			continue
+		}
+		var me *modeldir.ModelError
+		require.ErrorAs(t, err, &me, "%s %v", test.folder, test.change)
+		require.ErrorIs(t, err, modeldir.ErrFamily)
+		require.Equal(t, test.field, me.Field)
+		require.Equal(t, test.file, filepath.Base(me.Path))
+	}
+}
+
+// TestOlderKeys: keys that classes take, too, mean what they mean to them.
+func TestOlderKeys(t *testing.T) {
+	read := func(dir string) *modeldir.Config {
+		c, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		return c
+	}
+	c := read(golden(t, "mmbert", map[string]any{"sliding_window": 3}))
+	require.Equal(t, near(3, 3, 160_000), c.Backbone.Layers[1])
+	c = read(golden(t, "lfm2", map[string]any{"block_ff_dim": 50, "intermediate_size": nil}))
+	require.Equal(t, read(golden(t, "lfm2", nil)).Backbone, c.Backbone)
+	c = read(golden(t, "lfm2", map[string]any{"is_causal": false}))
+	require.Equal(t, []transformer.LayerForm{
+		rotated(1_000_000), {Convolution: true, Before: 2},
+	}, c.Backbone.Layers)
+	dir := golden(t, "sentence-modernbert", nil)
+	rename(t, dir, "sentence_bert_config.json", "sentence_roberta_config.json")
+	require.Equal(t, read(golden(t, "sentence-modernbert", nil)).Document, read(dir).Document)
+}
+
+func rename(t *testing.T, dir, from, to string) {
+	t.Helper()
+	require.NoError(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
+}
