@@ -71,7 +71,7 @@ func (r *reader) findMask() error {
 			return nil
 		}
 		// The classes of tokenizers have names of their own where the files have none.
-		if i > 0 || said {
+		if i > 0 || said || r.plainTokenizer() {
 			continue
 		}
 		for _, name := range []string{"[MASK]", "<mask>"} {
@@ -84,6 +84,12 @@ func (r *reader) findMask() error {
 	return nil
 }
 
+// plainTokenizer reports whether the class of the tokenizer is one that has no special tokens of its own.
+func (r *reader) plainTokenizer() bool {
+	class, _, _ := r.special.config.text("tokenizer_class")
+	return class == "PreTrainedTokenizerFast" || class == "TokenizersBackend"
+}
+
 // leftClasses are the classes of tokenizers that fill up on the left where no file says on which side.
 var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
 
@@ -94,10 +100,15 @@ func (r *reader) sides() error {
 	if split, _, err := f.bool("split_special_tokens"); err != nil || split {
 		return firstError(err, f.faultf("split_special_tokens", ErrFamily, "is true, want false"))
 	}
-	for _, key := range []string{"padding_side", "truncation_side"} {
+	padding, truncation := r.c.Tokenizer.Sides()
+	for _, s := range []struct{ key, standard string }{{"padding_side", padding}, {"truncation_side", truncation}} {
+		key := s.key
 		side, ok, err := f.text(key)
 		if err != nil {
 			return err
+		}
+		if !ok && s.standard != "" {
+			side, ok = s.standard, true
 		}
 		class, _, _ := f.text("tokenizer_class")
 		if class = strings.TrimSuffix(class, "Fast"); !ok && key == "padding_side" && slices.Contains(leftClasses, class) {
@@ -105,10 +116,27 @@ func (r *reader) sides() error {
 		}
 		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0
 		if ok && side != "right" && !harmless {
+			if f == nil {
+				f = &file{path: r.tokenizerPath}
+			}
 			return f.faultf(key, ErrFamily, "is %q, want right", side)
 		}
 	}
 	return nil
+}
+
+// types refuses a tokenizer that gives tokens other types than the first, where the model has a table of them
+// and is told the types.
+func (r *reader) types() error {
+	names, ok, err := words(r.special.config, "model_input_names")
+	if err != nil || !r.c.Tokenizer.Typed() || ok && !slices.Contains(names, "token_type_ids") {
+		return err
+	}
+	switch r.c.Backbone.Family {
+	case DistilBERT, MPNet, ModernBERT, EuroBERT, Gemma3, LFM2:
+		return nil // no table
+	}
+	return Faultf(r.tokenizerPath, "post_processor", ErrFamily, "gives tokens another type than 0, which is not supported")
 }
 
 // longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:

@@ -1,6 +1,7 @@
 package modeldir_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,6 +34,8 @@ func TestUnlikeItsFiles(t *testing.T) {
 		{"gemma", config, object{"is_causal": true}, ""},
 		{"eurobert", config, object{"rope_scaling": object{"rope_type": "default", "rope_theta": 5}}, "rope_scaling.rope_theta"},
 		{"lfm2", config, object{"rope_scaling": object{"type": "default", "rope_theta": 5}}, "rope_scaling.rope_theta"},
+		{"eurobert", config, object{"rope_scaling": object{"factor": 8}}, "rope_scaling"},
+		{"eurobert", config, object{"rope_scaling": object{}}, ""},
 		{"gemma", tokens, object{"split_special_tokens": true}, "split_special_tokens"},
 		{"gemma", tokens, object{"split_special_tokens": false}, ""},
 		{"gemma", tokens, object{"tokenizer_class": "GemmaTokenizer"}, "padding_side"},
@@ -53,7 +56,9 @@ func TestUnlikeItsFiles(t *testing.T) {
 		}
 		var me *modeldir.ModelError
 		require.ErrorAs(t, err, &me, "%s %v", test.folder, test.change)
-		require.ErrorIs(t, err, modeldir.ErrFamily)
+		if test.field != "rope_scaling" {
+			require.ErrorIs(t, err, modeldir.ErrFamily)
+		}
 		require.Equal(t, test.field, me.Field)
 		require.Equal(t, test.file, filepath.Base(me.Path))
 	}
@@ -77,6 +82,58 @@ func TestOlderKeys(t *testing.T) {
 	dir := golden(t, "sentence-modernbert", nil)
 	rename(t, dir, "sentence_bert_config.json", "sentence_roberta_config.json")
 	require.Equal(t, read(golden(t, "sentence-modernbert", nil)).Document, read(dir).Document)
+}
+
+// TestSettingsOfTheTokenizersFile: what tokenizer.json says of sides and types is not overlooked, and a class
+// without special tokens of its own has no mask.
+func TestSettingsOfTheTokenizersFile(t *testing.T) {
+	type object = map[string]any
+	typed := func(m object) {
+		m["post_processor"].(object)["single"].([]any)[1].(object)["Sequence"].(object)["type_id"] = 1
+	}
+	side := func(key string) func(m object) {
+		return func(m object) { m[key] = object{"direction": "Left", "max_length": 10} }
+	}
+	for _, test := range []struct {
+		folder string
+		change func(m object)
+		tokens object
+		field  string // "": it is harmless
+	}{
+		{"roberta", side("truncation"), nil, "truncation_side"},
+		{"roberta", side("padding"), nil, "padding_side"},
+		{"roberta", side("padding"), object{"padding_side": "right"}, ""},
+		{"sentence-bert", typed, nil, "post_processor"},
+		{"sentence-bert", typed, object{"model_input_names": []string{"input_ids", "attention_mask"}}, ""},
+		{"distilbert", typed, nil, ""},
+	} {
+		dir := golden(t, test.folder, nil)
+		path := filepath.Join(dir, "tokenizer.json")
+		m := object{}
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(b, &m))
+		test.change(m)
+		modeltest.JSON(t, path, m)
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"model_input_names": nil})
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), test.tokens)
+		_, err = modeldir.Read(dir, nil)
+		if test.field == "" {
+			require.NoError(t, err, test.folder)
+			continue
+		}
+		var me *modeldir.ModelError
+		require.ErrorAs(t, err, &me, "%s: %s", test.folder, test.field)
+		require.ErrorIs(t, err, modeldir.ErrFamily)
+		require.Equal(t, test.field, me.Field)
+	}
+	for class, piece := range map[string]string{"TokenizersBackend": "</s>", "RobertaTokenizer": "<mask>"} {
+		dir := golden(t, "roberta", nil)
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"mask_token": nil, "tokenizer_class": class})
+		c, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		require.Equal(t, piece, c.Tokenizer.Piece(c.Expand.Mask), class)
+	}
 }
 
 func rename(t *testing.T, dir, from, to string) {

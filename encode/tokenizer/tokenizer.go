@@ -48,9 +48,11 @@ type Tokenizer struct {
 	model          model
 	kind           string
 	prefix, suffix []int32
-	places         bool   // the pre-tokenizer asks where text came from
-	lowers         bool   // texts are made lower case before anything else
-	settings       []byte // of the model, but its pieces and merges, as JSON
+	places         bool      // the pre-tokenizer asks where text came from
+	lowers         bool      // texts are made lower case before anything else
+	sides          [2]string // where the file says that texts are filled up, and cut
+	typed          bool      // the template gives types but 0
+	settings       []byte    // of the model, but its pieces and merges, as JSON
 	fingerprint    [32]byte
 
 	cache *cache
@@ -221,6 +223,13 @@ func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
 
 // Around is how many ids Prefix and Suffix are.
 func (t *Tokenizer) Around() int { return len(t.prefix) + len(t.suffix) }
+
+// Sides are where the file says that texts are filled up, and where they are cut: "left" or "right"; "":
+// it does not say.
+func (t *Tokenizer) Sides() (padding, truncation string) { return t.sides[0], t.sides[1] }
+
+// Typed reports whether the file gives a text, or what is around it, another type than 0.
+func (t *Tokenizer) Typed() bool { return t.typed }
 
 // ID is the number of a piece or added token, spelled as in the file.
 func (t *Tokenizer) ID(token string) (int32, bool) {
