@@ -48,7 +48,10 @@ var gemma3 = family{
 		b.Norm, b.NormPlace, b.Gated = transformer.RMSNorm, transformer.SandwichNorm, true
 		b.Biases = Biases{Attention: v.bool("attention_bias", false)}
 		v.grouped(b, 4, 256)
-		b.AttentionScale = float32(1 / math.Sqrt(v.float("query_pre_attn_scalar", 0, 256)))
+		scalar := v.float("query_pre_attn_scalar", 0, 256)
+		if b.AttentionScale = float32(1 / math.Sqrt(scalar)); !(scalar > 1e-9 && scalar < 1e9) {
+			v.fail("query_pre_attn_scalar", ErrConfig, "is %g", scalar)
+		}
 		global, local := v.theta(full, "rope_theta", 1e6), v.theta(sliding, "rope_local_base_freq", 1e4)
 		every, window := v.int("sliding_window_pattern", 1, 6), v.int("sliding_window", 2, 4096)
 		kinds := v.layerTypes(len(b.Layers), full, sliding, everyFull(every, every-1))
@@ -107,7 +110,12 @@ func (v values) lfm2Intermediate() int {
 	if v.f.has("block_ffn_dim_multiplier") && v.f.raw("block_ffn_dim_multiplier") == nil {
 		return n
 	}
-	n = int(v.float("block_ffn_dim_multiplier", 0, 1) * float64(n))
+	size := v.float("block_ffn_dim_multiplier", 0, 1) * float64(n)
+	if size > maxSize {
+		v.fail("block_ffn_dim_multiplier", ErrConfig, "makes %g of %d", size, n)
+		return n
+	}
+	n = int(size)
 	multiple := v.int("block_multiple_of", 1, 256)
 	return (n + multiple - 1) / multiple * multiple
 }

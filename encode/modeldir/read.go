@@ -422,6 +422,9 @@ func (r *reader) defaults() error {
 	return nil
 }
 
+// mostTokens bounds lengths: tables of rotary angles have a row for each position.
+const mostTokens = 1 << 20
+
 // check holds values against each other, and turns words to skip into ids.
 func (r *reader) check() error {
 	c := &r.c
@@ -435,6 +438,9 @@ func (r *reader) check() error {
 		name string
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
+		if l.n > mostTokens && r.graphs == nil {
+			return Faultf(r.dir, l.name, ErrConfig, "is %d by %s, want %d at most", l.n, r.origin[l.name], mostTokens)
+		}
 		if l.n > c.Backbone.MaxPositions && r.origin[l.name] == byOverride {
 			key := strings.ReplaceAll(l.name, ".", "_")
 			return &ModelError{r.dir, key, &LengthError{l.n, shortest, c.Backbone.MaxPositions}}

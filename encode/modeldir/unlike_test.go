@@ -136,6 +136,24 @@ func TestSettingsOfTheTokenizersFile(t *testing.T) {
 	}
 }
 
+// TestBounds: no number makes tables that memory cannot hold, or one that is none.
+func TestBounds(t *testing.T) {
+	dir := golden(t, "eurobert", map[string]any{"max_position_embeddings": 1 << 24})
+	modeltest.Edit(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"document_length": 1 << 24})
+	_, err := modeldir.Read(dir, nil)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	require.ErrorContains(t, err, "document.length: unusable configuration: is 16777216 by sentence_bert_config.json, "+
+		"want 1048576 at most")
+	for _, n := range []float64{1e-300, 1e300} {
+		_, err = modeldir.Read(golden(t, "gemma", map[string]any{"query_pre_attn_scalar": n}), nil)
+		require.ErrorIs(t, err, modeldir.ErrConfig)
+		require.ErrorContains(t, err, "query_pre_attn_scalar")
+	}
+	_, err = modeldir.Read(golden(t, "lfm2", map[string]any{"block_ffn_dim_multiplier": 1e300}), nil)
+	require.ErrorIs(t, err, modeldir.ErrConfig)
+	require.ErrorContains(t, err, "block_ffn_dim_multiplier")
+}
+
 func rename(t *testing.T, dir, from, to string) {
 	t.Helper()
 	require.NoError(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))

@@ -204,8 +204,8 @@ func (t *Tokenizer) setAdded(added []addedToken, field string) error {
 		w := &work{}
 		w.cur = &w.norm[0]
 		w.cur.text = append(w.cur.text, a.content...)
-		for _, n := range t.normalizers {
-			n.normalize(w)
+		if err := t.normalize(w); err != nil {
+			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%w", err)
 		}
 		if len(w.cur.text) == 0 {
 			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%q is empty once it is normalized", a.content)

@@ -159,8 +159,8 @@ func (t *Tokenizer) segment(w *work, at place) error {
 	w.cur = &w.norm[0]
 	w.cur.reset(w.track)
 	w.cur.copy(&w.given, int(at.start), int(at.end))
-	for _, n := range t.normalizers {
-		n.normalize(w)
+	if err := t.normalize(w); err != nil {
+		return err
 	}
 	normal := w.cur
 	w.mid = t.mid.cut(w.mid[:0], normal.text)
