@@ -35,7 +35,7 @@ func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
 	defer lock.Close()
 	fresh := false
 	if !isFile(s.path(f.Path)) { // another process may have been faster
-		if info, err := os.Stat(s.blob(f)); err != nil || info.Size() != f.Bytes {
+		if verify(s.blob(f), f) != nil { // others may have left it damaged
 			if err := s.download(ctx, f, p); err != nil {
 				return err
 			}
