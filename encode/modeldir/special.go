@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // special has the files that name special tokens, and say on which side texts are filled up and cut.
@@ -86,8 +85,7 @@ func (r *reader) findMask() error {
 
 // plainTokenizer reports whether the class of the tokenizer is one that has no special tokens of its own.
 func (r *reader) plainTokenizer() bool {
-	class, _, _ := r.special.config.text("tokenizer_class")
-	return class == "PreTrainedTokenizerFast" || class == "TokenizersBackend"
+	return slices.Contains([]string{"PreTrainedTokenizer", "TokenizersBackend"}, r.tokenizerClass())
 }
 
 // leftClasses are the classes of tokenizers that fill up on the left where no file says on which side.
@@ -110,8 +108,7 @@ func (r *reader) sides() error {
 		if !ok && s.standard != "" {
 			side, ok = s.standard, true
 		}
-		class, _, _ := f.text("tokenizer_class")
-		if class = strings.TrimSuffix(class, "Fast"); !ok && key == "padding_side" && slices.Contains(leftClasses, class) {
+		if class := r.tokenizerClass(); !ok && key == "padding_side" && slices.Contains(leftClasses, class) {
 			side, ok = "left, as "+class+" does", true
 		}
 		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0

@@ -136,6 +136,49 @@ func TestSettingsOfTheTokenizersFile(t *testing.T) {
 	}
 }
 
+// TestPieceClasses: the classes of XLM-R and CamemBERT make their own steps; the ids are theirs.
+func TestPieceClasses(t *testing.T) {
+	lines := []string{"  How do\n cells ", "a \u2581 b ½"}
+	always := [][]int32{{4, 119, 72, 42, 25, 5}, {15, 4, 92, 4, 3}}
+	for _, test := range []struct {
+		change map[string]any
+		ids    [][]int32
+	}{
+		{map[string]any{"tokenizer_class": "XLMRobertaTokenizer"}, always},
+		{map[string]any{"tokenizer_class": "CamembertTokenizerFast"}, always},
+		{
+			map[string]any{"tokenizer_class": "XLMRobertaTokenizer", "add_prefix_space": false},
+			[][]int32{{119, 72, 6, 8, 22, 101, 5}, {12, 4, 135, 3}},
+		},
+	} {
+		dir := golden(t, "camembert", nil)
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), test.change)
+		c, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		require.Len(t, c.Warnings, 1)
+		for i, line := range lines {
+			ids, err := c.Tokenizer.EncodeIDs(nil, line)
+			require.NoError(t, err)
+			require.Equal(t, test.ids[i], ids, "%v %q", test.change, line)
+		}
+	}
+	// The class's own steps, as several versions write them, are left alone.
+	for _, marks := range []string{
+		`{"type":"Metaspace","replacement":"\u2581","add_prefix_space":true}`,
+		`{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"always","split":true}`,
+	} {
+		dir := golden(t, "camembert", nil)
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), map[string]any{"tokenizer_class": "XLMRobertaTokenizer"})
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer.json"), map[string]any{
+			"normalizer":    nil,
+			"pre_tokenizer": json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},` + marks + `]}`),
+		})
+		c, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		require.Empty(t, c.Warnings)
+	}
+}
+
 // TestBounds: no number makes tables that memory cannot hold, or one that is none.
 func TestBounds(t *testing.T) {
 	dir := golden(t, "eurobert", map[string]any{"max_position_embeddings": 1 << 24})
