@@ -191,9 +191,14 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 		t, err = tokenizer.Parse(b)
 	}
 	if lowers {
-		return withLowercase(b)
+		t, err = withLowercase(b)
 	}
-	if err == nil && r.c.LowerCase {
+	if err == nil && r.olderTokenizer == nil {
+		if t, err = r.withAdded(t, b, lowers); err != nil {
+			return nil, err
+		}
+	}
+	if err == nil && r.c.LowerCase && !lowers {
 		t.LowerFirst()
 	}
 	return t, unpath(err)

@@ -179,6 +179,56 @@ func TestPieceClasses(t *testing.T) {
 	}
 }
 
+// TestAddedTokens: tokens that tokenizer_config.json adds, or has with other settings, are as its class has them.
+func TestAddedTokens(t *testing.T) {
+	type object = map[string]any
+	token := func(content string, settings object) object {
+		o := object{
+			"content": content, "lstrip": false, "rstrip": false, "normalized": false, "single_word": false, "special": false,
+		}
+		for k, v := range settings {
+			o[k] = v
+		}
+		return o
+	}
+	for _, test := range []struct {
+		folder, id string
+		token      object
+		text       string
+		ids        []int32
+	}{
+		{"sentence-bert", "60", token("the", object{"single_word": true}), "the bird", []int32{88, 94}},
+		{"sentence-bert", "60", token("the", object{"single_word": true}), "other", []int32{127}},
+		{"roberta", "4", token("<mask>", object{"lstrip": true, "rstrip": true, "special": true}), "a <mask> b", []int32{69, 4, 70}},
+		{"roberta", "9000", token("QQ", nil), "QQ", nil}, // which the model has no embedding of
+	} {
+		dir := golden(t, test.folder, nil)
+		plain, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		want, warnings := test.ids, 1
+		if want == nil {
+			warnings = 0
+			want, err = plain.Tokenizer.EncodeIDs(nil, test.text)
+			require.NoError(t, err)
+		}
+		modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"added_tokens_decoder": object{test.id: test.token}})
+		c, err := modeldir.Read(dir, nil)
+		require.NoError(t, err)
+		require.Len(t, c.Warnings, warnings)
+		ids, err := c.Tokenizer.EncodeIDs(nil, test.text)
+		require.NoError(t, err)
+		require.Equal(t, want, ids, "%q", test.text)
+		require.Equal(t, warnings > 0, c.Tokenizer.Fingerprint() != plain.Tokenizer.Fingerprint())
+	}
+	dir := golden(t, "roberta", nil)
+	modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"eos_token": "a"})
+	c, err := modeldir.Read(dir, nil)
+	require.NoError(t, err)
+	ids, err := c.Tokenizer.EncodeIDs(nil, "a bad a")
+	require.NoError(t, err)
+	require.Equal(t, []int32{69, 268, 69, 72, 225, 69}, ids)
+}
+
 // TestBounds: no number makes tables that memory cannot hold, or one that is none.
 func TestBounds(t *testing.T) {
 	dir := golden(t, "eurobert", map[string]any{"max_position_embeddings": 1 << 24})

@@ -90,6 +90,7 @@ func parse(o object) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.added = added
 	if err := t.setAdded(added, parts["added_tokens"].field); err != nil {
 		return nil, err
 	}

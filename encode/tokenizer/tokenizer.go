@@ -48,8 +48,9 @@ type Tokenizer struct {
 	model          model
 	kind           string
 	prefix, suffix []int32
-	places         bool      // the pre-tokenizer asks where text came from
-	lowers         bool      // texts are made lower case before anything else
+	places         bool // the pre-tokenizer asks where text came from
+	lowers         bool // texts are made lower case before anything else
+	added          []addedToken
 	sides          [2]string // where the file says that texts are filled up, and cut
 	typed          bool      // the template gives types but 0
 	settings       []byte    // of the model, but its pieces and merges, as JSON
@@ -223,6 +224,26 @@ func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
 
 // Around is how many ids Prefix and Suffix are.
 func (t *Tokenizer) Around() int { return len(t.prefix) + len(t.suffix) }
+
+// AddedToken is one of the file's part "added_tokens".
+type AddedToken struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// Added are the tokens that are one whatever is around them, in the order of the file.
+func (t *Tokenizer) Added() []AddedToken {
+	var all []AddedToken
+	for _, a := range t.added {
+		all = append(all, AddedToken{a.id, a.content, a.word, a.lstrip, a.rstrip, a.normalized, a.special})
+	}
+	return all
+}
 
 // Sides are where the file says that texts are filled up, and where they are cut: "left" or "right"; "":
 // it does not say.
