@@ -75,16 +75,24 @@ func Faultf(path, field string, kind error, format string, args ...any) *ModelEr
 	return &ModelError{path, field, fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
 }
 
+// mostMissing bounds the files that an error names.
+const mostMissing = 20
+
 // incomplete lists what is missing, relative to the folder.
 func incomplete(dir string, missing []string) error {
 	var names []string
-	for _, m := range missing {
+	more := ""
+	for i, m := range missing {
+		if i == mostMissing {
+			more = fmt.Sprintf(", and %d more", len(missing)-i)
+			break
+		}
 		if rel, err := filepath.Rel(dir, m); err == nil {
 			m = filepath.ToSlash(rel)
 		}
 		names = append(names, m)
 	}
-	return Faultf(dir, "", ErrIncomplete, "there is no %s", strings.Join(names, ", no "))
+	return Faultf(dir, "", ErrIncomplete, "there is no %s%s", strings.Join(names, ", no "), more)
 }
 
 // unpath drops the path of a tokenizer's error, which ModelError names, and

@@ -2,6 +2,7 @@ package modeldir_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -250,4 +251,19 @@ func TestBounds(t *testing.T) {
 func rename(t *testing.T, dir, from, to string) {
 	t.Helper()
 	require.NoError(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
+}
+
+// TestManyMissing: an index of shards that names more files than anyone would read about is an error of some of them.
+func TestManyMissing(t *testing.T) {
+	dir := golden(t, "roberta", nil)
+	require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
+	shards := map[string]string{}
+	for i := range 1000 {
+		shards[fmt.Sprint("x", i)] = fmt.Sprintf("m%03d.safetensors", i)
+	}
+	modeltest.JSON(t, filepath.Join(dir, "model.safetensors.index.json"), map[string]any{"weight_map": shards})
+	_, err := modeldir.Read(dir, nil)
+	require.ErrorIs(t, err, modeldir.ErrIncomplete)
+	require.ErrorContains(t, err, "no m019.safetensors, and 980 more")
+	require.NotContains(t, err.Error(), "m020")
 }
