@@ -50,7 +50,20 @@ var distilBERT = family{
 	sizes:      sizeKeys{"dim", "n_layers", "n_heads", "hidden_dim"},
 	activation: key[string]{"activation", "gelu"}, epsilon: key[float64]{"", 1e-12},
 	only: []only{notCausal},
-	form: func(_ values, b *Backbone) { b.learned() },
+	form: func(v values, b *Backbone) {
+		b.learned()
+		// The class takes the names of other families, too.
+		v.alias("hidden_size", "dim", b.Hidden)
+		v.alias("num_attention_heads", "n_heads", b.Heads)
+		v.alias("num_hidden_layers", "n_layers", len(b.Layers))
+	},
+}
+
+// alias refuses another name of a key with another value.
+func (v values) alias(other, key string, n int) {
+	if x := v.int(other, 1, n); x != n {
+		v.fail(other, ErrContradiction, "is %d, but %s is %d", x, key, n)
+	}
 }
 
 // mpnetPadding is the row of the padding in MPNet's table of positions, whatever its id.

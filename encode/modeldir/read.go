@@ -436,7 +436,7 @@ func (r *reader) check() error {
 	if c.Expand.On && c.Expand.Mask < 0 {
 		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names")
 	}
-	if err := firstError(r.sides(), r.types()); err != nil {
+	if err := firstError(r.sides(), r.types(), r.padding()); err != nil {
 		return err
 	}
 	for _, l := range []struct {

@@ -136,6 +136,24 @@ func (r *reader) types() error {
 	return Faultf(r.tokenizerPath, "post_processor", ErrFamily, "gives tokens another type than 0, which is not supported")
 }
 
+// padding refuses models that give their padding token no position of its own and have it around texts.
+func (r *reader) padding() error {
+	b, c := &r.c.Backbone, &r.c
+	if b.PositionOffset == 0 {
+		return nil
+	}
+	pad := int32(b.PositionOffset - 1)
+	ids := slices.Concat(c.Tokenizer.Prefix(), c.Tokenizer.Suffix(), []int32{c.Query.Marker, c.Document.Marker})
+	if c.Expand.On {
+		ids = append(ids, c.Expand.Mask)
+	}
+	if slices.Contains(ids, pad) {
+		return r.config.faultf("pad_token_id", ErrFamily, "%d is %q, which is put around texts: it would have no position",
+			pad, c.Tokenizer.Piece(pad))
+	}
+	return nil
+}
+
 // longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:
 // max_seq_length, else what the tokenizer says, within what the model takes.
 func (r *reader) longestText() (most int, origin string, err error) {
