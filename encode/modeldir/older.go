@@ -192,6 +192,15 @@ func shownAs(v any) string {
 // ownClass reports whether tokenizer_config.json names a class with settings of its own.
 func (r *reader) ownClass() bool { return olderClasses[r.tokenizerClass()] != nil || r.pieceClass() }
 
+// warnOfClass warns of a class whose steps, if it makes them itself, are not known here.
+func (r *reader) warnOfClass() {
+	class := r.tokenizerClass()
+	if class != "" && class != "GemmaTokenizer" && !r.plainTokenizer() && !r.ownClass() {
+		r.warnf("%s: tokenizer_class is %s, which may have steps of its own: %s is read as it stands",
+			r.name(r.special.config.path), class, r.name(r.tokenizerPath))
+	}
+}
+
 // pieceClass reports whether it names one that has steps of its own.
 func (r *reader) pieceClass() bool { return slices.Contains(pieceClasses, r.tokenizerClass()) }
 

@@ -164,6 +164,7 @@ func (r *reader) tokenizer() error {
 			t.VocabSize(), r.name(r.config.path), r.c.Backbone.Vocabulary)
 	}
 	r.c.Tokenizer = t
+	r.warnOfClass()
 	return nil
 }
 

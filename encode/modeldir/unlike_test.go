@@ -225,6 +225,12 @@ func TestAddedTokens(t *testing.T) {
 		require.Equal(t, warnings > 0, c.Tokenizer.Fingerprint() != plain.Tokenizer.Fingerprint())
 	}
 	dir := golden(t, "roberta", nil)
+	modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"tokenizer_class": "GPTNeoXTokenizerFast"})
+	other, err := modeldir.Read(dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"tokenizer_config.json: tokenizer_class is GPTNeoXTokenizer, which may have steps of its own: " +
+		"tokenizer.json is read as it stands"}, other.Warnings)
+	dir = golden(t, "roberta", nil)
 	modeltest.Edit(t, filepath.Join(dir, "tokenizer_config.json"), object{"eos_token": "a"})
 	c, err := modeldir.Read(dir, nil)
 	require.NoError(t, err)
