@@ -240,3 +240,34 @@ func lock(t *testing.T, path string) (release func()) {
 	require.NoError(t, files.LockFirst(f))
 	return func() { require.NoError(t, f.Close()) }
 }
+
+// A blob that is there under its name, and is damaged, is fetched again before a snapshot has it.
+func TestDamagedBlob(t *testing.T) {
+	_, h, _ := start(t)
+	blob := filepath.Join(h.Cache, "models--org--model", "blobs", hubtest.SHA256(weights))
+	require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o777))
+	for _, b := range [][]byte{make([]byte, len(weights)), weights[:100]} {
+		require.NoError(t, os.WriteFile(blob, b, 0o666))
+		s := open(t, h, model)
+		require.NoError(t, s.Get(t.Context(), "model.safetensors"))
+		requireFiles(t, s, "model.safetensors")
+		require.NoError(t, os.Remove(filepath.Join(s.Dir(), "model.safetensors")))
+	}
+}
+
+// An answer that points to another thing than a page is not understood.
+func TestPointsNowhere(t *testing.T) {
+	server, h, _ := start(t)
+	for _, location := range []string{"file:///etc/passwd", "ftp://example.org/x"} {
+		n := 0
+		server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
+			n++
+			w.Header().Set("Location", location)
+			w.WriteHeader(http.StatusFound)
+			return true
+		})
+		_, err := find(t.Context(), h, model)
+		require.ErrorIs(t, err, hub.ErrAnswer, location)
+		require.Equal(t, 1, n, location)
+	}
+}

@@ -276,3 +276,22 @@ func TestCancelled(t *testing.T) {
 	_, err := find(ctx, h, "org/other")
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A body that is too long, as of a page in the place of a file, leaves nothing that the next attempt would continue.
+func TestLongerOnce(t *testing.T) {
+	server, h, _ := start(t)
+	left := 1
+	server.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, hubtest.SHA256(weights)) || left == 0 {
+			return false
+		}
+		left--
+		_, _ = fmt.Fprint(w, strings.Repeat("<", len(weights)-100))
+		w.(http.Flusher).Flush()
+		_, _ = fmt.Fprint(w, strings.Repeat(">", 5<<20))
+		return true
+	})
+	s := open(t, h, model)
+	require.NoError(t, s.Get(t.Context(), "model.safetensors"))
+	requireFiles(t, s, "model.safetensors")
+}

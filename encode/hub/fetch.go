@@ -35,7 +35,7 @@ func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
 	defer lock.Close()
 	fresh := false
 	if !isFile(s.path(f.Path)) { // another process may have been faster
-		if info, err := os.Stat(s.blob(f)); err != nil || info.Size() != f.Bytes {
+		if verify(s.blob(f), f) != nil { // others may have left it damaged
 			if err := s.download(ctx, f, p); err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 		if n > 0 {
 			if have+int64(n) > f.Bytes {
 				err := fmt.Errorf("%w: more than the %d bytes that the hub says", ErrDamaged, f.Bytes)
-				return have, errors.Join(err, discard(out))
+				return 0, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
 				return have, local(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))

@@ -24,6 +24,9 @@ const maxWait = time.Minute
 // errStalled: the other end has said nothing for too long.
 var errStalled = errors.New("no answer in time")
 
+// errScheme: an answer points to what is none of the web.
+var errScheme = errors.New("want http or https")
+
 // answer is that of a hub, or of the host that it points to.
 type answer struct {
 	*http.Response
@@ -91,6 +94,9 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 			return &answer{resp, first}, nil
 		}
 		next, err := target.Parse(location)
+		if err == nil && next.Scheme != "http" && next.Scheme != "https" {
+			err = errScheme
+		}
 		if err != nil {
 			resp.Body.Close()
 			return nil, fmt.Errorf("%w: points to %q: %w", ErrAnswer, location, err)

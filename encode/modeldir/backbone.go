@@ -47,7 +47,7 @@ type key[T any] struct {
 	otherwise T
 }
 
-// sizeKeys are the names of sizes.
+// sizeKeys are the names of sizes; without one of intermediate, form reads it.
 type sizeKeys struct{ hidden, layers, heads, intermediate string }
 
 // only is a key with the values that are computed here, as JSON; a file may leave it out, too.
@@ -69,7 +69,10 @@ var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_hea
 
 var isFalse = []string{"false"}
 
-// usualOnly are keys of all families.
+// notCausal: classes of encoders let tokens look ahead unless this says otherwise.
+var notCausal = only{"is_causal", isFalse}
+
+// usualOnly are the keys of any family that change what is computed.
 var usualOnly = []only{
 	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
@@ -145,7 +148,9 @@ func (v values) sizes(f *family, b *Backbone) {
 		keys = usualSizes
 	}
 	b.Hidden, b.Heads = v.size(keys.hidden, 1), v.size(keys.heads, 1)
-	b.Intermediate, b.MaxPositions = v.size(keys.intermediate, 1), v.size("max_position_embeddings", 4)
+	if b.MaxPositions = v.size("max_position_embeddings", 4); keys.intermediate != "" {
+		b.Intermediate = v.size(keys.intermediate, 1)
+	}
 	b.Vocabulary = v.size("vocab_size", 1)
 	b.KeyHeads, b.HeadSize = b.Heads, b.Hidden/b.Heads
 	layers := v.size(keys.layers, 1)

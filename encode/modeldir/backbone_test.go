@@ -65,14 +65,14 @@ func TestFamilies(t *testing.T) {
 		{"roberta", nil, post, func(b b) {
 			b.Family, b.PositionOffset, b.Activation = "roberta", 2, transformer.GELUTanh
 		}},
-		{"roberta", changes{"pad_token_id": 0, "hidden_act": nil, "layer_norm_eps": nil}, post, func(b b) {
+		{"roberta", changes{"pad_token_id": 3, "hidden_act": nil, "layer_norm_eps": nil}, post, func(b b) {
 			b.Family = "roberta"
-			b.PositionOffset, b.MaxPositions, b.Epsilon = 1, 65, 1e-12
+			b.PositionOffset, b.MaxPositions, b.Epsilon = 4, 62, 1e-12
 		}},
 		{"camembert", nil, post, func(b b) {
 			b.Family, b.PositionOffset, b.Activation = "camembert", 2, transformer.ReLU
 		}},
-		{"distilbert", changes{"layer_norm_eps": .5, "hidden_size": 7}, post, func(b b) {
+		{"distilbert", changes{"layer_norm_eps": .5, "hidden_size": 32}, post, func(b b) {
 			b.Family = "distilbert"
 			b.Activation, b.Epsilon = transformer.SiLU, 1e-12
 		}},

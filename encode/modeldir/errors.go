@@ -77,16 +77,24 @@ func Faultf(path, field string, kind error, format string, args ...any) *ModelEr
 	return &ModelError{Path: path, Field: field, Err: fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
 }
 
+// mostMissing bounds the files that an error names.
+const mostMissing = 20
+
 // incomplete lists what is missing, relative to the folder.
 func incomplete(dir string, missing []string) error {
 	var names []string
-	for _, m := range missing {
+	more := ""
+	for i, m := range missing {
+		if i == mostMissing {
+			more = fmt.Sprintf(", and %d more", len(missing)-i)
+			break
+		}
 		if rel, err := filepath.Rel(dir, m); err == nil {
 			m = filepath.ToSlash(rel)
 		}
 		names = append(names, m)
 	}
-	return Faultf(dir, "", ErrIncomplete, "there is no %s", strings.Join(names, ", no "))
+	return Faultf(dir, "", ErrIncomplete, "there is no %s%s", strings.Join(names, ", no "), more)
 }
 
 // decided adds the key of an [Override] that decides the setting of a name, if there is one.

@@ -48,12 +48,43 @@ func activationOf(class string) string {
 	return ""
 }
 
+// argumentKeys are those of arguments that sentence-transformers gives to the classes of transformers, by
+// their older and newer names, and harmlessArguments those that leave vectors as they are.
+var (
+	argumentKeys = []string{
+		"model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs",
+	}
+	harmlessArguments = []string{
+		"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "use_cache",
+	}
+)
+
+// checkArguments refuses arguments that go before what config.json and the tokenizer's files say.
+func (r *reader) checkArguments() error {
+	for _, name := range argumentKeys {
+		o, err := r.bert.object(name)
+		if err != nil || o == nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		for _, key := range sortedKeys(o.m) {
+			if !slices.Contains(harmlessArguments, key) {
+				return o.faultf(key, ErrFamily, "is not supported here, where it goes before the files of its class: "+
+					"write it there")
+			}
+		}
+	}
+	return nil
+}
+
 // checkTransformer refuses a Transformer of version 6 that gives other vectors than those of the last
 // layer, or gives texts to its tokenizer in a way of its own.
 func (r *reader) checkTransformer() error {
 	f := r.bert
-	if f == nil || !r.multiVector {
-		return nil
+	if err := r.checkArguments(); err != nil || f == nil || !r.multiVector {
+		return err
 	}
 	tasks := []string{"feature-extraction", "fill-mask"}
 	if task, ok, err := f.text("transformer_task"); err != nil || ok && !slices.Contains(tasks, task) {

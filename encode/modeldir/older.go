@@ -71,6 +71,9 @@ func (c *classSetting) value(f *file) (any, error) {
 
 // asClass is tokenizer.json with the settings of the class that tokenizer_config.json names.
 func (r *reader) asClass(b []byte) ([]byte, error) {
+	if r.pieceClass() {
+		return r.asPieceClass(b)
+	}
 	f := r.special.config
 	var m map[string]json.RawMessage
 	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
@@ -99,6 +102,86 @@ func (r *reader) asClass(b []byte) ([]byte, error) {
 	return json.Marshal(m)
 }
 
+// pieceClasses are the classes of pieces that make normalizer and pre-tokenizer themselves. Of the file's
+// normalizer they keep the table of characters.
+var pieceClasses = []string{"XLMRobertaTokenizer", "CamembertTokenizer"}
+
+// asPieceClass is tokenizer.json with the steps of such a class.
+func (r *reader) asPieceClass(b []byte) ([]byte, error) {
+	var m map[string]json.RawMessage
+	var table json.RawMessage
+	type step struct {
+		Type        string
+		Normalizers []json.RawMessage
+	}
+	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
+		return b, nil // which the tokenizer says better
+	}
+	steps := []json.RawMessage{m["normalizer"]}
+	var whole, part step
+	if json.Unmarshal(m["normalizer"], &whole) == nil && whole.Type == "Sequence" {
+		steps = whole.Normalizers
+	}
+	for _, s := range steps {
+		if json.Unmarshal(s, &part) == nil && part.Type == "Precompiled" {
+			table = s
+			break
+		}
+	}
+	space, ok, err := r.special.config.bool("add_prefix_space")
+	if err != nil {
+		return nil, err
+	}
+	scheme := "always"
+	if ok && !space {
+		scheme = "never"
+	}
+	pre, err := json.Marshal(map[string]any{"type": "Sequence", "pretokenizers": []any{
+		map[string]any{"type": "WhitespaceSplit"},
+		map[string]any{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": true},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	if n := m["normalizer"]; len(steps) > 1 || table == nil && len(n) > 0 && string(n) != "null" {
+		m["normalizer"], changed = table, true
+	}
+	if !splitsPieces(m["pre_tokenizer"], scheme) {
+		m["pre_tokenizer"], changed = pre, true
+	}
+	if !changed {
+		return b, nil
+	}
+	r.warnf("%s: its normalizer or pre-tokenizer is not that of %s, the class that %s names: the class takes its own",
+		r.name(r.tokenizerPath), r.tokenizerClass(), r.name(r.special.config.path))
+	return json.Marshal(m)
+}
+
+// splitsPieces reports whether a pre-tokenizer is that of pieceClasses, as any version writes it.
+func splitsPieces(raw json.RawMessage, scheme string) bool {
+	var v struct {
+		Type          string
+		PreTokenizers []struct {
+			Type, Replacement string
+			Scheme            string `json:"prepend_scheme"`
+			Space             *bool  `json:"add_prefix_space"`
+			Split             *bool
+		}
+	}
+	if json.Unmarshal(raw, &v) != nil || v.Type != "Sequence" || len(v.PreTokenizers) != 2 {
+		return false
+	}
+	first, second := v.PreTokenizers[0], v.PreTokenizers[1]
+	if second.Scheme == "" {
+		if second.Scheme = "always"; second.Space != nil && !*second.Space {
+			second.Scheme = "never"
+		}
+	}
+	return first.Type == "WhitespaceSplit" && second.Type == "Metaspace" && second.Replacement == "\u2581" &&
+		second.Scheme == scheme && (second.Split == nil || *second.Split)
+}
+
 // shownAs is a value as JSON has it.
 func shownAs(v any) string {
 	if v == nil {
@@ -108,9 +191,24 @@ func shownAs(v any) string {
 }
 
 // ownClass reports whether tokenizer_config.json names a class with settings of its own.
-func (r *reader) ownClass() bool {
+func (r *reader) ownClass() bool { return olderClasses[r.tokenizerClass()] != nil || r.pieceClass() }
+
+// warnOfClass warns of a class whose steps, if it makes them itself, are not known here.
+func (r *reader) warnOfClass() {
+	class := r.tokenizerClass()
+	if class != "" && class != "GemmaTokenizer" && !r.plainTokenizer() && !r.ownClass() {
+		r.warnf("%s: tokenizer_class is %s, which may have steps of its own: %s is read as it stands",
+			r.name(r.special.config.path), class, r.name(r.tokenizerPath))
+	}
+}
+
+// pieceClass reports whether it names one that has steps of its own.
+func (r *reader) pieceClass() bool { return slices.Contains(pieceClasses, r.tokenizerClass()) }
+
+// tokenizerClass is the class that tokenizer_config.json names; "": none.
+func (r *reader) tokenizerClass() string {
 	class, _, _ := r.special.config.text("tokenizer_class")
-	return olderClasses[strings.TrimSuffix(class, "Fast")] != nil
+	return strings.TrimSuffix(class, "Fast")
 }
 
 // olderForm is that of the folder, by the class that a file names or by the kind of model; nil if not

@@ -7,7 +7,7 @@ import "github.com/plaid-ir/plaid/kernels/transformer"
 var (
 	gelu     = key[string]{"hidden_act", "gelu"}
 	tiny     = key[float64]{"layer_norm_eps", 1e-12}
-	absolute = []only{{"position_embedding_type", []string{`"absolute"`}}}
+	absolute = []only{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
 )
 
 var bert = family{
@@ -26,7 +26,7 @@ var roberta = family{
 var xlmr = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
 	classes: []string{"XLMRobertaModel", "XLMRobertaLoRA"},
-	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}},
+	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}, notCausal},
 	form: func(v values, b *Backbone) {
 		if v.text("position_embedding_type", "absolute") == "rotary" {
 			b.Biases = allBiases
@@ -49,7 +49,21 @@ var jinaV3 = family{
 var distilBERT = family{
 	sizes:      sizeKeys{"dim", "n_layers", "n_heads", "hidden_dim"},
 	activation: key[string]{"activation", "gelu"}, epsilon: key[float64]{"", 1e-12},
-	form: func(_ values, b *Backbone) { b.learned() },
+	only: []only{notCausal},
+	form: func(v values, b *Backbone) {
+		b.learned()
+		// The class takes the names of other families, too.
+		v.alias("hidden_size", "dim", b.Hidden)
+		v.alias("num_attention_heads", "n_heads", b.Heads)
+		v.alias("num_hidden_layers", "n_layers", len(b.Layers))
+	},
+}
+
+// alias refuses another name of a key with another value.
+func (v values) alias(other, key string, n int) {
+	if x := v.int(other, 1, n); x != n {
+		v.fail(other, ErrContradiction, "is %d, but %s is %d", x, key, n)
+	}
 }
 
 // mpnetPadding is the row of the padding in MPNet's table of positions, whatever its id.
@@ -58,7 +72,7 @@ const mpnetPadding = 1
 var mpnet = family{
 	activation: gelu, epsilon: tiny,
 	// The class has 32 buckets of distances, also where its table has more rows.
-	only: []only{{"relative_attention_num_buckets", []string{"32"}}},
+	only: []only{{"relative_attention_num_buckets", []string{"32"}}, notCausal},
 	form: func(v values, b *Backbone) {
 		b.learned()
 		b.RelativePositions = true

@@ -77,6 +77,12 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 	return &r.c, nil
 }
 
+// olderSettings are other names of sentence_bert_config.json, in the order in which the package looks.
+var olderSettings = []string{
+	"sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
+	"sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
+}
+
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); r.source != nil {
 	} else if err != nil {
@@ -104,6 +110,11 @@ func (r *reader) read() error {
 		{&r.onnx, "onnx_config.json"}, {&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
 	} {
 		if *f.to, err = r.open(r.find(f.name)); err != nil {
+			return err
+		}
+	}
+	for i := 0; r.bert == nil && r.modules != nil && i < len(olderSettings); i++ {
+		if r.bert, err = r.open(r.find(olderSettings[i])); err != nil {
 			return err
 		}
 	}
@@ -162,6 +173,7 @@ func (r *reader) tokenizer() error {
 			r.name(path), n, r.name(r.config.path), v, v)
 	}
 	r.c.Tokenizer = t
+	r.warnOfClass()
 	return nil
 }
 
@@ -189,9 +201,14 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 		t, err = tokenizer.Parse(b)
 	}
 	if lowers {
-		return withLowercase(b)
+		t, err = withLowercase(b)
 	}
-	if err == nil && r.c.LowerCase {
+	if err == nil && r.olderTokenizer == nil {
+		if t, err = r.withAdded(t, b, lowers); err != nil {
+			return nil, err
+		}
+	}
+	if err == nil && r.c.LowerCase && !lowers {
 		t.LowerFirst()
 	}
 	return t, unpath(err)
@@ -445,13 +462,16 @@ func (r *reader) skipIDs() {
 	c.Skip = slices.Compact(c.Skip)
 }
 
+// mostTokens bounds lengths: tables of rotary angles have a row for each position.
+const mostTokens = 1 << 20
+
 // check holds values against each other, with words to skip turned into ids.
 func (r *reader) check() error {
 	c := &r.c
 	if c.Expand.On && c.Expand.Mask < 0 {
 		return Faultf(r.dir, "mask", ErrTokenizer, "queries are filled up with a mask token, which no file names").decided("mask")
 	}
-	if err := r.sides(); err != nil {
+	if err := firstError(r.sides(), r.types(), r.padding()); err != nil {
 		return err
 	}
 	for _, w := range r.forgotten {
@@ -464,6 +484,9 @@ func (r *reader) check() error {
 		name string
 		n    int
 	}{{"query.length", c.Query.Length}, {"document.length", c.Document.Length}} {
+		if l.n > mostTokens && r.graphs == nil {
+			return Faultf(r.dir, l.name, ErrConfig, "is %d by %s, want %d at most", l.n, r.origin[l.name], mostTokens)
+		}
 		if l.n > c.Backbone.MaxPositions && r.origin[l.name] == byOverride {
 			key := strings.ReplaceAll(l.name, ".", "_")
 			return &ModelError{Path: r.dir, Field: key, Err: &LengthError{l.n, shortest, c.Backbone.MaxPositions}}

@@ -1,6 +1,7 @@
 package modeldir
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -95,4 +96,4 @@ const shortest = 4
 // size reads a length in ids.
 func size(f *file, key string) (int, bool, error) { return f.int(key, shortest) }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

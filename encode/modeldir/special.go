@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // special has the files that name special tokens, and say on which side texts are filled up and cut.
@@ -71,7 +70,7 @@ func (r *reader) findMask() error {
 			return nil
 		}
 		// The classes of tokenizers have names of their own where the files have none.
-		if i > 0 || said {
+		if i > 0 || said || r.plainTokenizer() {
 			continue
 		}
 		for _, name := range []string{"[MASK]", "<mask>"} {
@@ -84,42 +83,73 @@ func (r *reader) findMask() error {
 	return nil
 }
 
-// leftClasses are the classes of tokenizers that fill texts up on the left where no file has a side.
-var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
+// plainTokenizer reports whether the class of the tokenizer is one that has no special tokens of its own.
+func (r *reader) plainTokenizer() bool {
+	return slices.Contains([]string{"PreTrainedTokenizer", "TokenizersBackend"}, r.tokenizerClass())
+}
 
-// sides refuses texts that are filled up or cut on the left. Without a query's expansion and a
-// marker behind the first id, filling has no effect.
+// leftClasses are the classes of tokenizers that fill up on the left where no file says on which side.
+var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
+
+// sides refuses texts that are filled up or cut on the left, or whose special tokens are split.
+// Without a query's expansion and a marker behind the first id, filling has no effect.
 func (r *reader) sides() error {
 	f := r.special.config
-	class, _, err := f.text("tokenizer_class")
-	if err != nil {
-		return err
+	if split, _, err := f.bool("split_special_tokens"); err != nil || split {
+		return firstError(err, f.faultf("split_special_tokens", ErrFamily, "is true, want false"))
 	}
 	padding, truncation := r.c.Tokenizer.Sides()
-	if padding == "" && slices.Contains(leftClasses, strings.TrimSuffix(class, "Fast")) {
-		padding = "left"
-	}
-	for _, s := range []struct {
-		key, side string
-		harmless  bool
-	}{
-		{"padding_side", padding, !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0},
-		{"truncation_side", truncation, false},
-	} {
-		side, ok, err := f.text(s.key)
+	for _, s := range []struct{ key, standard string }{{"padding_side", padding}, {"truncation_side", truncation}} {
+		key := s.key
+		side, ok, err := f.text(key)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			side = s.side
+		if !ok && s.standard != "" {
+			side, ok = s.standard, true
 		}
-		if side == "left" && !s.harmless {
-			path := r.tokenizerPath
-			if f != nil {
-				path = f.path
+		if class := r.tokenizerClass(); !ok && key == "padding_side" && slices.Contains(leftClasses, class) {
+			side, ok = "left, as "+class+" does", true
+		}
+		harmless := key == "padding_side" && !r.c.Expand.On && r.c.Query.Marker < 0 && r.c.Document.Marker < 0
+		if ok && side != "right" && !harmless {
+			if f == nil {
+				f = &file{path: r.tokenizerPath}
 			}
-			return Faultf(path, s.key, ErrFamily, "is %q, want right", side)
+			return f.faultf(key, ErrFamily, "is %q, want right", side)
 		}
+	}
+	return nil
+}
+
+// types refuses a tokenizer that gives tokens other types than the first, where the model has a table of them
+// and is told the types.
+func (r *reader) types() error {
+	names, ok, err := words(r.special.config, "model_input_names")
+	if err != nil || !r.c.Tokenizer.Typed() || ok && !slices.Contains(names, "token_type_ids") {
+		return err
+	}
+	switch r.c.Backbone.Family {
+	case DistilBERT, MPNet, ModernBERT, EuroBERT, Gemma3, LFM2:
+		return nil // no table
+	}
+	return Faultf(r.tokenizerPath, "post_processor", ErrFamily, "gives tokens another type than 0, which is not supported")
+}
+
+// padding refuses models that give their padding token no position of its own and have it around texts.
+func (r *reader) padding() error {
+	b, c := &r.c.Backbone, &r.c
+	if b.PositionOffset == 0 {
+		return nil
+	}
+	pad := int32(b.PositionOffset - 1)
+	ids := slices.Concat(c.Tokenizer.Prefix(), c.Tokenizer.Suffix(), []int32{c.Query.Marker, c.Document.Marker})
+	if c.Expand.On {
+		ids = append(ids, c.Expand.Mask)
+	}
+	if slices.Contains(ids, pad) {
+		return r.config.faultf("pad_token_id", ErrFamily, "%d is %q, which is put around texts: it would have no position",
+			pad, c.Tokenizer.Piece(pad))
 	}
 	return nil
 }

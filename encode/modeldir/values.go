@@ -74,8 +74,13 @@ func (v values) fail(key string, kind error, format string, args ...any) {
 func (v values) theta(kind, older string, otherwise float64) float64 {
 	old := v.float(older, 1, 0)
 	v.unscaled()
-	v.part("rope_scaling").unscaled("rope_type", "type")
+	scaling := v.part("rope_scaling")
+	scaling.unscaled("rope_type", "type")
+	scaling.only([]only{{"rope_theta", nil}}) // some classes take it from there, others do not
 	p := v.part("rope_parameters")
+	if p.f != nil && len(p.f.m) > 0 && scaling.f != nil && len(scaling.f.m) > 0 {
+		v.fail("rope_scaling", ErrContradiction, "is there, and rope_parameters, too")
+	}
 	if p.f != nil && kind != "" {
 		if !p.f.has(kind) {
 			p.fail(kind, ErrConfig, "is missing")

@@ -104,7 +104,7 @@ func (n *charsmap) shortest(text []byte) ([]byte, bool) {
 
 func (n *charsmap) normalize(w *work) {
 	in, out := w.cur, w.rewrite(&w.norm)
-	for i := 0; i < len(in.text); {
+	for i := 0; i < len(in.text) && len(out.text) <= w.most; {
 		c := in.text[i]
 		if c < utf8.RuneSelf && c != '\r' && (i+1 == len(in.text) || in.text[i+1] < utf8.RuneSelf) {
 			if n.ascii[c] {

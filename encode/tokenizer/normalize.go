@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
@@ -57,6 +59,25 @@ func newNormalizers(v value, depth int) ([]normalizer, error) {
 		return nil, err
 	}
 	return []normalizer{n}, o.rest()
+}
+
+// mostGrowth is how many bytes normalizers may make of one: characters become 54 bytes at most, but files may
+// put any text in their places, and do so again and again. Short texts may become leastGrown bytes.
+const (
+	mostGrowth = 128
+	leastGrown = 64 << 10
+)
+
+// normalize takes w.cur through the normalizers.
+func (t *Tokenizer) normalize(w *work) error {
+	given := len(w.cur.text)
+	w.most = max(leastGrown, min(mostGrowth*given, math.MaxInt32))
+	for _, n := range t.normalizers {
+		if n.normalize(w); len(w.cur.text) > w.most {
+			return fmt.Errorf("%w: normalizers make more than %d bytes of %d", ErrText, w.most, given)
+		}
+	}
+	return nil
 }
 
 // newSequence reads a list of steps.
@@ -177,6 +198,9 @@ func (n replace) normalize(w *work) {
 		out.copy(w.cur, done, i)
 		out.bytes(n.content, w.cur.placeOf(i, j))
 		done = j
+		if len(out.text) > w.most {
+			break
+		}
 	}
 	if out != nil {
 		out.copy(w.cur, done, len(w.cur.text))

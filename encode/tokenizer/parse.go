@@ -62,14 +62,18 @@ func parse(o object) (*Tokenizer, error) {
 		}
 	}
 	o.get("decoder")
-	padding, truncation := sideOf(o.get("padding")), sideOf(o.get("truncation"))
 	parts := map[string]value{}
 	for _, key := range []string{"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"} {
 		parts[key] = o.get(key)
 	}
-	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache(), padding: padding, truncation: truncation}
+	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
 	t.pool.New = func() any { return &work{} }
 	var err error
+	for i, key := range []string{"padding", "truncation"} {
+		if t.sides[i], err = sideOf(o.get(key)); err != nil {
+			return nil, err
+		}
+	}
 	if t.normalizers, err = newNormalizers(parts["normalizer"], 0); err != nil {
 		return nil, err
 	}
@@ -88,7 +92,7 @@ func parse(o object) (*Tokenizer, error) {
 	if err := t.setAdded(parts["added_tokens"].field); err != nil {
 		return nil, err
 	}
-	if t.prefix, t.suffix, err = newTemplate(parts["post_processor"], 0); err != nil {
+	if t.prefix, t.suffix, err = t.newTemplate(parts["post_processor"], 0); err != nil {
 		return nil, err
 	}
 	for _, id := range slices.Concat(t.prefix, t.suffix) {
@@ -100,13 +104,21 @@ func parse(o object) (*Tokenizer, error) {
 	return t, err
 }
 
-// sideOf is the direction of the part "padding" or "truncation" of the file.
-func sideOf(v value) string {
-	var part struct{ Direction string }
-	if json.Unmarshal(v.raw, &part) != nil {
-		return ""
+// sideOf is the direction of the part "padding" or "truncation" of the file, in lower case; "": it has none.
+func sideOf(v value) (string, error) {
+	if v.absent() {
+		return "", nil
 	}
-	return strings.ToLower(part.Direction)
+	o, err := v.object()
+	if err != nil {
+		return "", err
+	}
+	side := o.get("direction")
+	if side.absent() {
+		return "", nil
+	}
+	s, err := side.str()
+	return strings.ToLower(s), err
 }
 
 // readModel reads the part "model" of the file.
@@ -192,8 +204,8 @@ func (t *Tokenizer) setAdded(field string) error {
 		w := &work{}
 		w.cur = &w.norm[0]
 		w.cur.text = append(w.cur.text, a.content...)
-		for _, n := range t.normalizers {
-			n.normalize(w)
+		if err := t.normalize(w); err != nil {
+			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%w", err)
 		}
 		if len(w.cur.text) == 0 {
 			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%q is empty once it is normalized", a.content)
@@ -206,7 +218,7 @@ func (t *Tokenizer) setAdded(field string) error {
 
 // newTemplate reads the part "post_processor" of the file: the ids before and
 // after a single text.
-func newTemplate(v value, depth int) (prefix, suffix []int32, err error) {
+func (t *Tokenizer) newTemplate(v value, depth int) (prefix, suffix []int32, err error) {
 	if v.absent() {
 		return nil, nil, nil
 	}
@@ -229,7 +241,7 @@ func newTemplate(v value, depth int) (prefix, suffix []int32, err error) {
 		o.get("trim_offsets")
 		o.get("add_prefix_space")
 	case "TemplateProcessing":
-		if prefix, suffix, err = templateIDs(o); err != nil {
+		if prefix, suffix, err = t.templateIDs(o); err != nil {
 			return nil, nil, err
 		}
 	case "ByteLevel": // spans only
@@ -239,7 +251,7 @@ func newTemplate(v value, depth int) (prefix, suffix []int32, err error) {
 	case "Sequence":
 		type ends struct{ prefix, suffix []int32 }
 		all, err := newSequence(o, "processors", depth, func(v value, depth int) ([]ends, error) {
-			p, s, err := newTemplate(v, depth)
+			p, s, err := t.newTemplate(v, depth)
 			return []ends{{p, s}}, err
 		})
 		if err != nil {
@@ -268,7 +280,7 @@ func namedID(v value) (int32, error) {
 }
 
 // templateIDs reads a template for a single text, such as [CLS] $A [SEP].
-func templateIDs(o object) (prefix, suffix []int32, err error) {
+func (t *Tokenizer) templateIDs(o object) (prefix, suffix []int32, err error) {
 	single := o.get("single")
 	steps, err := single.list()
 	if err != nil {
@@ -295,10 +307,14 @@ func templateIDs(o object) (prefix, suffix []int32, err error) {
 		if err := s.rest(); err != nil {
 			return nil, nil, err
 		}
+		step := text
+		if !token.absent() {
+			step = token
+		}
+		if err := t.readType(step); err != nil {
+			return nil, nil, err
+		}
 		if token.absent() {
-			if _, err := text.object(); err != nil {
-				return nil, nil, err
-			}
 			texts, to = texts+1, &suffix
 			continue
 		}
@@ -312,6 +328,22 @@ func templateIDs(o object) (prefix, suffix []int32, err error) {
 		return nil, nil, single.faultf("has the text %d times, want once", texts)
 	}
 	return prefix, suffix, nil
+}
+
+// readType notes whether a step of a template gives another type than 0.
+func (t *Tokenizer) readType(step value) error {
+	s, err := step.object()
+	if err != nil {
+		return err
+	}
+	if v := s.get("type_id"); !v.absent() {
+		id, err := v.int()
+		if err != nil {
+			return err
+		}
+		t.typed = t.typed || id != 0
+	}
+	return nil
 }
 
 // specialIDs are those of a template's step {"id": "[CLS]", "type_id": 0}.

@@ -204,3 +204,22 @@ func TestFingerprint(t *testing.T) {
 	scores := `{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",-1],["b",-2]]}}`
 	require.NotEqual(t, of(scores), of(strings.Replace(scores, "-2", "-3", 1)), "scores")
 }
+
+// TestGrowth: normalizers that make more and more of a text, or of an added token, are an error before memory ends.
+func TestGrowth(t *testing.T) {
+	doubles := strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, 40)
+	long := strings.Repeat("x", 1<<20)
+	for _, steps := range []string{
+		strings.TrimSuffix(doubles, ","),
+		`{"type":"Replace","pattern":{"String":"a"},"content":"` + long + `"}`,
+		`{"type":"Prepend","prepend":"` + long + `"}`,
+	} {
+		file := strings.Replace(tinyWordPiece, `"normalizer":`, `"normalizer":{"type":"Sequence","normalizers":[`+steps+`]},"_":`, 1)
+		tok, err := Parse([]byte(strings.Replace(file, `"_":{"type":"BertNormalizer","clean_text":true,`+
+			`"handle_chinese_chars":true,"strip_accents":null,"lowercase":true},`, "", 1)))
+		require.NoError(t, err)
+		_, err = tok.EncodeIDs(nil, strings.Repeat("a", 1000))
+		require.ErrorIs(t, err, ErrText)
+		require.ErrorContains(t, err, "normalizers make more than")
+	}
+}

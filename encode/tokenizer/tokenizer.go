@@ -49,11 +49,11 @@ type Tokenizer struct {
 	model          model
 	kind           string
 	prefix, suffix []int32
-	places         bool   // the pre-tokenizer asks where text came from
-	lowers         bool   // texts are made lower case before anything else
-	padding        string // the side that the file fills texts up on
-	truncation     string // the side that the file cuts texts on
-	settings       []byte // of the model, but its pieces and merges, as JSON
+	places         bool      // the pre-tokenizer asks where text came from
+	lowers         bool      // texts are made lower case before anything else
+	sides          [2]string // where the file says that texts are filled up, and cut
+	typed          bool      // the template gives types but 0
+	settings       []byte    // of the model, but its pieces and merges, as JSON
 	fingerprint    [32]byte
 
 	cache *cache
@@ -160,8 +160,8 @@ func (t *Tokenizer) segment(w *work, at place) error {
 	w.cur = &w.norm[0]
 	w.cur.reset(w.track)
 	w.cur.copy(&w.given, int(at.start), int(at.end))
-	for _, n := range t.normalizers {
-		n.normalize(w)
+	if err := t.normalize(w); err != nil {
+		return err
 	}
 	normal := w.cur
 	w.mid = t.mid.cut(w.mid[:0], normal.text)
@@ -242,12 +242,35 @@ func (t *Tokenizer) Prefix() []int32 { return slices.Clone(t.prefix) }
 // Suffix is the ids that the file puts after a text: [SEP] or </s>, if it has any.
 func (t *Tokenizer) Suffix() []int32 { return slices.Clone(t.suffix) }
 
-// Sides are those that the file fills texts up and cuts them on, left or right, or "" where it does not say.
-// Encode does neither.
-func (t *Tokenizer) Sides() (padding, truncation string) { return t.padding, t.truncation }
-
 // Around is how many ids Prefix and Suffix are.
 func (t *Tokenizer) Around() int { return len(t.prefix) + len(t.suffix) }
+
+// AddedToken is one of the file's part "added_tokens".
+type AddedToken struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+// Added are the tokens that are one whatever is around them, in the order of the file.
+func (t *Tokenizer) Added() []AddedToken {
+	var all []AddedToken
+	for _, a := range t.added {
+		all = append(all, AddedToken{a.id, a.content, a.word, a.lstrip, a.rstrip, a.normalized, a.special})
+	}
+	return all
+}
+
+// Sides are where the file says that texts are filled up, and where they are cut: "left" or "right"; "":
+// it does not say.
+func (t *Tokenizer) Sides() (padding, truncation string) { return t.sides[0], t.sides[1] }
+
+// Typed reports whether the file gives a text, or what is around it, another type than 0.
+func (t *Tokenizer) Typed() bool { return t.typed }
 
 // ID is the number of a piece or added token, spelled as in the file.
 func (t *Tokenizer) ID(token string) (int32, bool) {

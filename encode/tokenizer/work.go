@@ -72,6 +72,7 @@ type work struct {
 	given   buffer
 	lowered buffer
 	norm    [2]buffer // normalizers write them in turn
+	most    int       // bytes that normalizers may make of a text; they may stop beyond them
 	split   [2]buffer // pre-tokenizers that rewrite text write them in turn
 	cur     *buffer
 	cuts    []place // of cur: what is between added tokens, then words
