@@ -214,7 +214,7 @@ func TestFaultsOfModules(t *testing.T) {
 			modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left", want right`},
 		{pylate, tokens, object{"truncation_side": "left"}, modeldir.ErrFamily, "truncation_side"},
 		{pylate, tokens, object{"tokenizer_class": "GemmaTokenizerFast"},
-			modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left"`},
+			modeldir.ErrFamily, `padding_side: kind of model is not supported: is "left, as GemmaTokenizer does", want right`},
 		{pylate, "tokenizer.json", object{"truncation": object{"direction": "Left"}}, modeldir.ErrFamily, "truncation_side"},
 	} {
 		dir := f.folder(t)
