@@ -42,8 +42,10 @@ var wideColumns = map[string][]int{
 // Found by measuring on an H200: up to so many rows, or values of a row, another kernel is
 // faster.
 const (
-	fewRows    = 64   // small tiles, but for products over
-	longRow    = 1536 // so many values
+	fewRows    = 64   // small tiles
+	narrowRows = 128  // small tiles of products that have
+	narrow     = 384  // so many columns, or values of a row
+	longRow    = 1536 // tiles of 192 columns, from more values on
 	someRows   = 1024 // narrow ones of the wide tiles
 	tileRows   = 512  // small tiles, where there are no wide ones
 	followRows = 1024 // what launches a kernel early is of use, and costs nothing
@@ -53,7 +55,8 @@ const (
 // that this decides about nothing but speed.
 func choose(props limits, epilogue string, rows, n, k int) product {
 	columns := 0
-	if props.arch == hopper && (rows > fewRows || k >= longRow) {
+	few := rows <= fewRows || rows <= narrowRows && min(n, k) <= narrow
+	if props.arch == hopper && !few {
 		columns = columnsOf(epilogue, rows, n, k)
 	}
 	if columns == 0 {

@@ -144,13 +144,27 @@ __device__ __forceinline__ float activate(float x, uint32_t kind) {
   }
 }
 
+// early reads floats of weights while a launch waits: the compiler does not move it behind the wait.
+__device__ __forceinline__ float2 early(const float2 *p) {
+  float2 v;
+  asm volatile("ld.global.nc.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 early(const float4 *p) {
+  float4 v;
+  asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+  return v;
+}
+
 // Epilogues: of 16 columns of a row's products, from a multiple of 16 on, a lane has
 // columns 2·q and 2·q + 1 of either half, q = lane % 4; n counts them within the tile.
-// Row has what a row needs.
+// Row has what a row needs; RowEarly the same of 16 columns, read while a launch waits.
 struct Bias {
   static constexpr int kShrink = 1;
   struct Row {};
+  using RowEarly = Row;
   __device__ static Row row(const EncoderGemmParams &, uint32_t, uint32_t) { return {}; }
+  __device__ static Row row_early(const EncoderGemmParams &, uint32_t, uint32_t, uint32_t) { return {}; }
   __device__ __forceinline__ static void apply(const EncoderGemmParams &, const Row &, uint32_t, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
     out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
@@ -186,10 +200,20 @@ __device__ __forceinline__ const float4 *angles_of(const EncoderGemmParams &p, u
 struct Rotary : Bias {
   struct Row {
     const float4 *angles;  // of the position, from the lane's columns on
+    __device__ float4 of(uint32_t column) const { return __ldg(angles + column / 4 % 16); }  // four for 16 columns
+  };
+  struct RowEarly {
+    float4 angles;
+    __device__ float4 of(uint32_t) const { return angles; }
   };
   __device__ static Row row(const EncoderGemmParams &p, uint32_t row, uint32_t q) { return {angles_of(p, row, q)}; }
-  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const Row &r, uint32_t column, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
-    if (column < p.turned) turn(__ldg(r.angles + column / 4 % 16), x, y);  // four for 16 columns
+  __device__ static RowEarly row_early(const EncoderGemmParams &p, uint32_t row, uint32_t q, uint32_t column) {
+    if (column >= p.turned) return {};
+    return {early(angles_of(p, row, q) + column / 4 % 16)};
+  }
+  template <class R>
+  __device__ __forceinline__ static void apply(const EncoderGemmParams &p, const R &r, uint32_t column, int, float (&x)[2], float (&y)[2], uint32_t (&out)[2]) {
+    if (column < p.turned) turn(r.of(column), x, y);
     out[0] = pack(x[0], x[1]), out[1] = pack(y[0], y[1]);
   }
 };

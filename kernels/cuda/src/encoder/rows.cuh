@@ -14,6 +14,13 @@ __device__ __forceinline__ float sum_of(float v) {
   for (int i = 16; i > 0; i /= 2) v += __shfl_xor_sync(0xffffffffu, v, i);
   return v;
 }
+// nearer copies weights of columns to shared memory, while a launch waits: read behind the wait, they
+// would come from the device's memory. The threads of a block have to meet before they read them.
+__device__ __forceinline__ const float *nearer(const float *from, float *to, uint32_t width) {
+  if (!from) return from;
+  for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) to[c] = from[c];
+  return to;
+}
 // Norm has the weights of a norm, of a lane's columns, or where they are. P is the parameters.
 template <int kParts> struct Norm {
   static constexpr bool kHeld = kParts <= kFew;
@@ -27,6 +34,8 @@ template <int kParts> struct Norm {
       for (int j = 0; j < 8; j++) held[i][j] = 0.f;
       if (gamma && c < p.width) load8(held[i], gamma + c);
     }
+    __shared__ __align__(16) float betas[kHeld ? kParts * 256 : 4];
+    if (kHeld) beta = nearer(beta, betas, p.width);
   }
   // apply norms a row in place; x is zero beyond hidden.
   template <class P> __device__ __forceinline__ void apply(float (&x)[kParts][8], const P &p, int lane) const {
@@ -93,6 +102,7 @@ template <int kParts> __device__ __forceinline__ void embed_rows(const EncoderEm
   const int lane = threadIdx.x % 32;
   let_next_begin();
   const Norm<kParts> norm(p, lane);
+  __syncthreads();
   await_launches();
   for (uint32_t row = blockIdx.x * 8 + threadIdx.x / 32; row < p.rows; row += gridDim.x * 8) {
     const uint16_t *word = p.words + size_t(p.ids[row]) * p.width, *place = p.places ? p.places + size_t(p.positions[row]) * p.width : nullptr;
@@ -114,6 +124,13 @@ template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(cons
   const int lane = threadIdx.x % 32;
   let_next_begin();
   const Norm<kParts> norm(p, lane);
+  // Weights of the first of two norms.
+  const float *post = p.post, *post_beta = p.post_beta;
+  if constexpr (kPost && kAhead) {
+    __shared__ __align__(16) float posts[2][kParts * 256];
+    post = nearer(post, posts[0], p.width), post_beta = nearer(post_beta, posts[1], p.width);
+  }
+  __syncthreads();
   await_launches();
   // What the next row adds is on its way while a row is normed.
   uint4 delta[kAhead ? kParts : 1], old[kAhead ? kParts : 1];
@@ -150,8 +167,8 @@ template <int kParts, bool kPost> __device__ __forceinline__ void norm_rows(cons
       float d[8];
       if (kPost && p.post) {
         float g[8];
-        load8(g, p.post + c);
-        Norm<kParts>::weigh(x[i], inverse, g, p.post_beta, c);
+        load8(g, post + c);
+        Norm<kParts>::weigh(x[i], inverse, g, post_beta, c);
 #pragma unroll
         for (int j = 0; j < 8; j++) d[j] = x[i][j], x[i][j] = 0.f;
       } else if (!kAhead) {

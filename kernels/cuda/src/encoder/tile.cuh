@@ -54,9 +54,10 @@ template <int kM, int kN> struct Tile {
 };
 
 // Products of a tile: a warp has kRows × kCols of it. Small tiles load what a chunk's
-// products need while those of the chunk before are computed, others a step of 16.
-template <int kM, int kN, int kRows, int kCols, class Epilogue>
-__device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w, uint32_t k, uint32_t stages, Epilogue &&epilogue) {
+// products need while those of the chunk before are computed, others a step of 16. prepare
+// reads what the epilogue needs of weights, before the wait for the launch in front.
+template <int kM, int kN, int kRows, int kCols, class Prepare, class Epilogue>
+__device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w, uint32_t k, uint32_t stages, Prepare &&prepare, Epilogue &&epilogue) {
   using T = Tile<kM, kN>;
   extern __shared__ __align__(1024) uint8_t tile_stages[];
   __shared__ __align__(8) uint64_t barriers[T::kMaxStages];
@@ -73,6 +74,7 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
   __syncthreads();
   let_next_begin();
   t.each(min(stages, blocks), [&](uint32_t i) { t.copy_right(i, i); });
+  prepare();
   await_launches();
   t.each(min(stages, blocks), [&](uint32_t i) { t.copy_left(i, i); });
   const bool works = kWarps == 4 || warp < kWarps;
@@ -87,49 +89,57 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
   struct Step {
     uint32_t x[kSteps][kRows / 16][4], y[kSteps][kCols / 16][4];
   } steps[2];
-  auto load = [&](Step &f, uint32_t slot, int first) {
-    const uint32_t left = a_at + slot * T::kStage, right = b_at + slot * T::kStage;
+  // load copies a step of 16 of a chunk to registers, add multiplies one.
+  auto load = [&](Step &f, int at, uint32_t slot, int s) {
+    const uint32_t left = (a_at + slot * T::kStage) ^ s * 32, right = (b_at + slot * T::kStage) ^ s * 32;
 #pragma unroll
-    for (int s = 0; s < kSteps; s++) {
+    for (int m = 0; m < kRows / 16; m++) load_matrices(f.x[at][m], left + m * 2048);
 #pragma unroll
-      for (int m = 0; m < kRows / 16; m++) load_matrices(f.x[s][m], (left ^ (first + s) * 32) + m * 2048);
-#pragma unroll
-      for (int n = 0; n < kCols / 16; n++) load_matrices(f.y[s][n], (right ^ (first + s) * 32) + n * 2048);
-    }
+    for (int n = 0; n < kCols / 16; n++) load_matrices(f.y[at][n], right + n * 2048);
   };
-  auto add = [&](Step &f) {
+  auto add = [&](Step &f, int at) {
 #pragma unroll
-    for (int s = 0; s < kSteps; s++) {
+    for (int n = 0; n < kCols / 16; n++) {
 #pragma unroll
-      for (int n = 0; n < kCols / 16; n++) {
-#pragma unroll
-        for (int m = 0; m < kRows / 16; m++) {
-          multiply(sums[m][2 * n], f.x[s][m], f.y[s][n][0], f.y[s][n][1]);
-          multiply(sums[m][2 * n + 1], f.x[s][m], f.y[s][n][2], f.y[s][n][3]);
-        }
+      for (int m = 0; m < kRows / 16; m++) {
+        multiply(sums[m][2 * n], f.x[at][m], f.y[at][n][0], f.y[at][n][1]);
+        multiply(sums[m][2 * n + 1], f.x[at][m], f.y[at][n][2], f.y[at][n][3]);
       }
     }
   };
   uint32_t slot = 0, parity = 0;
   if (works) {
     barrier_wait(t.full, 0);
-    load(steps[0], 0, 0);
+#pragma unroll
+    for (int s = 0; s < kSteps; s++) load(steps[0], s, 0, s);
   }
   // chunk multiplies what was loaded of chunk i, and loads the next one's first part.
   auto chunk = [&](uint32_t i, Step &one, Step &other) {
     const uint32_t here = slot;
     if (++slot == stages) slot = 0, parity ^= 1;
-    if (works) {
+    if (works && kSteps == 4) {
+      // Products wait for those before them: loads of a step go between those of two.
+      add(one, 0);
+      if (i + 1 < blocks) {
+        barrier_wait(t.full + slot * 8, parity);
+        load(other, 0, slot, 0);
 #pragma unroll
-      for (int s = 0; s < 4; s += kSteps) {
-        Step &now = s / kSteps % 2 ? other : one, &next = s / kSteps % 2 ? one : other;
-        if (s + kSteps < 4) {
-          load(next, here, s + kSteps);
+        for (int s = 1; s < kSteps; s++) add(one, s), load(other, s, slot, s);
+      } else {
+#pragma unroll
+        for (int s = 1; s < kSteps; s++) add(one, s);
+      }
+    } else if (works) {
+#pragma unroll
+      for (int s = 0; s < 4; s++) {
+        Step &now = s % 2 ? other : one, &next = s % 2 ? one : other;
+        if (s < 3) {
+          load(next, 0, here, s + 1);
         } else if (i + 1 < blocks) {
           barrier_wait(t.full + slot * 8, parity);
-          load(next, slot, 0);
+          load(next, 0, slot, 0);
         }
-        add(now);
+        add(now, 0);
       }
     }
     if (i + stages < blocks) {  // all have read the stage: a later chunk takes it
@@ -152,20 +162,37 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
 
 // Adds the bias to 16 columns of sums, and stores what the epilogue makes of them.
 template <class E, int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void tile_gemm(const EncoderGemmParams &p) {
-  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
+  // A warp of a small tile has 16 columns of 16 rows: what they need is there when their products are.
+  constexpr bool kEarly = kRows == 16 && kCols == 16;
+  float2 bias[2];
+  typename E::RowEarly rows[2];
+  auto prepare = [&] {
+    if constexpr (kEarly) {
+      const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % 4;
+      const uint32_t row = blockIdx.y * kM + warp / (kN / 16) * 16 + lane / 4, col = blockIdx.x * kN + warp % (kN / 16) * 16;
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (p.bias) bias[h] = early(reinterpret_cast<const float2 *>(p.bias + col + 8 * h) + q);
+        rows[h] = E::row_early(p, row + 8 * h, q, col);
+      }
+    }
+  };
+  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, prepare, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
     const uint32_t out_blocks = p.n / 64 / E::kShrink;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const uint32_t r = row + 8 * h;
       if (r >= p.rows) continue;
-      const auto at = E::row(p, r, q);
+      const auto at = [&] {
+        if constexpr (kEarly) return rows[h]; else return E::row(p, r, q);
+      }();
 #pragma unroll
       for (int g = 0; g < kCols / 16; g++) {
         const uint32_t c = col + 16 * g;
         float x[2] = {sums[2 * g][2 * h], sums[2 * g][2 * h + 1]}, y[2] = {sums[2 * g + 1][2 * h], sums[2 * g + 1][2 * h + 1]};
         if (p.bias) {
-          const float2 b = __ldg(reinterpret_cast<const float2 *>(p.bias + c) + q), d = __ldg(reinterpret_cast<const float2 *>(p.bias + c + 8) + q);
-          x[0] += b.x, x[1] += b.y, y[0] += d.x, y[1] += d.y;
+          if constexpr (!kEarly) bias[0] = __ldg(reinterpret_cast<const float2 *>(p.bias + c) + q), bias[1] = __ldg(reinterpret_cast<const float2 *>(p.bias + c + 8) + q);
+          x[0] += bias[0].x, x[1] += bias[0].y, y[0] += bias[1].x, y[1] += bias[1].y;
         }
         uint32_t out[2];
         E::apply(p, at, c, g, x, y, out);
@@ -178,7 +205,7 @@ template <class E, int kM, int kN, int kRows, int kCols> __device__ __forceinlin
 }
 
 template <int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void tile_head(const EncoderHeadParams &p) {
-  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
+  tile_products<kM, kN, kRows, kCols>(p.a, p.w, p.k, p.stages, [] {}, [&](float (&sums)[kCols / 8][4], uint32_t row, uint32_t col, uint32_t q) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const uint32_t r = row + 8 * h;
