@@ -33,9 +33,9 @@ type batch struct {
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged, and of one
-// is written what it has filled.
-const batches = 4
+// batches is how many of them are under way: one is read, one is checked, one is encoded, one is
+// staged, and of one is written what it has filled.
+const batches = 5
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
@@ -188,7 +188,7 @@ type encoder struct {
 }
 
 // encodeAll encodes and stages the documents of a source: while one batch is written, the
-// next is staged, the one after it is encoded, and one more is read.
+// next is staged, the one after it is encoded, another is checked, and one more is read.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
@@ -211,10 +211,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	}
 	err = parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
 		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), held != nil, from, free, put)
-	}, func(b *batch) error {
-		if err := b.check(ctx, e.threads, e.holes); err != nil {
-			return err
-		}
+	}, func(b *batch) error { return b.check(ctx, e.threads, e.holes) }, func(b *batch) error {
 		b.block.Reset()
 		if held == nil {
 			return tokens.Encode(ctx, &b.block, b.tokens)
