@@ -76,7 +76,7 @@ type stager struct {
 	opBytes int
 	// put, where set, takes transactions, which have to be written in their order; nil: they are
 	// written at once.
-	put func(*transaction)
+	put func(*transaction) error
 }
 
 // transaction is what is staged together.
@@ -340,8 +340,7 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	}
 	s.ops, s.opBytes = nil, 0
 	if s.put != nil {
-		s.put(t)
-		return nil
+		return s.put(t)
 	}
 	return s.write(t)
 }
