@@ -26,9 +26,9 @@ type local struct {
 	threads        int // that make ids of texts
 	tok            *tokenizer.Tokenizer
 	prefix, suffix []int32
-	skip           map[int32]bool
-	keep           map[int32]bool // of documents alone; empty: all
-	memory         sync.Pool      // of *joined
+	skip           idSet
+	keep           idSet     // of documents alone; empty: all
+	memory         sync.Pool // of *joined
 }
 
 // maxTexts bounds the texts of a chunk: empty ones have no ids, but must not be
@@ -50,15 +50,9 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	}
 	l := &local{
 		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
-		skip: map[int32]bool{}, keep: map[int32]bool{},
+		skip: newIDSet(c.Skip, c.Tokenizer.VocabSize()), keep: newIDSet(c.Keep, c.Tokenizer.VocabSize()),
 	}
 	l.memory.New = func() any { return new(joined) }
-	for _, id := range c.Skip {
-		l.skip[id] = true
-	}
-	for _, id := range c.Keep {
-		l.keep[id] = true
-	}
 	e.config = Config{Config: *c, Name: m.Name, Backend: o.Backend}
 	if e.threads <= 0 {
 		e.threads = parallel.Processors()
@@ -266,11 +260,30 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 // keeps says whether the vector of an id is used.
 func (l *local) keeps(r Role, s sequence, i int) bool {
 	id := s.ids[i]
-	if r == Document && len(l.keep) > 0 && !l.keep[id] {
+	if r == Document && len(l.keep) > 0 && !l.keep.has(id) {
 		return false
 	}
-	return !l.role(r).Skip || !l.skip[id]
+	return !l.role(r).Skip || !l.skip.has(id)
 }
+
+// idSet has a bit for each id of a vocabulary; nil is the empty set.
+type idSet []uint64
+
+// newIDSet leaves out ids that the vocabulary does not have.
+func newIDSet(ids []int32, vocabulary int) idSet {
+	if len(ids) == 0 {
+		return nil
+	}
+	s := make(idSet, vocabulary/64+1)
+	for _, id := range ids {
+		if id >= 0 && int(id) < vocabulary {
+			s[id/64] |= 1 << (id % 64)
+		}
+	}
+	return s
+}
+
+func (s idSet) has(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
 
 func (l *local) tokens(r Role, text string) ([]Token, error) {
 	s, err := l.sequence(r, text, true)

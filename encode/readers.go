@@ -259,6 +259,10 @@ func (r *Reader) object(line []byte, got *record) error {
 
 // stringOf decodes a field that is a string; one that is null or not there is the empty string.
 func stringOf(raw json.RawMessage, key string, to *string) error {
+	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 { // nothing is escaped
+		*to = string(raw[1 : n-1])
+		return nil
+	}
 	if raw == nil || string(raw) == "null" || json.Unmarshal(raw, to) == nil {
 		return nil
 	}

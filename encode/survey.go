@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -54,6 +55,7 @@ func see(t Text) seenText { return seenText{t, t.check(false), t.sum()} }
 
 func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
+	w := bufio.NewWriterSize(h, 64<<10)
 	var roll roll
 	for seen, err := range texts {
 		t := &seen.Text
@@ -63,11 +65,12 @@ func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.write(h)
+		t.write(w)
 		s.sums = append(s.sums, seen.sum)
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
+	_ = w.Flush() // a hash takes all
 	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), roll.places
 	return s, nil
 }

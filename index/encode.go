@@ -28,14 +28,16 @@ type batch struct {
 	fields   []metadata.Fields // of the payloads
 	ends     []int             // tokens up to the end of each document
 	block    codec.Block
-	writes   []*transaction // that its documents have filled
 
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged, and the
-// transactions of one are written.
-const batches = 4
+// batches is how many of them are under way: one is read, one is checked, one is encoded, one is
+// staged, and one waits where stages take longer now and then.
+const batches = 5
+
+// transactions is how many are under way behind the one that is filled: one waits, one is written.
+const transactions = 2
 
 // batchTokens is how many tokens to hold in memory on their way.
 func batchTokens(dim int, memory int64) int {
@@ -190,8 +192,9 @@ type encoder struct {
 	batchStart     // what has been staged
 }
 
-// encodeAll encodes and stages the documents of a source: while one batch is written, the
-// next is staged, the one after it is encoded, and one more is read.
+// encodeAll encodes and stages the documents of a source: while one batch is staged, the next is
+// encoded, the one after it is checked, and one more is read. Transactions, which have the
+// documents of many batches, are written at the same time.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
@@ -212,12 +215,9 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 			way[i].limit = residentTokens
 		}
 	}
-	err = parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {
-		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), held != nil, from, free, put)
+	stages := []func(*batch) error{func(b *batch) error {
+		return b.check(ctx, e.threads, e.holes)
 	}, func(b *batch) error {
-		if err := b.check(ctx, e.threads, e.holes); err != nil {
-			return err
-		}
 		b.block.Reset()
 		if held == nil {
 			return tokens.Encode(ctx, &b.block, b.tokens)
@@ -225,17 +225,22 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 		first += b.count
 		return tokens.EncodeResident(ctx, &b.block, held.Vectors(), first-b.count, b.count)
 	}, func(b *batch) error {
-		b.writes = nil
-		e.stage.put = func(t *transaction) { b.writes = append(b.writes, t) }
 		return e.stageBatch(ctx, b)
-	}, func(b *batch) error {
-		for _, t := range b.writes {
-			if err := e.stage.write(t); err != nil {
-				return err
+	}}
+	fill := func(free func() (*batch, error), put func(*batch)) error {
+		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), held != nil, from, free, put)
+	}
+	under := make([]*transaction, transactions)
+	err = parallel.Line(ctx, under, func(free func() (*transaction, error), put func(*transaction)) error {
+		e.stage.put = func(t *transaction) error {
+			_, err := free()
+			if err == nil {
+				put(t)
 			}
+			return err
 		}
-		return ctx.Err()
-	})
+		return parallel.Line(ctx, way, fill, stages...)
+	}, e.stage.write)
 	e.stage.put = nil
 	if held != nil && err == nil {
 		held.DropVectors() // the next step may want the memory

@@ -27,6 +27,9 @@ func (p *postings) note(code, doc uint32) {
 		return
 	}
 	p.last[code] = doc + 1
+	if len(p.codes) == cap(p.codes) { // append copies more often
+		p.codes, p.docs = slices.Grow(p.codes, max(len(p.codes), 1024)), slices.Grow(p.docs, max(len(p.codes), 1024))
+	}
 	p.codes = append(p.codes, code)
 	p.docs = append(p.docs, doc)
 }

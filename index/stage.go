@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -19,7 +20,7 @@ import (
 // sample and, in large collections, of segments depend.)
 var (
 	chunkBytes = 4 << 20 // variables, so that tests see many chunks and transactions
-	stageBytes = 8 << 20 // for each quarter of a GiB of the budget, up to four: a commit waits for the disk twice
+	stageBytes = 8 << 20 // for each eighth of a GiB of the budget, up to eight: a commit waits for the disk thrice
 	// minSegmentBytes is what the postings of a segment may take, however small the
 	// budget.
 	minSegmentBytes int64 = 16 << 20
@@ -75,7 +76,7 @@ type stager struct {
 	opBytes int
 	// put, where set, takes transactions, which have to be written in their order. Without it they
 	// are written at once.
-	put func(*transaction)
+	put func(*transaction) error
 }
 
 // transaction has operations that are committed together.
@@ -88,7 +89,7 @@ func newStager(f *storage.File, gen uint64, centroids int, state storage.State, 
 	s := &stager{
 		file: f, generation: gen, codeBytes: storage.CodeBytes(centroids),
 		segmentBytes: min(max(memory/segmentShare, minSegmentBytes), maxSegmentBytes),
-		writeBytes:   stageBytes * int(min(max(memory/(256<<20), 1), 4)),
+		writeBytes:   stageBytes * int(min(max(memory/(128<<20), 1), 8)),
 		state:        state, postings: newPostings(centroids), fields: newBuilder(memory),
 		sets: storage.DocSets{Deleted: roaring.New(), Payload: roaring.New(), Passages: roaring.New()},
 	}
@@ -311,9 +312,11 @@ func (s *stager) endChunk(ctx context.Context) error {
 	s.segment.Chunks = append(s.segment.Chunks, number)
 	s.table.First = s.state.Docs - uint32(len(s.table.Lengths))
 	table, codes, factors, residuals := s.table, s.codes, s.factors, s.residuals
-	s.enqueue(s.chunkSize, func(g *storage.Generation) error {
-		return g.PutChunk(number, &table, codes, factors, residuals)
+	seal := sync.OnceValue(func() *storage.SealedChunk {
+		return storage.SealChunk(number, &table, codes, factors, residuals)
 	})
+	go seal() // while other documents are staged
+	s.enqueue(s.chunkSize, func(g *storage.Generation) error { return g.PutChunk(seal()) })
 	s.table, s.chunkSize = storage.DocTable{}, 0
 	s.codes = make([]byte, 0, cap(codes))
 	s.factors = make([]byte, 0, cap(factors))
@@ -337,8 +340,7 @@ func (s *stager) flush(ctx context.Context, limit int) error {
 	}
 	s.ops, s.opBytes = nil, 0
 	if s.put != nil {
-		s.put(t)
-		return nil
+		return s.put(t)
 	}
 	return s.write(t)
 }

@@ -81,7 +81,7 @@ func putDocs(g *Generation, state *State, docs []testDoc) error {
 			}
 		}
 	}
-	if err := g.PutChunk(state.NextChunk, &table, codes, factors, residuals); err != nil {
+	if err := g.PutChunk(SealChunk(state.NextChunk, &table, codes, factors, residuals)); err != nil {
 		return err
 	}
 	block, err := AppendPostings(nil, lists)

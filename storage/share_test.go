@@ -125,7 +125,7 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 	f := openWriting(t, writeTestIndex(t))
 	defer func() { require.NoError(t, f.Close()) }()
 	for name, again := range map[string]func(*Generation) error{
-		"chunk":   func(g *Generation) error { return g.PutChunk(0, &DocTable{}, nil, nil, nil) },
+		"chunk":   func(g *Generation) error { return g.PutChunk(SealChunk(0, &DocTable{}, nil, nil, nil)) },
 		"segment": func(g *Generation) error { return g.PutPostings(0, 0, nil) },
 	} {
 		require.ErrorIs(t, f.Update(func(tx *Tx) error {

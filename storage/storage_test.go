@@ -175,7 +175,7 @@ func TestStagedIsInvisibleAndSwept(t *testing.T) {
 		require.NoError(t, g.PutID("staged", 3))
 		require.NoError(t, g.PutPayload(3, []byte("x")))
 		require.NoError(t, g.PutPostings(1, 0, []byte("x")))
-		require.NoError(t, g.PutChunk(1, &DocTable{First: 3, Lengths: []uint32{0}, IDs: []string{"staged"}}, nil, nil, nil))
+		require.NoError(t, g.PutChunk(SealChunk(1, &DocTable{First: 3, Lengths: []uint32{0}, IDs: []string{"staged"}}, nil, nil, nil)))
 		h, c := testCodec()
 		_, err = tx.NewGeneration(h, c, nil)
 		return err

@@ -250,25 +250,41 @@ func (g *Generation) PutState(s State) error {
 	return g.bucket.Put(layout.KeyState, b)
 }
 
-// PutChunk stores a chunk under a number that is not in use. The chunk has a
-// bucket of its own, so that its pages are never rewritten when neighbours are
-// added. The arrays are the file's from then on, which may write behind their ends.
-func (g *Generation) PutChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) error {
+// SealedChunk is a chunk as it is stored.
+type SealedChunk struct {
+	number uint32
+	values [4]struct{ key, sealed []byte }
+}
+
+// SealChunk makes what is stored of a chunk. The arrays are the file's from then on, which may
+// write behind their ends.
+func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) *SealedChunk {
+	c := &SealedChunk{number: number}
+	for i, a := range []struct{ key, data []byte }{
+		{layout.KeyDocs, appendDocTable(nil, docs)},
+		{layout.KeyCodes, append(codes, chunkTail[:]...)},
+		{layout.KeyFactors, append(factors, chunkTail[:]...)},
+		{layout.KeyResiduals, append(residuals, chunkTail[:]...)},
+	} {
+		c.values[i].key, c.values[i].sealed = a.key, layout.Seal(layout.ChecksumKey(number, a.key), a.data)
+	}
+	return c
+}
+
+// PutChunk stores a chunk under its number, which is not in use. The chunk has a bucket of its
+// own, so that its pages are never rewritten when neighbours are added.
+func (g *Generation) PutChunk(c *SealedChunk) error {
 	if s, err := g.committed(); err != nil {
 		return err
-	} else if number < s.NextChunk {
-		return fmt.Errorf("%w: chunk %d was committed once", ErrInternal, number)
+	} else if c.number < s.NextChunk {
+		return fmt.Errorf("%w: chunk %d was committed once", ErrInternal, c.number)
 	}
-	b, err := g.chunks.CreateBucket(layout.NumberKey(number))
+	b, err := g.chunks.CreateBucket(layout.NumberKey(c.number))
 	if err != nil {
-		return fmt.Errorf("chunk %d: %w", number, err)
+		return fmt.Errorf("chunk %d: %w", c.number, err)
 	}
-	if err := b.Put(layout.KeyDocs, layout.Seal(layout.ChecksumKey(number, layout.KeyDocs), appendDocTable(nil, docs))); err != nil {
-		return err
-	}
-	for _, a := range []struct{ key, data []byte }{{layout.KeyCodes, codes}, {layout.KeyFactors, factors}, {layout.KeyResiduals, residuals}} {
-		v := append(a.data, chunkTail[:]...)
-		if err := b.Put(a.key, layout.Seal(layout.ChecksumKey(number, a.key), v)); err != nil {
+	for _, v := range c.values {
+		if err := b.Put(v.key, v.sealed); err != nil {
 			return err
 		}
 	}
@@ -326,7 +342,7 @@ func (g *Generation) DeleteID(id string) error { return g.ids.Delete([]byte(id))
 // PutPayload stores what is given back with a document.
 func (g *Generation) PutPayload(ordinal uint32, p []byte) error {
 	k := layout.NumberKey(ordinal)
-	return g.payload.Put(k, layout.Seal(k, slices.Clone(p)))
+	return g.payload.Put(k, layout.Seal(k, append(make([]byte, 0, len(p)+layout.ChecksumSize), p...)))
 }
 
 // DeletePayload removes it.

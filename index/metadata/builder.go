@@ -39,7 +39,7 @@ type Fields []field
 
 type field struct {
 	name  condition.Field
-	value condition.Value
+	value entry
 	form  condition.Form
 }
 
@@ -52,7 +52,7 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	var all Fields
 	e := condition.NewEvaluation(ctx)
 	e.Document(payload, "", 0).Fields(maxDepth, func(f condition.Field, v condition.Value, form condition.Form) bool {
-		all = append(all, field{f, v, form})
+		all = append(all, field{f, entryOf(v), form})
 		return true
 	})
 	return all, e.Err()
@@ -83,8 +83,7 @@ func (b *Builder) AddFields(ordinal uint32, fields Fields) {
 		}
 		c.present.Add(ordinal)
 		if f.value.Kind != condition.Null {
-			e := entryOf(f.value)
-			b.bytes += c.add(&e, ordinal)
+			b.bytes += c.add(&f.value, ordinal)
 		}
 		if f.form != condition.Plain {
 			c.forms.Add(ordinal)

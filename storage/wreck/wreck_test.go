@@ -46,7 +46,7 @@ func writeTestIndex(t *testing.T) string {
 			payload.Add(uint32(i))
 		}
 		table := storage.DocTable{IDs: testIDs, Lengths: []uint32{1, 1, 1}}
-		require.NoError(t, g.PutChunk(0, &table, make([]byte, 2*docs), make([]byte, 2*docs), []byte{1, 2, 3}))
+		require.NoError(t, g.PutChunk(storage.SealChunk(0, &table, make([]byte, 2*docs), make([]byte, 2*docs), []byte{1, 2, 3})))
 		block, err := storage.AppendPostings(nil, [][]uint32{{0, 1, 2}})
 		require.NoError(t, err)
 		require.NoError(t, g.PutPostings(0, 0, block))
