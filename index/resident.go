@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"log/slog"
 	"math"
 
 	"github.com/plaid-ir/plaid/codec"
@@ -28,6 +29,13 @@ func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
 		return r
 	}
 	return nil
+}
+
+// dropResident frees vectors that have left no room for what is needed beside them.
+func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
+	if src.DropVectors(); logger != nil {
+		logger.Warn("vectors do not stay on the device", "error", err)
+	}
 }
 
 // rowsBefore counts the tokens of the documents before one.
