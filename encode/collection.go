@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"slices"
 	"strconv"
 
@@ -160,6 +161,9 @@ func (c *Collection) DropVectors() {
 func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		_, err := c.between(from, to)
+		if err == nil && c.payloads == nil {
+			err = fmt.Errorf("documents of a collection without their tokens: %w", os.ErrClosed)
+		}
 		for i := from; i < to && err == nil; i++ {
 			d := vectors.Document{ID: c.ID(i)}
 			if err = ctx.Err(); err == nil {

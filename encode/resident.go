@@ -45,8 +45,9 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	}
 	p, err := newPayloads("")
 	if err != nil {
+		e.notKept(err)
 		e.done()
-		return nil, err
+		return nil, nil
 	}
 	v, err := keeper.NewVectors(ctx)
 	if err != nil {
@@ -58,13 +59,27 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	return k, nil
 }
 
+// notKept tells why vectors do not stay where they are computed: texts are encoded again then.
+func (e *Encoder) notKept(err error) {
+	if log := e.options.Logger; log != nil {
+		log.Warn("vectors do not stay on the device", "error", err)
+	}
+}
+
+// giveUp is for want of room, on the device or for payloads.
+func (k *keeping) giveUp(err error) {
+	k.full = true
+	k.e.notKept(err)
+}
+
 // add takes a text of which so many vectors are kept.
 func (k *keeping) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
 	}
 	if err := k.payloads.add(payload); err != nil {
-		return err
+		k.giveUp(err)
+		return nil
 	}
 	c := k.filling
 	if c == nil {
@@ -104,7 +119,7 @@ func (k *keeping) submit(left int) error {
 		case c.panic != nil:
 			panic(c.panic)
 		case errors.Is(c.err, kernels.ErrDeviceMemory):
-			k.full = true
+			k.giveUp(c.err)
 		case c.err != nil:
 			return c.err
 		}
@@ -114,9 +129,14 @@ func (k *keeping) submit(left int) error {
 }
 
 // end waits for the vectors, and hands them on with the payloads; nil: there was no room for all of
-// them, or there are none.
+// either, or there are no vectors.
 func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
+	if err == nil && !k.full {
+		if ferr := k.payloads.flush(); ferr != nil {
+			k.giveUp(ferr)
+		}
+	}
 	if err == nil && !k.full && k.rows > 0 {
 		v, p := k.vectors, k.payloads
 		k.vectors, k.payloads = nil, nil
