@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // keeping encodes the texts of a collection while they are read, and leaves the vectors on the
@@ -167,4 +171,50 @@ func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error 
 	}
 	l.noteKept(b, c)
 	return keeper.EncodeResident(ctx, c.of.keep, c.first, b.Batch, b.kept)
+}
+
+// fromDeviceRows is how many vectors come from the device at a time, and more if a document has more.
+const fromDeviceRows = 1 << 14
+
+// fromDevice yields documents of ascending rows, whose vectors it reads from the device.
+func (c *Collection) fromDevice(
+	ctx context.Context, v kernels.ResidentVectors, rows []int,
+) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		var numbers []uint32
+		var halves []byte
+		var x []float32
+		doc, first := 0, 0 // a document, and the number of its first vector
+		for n := 0; len(rows) > 0; rows = rows[n:] {
+			numbers = numbers[:0]
+			for n = 0; n < len(rows) && (n == 0 || len(numbers)+c.Rows(rows[n]) <= fromDeviceRows); n++ {
+				for ; doc < rows[n]; doc++ {
+					first += c.Rows(doc)
+				}
+				for i := range c.Rows(doc) {
+					numbers = append(numbers, uint32(first+i))
+				}
+			}
+			values := len(numbers) * v.Dim()
+			halves, x = slices.Grow(halves[:0], 2*values)[:2*values], slices.Grow(x[:0], values)[:values]
+			if err := v.Read(ctx, halves, numbers); err != nil {
+				yield(vectors.Document{}, err)
+				return
+			}
+			floats.DecodeFloat16(x, halves)
+			rest := x
+			for _, row := range rows[:n] {
+				d := vectors.Document{ID: c.ID(row), Tokens: rest[:c.Rows(row)*v.Dim()]}
+				rest = rest[len(d.Tokens):]
+				var err error
+				if d.Payload, err = c.payloads.get(row); err != nil {
+					yield(vectors.Document{}, err)
+					return
+				}
+				if !yield(d, nil) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -221,7 +221,7 @@ func (e *encoder) encodeRest(ctx context.Context, src vectors.Source, memory int
 	for i := range way {
 		way[i] = newBatch(e.codec.Dim, memory)
 		if held != nil {
-			way[i].limit = residentTokens
+			way[i].limit = residentLimit(e.codec, memory)
 		}
 	}
 	err = parallel.Line(ctx, way, func(free func() (*batch, error), put func(*batch)) error {

@@ -10,9 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentTokens is how many tokens a batch of resident vectors has: on the host there are only
-// those that are encoded.
-var residentTokens = 1 << 18 // a variable, so that tests see many batches
+// residentTokens is how many tokens a batch of resident vectors has at most.
+const residentTokens = 1 << 18
+
+// residentLimit is batchTokens of resident vectors: on the host there are only those that are
+// encoded.
+func residentLimit(c *codec.Quantizer, memory int64) int {
+	return int(min(max(memory/16/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+}
 
 // residentOf is a source whose vectors lie on a device; nil: they do not.
 func residentOf(src vectors.Source) vectors.Resident {
