@@ -35,8 +35,8 @@ type batch struct {
 	payloadBytes, payloadLimit int
 }
 
-// batches is how many of them are under way: one is read, one is encoded, one is staged, and the
-// transactions of one are written.
+// batches is how many of them are under way: one is read, one is encoded, one is staged, and of one
+// is written what it has filled.
 const batches = 4
 
 // batchTokens is how many tokens to hold in memory on their way.
