@@ -64,8 +64,8 @@ func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
 // reached marks an error as [ErrUnreachable], unless it is the hub's or the cache's own.
 func reached(err error) error {
 	var s *statusError
-	others := []error{ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
-	for _, known := range others {
+	own := []error{ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
+	for _, known := range own {
 		if errors.Is(err, known) {
 			return err
 		}
