@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"os"
 	"slices"
 	"strconv"
 
@@ -15,10 +17,10 @@ import (
 )
 
 // Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes, and
-// half of its free memory holds the vectors of all texts, they stay there ([vectors.Resident]).
-// Docs reads and encodes texts each time that it is called: that pays where encoding takes less time
-// than writing vectors, as on a device; elsewhere there is [Spool]. Vectors are rounded to halves,
-// so they are those of a spool.
+// half of its free memory holds the vectors of all texts, they stay there ([vectors.Resident]), and
+// Docs reads them. Otherwise it reads and encodes texts each time that it is called: that pays where
+// encoding takes less time than writing vectors, as on a device; elsewhere there is [Spool].
+// Vectors are rounded to halves, so they are those of a spool.
 type Collection struct {
 	e       *Encoder
 	open    func(context.Context) iter.Seq2[Text, error]
@@ -161,6 +163,9 @@ func (c *Collection) DropVectors() {
 func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		_, err := c.between(from, to)
+		if err == nil && c.payloads == nil {
+			err = fmt.Errorf("documents of a collection without their tokens: %w", os.ErrClosed)
+		}
 		for i := from; i < to && err == nil; i++ {
 			d := vectors.Document{ID: c.ID(i)}
 			if err = ctx.Err(); err == nil {
@@ -188,7 +193,7 @@ func (c *Collection) between(from, to int) ([]int, error) {
 	return rows, nil
 }
 
-// Docs implements [vectors.Source]. It reads all texts before the first one as well.
+// Docs implements [vectors.Source]. Where it reads texts, these are all before the first one as well.
 func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	rows, err := c.between(from, to)
 	if err != nil {
@@ -199,6 +204,9 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 
 // Pick implements [vectors.Picker].
 func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
+	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 {
+		return c.fromDevice(ctx, v, rows)
+	}
 	return func(yield func(vectors.Document, error) bool) {
 		next := 0
 		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true, round: true}, c.texts(ctx, rows), new(Report)) {

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
+	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/transformer"
+	"github.com/plaid-ir/plaid/vectors"
 )
 
 // keeping encodes the texts of a collection while they are read, and leaves the vectors on the
@@ -45,8 +49,9 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	}
 	p, err := newPayloads("")
 	if err != nil {
+		e.notKept(err)
 		e.done()
-		return nil, err
+		return nil, nil
 	}
 	v, err := keeper.NewVectors(ctx)
 	if err != nil {
@@ -58,13 +63,27 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 	return k, nil
 }
 
+// notKept tells why vectors do not stay where they are computed: texts are encoded again then.
+func (e *Encoder) notKept(err error) {
+	if log := e.options.Logger; log != nil {
+		log.Warn("vectors do not stay on the device", "error", err)
+	}
+}
+
+// giveUp is for want of room, on the device or for payloads.
+func (k *keeping) giveUp(err error) {
+	k.full = true
+	k.e.notKept(err)
+}
+
 // add takes a text, with the number of its vectors that are kept.
 func (k *keeping) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
 	}
 	if err := k.payloads.add(payload); err != nil {
-		return err
+		k.giveUp(err)
+		return nil
 	}
 	c := k.filling
 	if c == nil {
@@ -104,7 +123,7 @@ func (k *keeping) submit(left int) error {
 		case c.panic != nil:
 			panic(c.panic)
 		case errors.Is(c.err, kernels.ErrDeviceMemory):
-			k.full = true
+			k.giveUp(c.err)
 		case c.err != nil:
 			return c.err
 		}
@@ -113,10 +132,15 @@ func (k *keeping) submit(left int) error {
 	return nil
 }
 
-// end waits for the vectors, and hands them on with the payloads. Both are nil if there was no room for
-// all vectors, or there are none.
+// end waits for the vectors, and hands them on with the payloads. Both are nil if there was no
+// room for all of either, or there are no vectors.
 func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
+	if err == nil && !k.full {
+		if ferr := k.payloads.flush(); ferr != nil {
+			k.giveUp(ferr)
+		}
+	}
 	if err == nil && !k.full && k.rows > 0 {
 		v, p := k.vectors, k.payloads
 		k.vectors, k.payloads = nil, nil
@@ -147,4 +171,50 @@ func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error 
 	}
 	l.noteKept(b, c)
 	return keeper.EncodeResident(ctx, c.of.keep, c.first, b.Batch, b.kept)
+}
+
+// fromDeviceRows is how many vectors come from the device at a time, and more if a document has more.
+const fromDeviceRows = 1 << 14
+
+// fromDevice yields documents of ascending rows, whose vectors it reads from the device.
+func (c *Collection) fromDevice(
+	ctx context.Context, v kernels.ResidentVectors, rows []int,
+) iter.Seq2[vectors.Document, error] {
+	return func(yield func(vectors.Document, error) bool) {
+		var numbers []uint32
+		var halves []byte
+		var x []float32
+		doc, first := 0, 0 // a document, and the number of its first vector
+		for n := 0; len(rows) > 0; rows = rows[n:] {
+			numbers = numbers[:0]
+			for n = 0; n < len(rows) && (n == 0 || len(numbers)+c.Rows(rows[n]) <= fromDeviceRows); n++ {
+				for ; doc < rows[n]; doc++ {
+					first += c.Rows(doc)
+				}
+				for i := range c.Rows(doc) {
+					numbers = append(numbers, uint32(first+i))
+				}
+			}
+			values := len(numbers) * v.Dim()
+			halves, x = slices.Grow(halves[:0], 2*values)[:2*values], slices.Grow(x[:0], values)[:values]
+			if err := v.Read(ctx, halves, numbers); err != nil {
+				yield(vectors.Document{}, err)
+				return
+			}
+			floats.DecodeFloat16(x, halves)
+			rest := x
+			for _, row := range rows[:n] {
+				d := vectors.Document{ID: c.ID(row), Tokens: rest[:c.Rows(row)*v.Dim()]}
+				rest = rest[len(d.Tokens):]
+				var err error
+				if d.Payload, err = c.payloads.get(row); err != nil {
+					yield(vectors.Document{}, err)
+					return
+				}
+				if !yield(d, nil) {
+					return
+				}
+			}
+		}
+	}
 }

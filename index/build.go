@@ -372,7 +372,7 @@ func (b *building) begin(ctx context.Context) (e *encoder, err error) {
 	}
 	e = &encoder{
 		codec: b.quantizer, backend: b.backend, threads: b.Threads, normalize: !b.Unnormalized, stage: b.stage,
-		progress: b.Progress, total: b.tokens,
+		progress: b.Progress, total: b.tokens, logger: b.Logger,
 	}
 	if b.left != nil {
 		if err := b.stage.restore(ctx, b.left); err != nil {

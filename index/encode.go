@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 
 	"github.com/plaid-ir/plaid/codec"
@@ -179,7 +181,8 @@ type encoder struct {
 	// payload is what a document without payload gets; nil: nothing.
 	payload  func(id string) ([]byte, error)
 	progress func(Progress)
-	total    int64 // tokens, for progress
+	total    int64        // tokens, for progress
+	logger   *slog.Logger // nil: silent
 	// holes says that the documents are stored already, and that those without an id are the places of
 	// others that are gone.
 	holes bool
@@ -192,10 +195,22 @@ type encoder struct {
 	batchStart     // what has been staged
 }
 
-// encodeAll encodes and stages the documents of a source: while one batch is staged, the next is
-// encoded, the one after it is checked, and one more is read. Transactions, which have the
-// documents of many batches, are written at the same time.
+// encodeAll encodes and stages the documents of a source. Where its vectors on a device leave no
+// room for what encodes them, it goes on without them.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
+	err := e.encodeRest(ctx, src, memory)
+	if held := residentOf(src); held != nil && errors.Is(err, kernels.ErrDeviceMemory) {
+		dropResident(held, e.logger, err)
+		err = e.encodeRest(ctx, src, memory)
+	}
+	return err
+}
+
+// encodeRest encodes and stages the documents from e.Doc on: while one batch is staged, the next is
+// encoded, the one after it is checked, and one more is read. Transactions, which have the documents
+// of many batches, are written at the same time. After an error of encoding a batch, those before it
+// are staged, and their transactions written.
+func (e *encoder) encodeRest(ctx context.Context, src vectors.Source, memory int64) error {
 	tokens, err := e.codec.NewEncoder(ctx, e.threads, e.backend, e.normalize)
 	if err != nil {
 		return err
@@ -212,7 +227,7 @@ func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int6
 	for i := range way {
 		way[i] = newBatch(e.codec.Dim, memory)
 		if held != nil {
-			way[i].limit = residentTokens
+			way[i].limit = residentLimit(e.codec, memory)
 		}
 	}
 	stages := []func(*batch) error{func(b *batch) error {

@@ -278,3 +278,18 @@ func TestBuildEndsWithTheDevice(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
 }
+
+// What the batches under way have of tokens that a device encodes is a fourth of the memory, and no
+// more than a device is busy with.
+func TestMemoryOfResidentBatches(t *testing.T) {
+	for _, dim := range []int{16, 1024} {
+		r, _, err := codec.Train(context.Background(), make([]float32, 4*dim), dim, codec.TrainOptions{K: 1, Nbits: 8})
+		require.NoError(t, err)
+		for _, memory := range []int64{32 << 20, DefaultMemory} {
+			n := residentLimit(r, memory)
+			require.LessOrEqual(t, int64(batches*n*(r.RowBytes()+r.CodeBytes()+2)), memory/4)
+			require.LessOrEqual(t, n, residentTokens)
+		}
+		require.Equal(t, residentTokens, residentLimit(r, 64<<30))
+	}
+}

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"log/slog"
 	"math"
 
 	"github.com/plaid-ir/plaid/codec"
@@ -9,9 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentTokens is how many tokens a batch of resident vectors has: on the host there are only
-// those that are encoded.
-var residentTokens = 1 << 18 // a variable, so that tests see many batches
+// residentTokens is how many tokens a batch of resident vectors has at most.
+const residentTokens = 1 << 18
+
+// residentLimit is batchTokens of resident vectors: on the host there are only those that are
+// encoded.
+func residentLimit(c *codec.Quantizer, memory int64) int {
+	return int(min(max(memory/16/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+}
 
 // residentOf is src if its vectors lie on a device, else nil.
 func residentOf(src vectors.Source) vectors.Resident {
@@ -28,6 +34,13 @@ func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
 		return r
 	}
 	return nil
+}
+
+// dropResident frees vectors that have left no room for what is needed beside them.
+func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
+	if src.DropVectors(); logger != nil {
+		logger.Warn("vectors do not stay on the device", "error", err)
+	}
 }
 
 // rowsBefore counts the tokens of the documents before one.

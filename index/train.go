@@ -44,10 +44,7 @@ func train(ctx context.Context, src vectors.Source, tokens int64, o BuildOptions
 			r.Train, r.Seconds.Train = report, time.Since(start).Seconds()
 			return c, err
 		}
-		// They leave no room for the memory that training needs.
-		if held.DropVectors(); o.Logger != nil {
-			o.Logger.Warn("vectors do not stay on the device", "error", err)
-		}
+		dropResident(held, o.Logger, err)
 	}
 	sample, err := readSample(ctx, src, picked, o)
 	if err != nil {
