@@ -12,6 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
@@ -146,5 +147,55 @@ func TestCollectionThatIsClosed(t *testing.T) {
 	}
 	for _, err := range c.Bare(ctx, 0, 2) {
 		require.ErrorIs(t, err, os.ErrClosed)
+	}
+}
+
+// A collection takes and refuses the texts that a spool does, and a call of the driver that fails while
+// they are read leaves nothing.
+func TestCollectionOfFewTexts(t *testing.T) {
+	on, f := openWords(t, 100<<20)
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	require.NoError(t, err)
+	defer e.Close()
+	for name, all := range map[string][]encode.Text{
+		"none": {}, "empty": {{ID: "a"}, {ID: "b", Text: "   "}}, "punctuation": {{Text: "., !"}, {Text: "..."}},
+		"some": {{ID: "x"}, {ID: "a", Text: "cells"}, {ID: "b", Text: "   "}, {ID: "c", Text: "cells"}, {ID: "d"}},
+		"bad":  {{ID: "x", Text: "cells"}, {ID: "y", Text: "\xff"}}, "mixed": {{ID: "x", Text: "cells"}, {Text: "f"}},
+	} {
+		src := func(context.Context) iter.Seq2[encode.Text, error] { return encode.Texts(all...) }
+		s, _, spoolErr := encode.Spool(ctx, e, src(ctx), "", nil)
+		c, err := encode.NewCollection(ctx, e, src)
+		require.Equal(t, spoolErr == nil, err == nil, name)
+		if err != nil {
+			continue
+		}
+		require.Equal(t, s.Dim(), c.Dim(), name)
+		_, spoolErr = index.Build(ctx, filepath.Join(t.TempDir(), "a"), s, nil)
+		_, err = index.Build(ctx, filepath.Join(t.TempDir(), "b"), c, &index.BuildOptions{Device: on})
+		require.Equal(t, spoolErr == nil, err == nil, name)
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	}
+	for n := 1; ; n++ {
+		calls, hit := 0, false
+		f.Fail = func(op string) driver.Result {
+			if op == "cuMemFree" || op == "cuMemFreeHost" {
+				return driver.Success
+			}
+			if calls++; calls == n {
+				hit = true
+				return driver.OutOfMemory
+			}
+			return driver.Success
+		}
+		c, err := encode.NewCollection(ctx, e, few)
+		f.Fail = nil
+		if err == nil {
+			require.NoError(t, c.Close())
+		}
+		require.Zero(t, on.dev.Live().Allocations)
+		if !hit {
+			break
+		}
 	}
 }
