@@ -13,10 +13,10 @@ import (
 // residentTokens is how many tokens a batch of resident vectors has at most.
 const residentTokens = 1 << 18
 
-// residentLimit is batchTokens of resident vectors: on the host there are only those that are
-// encoded.
+// residentLimit is batchTokens of resident vectors: the batches under way hold encoded tokens alone,
+// and share a fourth of the memory.
 func residentLimit(c *codec.Quantizer, memory int64) int {
-	return int(min(max(memory/16/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+	return int(min(max(memory/4/batches/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
 }
 
 // residentOf is src if its vectors lie on a device, else nil.
