@@ -250,8 +250,8 @@ func TestTurnsOfAgents(t *testing.T) {
 	for range 5 {
 		wg.Go(func() { s.ServeHTTP(httptest.NewRecorder(), messageOfAgent()) })
 	}
-	require.Eventually(t, func() bool { return s.gates[asking].waiting.Load() == 3 }, time.Minute, time.Millisecond)
-	require.Len(t, entered, 2)
+	turned := func() bool { return s.gates[asking].waiting.Load() == 3 && len(entered) == 2 }
+	require.Eventually(t, turned, time.Minute, time.Millisecond)
 	close(free)
 	wg.Wait()
 	require.Len(t, entered, 5)
