@@ -264,8 +264,10 @@ func (e *encoder) encodeRest(ctx context.Context, src vectors.Source, memory int
 }
 
 // readBatches fills batches with the documents of a source from one on; bare ones have no tokens.
-func (e *encoder) readBatches(ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], bare bool, from int,
-	free func() (*batch, error), put func(*batch)) error {
+func (e *encoder) readBatches(
+	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], bare bool, from int,
+	free func() (*batch, error), put func(*batch),
+) error {
 	n := from
 	var b *batch
 	for d, err := range docs {

@@ -89,7 +89,9 @@ func (r *reader) plainTokenizer() bool {
 }
 
 // leftClasses are the classes of tokenizers that fill up on the left where no file says on which side.
-var leftClasses = []string{"GemmaTokenizer", "LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "XLNetTokenizer"}
+var leftClasses = []string{
+	"GemmaTokenizer", "LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "XLNetTokenizer",
+}
 
 // sides refuses texts that are filled up or cut on the left, or whose special tokens are split.
 // Without a query's expansion and a marker behind the first id, filling has no effect.

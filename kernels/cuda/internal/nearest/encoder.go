@@ -22,7 +22,9 @@ type encoder struct {
 }
 
 // PrepareEncoder uploads a codec; see [kernels.EncoderPreparer].
-func (b *builder) PrepareEncoder(ctx context.Context, c *kernels.Codec, centroids []float32, unit bool) (kernels.TokenEncoder, func(), error) {
+func (b *builder) PrepareEncoder(
+	ctx context.Context, c *kernels.Codec, centroids []float32, unit bool,
+) (kernels.TokenEncoder, func(), error) {
 	backend, release, err := b.Prepare(ctx, centroids, c.Dim())
 	if err != nil {
 		return nil, nil, err
