@@ -22,7 +22,7 @@ type Model struct {
 	snapshot *hub.Snapshot // nil: a folder
 }
 
-// FindModel reads what the folder of a model says, as OpenContext does before it reads the weights; an
+// FindModel reads the settings in the folder of a model, as OpenContext does before it reads the weights; an
 // error that it gives OpenContext gives too. Of a hub's model it fetches the settings and the
 // tokenizer alone.
 func FindModel(ctx context.Context, dir string, o *Options) (*Model, error) {

@@ -149,7 +149,7 @@ func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 	return nil, nil, err
 }
 
-// close gives back what end has not returned, also after a panic.
+// close releases vectors that end has not returned, also after a panic.
 func (k *keeping) close() {
 	if k == nil {
 		return

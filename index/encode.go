@@ -196,7 +196,7 @@ type encoder struct {
 }
 
 // encodeAll encodes and stages the documents of a source. Where its vectors on a device leave no
-// room for what encodes them, it goes on without them.
+// room to encode them, it goes on without them.
 func (e *encoder) encodeAll(ctx context.Context, src vectors.Source, memory int64) error {
 	err := e.encodeRest(ctx, src, memory)
 	if held := residentOf(src); held != nil && errors.Is(err, kernels.ErrDeviceMemory) {

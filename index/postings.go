@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// pairBytes is what one (centroid, document) pair takes while postings are
+// pairBytes is the memory that one (centroid, document) pair takes while postings are
 // gathered: 8 bytes here, 4 in the sorted lists, and the slack of growing.
 const pairBytes = 20
 

@@ -36,7 +36,7 @@ func residentOn(src vectors.Source, be kernels.Backend) vectors.Resident {
 	return nil
 }
 
-// dropResident frees vectors that have left no room for what is needed beside them.
+// dropResident frees vectors that have left no room for a build.
 func dropResident(src vectors.Resident, logger *slog.Logger, err error) {
 	if src.DropVectors(); logger != nil {
 		logger.Warn("vectors do not stay on the device", "error", err)

@@ -111,8 +111,8 @@ func (s *stager) enqueue(bytes int, op func(*storage.Generation) error) {
 type encoded struct {
 	id      string          // "": none, of a hole
 	parent  string          // id of the document that it is a passage of; "": none
-	payload []byte          // to be stored; nil: none, or it is in the file already
-	fields  metadata.Fields // of the payload; nil: they are not read yet
+	payload []byte          // to be stored; nil means none, or that it is in the file already
+	fields  metadata.Fields // of the payload; nil means that they are not read yet
 	// again: it is in the file already, with its id and payload, and its fields are derived.
 	again  bool
 	tokens encodedTokens

@@ -36,7 +36,7 @@ var (
 	ErrTooLarge = errors.New("too large")
 )
 
-// Error is what went wrong with a model of a hub, and what helps.
+// Error is a fault of a model of a hub, with a cure.
 type Error struct {
 	Name Name
 	File string // of the model; "" means the whole model
@@ -91,7 +91,7 @@ func (e *Error) Is(target error) bool {
 		(errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline) && e.commit == "")
 }
 
-// help says what can be done about the error.
+// help is a cure of the error.
 func (e *Error) help() string {
 	is := func(target error) bool { return errors.Is(e.Err, target) }
 	page := e.Hub + "/" + e.Name.Repo
@@ -131,7 +131,7 @@ func (e *Error) help() string {
 	return ""
 }
 
-// said is what an answer says of an error, on one line.
+// said is the message of an answer about an error, on one line.
 func said(s string) string {
 	if s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " "); s == "" {
 		return ""

@@ -53,7 +53,7 @@ func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
 	return nil
 }
 
-// watch gives what tells how much of a file another process has fetched.
+// watch returns a function that tells how much of a file another process has fetched.
 func (s *Snapshot) watch(f File, p *progress) func() {
 	last := int64(-1)
 	return func() {

@@ -1,8 +1,8 @@
 // Package hub finds models by the names that a model hub gives them, such as
-// answerdotai/answerai-colbert-small-v1, in the hub's own cache, and fetches what is missing.
+// answerdotai/answerai-colbert-small-v1, in the hub's own cache, and fetches missing files.
 //
 // The cache is the one of the Python package huggingface_hub, in its layout and under its locks:
-// what that package has downloaded is used without network, and the other way round. The same
+// its downloads are used without network, and the other way round. The same
 // variables of the environment have the same meaning; [FromEnv] reads them.
 //
 // [Hub.Open] gives a [Snapshot], a model at one commit, and [Snapshot.Get] fetches files of it: into
@@ -110,7 +110,7 @@ func FromEnv() *Hub {
 	return h
 }
 
-// clean takes off what an editor or a shell leaves around a token.
+// clean removes white space and quotation marks that surround a token.
 func clean(token string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }

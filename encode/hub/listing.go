@@ -26,7 +26,7 @@ type File struct {
 	hash   string // SHA-256 of a large file, git's SHA-1 of another; "" where the list does not say
 }
 
-// listing is what the hub says of a revision.
+// listing is the hub's list of the files of a revision.
 type listing struct {
 	commit string
 	files  map[string]File
@@ -135,7 +135,7 @@ func (s *Snapshot) address(file string) string {
 	return fmt.Sprintf("%s/%s/resolve/%s/%s", s.hub.Endpoint, s.Name.Repo, s.Commit, strings.Join(parts, "/"))
 }
 
-// measure completes what a list says of a file, by its header.
+// measure completes the entry of a file in a list, by the header of the file.
 func (s *Snapshot) measure(ctx context.Context, f File) (File, error) {
 	if f.hash != "" && f.Bytes >= 0 {
 		return f, nil

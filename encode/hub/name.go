@@ -22,7 +22,7 @@ var (
 	commitPattern   = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
-// Parse reads ORG/NAME or ORG/NAME@REVISION. It reports false for what no hub could have, such as
+// Parse reads ORG/NAME or ORG/NAME@REVISION. It reports false for names that no hub could have, such as
 // paths that begin with a dot or a slash.
 func Parse(s string) (Name, bool) {
 	repo, revision, pinned := strings.Cut(s, "@")
@@ -38,7 +38,7 @@ func Parse(s string) (Name, bool) {
 	return Name{repo, revision}, true
 }
 
-// Named reads a name of a hub out of what a user says in the place of a folder. It reports false
+// Named reads a name of a hub that a user gives in the place of a folder. It reports false
 // for whatever is there: a folder goes before a name.
 func Named(dir string) (Name, bool) {
 	n, ok := Parse(dir)

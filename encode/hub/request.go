@@ -24,7 +24,7 @@ const maxWait = time.Minute
 // errStalled: the other end has said nothing for too long.
 var errStalled = errors.New("no answer in time")
 
-// errScheme: an answer points to what is none of the web.
+// errScheme: an answer points to an address that is not of the web.
 var errScheme = errors.New("want http or https")
 
 // answer is that of a hub, or of the host that it points to.
@@ -115,7 +115,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 	return nil, fmt.Errorf("%w: points elsewhere %d times", ErrAnswer, maxRedirects)
 }
 
-// origin is what must be equal for a token to be sent.
+// origin is scheme and host of an address: a token is sent to one origin.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -160,7 +160,7 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// check turns the status of an answer into an error. kind is what a 404 means.
+// check turns the status of an answer into an error. kind is the error of a 404.
 func check(a *answer, kind error) error {
 	if a.StatusCode/100 == 2 {
 		return nil

@@ -120,7 +120,7 @@ func (s *Snapshot) ask(ctx context.Context) error {
 			h = &once
 		}
 		s.list, s.lost = h.list(ctx, s.Pinned())
-		if err := ctx.Err(); err != nil { // not what the hub says
+		if err := ctx.Err(); err != nil { // no answer of the hub
 			s.lost = nil
 			return err
 		}

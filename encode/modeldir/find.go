@@ -91,7 +91,7 @@ func (r *reader) files() error {
 	return nil
 }
 
-// isPointer reports whether a file is what git has in the place of a large one. One that cannot be read is
+// isPointer reports whether a file is a pointer of git-lfs to a large one. One that cannot be read is
 // none: its reader says why.
 func isPointer(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {

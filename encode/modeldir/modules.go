@@ -59,7 +59,7 @@ var (
 	}
 )
 
-// checkArguments refuses arguments that go before what config.json and the tokenizer's files say.
+// checkArguments refuses arguments that override config.json and the tokenizer's files.
 func (r *reader) checkArguments() error {
 	for _, name := range argumentKeys {
 		o, err := r.bert.object(name)

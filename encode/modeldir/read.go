@@ -65,7 +65,7 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 		r.o = *o
 	}
 	err := r.read()
-	if r.failed != nil { // what followed is of no meaning
+	if r.failed != nil { // later faults may come of it
 		err = r.failed
 	}
 	if err != nil {

@@ -157,7 +157,7 @@ func (r *reader) padding() error {
 }
 
 // longestText is how many ids sentence-transformers 6 gives a text for which no file has a length:
-// max_seq_length, else what the tokenizer says, within what the model takes.
+// max_seq_length, else the tokenizer's length, within the length that the model takes.
 func (r *reader) longestText() (most int, origin string, err error) {
 	most, origin = min(r.c.Backbone.MaxPositions, longest), byDefault
 	n, ok, err := size(r.bert, "max_seq_length")

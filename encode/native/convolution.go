@@ -5,7 +5,7 @@ import "github.com/plaid-ir/plaid/kernels/transformer"
 // convolution has the taps of a layer as rows: of a tap, the weights of all dimensions.
 type convolution struct {
 	taps, bias []float32
-	unattended []float32 // what the input map makes of zeros
+	unattended []float32 // output of the input map for zeros
 }
 
 func newConvolution(h int, form *transformer.LayerForm, c *transformer.Convolution) *convolution {

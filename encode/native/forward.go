@@ -16,7 +16,7 @@ type scratch struct {
 	rows  int // tokens of the chunk
 
 	// Rows of tokens: the residual stream, its norm (PreNorm), queries, keys
-	// and values, or what a convolution takes, and what these give. Strides are those of stride.
+	// and values, or inputs of a convolution, and the outputs of these. Strides are those of stride.
 	x, a, qkv, context []float32
 	// Rows of a block: the feed-forward part, what is added to x, and the heads.
 	wide, add, head, nextHead []float32
@@ -83,7 +83,7 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
 	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.width())
 	m.embed(sc)
-	in := sc.x // what a layer reads: x itself, or its norm
+	in := sc.x // input of a layer: x itself, or its norm
 	if m.config.NormPlace != transformer.PostNorm {
 		in = sc.a
 		if n := m.normBefore(0); n.Gamma != nil {
@@ -174,7 +174,7 @@ func (m *Model) normBefore(i int) Norm {
 	return m.final
 }
 
-// embed writes what tokens begin with to x: the sums of the embeddings of words, types and
+// embed writes the first rows of tokens to x: the sums of the embeddings of words, types and
 // positions, in this order, normed where the model has a norm, and brought to its size.
 func (m *Model) embed(sc *scratch) {
 	e, h := m.config.EmbeddingSize(), m.config.Hidden

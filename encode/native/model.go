@@ -38,7 +38,7 @@ type layer struct {
 	attentionNorm, attentionOutputNorm     Norm
 	feedForwardNorm, feedForwardOutputNorm Norm
 	queryNorm, keyNorm                     Norm
-	qkv                                    *matrix // queries, keys and values, or what a convolution takes
+	qkv                                    *matrix // queries, keys and values, or inputs of a convolution
 	output, up, down                       *matrix
 	angles                                 *transformer.Rotary // nil: queries and keys are not rotated
 	convolution                            *convolution        // nil: attention

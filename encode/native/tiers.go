@@ -11,12 +11,12 @@
 //
 // The package knows nothing of files and tokenizers.
 //
-//	tiers        what computes: the loops of instruction sets
+//	tiers        the loops of instruction sets
 //	matrix       weights in panels, and products with them
 //	model        weights of a model, the loop over a batch
 //	forward      a chunk of texts through layers and heads
 //	attention    attention of the texts of a chunk
-//	convolution  what some layers have in its place
+//	convolution  that some layers have in its place
 package native
 
 import (

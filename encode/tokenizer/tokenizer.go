@@ -269,7 +269,7 @@ func (t *Tokenizer) Added() []AddedToken {
 // it does not say.
 func (t *Tokenizer) Sides() (padding, truncation string) { return t.sides[0], t.sides[1] }
 
-// Typed reports whether the file gives a text, or what is around it, another type than 0.
+// Typed reports whether the file gives a text, or the tokens around it, another type than 0.
 func (t *Tokenizer) Typed() bool { return t.typed }
 
 // ID is the number of a piece or added token, spelled as in the file.

@@ -107,7 +107,7 @@ func (k *checker) absent(name string, x []float32) {
 	}
 }
 
-// embeddings checks what tokens begin with.
+// embeddings checks the tensors of embeddings.
 func (k *checker) embeddings(w *Weights, c *Config) {
 	e := c.EmbeddingSize()
 	k.values("word embeddings", w.Words)

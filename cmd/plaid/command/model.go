@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 )
 
-// modelReport is what `plaid model MODEL --json` prints.
+// modelReport is the JSON of `plaid model MODEL --json`.
 type modelReport struct {
 	encode.Config
 	// Precisions has the fingerprint of the model in each.

@@ -7,7 +7,7 @@ import (
 )
 
 // activation writes a function of each value of m rows of n. prepare takes registers and
-// constants, and returns what writes the value of v to v.
+// constants, and returns a function that writes the value of v to v.
 func (a *asm) activation(name, more string, prepare func() (value func(v vec))) {
 	a.function(name, "x []float32, stride, m, n int"+more)
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")

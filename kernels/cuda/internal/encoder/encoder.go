@@ -2,7 +2,7 @@
 //
 //	layout      how matrices lie in the device's memory
 //	weights     tensors -> the device: rounded, padded, interleaved
-//	memory      what a model takes; places of a batch
+//	memory      bytes that a model takes; places of a batch
 //	choose      which kernel a product is computed by
 //	activation  the feed-forward part's, as numbers of an epilogue
 //	forward     the launches of a pass; those of a small one are given to the driver in one call

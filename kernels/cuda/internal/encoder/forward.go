@@ -127,7 +127,7 @@ const (
 	partQueries      = 64
 )
 
-// embed writes what the first layer reads. Embeddings of another size are normed in that.
+// embed writes the input of the first layer. Embeddings of another size are normed in that.
 func (p *pass) embed() {
 	m := p.m
 	t, r := m.t, &m.room
@@ -173,7 +173,7 @@ func (m *model) rms() uint32 {
 // normBlocks are on a multiprocessor at a time; each fetches its next rows while it norms.
 const normBlocks = 2
 
-// norm adds what a sublayer gave, normed by post if that is a norm, and norms the sum.
+// norm adds the output of a sublayer, normed by post if that is a norm, and norms the sum.
 func (p *pass) norm(delta int64, post, n norm) { p.sum(delta, post, n, false) }
 
 // sum is norm; where the stream is fresh, it begins with delta.

@@ -116,7 +116,7 @@ func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
 	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize), p.c.Epsilon}
 }
 
-// source is a row of a linear map, and what its weight and bias are multiplied with; l nil: zeros.
+// source is a row of a linear map, and the factor of its weight and bias. A nil map means zeros.
 type source struct {
 	l            *transformer.Linear
 	row          int
@@ -127,7 +127,7 @@ type source struct {
 // of epsilon: their products with gates then reach a million in half precision.
 const sandwichScale = 1. / 16
 
-// scale is that of what a feed-forward part gives.
+// scale is the factor of the output of a feed-forward part.
 func (p *packer) scale() float32 {
 	if p.c.NormPlace == transformer.SandwichNorm {
 		return sandwichScale
@@ -227,7 +227,7 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	return p, t
 }
 
-// embeddings lays out what tokens begin with. Types are added to positions, where these are
+// embeddings lays out the embeddings of tokens. Types are added to positions, where these are
 // learned, else to words.
 func (p *packer) embeddings(t *tensors, w *transformer.Weights) {
 	c, e := p.c, p.c.EmbeddingSize()
@@ -271,7 +271,7 @@ const distanceRoom = 64
 // zeroDistance is where the distance 0 lies in a table of relative positions.
 func zeroDistance(c *transformer.Config) int { return c.MaxPositions - 1 + distanceRoom }
 
-// distances lays out the table of relative positions, divided by what products are scaled with.
+// distances lays out the table of relative positions, divided by the scale of products.
 func (p *packer) distances(x []float32) int64 {
 	if x == nil {
 		return none

@@ -181,7 +181,7 @@ type halfParams struct {
 	n, rows, dim, width                     uint32
 }
 
-// toHalf launches what makes halves of n vectors: the pointers of a are given.
+// toHalf launches the kernel that makes halves of n vectors: the pointers of a are given.
 func (p *prepared) toHalf(a halfParams, n, rows int) error {
 	a.n, a.rows, a.dim, a.width = uint32(n), uint32(rows), uint32(p.dim), uint32(p.width)
 	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &a)

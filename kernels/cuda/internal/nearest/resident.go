@@ -28,9 +28,9 @@ type place struct {
 	of      *keptRows
 	vectors *resident.Vectors
 	unit    bool
-	// In the memory of the rows: numbers, what each is multiplied with, squared lengths.
+	// In the memory of the rows: numbers, the factor of each, squared lengths.
 	numbers, by, squares int64
-	done                 driver.Event // what Nearest has been asked for
+	done                 driver.Event // of the last Nearest
 }
 
 // KeepResident is that of [kernels.ResidentBuilder].
@@ -75,7 +75,7 @@ func (b *builder) KeepResident(
 	return residentRows{k}, nil
 }
 
-// upload copies the numbers from lo to hi, and finds what their vectors are scaled by.
+// upload copies the numbers from lo to hi, and finds the factors of their vectors.
 func (p *place) upload(lo, hi int) error {
 	k := p.of
 	for _, r := range k.rows[lo:hi] {
@@ -98,7 +98,7 @@ func (p *place) upload(lo, hi int) error {
 	return k.rt.Sync()
 }
 
-// scale launches what makes n rows of the vectors, from one on.
+// scale launches the kernel that makes n rows of the vectors, from one on.
 func (p *place) scale(a scaleParams, first, n int) error {
 	if a.in = p.vectors.At(0); a.in == 0 {
 		return kernels.ErrDeviceClosed
@@ -110,7 +110,7 @@ func (p *place) scale(a scaleParams, first, n int) error {
 // residentRows are rows that have a place.
 type residentRows struct{ *keptRows }
 
-// wait waits for what Stream was given, as long as it takes.
+// wait waits until Stream is done, as long as it takes.
 func (p *place) wait() error {
 	c := p.of.rt.Driver
 	if err := c.Record(p.done, p.of.rt.Stream); err != nil {
@@ -158,7 +158,7 @@ func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, s
 	return k.cluster(ctx, "cluster_sums", dst, order, starts)
 }
 
-// slot is a place for what leaves the device while the other one is filled.
+// slot is a place for results that leave the device while the other one is filled.
 type slot struct{ computed, copied driver.Event }
 
 func (s *slot) open(rt *runtime.Runtime) (err error) {

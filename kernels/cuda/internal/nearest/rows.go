@@ -177,7 +177,7 @@ func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint3
 	return k.cluster(ctx, "cluster_means", centroids, order, starts)
 }
 
-// cluster makes of the rows of each centroid what a kernel says.
+// cluster runs a kernel over the rows of each centroid.
 func (k *keptRows) cluster(ctx context.Context, kernel string, dst []float32, order []uint32, starts []int) error {
 	p := k.centroids
 	if p == nil || len(dst) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
