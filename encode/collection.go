@@ -67,11 +67,11 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		return c, nil
 	})
 	c := &Collection{e: e, open: open}
-	keeping, err := e.keep(ctx)
+	resident, err := e.encodeResident(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer keeping.close()
+	defer resident.close()
 	survey, err := surveyTexts(func(yield func(seenText, error) bool) {
 		for t, err := range texts {
 			if err == nil {
@@ -81,9 +81,9 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 					c.ids = append(c.ids, t.text.ID)
 				}
 				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
-				if keeping != nil {
+				if resident != nil {
 					text := Text{ID: t.text.ID, From: t.text.From}
-					err = keeping.add(entry{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
+					err = resident.add(entry{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
 				}
 			}
 			if !yield(t.text, err) {
@@ -91,8 +91,8 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 			}
 		}
 	})
-	if keeping != nil && err == nil {
-		c.vectors, c.payloads, err = keeping.end()
+	if resident != nil && err == nil {
+		c.vectors, c.payloads, err = resident.end()
 	}
 	if err != nil {
 		return nil, err

@@ -13,13 +13,13 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// keeping encodes the texts of a collection while they are read, and leaves the vectors on the
+// residentEncoding encodes the texts of a collection while they are read, and leaves the vectors on the
 // device.
-type keeping struct {
+type residentEncoding struct {
 	e       *Encoder
 	vectors kernels.ResidentVectors
 	ctx     context.Context // of the caller
-	of      *call
+	call    *call
 	cancel  context.CancelFunc
 	filling *chunk
 	waiting []*chunk
@@ -30,8 +30,9 @@ type keeping struct {
 	payloads *payloads
 }
 
-// keep begins to keep; nil means that the encoder's vectors do not stay where they are computed.
-func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
+// encodeResident begins an encoding whose vectors stay where they are computed; nil means that those
+// of the encoder do not.
+func (e *Encoder) encodeResident(ctx context.Context) (*residentEncoding, error) {
 	l, ok := e.backend.(*local)
 	if !ok {
 		return nil, nil
@@ -58,8 +59,8 @@ func (e *Encoder) keep(ctx context.Context) (*keeping, error) {
 		e.done()
 		return nil, errors.Join(err, p.close())
 	}
-	k := &keeping{e: e, vectors: v, payloads: p, ctx: ctx, of: &call{role: Document, keep: v}}
-	k.of.ctx, k.cancel = context.WithCancel(ctx)
+	k := &residentEncoding{e: e, vectors: v, payloads: p, ctx: ctx, call: &call{role: Document, keep: v}}
+	k.call.ctx, k.cancel = context.WithCancel(ctx)
 	return k, nil
 }
 
@@ -70,14 +71,14 @@ func (e *Encoder) notKept(err error) {
 	}
 }
 
-// giveUp is for want of room, on the device or for payloads.
-func (k *keeping) giveUp(err error) {
+// giveUp ends it early: there is no room on the device, or none for payloads.
+func (k *residentEncoding) giveUp(err error) {
 	k.full = true
 	k.e.notKept(err)
 }
 
 // add takes a text, with the number of its vectors that are kept.
-func (k *keeping) add(t entry, payload []byte, kept int) error {
+func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
 	}
@@ -106,9 +107,9 @@ func (k *keeping) add(t entry, payload []byte, kept int) error {
 }
 
 // submit hands the chunk that was filled to the workers, and waits until only left of them are under way.
-func (k *keeping) submit(left int) error {
+func (k *residentEncoding) submit(left int) error {
 	if c := k.filling; c != nil {
-		k.e.workers.submit(k.of, c)
+		k.e.workers.submit(k.call, c)
 		k.waiting, k.filling = append(k.waiting, c), nil
 	}
 	for len(k.waiting) > left && !k.full {
@@ -134,7 +135,7 @@ func (k *keeping) submit(left int) error {
 
 // end waits for the vectors, and hands them on with the payloads. Both are nil if there was no
 // room for all of either, or there are no vectors.
-func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
+func (k *residentEncoding) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
 	if err == nil && !k.full {
 		if ferr := k.payloads.flush(); ferr != nil {
@@ -150,12 +151,12 @@ func (k *keeping) end() (kernels.ResidentVectors, *payloads, error) {
 }
 
 // close releases vectors that end has not returned, also after a panic.
-func (k *keeping) close() {
+func (k *residentEncoding) close() {
 	if k == nil {
 		return
 	}
 	k.cancel()
-	k.e.workers.leave(k.of)
+	k.e.workers.leave(k.call)
 	k.e.done()
 	if k.vectors != nil {
 		k.vectors.Release()
