@@ -102,7 +102,7 @@ func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err 
 	}
 	*rt = Runtime{Driver: c, Props: props, owners: map[Owner]bool{}}
 	rt.Work.rt = rt
-	if err := rt.kernels.load(c, &props, modules); err != nil {
+	if err := rt.kernels.load(c, &props, modules, mainModule); err != nil {
 		return err
 	}
 	if rt.Stream, err = c.NewStream(); err != nil {
