@@ -144,7 +144,8 @@ struct DenseFillParams {
   uint32_t tokens, per_query;       // of a group at most; groups of a query
   uint32_t unit_groups, arg_pitch;  // of pairs
   uint32_t runs;                    // of about as many tokens, of packed documents; or 0
-  uint32_t join_docs;               // documents of a query
+  uint32_t join_docs, join_pitch;   // documents of a query, and how far apart their results are
+  uint32_t reserved;
 };
 
 // dense_rows_TYPE_nN_vV[_arg]: grid (units/teams), block 128·teams, shared memory

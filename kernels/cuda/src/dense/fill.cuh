@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_fill(const __grid_consta
     p.groups[i] = group;
   } else if (const uint32_t j = i - p.n_groups; j < p.n_joins) {
     fill_query(p, j, j / p.join_docs, row, len);
-    p.joins[j] = DenseJoin{uint64_t(j) * p.segments, j, p.segments, uint32_t(row), uint32_t(max(len, int64_t(0))), 0};
+    p.joins[j] = DenseJoin{uint64_t(j) * p.segments, uint64_t(j / p.join_docs) * p.join_pitch + j % p.join_docs, p.segments, uint32_t(row), uint32_t(max(len, int64_t(0))), 0};
   }
 }
 
