@@ -12,7 +12,7 @@ import (
 )
 
 // mainModule is the module of kernels whose names have none. It is loaded when a
-// device is opened, others when a kernel of theirs is asked for.
+// [Device] is opened, others when a kernel of theirs is asked for.
 const mainModule = "plaid"
 
 // waitCapability is for what code can have griddepcontrol.wait. PTX is for less.
@@ -35,12 +35,13 @@ type occupied struct {
 	threads, shared int
 }
 
-func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS) error {
+// load begins with the code of one module, which tells the architecture of all.
+func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
 		files: files, props: props, mods: map[string]driver.Module{},
 		fn: map[string]driver.Function{}, shared: map[string]int{}, occ: map[occupied]int{},
 	}
-	_, err := k.module(c, mainModule)
+	_, err := k.module(c, first)
 	return err
 }
 
@@ -66,7 +67,7 @@ func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error
 		return m, fmt.Errorf("loading %s: %w", file, err)
 	}
 	k.mods[name] = m
-	if name == mainModule {
+	if k.arch == "" {
 		k.arch = archOf(file)
 		n, _ := strconv.Atoi(strings.TrimSuffix(k.arch, "a"))
 		k.waits = n >= waitCapability
