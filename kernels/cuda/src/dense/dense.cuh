@@ -7,7 +7,7 @@
 //   dense_batch_*    the same: query tokens on the rows                   (sm_90a)
 //   dense_any        the same: any device, any two types
 //   dense_sum        sums of groups -> scores
-//   dense_grad_*     gradients; dense_lengths and dense_lists for them
+//   dense_grad_*     gradients; dense_lists for them
 //   dense_rank       scores -> the best documents so far
 //   dense_join       maxima of segments of documents -> scores
 //   dense_project_*  hidden states -> token vectors
@@ -94,7 +94,7 @@ struct DensePackParams {
   const uint8_t *in;                // [n][dim]; of kCompressed the codes, [n]
   const float *scales;              // [n] or null: 1
   const int8_t *zeros;              // [n] or null
-  uint8_t *rows;                    // out [n][row_bytes]
+  uint8_t *rows;                    // out [n][row_bytes], or null
   float *scale;                     // out [n] or null: what a row is to be multiplied with
   float *unit;                      // out [n] or null: the same for a vector of length 1
   float *inverse;                   // out [n] or null: 1/length, 0 of zero vectors
@@ -194,24 +194,6 @@ struct DenseGradParams {
   uint32_t count;                   // documents of a query: kAllPairs all of them, kOwnPairs its own
   uint32_t groups;                  // of 32 tokens, of a query at most
   uint32_t doc_blocks, tiles, parts;
-};
-
-// dense_lengths: grid (ceil(rows of q and d/8)), block 256: 1/length of the vectors of a
-// side, and its sign with that of the scale; out of 0 there is 0.
-struct DenseLengthsSide {
-  const uint8_t *rows;
-  const float *scale;               // a row, or null: 1
-  const int8_t *zeros;              // a row, of kI8, or null: 0
-  float *inverse;                   // out [n] or null: 1/length
-  float *unit;                      // out [n] or null: what the values are to be multiplied with
-  uint64_t n;
-  uint32_t format, row_bytes;
-};
-
-struct DenseLengthsParams {
-  DenseLengthsSide q, d;
-  uint32_t dim;
-  uint32_t reserved;
 };
 
 // dense_lists: block 1024: the pairs of each query and of each document, in order. Steps from

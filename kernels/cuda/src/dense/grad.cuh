@@ -392,34 +392,6 @@ PLAID_DENSE_GRAD(e4m3, kE4M3)
 PLAID_DENSE_GRAD(split, kSplit)
 PLAID_DENSE_GRAD(any, kAny)
 
-// A warp a row. A power of two about the largest value keeps squares within range, as in
-// dense_pack.
-extern "C" __global__ void __launch_bounds__(256) dense_lengths(const __grid_constant__ DenseLengthsParams p) {
-  uint64_t r = uint64_t(blockIdx.x) * 8 + threadIdx.x / 32;
-  const uint32_t l = threadIdx.x & 31;
-  const bool doc = r >= p.q.n;
-  const DenseLengthsSide &s = doc ? p.d : p.q;
-  if (doc) r -= p.q.n;
-  if (r >= s.n) return;
-  const uint8_t *row = s.rows + r * s.row_bytes;
-  const float zero = s.zeros ? float(s.zeros[r]) : 0.0f;
-  float most = 0, square = 0;
-  for (uint32_t d = l; d < p.dim; d += 32) most = fmaxf(most, fabsf(value(s.format, row, d) - zero));
-  for (int m = 16; m; m >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, m));
-  int exponent = 0;
-  if (most > 0) frexpf(most, &exponent);
-  const float down = ldexpf(1.0f, -max(exponent, -110));
-  for (uint32_t d = l; d < p.dim; d += 32) {
-    const float v = (value(s.format, row, d) - zero) * down;
-    square = fmaf(v, v, square);
-  }
-  for (int m = 16; m; m >>= 1) square += __shfl_xor_sync(0xffffffffu, square, m);
-  if (l) return;
-  const float given = s.scale ? s.scale[r] : 1.0f, unit = square > 0 && given != 0 ? 1 / sqrtf(square) * down : 0.0f;
-  if (s.inverse) s.inverse[r] = given == 0 ? 0.0f : unit / fabsf(given);
-  if (s.unit) s.unit[r] = copysignf(unit, given);
-}
-
 // The pairs of an item come in any order first, then each one goes to as many places from
 // the first as there are smaller ones.
 __device__ __forceinline__ void list_step(const DenseListSide &s, uint32_t n, uint32_t step) {

@@ -60,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_consta
   }
   uint8_t *row = p.rows + uint64_t(r) * p.row_bytes;
   uint16_t *wide = reinterpret_cast<uint16_t *>(row);
-  switch (p.format) {
+  switch (p.rows ? p.format : 0u) {
+    case 0: break;
     case kSplit:
       for (uint32_t d = l; d < p.row_bytes / 4; d += 32) {
         const float v = d < p.dim ? source_value(p, r, d) * down * 0x1p15f : 0.0f;
