@@ -158,9 +158,7 @@ func fakeGradDoc(f *drivertest.Fake, p *denseGradParams, doc, shared uint32) {
 		hi, _ = fakeSpan(f, &p.d, doc+1)
 	}
 	sums := map[uint64][]float32{}
-	groups := 0
 	add := func(pair uint64, query uint32) {
-		groups += int(p.groups)
 		_, count := fakeSpan(f, &p.q, query)
 		first, _ := fakeSpan(f, &p.q, query)
 		if count > 32*p.groups {
@@ -191,8 +189,8 @@ func fakeGradDoc(f *drivertest.Fake, p *denseGradParams, doc, shared uint32) {
 			add(uint64(pair), array[uint32](f, p.q.pairItem, 4, int(pair), 1)[0])
 		}
 	}
-	if shared < gradShared || groups > gradGroups && shared < gradSeveral {
-		panic("too little shared memory")
+	if shared < gradShared+8*p.dim || p.rows > 128 || p.rows < 1 {
+		panic("too little shared memory, or too many rows")
 	}
 	for r := lo; r < hi; r++ {
 		sum := sums[r]

@@ -11,12 +11,11 @@ import (
 
 // What the host knows of the blocks of dense_grad_*; see src/dense/grad.cuh.
 const (
-	gradTokens  = 32  // of a query, in a group
-	gradGroups  = 128 // groups of a batch
-	gradRows    = 64  // of a document, in a block
-	gradWarps   = 8
-	gradShared  = 59136 // kPullShared
-	gradSeveral = 91904 // kPullSeveral
+	gradTokens = 32 // of a query, in a group
+	gradWarps  = 8
+	gradShared = 46112 // kPullShared
+	gradBlocks = 1056  // of documents, that fill a device twice
+	gradParts  = 16 * 32 * gradWarps
 )
 
 var gradKernels = [...]string{
@@ -54,18 +53,16 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 			s.whole = 1
 		}
 	}
-	docs, queries := p.gradBlocks(pairs)
-	if entries > math.MaxUint32-gradGroups || docs+queries > math.MaxInt32 {
+	docs, queries := p.blocks(pairs)
+	if entries > math.MaxInt32 || docs+queries > math.MaxInt32 {
 		return fmt.Errorf("%w: gradients of %d documents by %d rows of queries", driver.ErrUnsupported, p.d.items, p.q.nRows)
 	}
 	shared := 0
 	if p.parts > 1 {
-		shared = 16 * 32 * gradWarps
+		shared = gradParts
 	}
 	if docs > 0 {
-		if shared = gradShared; entries > gradGroups {
-			shared = gradSeveral
-		}
+		shared = gradShared + 8*128*int(runtime.CeilDiv(p.dim, 128))
 	}
 	p.docBlocks = uint32(docs)
 	if docs > 0 && queries > 0 && p.q.kernel() != p.d.kernel() {
@@ -73,7 +70,7 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 		if err := runtime.Launch(rt, p.q.kernel(), docs, 1, 1, 32*gradWarps, shared, &alone); err != nil {
 			return err
 		}
-		p.docBlocks, docs, shared = 0, 0, 16*32*gradWarps
+		p.docBlocks, docs, shared = 0, 0, gradParts
 	}
 	kernel := p.d.kernel()
 	if docs > 0 {
@@ -82,17 +79,21 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	return runtime.Launch(rt, kernel, docs+queries, 1, 1, 32*gradWarps, shared, p)
 }
 
-// gradBlocks is how many blocks documents and queries have. A query row with many pairs is done by
+// blocks is how many blocks documents and queries have. A query row with many pairs is done by
 // several warps where there are few rows: which depends on nothing but the shapes.
-func (p *denseGradParams) gradBlocks(pairs int) (docs, queries int) {
+func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	p.tiles, p.parts = 1, 1
 	if p.d.out != 0 && p.d.nRows > 0 {
 		apart := p.d.longest
 		if p.d.offsets == 0 {
 			apart = p.d.stride
 		}
-		p.tiles = max(runtime.CeilDiv(apart, gradRows), 1)
-		docs = int(max(p.d.items, 1)) * int(p.tiles)
+		for p.rows = 128; ; p.rows /= 2 {
+			p.tiles = max(runtime.CeilDiv(apart, p.rows), 1)
+			if docs = int(max(p.d.items, 1)) * int(p.tiles); docs >= gradBlocks || p.rows == 32 {
+				break
+			}
+		}
 	}
 	if p.q.out != 0 && p.q.nRows > 0 {
 		n := pairs / int(max(p.q.items, 1)) // of a query

@@ -56,9 +56,9 @@ type denseGradSide struct {
 }
 
 type denseGradParams struct {
-	q, d                                                     denseGradSide
-	weights, upstream, arg                                   driver.Ptr
-	pitch, dim, kind, count, groups, docBlocks, tiles, parts uint32
+	q, d                                                              denseGradSide
+	weights, upstream, arg                                            driver.Ptr
+	pitch, dim, kind, count, groups, docBlocks, tiles, parts, rows, _ uint32
 }
 
 type denseListSide struct {

@@ -48,8 +48,7 @@ namespace plaid {
 constexpr int kF32 = 1, kF16 = 2, kBF16 = 3, kI8 = 4, kE4M3 = 5;  // as in kernels/maxsim
 constexpr int kSplit = 6;
 constexpr int kCompressed = 7;  // a source of dense_pack: tokens as an index keeps them
-constexpr int kPullShared = 59136;
-constexpr int kPullSeveral = 91904;
+constexpr int kPullShared = 46112;
 constexpr int kAllPairs = 0, kOwnPairs = 1, kListedPairs = 2;
 
 struct DenseItem {
@@ -180,10 +179,10 @@ struct DenseGradSide {
 };
 
 // dense_grad_FORMAT, dense_grad_any: block 256, grid doc_blocks + query blocks. The first
-// doc_blocks, tiles of them a document, write d.out and read rows of q of that format;
-// the others write q.out, 8/parts rows each, and read rows of d. Shared memory: kPullShared
-// where there are doc_blocks, kPullSeveral where a document has more than 128 groups of 32
-// tokens; 4096 with parts.
+// doc_blocks, tiles of them a document and each of up to `rows` rows at a time, write d.out and read
+// rows of q of that format; the others write q.out, 8/parts rows each, and read rows of d. Shared
+// memory: where there are doc_blocks kPullShared, and 8 bytes for each dimension, of which there are
+// a multiple of 128; else 4096 with parts.
 struct DenseGradParams {
   DenseGradSide q, d;
   const float *weights;             // a query row, or null: 1
@@ -194,6 +193,8 @@ struct DenseGradParams {
   uint32_t count;                   // documents of a query: kAllPairs all of them, kOwnPairs its own
   uint32_t groups;                  // of 32 tokens, of a query at most
   uint32_t doc_blocks, tiles, parts;
+  uint32_t rows;                    // up to 128
+  uint32_t reserved;
 };
 
 // dense_lists: block 1024: the pairs of each query and of each document, in order. Steps from

@@ -176,49 +176,63 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
   const uint32_t share = p.parts == 1 ? n : (n + p.parts * 32 - 1) / (p.parts * 32) * 32;
   const uint32_t begin = min(part * share, n), end = min(begin + share, n);
   const uint32_t passes = q.inverse && p.dim > 128 ? 2 : 1;
+  // A lane looks one pair up, 32 pairs ahead.
+  struct Look {
+    uint32_t doc;
+    int32_t a;
+    float upstream;
+  };
+  auto look = [&](uint32_t i) {
+    Look x{0, -1, 0};
+    if (i + l >= end) return x;
+    uint64_t pair = uint64_t(which) * p.count + i + l;
+    x.doc = p.kind == kOwnPairs ? uint32_t(pair) : i + l;
+    if (p.kind == kListedPairs) pair = q.pairs[first + i + l], x.doc = d.pair_item[pair];
+    x.a = p.arg[pair * p.pitch + s];
+    x.upstream = p.upstream ? p.upstream[pair] : 1.0f;
+    return x;
+  };
   float along = 0;
   for (uint32_t pass = 0; pass < passes; pass++) {
     for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
       const uint32_t dims = d0 + 4 * l;
       const bool mine = dims < p.dim;
       float sum[4] = {};
+      Look next = look(begin);
       for (uint32_t i = begin; i < end; i += 32) {
-        // A lane looks one pair up.
-        float c = 0, scale = 1;
-        uint64_t at = 0;
-        if (i + l < end) {
-          uint64_t pair = uint64_t(which) * p.count + i + l;
-          uint32_t doc = p.kind == kOwnPairs ? uint32_t(pair) : i + l;
-          if (p.kind == kListedPairs) pair = q.pairs[first + i + l], doc = d.pair_item[pair];
-          const int32_t a = p.arg[pair * p.pitch + s];
-          const float upstream = p.upstream ? p.upstream[pair] : 1.0f;
-          const Span tokens = span(d, doc);
-          if (uint32_t(a) < tokens.len) {
-            at = tokens.begin + a, c = coefficient(upstream, weight);
-            if (d.scale && c != 0) scale = d.scale[at];
+        const Look x = next;
+        next = look(i + 32);
+        float c = 0;
+        uint32_t at = 0;
+        if (x.a >= 0) {
+          const Span tokens = span(d, x.doc);
+          if (uint32_t(x.a) < tokens.len) {
+            at = uint32_t(tokens.begin) + x.a, c = coefficient(x.upstream, weight);
+            if (d.scale && c != 0) c *= d.scale[at];
           }
         }
         uint32_t left = __ballot_sync(0xffffffffu, c != 0);
         while (left) {
-          Four<kFormat> x[kAtOnce];
-          float cs[kAtOnce], scales[kAtOnce];
-          uint32_t there = 0;
+          Four<kFormat> rows[kAtOnce];
+          uint32_t these = left;
 #pragma unroll
           for (uint32_t k = 0; k < kAtOnce; k++) {
             if (left) {
-              const int from = __ffs(left) - 1;
+              const uint32_t row = __shfl_sync(0xffffffffu, at, __ffs(left) - 1);
+              if (mine) load_four(rows[k], d, row, dims, p.dim);
               left &= left - 1;
-              there = k + 1;
-              cs[k] = __shfl_sync(0xffffffffu, c, from), scales[k] = __shfl_sync(0xffffffffu, scale, from);
-              const uint64_t row = __shfl_sync(0xffffffffu, at, from);
-              if (mine) load_four(x[k], d, row, dims, p.dim);
             }
           }
 #pragma unroll
-          for (uint32_t k = 0; k < kAtOnce; k++)
-            if (k < there && mine)
+          for (uint32_t k = 0; k < kAtOnce; k++) {
+            if (these) {
+              const float of = __shfl_sync(0xffffffffu, c, __ffs(these) - 1);
 #pragma unroll
-              for (int m = 0; m < 4; m++) sum[m] = fmaf(cs[k], x[k].get(m) * scales[k], sum[m]);
+              for (int m = 0; m < 4; m++)
+                if (mine) sum[m] = fmaf(of, rows[k].get(m), sum[m]);
+              these &= these - 1;
+            }
+          }
         }
       }
       if (p.parts > 1) {
@@ -236,25 +250,27 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
   }
 }
 
-// A block has 64 rows of a document at a time. Entries that won one of them set a bit of
-// that row's bitmap, whose order is that of the entries; a warp goes through the bitmap
-// of a row and adds what its bits stand for. Entries come in batches of 128 groups of
-// up to 32 tokens of a query; where there are several batches, sums of 128 dimensions
-// of each row wait in shared memory for the next one.
+// A block has p.rows rows of a document at a time. The entries that won one of them are
+// sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
+// another, and counts what they have of each row; from that follows where each entry goes, in
+// the order of the entries of a row. Then warps take one row after another, and add what its
+// entries stand for. Where there are more entries than there is room, they come in windows
+// of the sorted ones, and the sum of the row that goes on is carried.
 template <int kFormat>
 __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t block) {
-  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>, kRows = 64, kGroups = 128, kPitch = kGroups + 4, kList = 512;
+  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255;
   extern __shared__ __align__(1024) uint8_t shared[];
-  uint32_t *bits = reinterpret_cast<uint32_t *>(shared);               // [kRows][kPitch]
-  float *entry_c = reinterpret_cast<float *>(bits + kRows * kPitch);   // [kGroups][32]
-  uint32_t *group_row = reinterpret_cast<uint32_t *>(entry_c + kGroups * 32);
-  uint16_t *lists = reinterpret_cast<uint16_t *>(group_row + kGroups);  // [kGradWarps][kList]
-  float *alongs = reinterpret_cast<float *>(lists + kGradWarps * kList);  // [kRows]
-  float *sums = alongs + kRows;                                        // [kRows][128]
+  uint2 *list = reinterpret_cast<uint2 *>(shared);                    // [kList]: query row, coefficient
+  uint8_t *hits = reinterpret_cast<uint8_t *>(list + kList);          // [kHits]: the row that an entry won
+  uint32_t *place = reinterpret_cast<uint32_t *>(hits + kHits);       // [kGradWarps][kMost]
+  uint32_t *start = place + kGradWarps * kMost;                       // [kMost + 4]
+  float *alongs = reinterpret_cast<float *>(start + kMost + 4);       // [kMost]
+  uint32_t *taken = reinterpret_cast<uint32_t *>(alongs + kMost);     // [4]
+  float *carry = reinterpret_cast<float *>(taken + 4);                // [2][dim]
   const DenseGradSide &q = p.q, &d = p.d;
   const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31;
-  uint16_t *list = lists + warp * kList;
-  const uint32_t doc = block / p.tiles;
+  uint32_t *own = place + warp * kMost;
+  const uint32_t doc = block / p.tiles, pitch = (p.dim + 127) / 128 * 128;
   const Span tokens = doc < d.items ? span(d, doc) : Span{0, 0};
   // Rows in front of the first document are its own, those behind each one that one's.
   const uint64_t lo = doc ? tokens.begin : 0;
@@ -265,107 +281,157 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
     else if (p.kind == kOwnPairs) n = doc / p.count < q.items;
     else first = d.pair_first[doc], n = d.pair_first[doc + 1] - first;
   }
-  const uint32_t end = n * p.groups;
-  const bool several = end > kGroups;
-  const uint32_t passes = d.inverse && p.dim > 128 ? 2 : 1, outer = several ? passes : 1, inner = several ? 1 : passes;
-  const uint32_t wide = several ? 128 : p.dim;
-  for (uint64_t r0 = lo + uint64_t(block % p.tiles) * kRows; r0 < hi; r0 += uint64_t(p.tiles) * kRows) {
-    const uint32_t rows = uint32_t(min(uint64_t(kRows), hi - r0));
-    if (!end) {
-      const float zero[4] = {};
-      for (uint32_t t = warp; t < rows; t += kGradWarps)
-        for (uint32_t dims = 4 * l; dims < p.dim; dims += 128) store_four(d, r0 + t, zero, dims, p.dim);
-      continue;
-    }
-    if (tid < kRows) alongs[tid] = 0;
-    for (uint32_t far = 0; far < outer; far++)
-    for (uint32_t d0 = 0; d0 < p.dim; d0 += wide)
-    for (uint32_t from = 0; from < end; from += kGroups) {
-      const bool last = from + kGroups >= end;
-      for (uint32_t i = tid; i < kRows * kPitch / 4; i += 256) reinterpret_cast<uint4 *>(bits)[i] = make_uint4(0, 0, 0, 0);
+  const uint32_t end = n * p.groups, share = (end + kGradWarps - 1) / kGradWarps;
+  const uint32_t g0 = min(warp * share, end), g1 = min(g0 + share, end);
+  struct Group {
+    uint64_t pair;
+    uint32_t row, s;  // of the lane
+    bool there;
+  };
+  auto group = [&](uint32_t g) {
+    const uint32_t i = p.groups == 1 ? g : g / p.groups, s = (p.groups == 1 ? 0 : g % p.groups) * 32 + l;
+    uint64_t pair = uint64_t(i) * p.count + doc;
+    uint32_t query = i;
+    if (p.kind == kOwnPairs) query = doc / p.count, pair = doc;
+    if (p.kind == kListedPairs) pair = d.pairs[first + i], query = q.pair_item[pair];
+    const Span of = span(q, query);
+    return Group{pair, uint32_t(of.begin) + s, s, s < of.len};
+  };
+  for (uint64_t r0 = lo + uint64_t(block % p.tiles) * p.rows; r0 < hi; r0 += uint64_t(p.tiles) * p.rows) {
+    const uint32_t rows = uint32_t(min(uint64_t(p.rows), hi - r0));
+    // What an argmax is of the block's rows.
+    auto hit = [&](const Group &x) {
+      const int32_t a = x.there ? p.arg[x.pair * p.pitch + x.s] : -1;
+      const uint64_t t = tokens.begin + uint32_t(a) - r0;
+      return uint32_t(a) < tokens.len && t < rows ? uint32_t(t) : kMiss;
+    };
+    uint32_t total = 0;
+    if (end) {
+      for (uint32_t i = tid; i < kGradWarps * kMost; i += 256) place[i] = 0;
+      if (tid < kMost) alongs[tid] = 0;
       __syncthreads();
       constexpr uint32_t kLooks = 4;  // whose loads overlap
-      for (uint32_t k0 = warp; k0 < kGroups && from + k0 < end; k0 += kLooks * kGradWarps) {
-        int32_t a[kLooks];
-        float c[kLooks];
+      for (uint32_t g = g0; g < g1; g += kLooks) {
+        uint32_t t[kLooks];
+#pragma unroll
+        for (uint32_t j = 0; j < kLooks; j++) t[j] = g + j < g1 ? hit(group(g + j)) : kMiss;
 #pragma unroll
         for (uint32_t j = 0; j < kLooks; j++) {
-          const uint32_t k = k0 + j * kGradWarps;
-          a[j] = -1, c[j] = 0;
-          if (k >= kGroups || from + k >= end) continue;
-          const uint32_t i = (from + k) / p.groups, s = (from + k) % p.groups * 32;
-          uint64_t pair = uint64_t(i) * p.count + doc;
-          uint32_t query = i;
-          if (p.kind == kOwnPairs) query = doc / p.count, pair = doc;
-          if (p.kind == kListedPairs) pair = d.pairs[first + i], query = q.pair_item[pair];
-          const Span of = span(q, query);
-          const uint64_t row = of.begin + s + l;
-          if (l == 0) group_row[k] = uint32_t(row);
-          if (s + l >= of.len) continue;
-          a[j] = p.arg[pair * p.pitch + s + l];
-          c[j] = coefficient(p.upstream ? p.upstream[pair] : 1.0f, p.weights ? p.weights[row] : 1.0f);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < kLooks; j++) {
-          const uint64_t t = tokens.begin + uint32_t(a[j]) - r0;  // as the row of the block
-          if (uint32_t(a[j]) >= tokens.len || t >= rows || c[j] == 0) continue;
-          const uint32_t k = k0 + j * kGradWarps;
-          atomicOr(bits + uint32_t(t) * kPitch + k, 1u << l);
-          entry_c[k * 32 + l] = c[j];
+          if (t[j] != kMiss) atomicAdd(own + t[j], 1u);
+          if (g + j < g1 && g + j < kHits / 32) hits[(g + j) * 32 + l] = uint8_t(t[j]);
         }
       }
       __syncthreads();
-      for (uint32_t t = warp; t < rows; t += kGradWarps) {
-        const uint64_t r = r0 + t;
-        const uint4 v = *reinterpret_cast<const uint4 *>(bits + t * kPitch + 4 * l);
-        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-        const uint32_t own = __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
-        uint32_t place = own;
+      if (warp == 0) {  // counts become places
+        uint32_t sum = 0, sums[kMost / 32];
 #pragma unroll
-        for (int s = 1; s < 32; s <<= 1) {
-          const uint32_t below = __shfl_up_sync(0xffffffffu, place, s);
-          if (l >= s) place += below;
+        for (uint32_t k = 0; k < kMost / 32; k++) {
+          sums[k] = sum;
+          for (uint32_t w = 0; w < kGradWarps; w++) sum += place[w * kMost + l * (kMost / 32) + k];
         }
-        const uint32_t total = __shfl_sync(0xffffffffu, place, 31);
-        place -= own;
-        if (!last && from > 0 && total == 0) continue;
+        uint32_t front = sum;
+#pragma unroll
+        for (int k = 1; k < 32; k <<= 1) {
+          const uint32_t below = __shfl_up_sync(0xffffffffu, front, k);
+          if (l >= k) front += below;
+        }
+        front -= sum;
+#pragma unroll
+        for (uint32_t k = 0; k < kMost / 32; k++) {
+          const uint32_t t = l * (kMost / 32) + k;
+          uint32_t at = front + sums[k];
+          start[t] = at;
+          for (uint32_t w = 0; w < kGradWarps; w++) {
+            const uint32_t count = place[w * kMost + t];
+            place[w * kMost + t] = at;
+            at += count;
+          }
+          if (t + 1 == kMost) start[kMost] = at;
+        }
+      }
+      __syncthreads();
+      total = start[rows];
+    }
+    if (!total) {
+      const float zero[4] = {};
+      for (uint32_t t = warp; t < rows; t += kGradWarps)
+        for (uint32_t dims = 4 * l; dims < p.dim; dims += 128) store_four(d, r0 + t, zero, dims, p.dim);
+      __syncthreads();
+      continue;
+    }
+    const bool several = total > kList;
+    const uint32_t passes = d.inverse && p.dim > 128 ? 2 : 1, outer = several ? passes : 1, inner = several ? 1 : passes;
+    for (uint32_t far = 0; far < outer; far++)
+    for (uint32_t w0 = 0, turn = 0; w0 < total; w0 += kList, turn ^= 1) {
+      if (far + w0 > 0) {  // every warp went on to where the next one began
+        for (uint32_t w = kGradWarps - 1; tid < kMost && w > 0; w--) place[w * kMost + tid] = place[(w - 1) * kMost + tid];
+        if (tid < kMost) place[tid] = start[tid];
+        __syncthreads();
+      }
+      if (tid == 0) *taken = 0;
+      constexpr uint32_t kLooks = 4;
+      for (uint32_t g = g0; g < g1; g += kLooks) {
+        uint32_t t[kLooks], row[kLooks];
+        float c[kLooks];
+#pragma unroll
+        for (uint32_t j = 0; j < kLooks; j++) {
+          t[j] = kMiss, c[j] = 0, row[j] = 0;
+          if (g + j >= g1) continue;
+          const Group x = group(g + j);
+          t[j] = g + j < kHits / 32 ? hits[(g + j) * 32 + l] : hit(x);
+          if (t[j] == kMiss) continue;
+          row[j] = x.row, c[j] = coefficient(p.upstream ? p.upstream[x.pair] : 1.0f, p.weights ? p.weights[x.row] : 1.0f);
+          if (q.scale && c[j] != 0) c[j] *= q.scale[x.row];
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kLooks; j++) {
+          if (g + j >= g1) continue;
+          const uint32_t same = __match_any_sync(0xffffffffu, t[j]), below = same & ((1u << l) - 1);
+          uint32_t at = 0;
+          if (t[j] != kMiss) at = own[t[j]];
+          __syncwarp();
+          if (t[j] != kMiss) {
+            if (!below) own[t[j]] = at + __popc(same);
+            at += __popc(below) - w0;
+            if (at < kList) list[at] = make_uint2(row[j], __float_as_uint(c[j]));
+          }
+          __syncwarp();
+        }
+      }
+      __syncthreads();
+      for (;;) {
+        uint32_t t = 0;
+        if (l == 0) t = atomicAdd(taken, 1u);
+        t = __shfl_sync(0xffffffffu, t, 0);
+        if (t >= rows) break;
+        const uint32_t s0 = start[t], s1 = start[t + 1];
+        if (s0 == s1 ? w0 > 0 : s1 <= w0 || s0 >= w0 + kList) continue;
+        const uint32_t m0 = max(s0, w0) - w0, m1 = min(s1, w0 + kList) - w0;
         float along = alongs[t];
         for (uint32_t near = 0; near < inner; near++)
-        for (uint32_t d1 = d0; d1 < min(d0 + wide, p.dim); d1 += 128) {
-          const uint32_t dims = d1 + 4 * l;
+        for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
+          const uint32_t dims = d0 + 4 * l;
           const bool mine = dims < p.dim;
-          float4 *kept = reinterpret_cast<float4 *>(sums + t * 128) + l;
           float sum[4] = {};
-          if (from > 0) sum[0] = kept->x, sum[1] = kept->y, sum[2] = kept->z, sum[3] = kept->w;
-          for (uint32_t window = 0; window < total; window += kList) {
-            __syncwarp();
-            uint32_t at = place - window;  // below 0, and so beyond the list, where another window has it
+          if (s0 < w0) {
+            const float4 v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims);
+            sum[0] = v.x, sum[1] = v.y, sum[2] = v.z, sum[3] = v.w;
+          }
+          for (uint32_t i = m0; i < m1; i += kAtOnce) {
+            Four<kFormat> x[kAtOnce];
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-              for (uint32_t w = words[k]; w; w &= w - 1, at++)
-                if (at < kList) list[at] = uint16_t(l * 128 + k * 32 + __ffs(w) - 1);
-            __syncwarp();
-            const uint32_t m = min(total - window, kList);
-            for (uint32_t i = 0; i < m; i += kAtOnce) {
-              Four<kFormat> x[kAtOnce];
-              float cs[kAtOnce], scales[kAtOnce];
+            for (uint32_t k = 0; k < kAtOnce; k++)
+              if (i + k < m1 && mine) load_four(x[k], q, list[i + k].x, dims, p.dim);
 #pragma unroll
-              for (uint32_t k = 0; k < kAtOnce; k++) {
-                if (i + k < m) {
-                  const uint32_t e = list[i + k], row = group_row[e / 32] + e % 32;
-                  cs[k] = entry_c[e], scales[k] = q.scale ? q.scale[row] : 1.0f;
-                  if (mine) load_four(x[k], q, row, dims, p.dim);
-                }
-              }
+            for (uint32_t k = 0; k < kAtOnce; k++) {
+              const float c = i + k < m1 && mine ? __uint_as_float(list[i + k].y) : 0.0f;
+              if (c != 0)
 #pragma unroll
-              for (uint32_t k = 0; k < kAtOnce; k++)
-                if (i + k < m && mine)
-#pragma unroll
-                  for (int b = 0; b < 4; b++) sum[b] = fmaf(cs[k], x[k].get(b) * scales[k], sum[b]);
+                for (int b = 0; b < 4; b++) sum[b] = fmaf(c, x[k].get(b), sum[b]);
             }
           }
-          if (last) finish_four(d, r, sum, dims, p.dim, far + near, along);
-          else *kept = make_float4(sum[0], sum[1], sum[2], sum[3]);
+          if (s1 > w0 + kList) *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+          else finish_four(d, r0 + t, sum, dims, p.dim, far + near, along);
         }
         if (l == 0) alongs[t] = along;
       }
@@ -381,7 +447,7 @@ __device__ __forceinline__ void gradients(const DenseGradParams &p) {
 }
 
 #define PLAID_DENSE_GRAD(NAME, FORMAT)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(256, 3) dense_grad_##NAME(const __grid_constant__ DenseGradParams p) {   \
+  extern "C" __global__ void __launch_bounds__(256, 4) dense_grad_##NAME(const __grid_constant__ DenseGradParams p) {   \
     gradients<FORMAT>(p);                                                                                                \
   }
 PLAID_DENSE_GRAD(f32, kF32)
