@@ -159,31 +159,7 @@ func total(l []int) (n int) {
 // the cache: milliseconds, the limit by bytes or products, and their ratio.
 func BenchmarkGPUForward(b *testing.B) {
 	be := New(runtimetest.OpenGPU(b)).(*backend)
-	for _, c := range []struct {
-		kind maxsim.Type
-		dim  int
-		q, d []int
-	}{
-		{maxsim.F16, 128, equal(1, 32), equal(1000, 300)},
-		{maxsim.F16, 128, equal(1, 32), equal(10000, 300)},
-		{maxsim.F16, 128, equal(1, 32), equal(1000, 1024)},
-		{maxsim.F16, 128, equal(1, 128), equal(1000, 1024)},
-		{maxsim.F16, 128, equal(1, 512), equal(1000, 512)},
-		{maxsim.F16, 128, equal(1, 1024), equal(1000, 1024)},
-		{maxsim.F16, 128, equal(16, 32), equal(10000, 300)},
-		{maxsim.F16, 128, equal(64, 32), equal(64, 1024)},
-		{maxsim.F16, 128, equal(256, 32), equal(256, 300)},
-		{maxsim.F16, 128, equal(64, 1024), equal(64, 1024)},
-		{maxsim.F16, 768, equal(1, 32), equal(1000, 300)},
-		{maxsim.F16, 96, equal(1, 32), equal(10000, 300)},
-		{maxsim.F16, 128, equal(1, 32), ragged(10000, 40, 300)},
-		{maxsim.BF16, 128, equal(1, 32), equal(10000, 300)},
-		{maxsim.I8, 128, equal(1, 32), equal(10000, 300)},
-		{maxsim.E4M3, 128, equal(1, 32), equal(10000, 300)},
-		{maxsim.F32, 128, equal(1, 32), equal(10000, 300)},
-		{maxsim.F32, 128, equal(64, 32), equal(64, 1024)},
-		{maxsim.I8, 128, equal(16, 32), equal(10000, 300)},
-	} {
+	for _, c := range forwardRows() {
 		name := fmt.Sprintf("%s/d%d/%dx%d,%dx%d", c.kind, c.dim, len(c.q), c.q[0], len(c.d), c.d[0])
 		if total(c.d) != len(c.d)*c.d[0] {
 			name += "ragged"
@@ -213,6 +189,37 @@ func BenchmarkGPUForward(b *testing.B) {
 				}))
 			}
 		})
+	}
+}
+
+// forwardRow is a shape of the table of docs/dense.md.
+type forwardRow struct {
+	kind maxsim.Type
+	dim  int
+	q, d []int
+}
+
+func forwardRows() []forwardRow {
+	return []forwardRow{
+		{maxsim.F16, 128, equal(1, 32), equal(1000, 300)},
+		{maxsim.F16, 128, equal(1, 32), equal(10000, 300)},
+		{maxsim.F16, 128, equal(1, 32), equal(1000, 1024)},
+		{maxsim.F16, 128, equal(1, 128), equal(1000, 1024)},
+		{maxsim.F16, 128, equal(1, 512), equal(1000, 512)},
+		{maxsim.F16, 128, equal(1, 1024), equal(1000, 1024)},
+		{maxsim.F16, 128, equal(16, 32), equal(10000, 300)},
+		{maxsim.F16, 128, equal(64, 32), equal(64, 1024)},
+		{maxsim.F16, 128, equal(256, 32), equal(256, 300)},
+		{maxsim.F16, 128, equal(64, 1024), equal(64, 1024)},
+		{maxsim.F16, 768, equal(1, 32), equal(1000, 300)},
+		{maxsim.F16, 96, equal(1, 32), equal(10000, 300)},
+		{maxsim.F16, 128, equal(1, 32), ragged(10000, 40, 300)},
+		{maxsim.BF16, 128, equal(1, 32), equal(10000, 300)},
+		{maxsim.I8, 128, equal(1, 32), equal(10000, 300)},
+		{maxsim.E4M3, 128, equal(1, 32), equal(10000, 300)},
+		{maxsim.F32, 128, equal(1, 32), equal(10000, 300)},
+		{maxsim.F32, 128, equal(64, 32), equal(64, 1024)},
+		{maxsim.I8, 128, equal(16, 32), equal(10000, 300)},
 	}
 }
 

@@ -117,14 +117,6 @@ func (d *Device) Gradients(c *GradientCall) error {
 	})
 }
 
-// check checks the workspace of a call that needs so many bytes.
-func (p *Place) check(bytes int64) error {
-	if p.Workspace%runtime.ArenaAlign != 0 || bytes > 0 && p.Workspace == 0 || bytes > p.WorkspaceBytes {
-		return fmt.Errorf("%w: %d bytes at %#x; %d are needed, aligned to %d", ErrWorkspace, p.WorkspaceBytes, p.Workspace, bytes, runtime.ArenaAlign)
-	}
-	return nil
-}
-
 // at is an address in the workspace, 0 where there is nothing.
 func (c *GradientCall) at(offset int64) driver.Ptr {
 	if offset < 0 {

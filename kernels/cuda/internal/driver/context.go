@@ -155,6 +155,9 @@ type Stream struct{ h StreamHandle }
 // Given is a stream of the caller's.
 func Given(h StreamHandle) Stream { return Stream{h} }
 
+// Handle is the stream as the driver knows it.
+func (s Stream) Handle() StreamHandle { return s.h }
+
 // Capturing reports whether a stream is captured.
 func (c *Context) Capturing(s Stream) (bool, error) {
 	var status int32

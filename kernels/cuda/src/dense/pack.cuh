@@ -92,7 +92,13 @@ extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_consta
 
 extern "C" __global__ void __launch_bounds__(256) dense_weights(const __grid_constant__ DenseWeightsParams p) {
   const uint32_t i = blockIdx.x * 256 + threadIdx.x;
-  if (i < p.n) p.out[i] = (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f);
+  if (i >= p.n) return;
+  bool token = true;
+  if (p.lengths || p.mask) {
+    const uint32_t item = i / p.stride, place = i % p.stride;
+    token = item < p.items && place < p.longest && (p.lengths ? int32_t(place) < p.lengths[item] : p.mask[item * p.mask_stride + place] != 0);
+  }
+  p.out[i] = token ? (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f) + 0.0f : -0.0f;
 }
 
 }  // namespace plaid
