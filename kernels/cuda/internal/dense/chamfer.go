@@ -125,8 +125,8 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 	return at, err
 }
 
-// piece computes the pairs from lo on, as many as there is room for in the table.
-func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) error {
+// prepare brings the table of the pairs from lo on, as many as there is room for.
+func (c *chamfer) prepare(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) (*denseChamferParams, error) {
 	w, n := &rt.Work, len(pairs)
 	for i := range pairs {
 		x, y := c.call.At(lo+i, c.work.Y.Len())
@@ -135,7 +135,7 @@ func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseCha
 	}
 	put(w.HostIn[at.table:], pairs)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:at.in], rt.Stream); err != nil {
-		return err
+		return nil, err
 	}
 	p := &denseChamferParams{pairs: w.In.At(at.table), out: w.Out.At(at.distances)}
 	for i := range p.side {
@@ -147,6 +147,16 @@ func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseCha
 	}
 	if c.call.Mean {
 		p.mean = 1
+	}
+	return p, nil
+}
+
+// piece computes the pairs from lo on.
+func (c *chamfer) piece(rt *runtime.Runtime, at *chamferPieces, pairs []denseChamferPair, lo int) error {
+	w, n := &rt.Work, len(pairs)
+	p, err := c.prepare(rt, at, pairs, lo)
+	if err != nil {
+		return err
 	}
 	if err := at.plans[n].run(rt, w.Scratch.At(at.base), p); err != nil {
 		return err

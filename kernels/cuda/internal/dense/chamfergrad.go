@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
@@ -110,38 +111,75 @@ func (g *chamferGrads) listPairs() {
 	}
 }
 
+// chamferGradsAt is where a call has its tables, its results and its workspace.
+type chamferGradsAt struct {
+	plan   *chamferGradPlan
+	params *denseChamferGradParams
+	base   driver.Ptr
+	out    int64 // bytes
+	grads  [2]int64
+}
+
+func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
+	return [2]*maxsim.Gradient{g.call.DX, g.call.DY}
+}
+
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
-	var in tables
-	var out, scratch runtime.Arena
-	both := g.both()
-	lay, err := layBoth(&scratch, both, false)
+	at, err := g.begin(ctx, rt)
 	if err != nil {
 		return err
 	}
-	plan := planChamferGrad(chamferGradShape{
+	if err := at.plan.run(rt, at.base, at.params); err != nil {
+		return err
+	}
+	w := &rt.Work
+	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Sync(); err != nil {
+		return err
+	}
+	for i, to := range g.gradients() {
+		if s := g.both()[i]; to != nil {
+			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[at.grads[i]:], s.rows()*g.work.X.Dim))
+		}
+	}
+	return nil
+}
+
+// begin brings the tables and the tokens to the device.
+func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsAt, error) {
+	var in tables
+	var out, scratch runtime.Arena
+	both, to := g.both(), g.gradients()
+	lay, err := layBoth(&scratch, both, false)
+	if err != nil {
+		return nil, err
+	}
+	at := &chamferGradsAt{plan: planChamferGrad(chamferGradShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs, rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
-	})
-	base := scratch.Take(plan.bytes)
-	to := [2]*maxsim.Gradient{g.call.DX, g.call.DY}
-	var near, items, first, list, grads [2]int64
+	})}
+	base := scratch.Take(at.plan.bytes)
+	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
 	for i := range both {
 		near[i], items[i], first[i], list[i] = add(&in, g.near[i]), add(&in, g.items[i]), add(&in, g.first[i]), add(&in, g.list[i])
 		if to[i] != nil {
-			grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
 		}
 	}
 	w := &rt.Work
 	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
-		return err
+		return nil, err
 	}
 	if g.rows, err = bringBoth(ctx, rt, both, lay); err != nil {
-		return err
+		return nil, err
 	}
 	in.write(w.HostIn)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
-		return err
+		return nil, err
 	}
+	at.base, at.out = w.Scratch.At(base), out.Size
 	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: g.kind, count: uint32(g.call.K)}
 	if g.call.Upstream != nil {
 		p.upstream = w.In.At(upstream)
@@ -156,24 +194,11 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32), items: uint32(both[i].shape.Len()),
 		}
 		if to[i] != nil {
-			p.side[i].out = w.Out.At(grads[i])
+			p.side[i].out = w.Out.At(at.grads[i])
 		}
 	}
-	if err := plan.run(rt, w.Scratch.At(base), p); err != nil {
-		return err
-	}
-	if err := rt.Driver.ToHost(w.HostOut[:out.Size], w.Out.Ptr, rt.Stream); err != nil {
-		return err
-	}
-	if err := rt.Sync(); err != nil {
-		return err
-	}
-	for i, x := range to {
-		if x != nil {
-			putGradient(x, both[i].tokens, 0, both[i].shape.Len(), structs[float32](w.HostOut[grads[i]:], both[i].rows()*g.work.X.Dim))
-		}
-	}
-	return nil
+	at.params = p
+	return at, nil
 }
 
 // gatherRow makes winners from token to token of those of a pair from row to row.
