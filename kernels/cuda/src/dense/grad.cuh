@@ -89,31 +89,56 @@ __device__ __forceinline__ void store_four(const DenseGradSide &s, uint64_t r, c
     if (d + k < dim) out[k] = h[k];
 }
 
-// finish_four writes 128 dimensions of a gradient, of which a lane has four, through the
-// normalisation; in the first of two passes it only adds to along. Rows that got nothing may hold
-// anything: they are not multiplied with.
-__device__ __forceinline__ void finish_four(const DenseGradSide &s, uint64_t r, float (&sum)[4], uint32_t d, uint32_t dim, uint32_t pass, float &along) {
-  if (s.inverse) {
-    const float scale = s.scale ? s.scale[r] : 1.0f;
-    float x[4], part = 0;
+// own_four is four values of a row whose gradient is computed, as they are multiplied.
+__device__ __forceinline__ float4 own_four(const DenseGradSide &s, uint64_t r, uint32_t d, uint32_t dim) {
+  float x[4] = {};
+  const uint8_t *row = s.rows + r * s.row_bytes;
+  const float scale = s.scale ? s.scale[r] : 1.0f;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      x[k] = d + k < dim ? value(s.format, s.rows + r * s.row_bytes, d + k) * scale : 0.0f;
-      if (d + k < dim && sum[k] != 0) part = fmaf(sum[k], x[k], part);
-    }
+  for (int k = 0; k < 4; k++)
+    if (d + k < dim) x[k] = value(s.format, row, d + k) * scale;
+  return make_float4(x[0], x[1], x[2], x[3]);
+}
+
+// finish writes 128 dimensions of a gradient from d0 on, through the normalisation; in the first
+// of two passes it only adds to along. Of a row kLanes lanes have four dimensions of each of
+// 32/kLanes parts. All lanes of a warp call it. Rows that got nothing may hold anything: they
+// are not multiplied with.
+template <int kLanes>
+__device__ __forceinline__ void finish(const DenseGradSide &s, bool write, uint64_t r, float (&sum)[32 / kLanes][4], uint32_t d0, uint32_t dim, uint32_t pass, float &along) {
+  const uint32_t d = d0 + 4 * (threadIdx.x % kLanes);
+  if (s.inverse) {
     if (pass == 0) {
-      for (int m = 16; m; m >>= 1) part += __shfl_xor_sync(0xffffffffu, part, m);
+      float part = 0;
+#pragma unroll
+      for (uint32_t c = 0; c < 32 / kLanes; c++) {
+        if (!write) continue;
+        const float4 x = own_four(s, r, d + c * 4 * kLanes, dim);
+        if (sum[c][0] != 0) part = fmaf(sum[c][0], x.x, part);
+        if (sum[c][1] != 0) part = fmaf(sum[c][1], x.y, part);
+        if (sum[c][2] != 0) part = fmaf(sum[c][2], x.z, part);
+        if (sum[c][3] != 0) part = fmaf(sum[c][3], x.w, part);
+      }
+      for (int m = kLanes / 2; m; m >>= 1) part += __shfl_xor_sync(0xffffffffu, part, m);
       along += part;
       if (dim > 128) return;
     }
-    const float inverse = s.inverse[r];
+    const float inverse = write ? s.inverse[r] : 0.0f;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      if (along != 0) sum[k] = fmaf(-along, x[k], sum[k]);
-      if (sum[k] != 0) sum[k] *= inverse;
+    for (uint32_t c = 0; c < 32 / kLanes; c++) {
+      if (write && along != 0) {
+        const float4 x = own_four(s, r, d + c * 4 * kLanes, dim);
+        sum[c][0] = fmaf(-along, x.x, sum[c][0]), sum[c][1] = fmaf(-along, x.y, sum[c][1]);
+        sum[c][2] = fmaf(-along, x.z, sum[c][2]), sum[c][3] = fmaf(-along, x.w, sum[c][3]);
+      }
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        if (sum[c][k] != 0) sum[c][k] *= inverse;
     }
   }
-  if (d < dim) store_four(s, r, sum, d, dim);
+#pragma unroll
+  for (uint32_t c = 0; c < 32 / kLanes; c++)
+    if (write && d + c * 4 * kLanes < dim) store_four(s, r, sum[c], d + c * 4 * kLanes, dim);
 }
 
 struct Span {
@@ -197,7 +222,8 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
     for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
       const uint32_t dims = d0 + 4 * l;
       const bool mine = dims < p.dim;
-      float sum[4] = {};
+      float sums[1][4] = {};
+      float (&sum)[4] = sums[0];
       Look next = look(begin);
       for (uint32_t i = begin; i < end; i += 32) {
         const Look x = next;
@@ -236,16 +262,16 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
         }
       }
       if (p.parts > 1) {
-        float4 *sums = reinterpret_cast<float4 *>(shared);  // [kGradWarps][32]
-        sums[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        float4 *parts = reinterpret_cast<float4 *>(shared);  // [kGradWarps][32]
+        parts[threadIdx.x] = make_float4(sum[0], sum[1], sum[2], sum[3]);
         __syncthreads();
         for (uint32_t k = 1; part == 0 && k < p.parts; k++) {
-          const float4 more = sums[threadIdx.x + 32 * k];
+          const float4 more = parts[threadIdx.x + 32 * k];
           sum[0] += more.x, sum[1] += more.y, sum[2] += more.z, sum[3] += more.w;
         }
         __syncthreads();
       }
-      if (part == 0 && r < q.n_rows) finish_four(q, r, sum, dims, p.dim, pass, along);
+      finish<32>(q, part == 0 && r < q.n_rows, r, sums, d0, p.dim, pass, along);
     }
   }
 }
@@ -253,12 +279,12 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
 // A block has p.rows rows of a document at a time. The entries that won one of them are
 // sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
 // another, and counts what they have of each row; from that follows where each entry goes, in
-// the order of the entries of a row. Then warps take one row after another, and add what its
-// entries stand for. Where there are more entries than there is room, they come in windows
+// the order of the entries of a row. Then warps take two rows after another, and half a warp adds
+// what the entries of one stand for. Where there are more entries than there is room, they come in windows
 // of the sorted ones, and the sum of the row that goes on is carried.
 template <int kFormat>
 __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t block) {
-  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat>, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255;
+  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat> / 4, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255;
   extern __shared__ __align__(1024) uint8_t shared[];
   uint2 *list = reinterpret_cast<uint2 *>(shared);                    // [kList]: query row, coefficient
   uint8_t *hits = reinterpret_cast<uint8_t *>(list + kList);          // [kHits]: the row that an entry won
@@ -307,7 +333,8 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
     };
     uint32_t total = 0;
     if (end) {
-      for (uint32_t i = tid; i < kGradWarps * kMost; i += 256) place[i] = 0;
+      static_assert(kGradWarps * kMost == 4 * 256);
+      reinterpret_cast<uint4 *>(place)[tid] = make_uint4(0, 0, 0, 0);
       if (tid < kMost) alongs[tid] = 0;
       __syncthreads();
       constexpr uint32_t kLooks = 4;  // whose loads overlap
@@ -322,31 +349,31 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
         }
       }
       __syncthreads();
-      if (warp == 0) {  // counts become places
-        uint32_t sum = 0, sums[kMost / 32];
+      if (warp == 0) {  // counts become places; a lane has four rows
+        static_assert(kMost == 4 * 32);
+        uint4 *places = reinterpret_cast<uint4 *>(place) + l;
+        uint32_t at[4] = {};
 #pragma unroll
-        for (uint32_t k = 0; k < kMost / 32; k++) {
-          sums[k] = sum;
-          for (uint32_t w = 0; w < kGradWarps; w++) sum += place[w * kMost + l * (kMost / 32) + k];
+        for (uint32_t w = 0; w < kGradWarps; w++) {
+          const uint4 v = places[w * 32];
+          at[0] += v.x, at[1] += v.y, at[2] += v.z, at[3] += v.w;
         }
+        const uint32_t sum = at[0] + at[1] + at[2] + at[3];
         uint32_t front = sum;
 #pragma unroll
         for (int k = 1; k < 32; k <<= 1) {
           const uint32_t below = __shfl_up_sync(0xffffffffu, front, k);
           if (l >= k) front += below;
         }
+        if (l == 31) start[kMost] = front;
         front -= sum;
+        at[3] = front + at[0] + at[1] + at[2], at[2] = front + at[0] + at[1], at[1] = front + at[0], at[0] = front;
+        reinterpret_cast<uint4 *>(start)[l] = make_uint4(at[0], at[1], at[2], at[3]);
 #pragma unroll
-        for (uint32_t k = 0; k < kMost / 32; k++) {
-          const uint32_t t = l * (kMost / 32) + k;
-          uint32_t at = front + sums[k];
-          start[t] = at;
-          for (uint32_t w = 0; w < kGradWarps; w++) {
-            const uint32_t count = place[w * kMost + t];
-            place[w * kMost + t] = at;
-            at += count;
-          }
-          if (t + 1 == kMost) start[kMost] = at;
+        for (uint32_t w = 0; w < kGradWarps; w++) {
+          const uint4 v = places[w * 32];
+          places[w * 32] = make_uint4(at[0], at[1], at[2], at[3]);
+          at[0] += v.x, at[1] += v.y, at[2] += v.z, at[3] += v.w;
         }
       }
       __syncthreads();
@@ -400,40 +427,56 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
       }
       __syncthreads();
       for (;;) {
+        constexpr uint32_t kLanes = 16, kParts = 32 / kLanes;
         uint32_t t = 0;
-        if (l == 0) t = atomicAdd(taken, 1u);
+        if (l == 0) t = atomicAdd(taken, kParts);
         t = __shfl_sync(0xffffffffu, t, 0);
         if (t >= rows) break;
-        const uint32_t s0 = start[t], s1 = start[t + 1];
-        if (s0 == s1 ? w0 > 0 : s1 <= w0 || s0 >= w0 + kList) continue;
-        const uint32_t m0 = max(s0, w0) - w0, m1 = min(s1, w0 + kList) - w0;
-        float along = alongs[t];
+        t += l / kLanes;
+        const bool there = t < rows;
+        const uint32_t s0 = there ? start[t] : 0, s1 = there ? start[t + 1] : 0;
+        const bool here = there && (s0 == s1 ? w0 == 0 : s1 > w0 && s0 < w0 + kList), goes_on = s1 > w0 + kList;
+        const uint32_t m0 = here ? max(s0, w0) - w0 : 0, m1 = here ? min(s1, w0 + kList) - w0 : 0;
+        const uint32_t most = __reduce_max_sync(0xffffffffu, m1 - m0);
+        float along = there ? alongs[t] : 0.0f;
         for (uint32_t near = 0; near < inner; near++)
         for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
-          const uint32_t dims = d0 + 4 * l;
-          const bool mine = dims < p.dim;
-          float sum[4] = {};
-          if (s0 < w0) {
-            const float4 v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims);
-            sum[0] = v.x, sum[1] = v.y, sum[2] = v.z, sum[3] = v.w;
-          }
-          for (uint32_t i = m0; i < m1; i += kAtOnce) {
-            Four<kFormat> x[kAtOnce];
+          const uint32_t dims = d0 + 4 * (l % kLanes);
+          float sum[kParts][4] = {};
+          if (here && s0 < w0)
 #pragma unroll
-            for (uint32_t k = 0; k < kAtOnce; k++)
-              if (i + k < m1 && mine) load_four(x[k], q, list[i + k].x, dims, p.dim);
+            for (uint32_t b = 0; b < kParts; b++) {
+              const float4 v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims + b * 4 * kLanes);
+              sum[b][0] = v.x, sum[b][1] = v.y, sum[b][2] = v.z, sum[b][3] = v.w;
+            }
+          for (uint32_t i = m0; i < m0 + most; i += kAtOnce) {
+            Four<kFormat> x[kAtOnce][kParts];
 #pragma unroll
             for (uint32_t k = 0; k < kAtOnce; k++) {
-              const float c = i + k < m1 && mine ? __uint_as_float(list[i + k].y) : 0.0f;
-              if (c != 0)
+              if (i + k >= m1) continue;
+              const uint32_t row = list[i + k].x;
 #pragma unroll
-                for (int b = 0; b < 4; b++) sum[b] = fmaf(c, x[k].get(b), sum[b]);
+              for (uint32_t b = 0; b < kParts; b++)
+                if (dims + b * 4 * kLanes < p.dim) load_four(x[k][b], q, row, dims + b * 4 * kLanes, p.dim);
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < kAtOnce; k++) {
+              const float c = i + k < m1 ? __uint_as_float(list[i + k].y) : 0.0f;
+              if (c == 0) continue;
+#pragma unroll
+              for (uint32_t b = 0; b < kParts; b++)
+                if (dims + b * 4 * kLanes < p.dim)
+#pragma unroll
+                  for (int m = 0; m < 4; m++) sum[b][m] = fmaf(c, x[k][b].get(m), sum[b][m]);
             }
           }
-          if (s1 > w0 + kList) *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-          else finish_four(d, r0 + t, sum, dims, p.dim, far + near, along);
+          if (here && goes_on)
+#pragma unroll
+            for (uint32_t b = 0; b < kParts; b++)
+              *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims + b * 4 * kLanes) = make_float4(sum[b][0], sum[b][1], sum[b][2], sum[b][3]);
+          finish<kLanes>(d, here && !goes_on, r0 + t, sum, d0, p.dim, far + near, along);
         }
-        if (l == 0) alongs[t] = along;
+        if (there && l % kLanes == 0) alongs[t] = along;
       }
       __syncthreads();
     }
