@@ -3,6 +3,7 @@
 #include "chamfer.cuh"
 #include "fill.cuh"
 #include "grad.cuh"
+#include "lists.cuh"
 #include "pack.cuh"
 #include "project.cuh"
 #include "rank.cuh"

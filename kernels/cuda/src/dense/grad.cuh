@@ -6,61 +6,9 @@
 // by x is (g − ⟨g, x̂⟩·x̂)/|x|. A warp holds 128 dimensions of g; where there are
 // more, they are summed up twice, for ⟨g, x̂⟩ and for the result.
 #pragma once
-#include "any.cuh"
+#include "four.cuh"
 
 namespace plaid {
-
-constexpr int kAny = 0;  // any format and alignment
-
-// Four is four values of a row from a dimension on that is a multiple of four,
-// without the scale, as they were loaded.
-template <int kFormat> struct Four {
-  uint2 v;
-  __device__ __forceinline__ void load(const uint8_t *row, uint32_t d) { v = *reinterpret_cast<const uint2 *>(row + 2 * d); }
-  __device__ __forceinline__ float get(int k) const {
-    const uint16_t h = uint16_t((k < 2 ? v.x : v.y) >> 16 * (k & 1));
-    return kFormat == kF16 ? f16_value(h) : bf16_value(h);
-  }
-};
-template <> struct Four<kF32> {
-  float4 v;
-  __device__ __forceinline__ void load(const uint8_t *row, uint32_t d) { v = *reinterpret_cast<const float4 *>(row + 4 * d); }
-  __device__ __forceinline__ float get(int k) const { return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w; }
-};
-template <> struct Four<kI8> {
-  uint32_t v;
-  __device__ __forceinline__ void load(const uint8_t *row, uint32_t d) { v = *reinterpret_cast<const uint32_t *>(row + d); }
-  __device__ __forceinline__ float get(int k) const { return float(int8_t(v >> 8 * k)); }
-};
-template <> struct Four<kE4M3> {
-  uint32_t v;
-  __device__ __forceinline__ void load(const uint8_t *row, uint32_t d) { v = *reinterpret_cast<const uint32_t *>(row + d); }
-  __device__ __forceinline__ float get(int k) const { return e4m3_value(uint8_t(v >> 8 * k)); }
-};
-template <> struct Four<kSplit> {
-  Four<kF16> hi, lo;
-  __device__ __forceinline__ void load(const uint8_t *row, uint32_t d) {
-    hi.load(row + d / 32 * 128, d % 32), lo.load(row + d / 32 * 128 + 64, d % 32);
-  }
-  __device__ __forceinline__ float get(int k) const { return hi.get(k) + lo.get(k); }
-};
-
-template <> struct Four<kAny> {
-  float v[4];
-  __device__ __forceinline__ float get(int k) const { return v[k]; }
-};
-
-template <int kFormat>
-__device__ __forceinline__ void load_four(Four<kFormat> &x, const DenseGradSide &s, uint64_t r, uint32_t d, uint32_t dim) {
-  const uint8_t *row = s.rows + r * s.row_bytes;
-  if constexpr (kFormat == kAny) {
-    const float zero = s.zeros ? float(s.zeros[r]) : 0.0f;
-#pragma unroll
-    for (int k = 0; k < 4; k++) x.v[k] = d + k < dim ? value(s.format, row, d + k) - zero : 0.0f;
-  } else {
-    x.load(row, d);
-  }
-}
 
 __device__ __forceinline__ void store_four(const DenseGradSide &s, uint64_t r, const float (&x)[4], uint32_t d, uint32_t dim) {
   const uint64_t i = r * dim + d;
@@ -500,68 +448,5 @@ PLAID_DENSE_GRAD(i8, kI8)
 PLAID_DENSE_GRAD(e4m3, kE4M3)
 PLAID_DENSE_GRAD(split, kSplit)
 PLAID_DENSE_GRAD(any, kAny)
-
-// The pairs of an item come in any order first, then each one goes to as many places from
-// the first as there are smaller ones.
-__device__ __forceinline__ void list_step(const DenseListSide &s, uint32_t n, uint32_t step) {
-  if (!s.first) return;
-  const uint64_t begin = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x, apart = uint64_t(gridDim.x) * blockDim.x;
-  switch (step) {
-    case 0:
-      for (uint64_t i = begin; i <= s.items; i += apart) s.first[i] = 0;
-      break;
-    case 1:  // count; which of its item a pair is
-      for (uint64_t i = begin; i < n; i += apart)
-        if (s.item[i] < s.items) s.pairs[i] = atomicAdd(s.first + s.item[i], 1u);
-      break;
-    case 2: {  // sums, by one block
-      if (blockIdx.x) return;
-      __shared__ uint32_t warps[32];
-      __shared__ uint32_t before;
-      const uint32_t l = threadIdx.x & 31, warp = threadIdx.x / 32;
-      if (threadIdx.x == 0) before = 0;
-      for (uint64_t base = 0; base <= s.items; base += blockDim.x) {
-        const uint64_t i = base + threadIdx.x;
-        const uint32_t own = i < s.items ? s.first[i] : 0;
-        uint32_t sum = own;
-        for (uint32_t k = 1; k < 32; k <<= 1) {
-          const uint32_t below = __shfl_up_sync(0xffffffffu, sum, k);
-          if (l >= k) sum += below;
-        }
-        if (l == 31) warps[warp] = sum;
-        __syncthreads();
-        uint32_t front = before;
-        for (uint32_t k = 0; k < warp; k++) front += warps[k];
-        if (i <= s.items) s.first[i] = front + sum - own;
-        __syncthreads();
-        if (threadIdx.x == blockDim.x - 1) before = front + sum;
-        __syncthreads();
-      }
-      break;
-    }
-    case 3:
-      for (uint64_t i = begin; i < n; i += apart)
-        if (s.item[i] < s.items) s.loose[s.first[s.item[i]] + s.pairs[i]] = uint32_t(i);
-      break;
-    default:
-      for (uint64_t i = begin; i < n; i += apart) {
-        const uint32_t item = s.item[i];
-        if (item >= s.items) continue;
-        const uint32_t first = s.first[item], end = s.first[item + 1];
-        uint32_t smaller = 0;
-        for (uint32_t k = first; k < end; k++) smaller += s.loose[k] < uint32_t(i);
-        s.pairs[first + smaller] = uint32_t(i);
-      }
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(1024) dense_lists(const __grid_constant__ DenseListsParams p) {
-  for (uint32_t step = p.from; step < p.end; step++) {
-    list_step(p.q, p.n, step);
-    list_step(p.d, p.n, step);
-    __threadfence();
-    __syncthreads();
-  }
-}
 
 }  // namespace plaid
