@@ -56,7 +56,7 @@ type denseFillParams struct {
 
 type denseParams struct {
 	docs, docScale, queries, weights, items, groups, units, out, arg driver.Ptr
-	rowBytes, queryBytes, docFormat, queryFormat, dim, masked        uint32
+	rowBytes, queryBytes, docFormat, queryFormat, dim, _             uint32
 	top, mask                                                        driver.Ptr
 }
 

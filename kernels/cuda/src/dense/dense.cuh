@@ -121,6 +121,15 @@ struct DenseWeightsParams {
   uint32_t items, longest;
 };
 
+// A pair whose document was cut into segments.
+struct DenseJoin {
+  uint64_t first;                   // place of the first segment's maxima, in pitches
+  uint64_t out;
+  uint32_t segments;                // 0: the document has no tokens
+  uint32_t row, count;              // of the query
+  uint32_t reserved;
+};
+
 // dense_fill: grid (enough warps for items and units, and threads for groups and joins), block
 // 256: the tables of a call whose lengths, masks, offsets or lists are on the device. Item e is
 // of document e / segments, or of that of the pair, from row segment · (e % segments) on. Group i
@@ -137,7 +146,7 @@ struct DenseFillParams {
   DenseItem *items;                 // out
   DenseGroup *groups;               // out
   DenseUnit *units;                 // out
-  struct DenseJoin *joins;          // out: one a pair
+  DenseJoin *joins;                 // out: one a pair
   uint64_t d_stride, d_mask_stride, q_stride;
   uint32_t d_items, d_longest, q_items, q_longest;
   uint32_t n_items, n_groups, n_units, n_joins;
@@ -150,7 +159,7 @@ struct DenseFillParams {
 };
 
 // dense_rows_TYPE_nN_vV[_arg]: grid (units/teams), block 128·teams, shared memory
-// N·row_bytes (e4m3: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
+// N·row_bytes (e4m3, f32: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
 // a unit, those of a block of one group; units without items fill a block. TYPE:
 // f16, bf16, i8, e4m3, split. N: query tokens of a group at most, 32 or 64. row_bytes
 // is a multiple of 64·V; V is 1 to 4 for f16 and bf16, 1 or 2 for i8 and e4m3, 2 or 4
@@ -174,7 +183,7 @@ struct DenseParams {
   uint32_t row_bytes, query_bytes;
   uint32_t doc_format, query_format;  // dense_any
   uint32_t dim;                     // dense_any
-  uint32_t masked;                  // items may have no rows, or holes
+  uint32_t reserved;
   float *top;                       // with arg, or null: the maxima, placed as argmaxima
   const uint8_t *mask;              // a row; of items with holes
 };
@@ -273,15 +282,6 @@ struct DenseRankParams {
   uint64_t *list;                   // [queries][n + k], for the block
   uint32_t n, n_items, k;
   uint32_t first;                   // document of place 0
-};
-
-// A pair whose document was cut into segments.
-struct DenseJoin {
-  uint64_t first;                   // place of the first segment's maxima, in pitches
-  uint64_t out;
-  uint32_t segments;                // 0: the document has no tokens
-  uint32_t row, count;              // of the query
-  uint32_t reserved;
 };
 
 // dense_join: grid (pairs), block 1024.
