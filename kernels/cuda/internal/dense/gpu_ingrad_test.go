@@ -48,15 +48,17 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 		kind      PairKind
 		out       maxsim.Type
 		normalize bool
+		most      float64 // share of the tokens that the first row wins
 	}{
 		{q: equal(64, 32), d: equal(64, 300)}, {q: equal(256, 32), d: equal(256, 300)}, {q: equal(64, 32), d: equal(64, 1024)}, {q: equal(128, 32), d: equal(128, 1024)},
 		{q: equal(256, 32), d: equal(256, 300), out: maxsim.F32}, {q: equal(256, 32), d: equal(256, 300), normalize: true},
+		{q: equal(256, 32), d: equal(256, 300), most: 0.25},
 		{q: equal(1, 32), d: equal(1000, 300)}, {q: equal(16, 32), d: equal(512, 300), kind: PairsOwn}, {q: equal(16, 32), d: equal(512, 300), kind: PairsListed},
 		{q: equal(300, 32), d: equal(10000, 100), kind: PairsListed}, {q: equal(1000, 32), d: equal(30000, 100), kind: PairsListed},
 		{q: equal(16, 1024), d: equal(16, 1024)}, {q: equal(64, 32), d: equal(64, 300), dim: 768}, {q: equal(64, 32), d: equal(64, 300), dim: 768, normalize: true},
 	} {
 		dim, out := cmp.Or(x.dim, 128), cmp.Or(x.out, maxsim.F16)
-		name := fmt.Sprintf("%dx%d,%dx%d,d%d,pairs%d,%s,normalize=%v", len(x.q), x.q[0], len(x.d), x.d[0], dim, x.kind, out, x.normalize)
+		name := fmt.Sprintf("%dx%d,%dx%d,d%d,pairs%d,%s,normalize=%v,most=%v", len(x.q), x.q[0], len(x.d), x.d[0], dim, x.kind, out, x.normalize, x.most)
 		b.Run(name, func(b *testing.B) {
 			c.used = runtime.Arena{}
 			side := func(l []int) Batch {
@@ -79,7 +81,9 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 			}
 			arg := make([]int32, pairs*x.q[0])
 			for i := range arg {
-				arg[i] = int32(rng.IntN(x.d[0]))
+				if rng.Float64() >= x.most {
+					arg[i] = int32(rng.IntN(x.d[0]))
+				}
 			}
 			g.Argmax, g.Upstream = bring(c, arg, 0), bring(c, maxsimtest.Normal(rng, pairs), 0)
 			g.DQ, g.DD = c.room(4*g.Q.Rows*dim, 0), c.room(4*g.D.Rows*dim, 0)
@@ -120,5 +124,17 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 				b.Log(line)
 			}
 		})
+	}
+}
+
+// BenchmarkGPUGradientsHost times what the host needs for a call.
+func BenchmarkGPUGradientsHost(b *testing.B) {
+	c := gpuCard(b, 64<<20)
+	rng := maxsimtest.Rand(94)
+	q, d := c.side(rng, layout{lengths: equal(8, 32)}, maxsim.F16, false, 128, 0), c.side(rng, layout{lengths: equal(8, 32)}, maxsim.F16, false, 128, 0)
+	g := &GradientCall{Q: q.at, D: d.at, Argmax: bring(c, make([]int32, 64*32), 0), DQ: c.room(65536, 0), DD: c.room(65536, 0), DQType: maxsim.F16, DDType: maxsim.F16}
+	b.ReportAllocs()
+	for b.Loop() {
+		require.NoError(b, c.d.Gradients(g))
 	}
 }

@@ -13,7 +13,7 @@ import (
 const (
 	gradTokens = 32 // of a query, in a group
 	gradWarps  = 8
-	gradShared = 46112 // kPullShared
+	gradShared = 50336 // kPullShared
 	gradBlocks = 264   // of documents at least, before they have fewer rows
 
 	gradParts = 16 * 32 * gradWarps

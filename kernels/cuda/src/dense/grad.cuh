@@ -228,19 +228,23 @@ __device__ __forceinline__ void grad_query(const DenseGradParams &p, uint32_t bl
 // sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
 // another, and counts what they have of each row; from that follows where each entry goes, in
 // the order of the entries of a row. Then warps take two rows after another, and half a warp adds
-// what the entries of one stand for. Where there are more entries than there is room, they come in windows
-// of the sorted ones, and the sum of the row that goes on is carried.
+// what the entries of one stand for; a row with many is done by all of the block first. Where there
+// are more entries than there is room, they come in windows of the sorted ones, and the sum of
+// the row that goes on is carried.
 template <int kFormat>
 __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t block) {
-  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat> / 4, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255;
+  constexpr uint32_t kAtOnce = kRowsAtOnce<kFormat> / 4, kMost = 128, kList = 4096, kHits = 8192, kMiss = 255, kMany = 256;
+  constexpr uint32_t kLanes = 16, kParts = 32 / kLanes;  // that add up a row
   extern __shared__ __align__(1024) uint8_t shared[];
   uint2 *list = reinterpret_cast<uint2 *>(shared);                    // [kList]: query row, coefficient
   uint8_t *hits = reinterpret_cast<uint8_t *>(list + kList);          // [kHits]: the row that an entry won
   uint32_t *place = reinterpret_cast<uint32_t *>(hits + kHits);       // [kGradWarps][kMost]
   uint32_t *start = place + kGradWarps * kMost;                       // [kMost + 4]
   float *alongs = reinterpret_cast<float *>(start + kMost + 4);       // [kMost]
-  uint32_t *taken = reinterpret_cast<uint32_t *>(alongs + kMost);     // [4]
-  float *carry = reinterpret_cast<float *>(taken + 4);                // [2][dim]
+  uint32_t *taken = reinterpret_cast<uint32_t *>(alongs + kMost);     // [4]: rows; rows with many entries
+  uint8_t *many = reinterpret_cast<uint8_t *>(taken + 4);             // [kMost]: the latter
+  float *parts = reinterpret_cast<float *>(many + kMost);             // [kGradWarps][128]
+  float *carry = parts + kGradWarps * 128;                            // [2][dim]
   const DenseGradSide &q = p.q, &d = p.d;
   const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31;
   uint32_t *own = place + warp * kMost;
@@ -313,6 +317,14 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
           const uint32_t below = __shfl_up_sync(0xffffffffu, front, k);
           if (l >= k) front += below;
         }
+        uint32_t with_many = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) {
+          const uint32_t these = __ballot_sync(0xffffffffu, at[k] >= kMany);
+          if (at[k] >= kMany) many[with_many + __popc(these & ((1u << l) - 1))] = uint8_t(4 * l + k);
+          with_many += __popc(these);
+        }
+        if (l == 0) taken[1] = with_many;
         if (l == 31) start[kMost] = front;
         front -= sum;
         at[3] = front + at[0] + at[1] + at[2], at[2] = front + at[0] + at[1], at[1] = front + at[0], at[0] = front;
@@ -374,24 +386,32 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
         }
       }
       __syncthreads();
-      for (;;) {
-        constexpr uint32_t kLanes = 16, kParts = 32 / kLanes;
-        uint32_t t = 0;
-        if (l == 0) t = atomicAdd(taken, kParts);
-        t = __shfl_sync(0xffffffffu, t, 0);
-        if (t >= rows) break;
-        t += l / kLanes;
+      for (uint32_t h = 0;; h++) {
+        const bool all = h < taken[1];  // of the block
+        uint32_t t;
+        if (all) {
+          t = many[h];
+        } else {
+          if (l == 0) t = atomicAdd(taken, kParts);
+          t = __shfl_sync(0xffffffffu, t, 0);
+          if (t >= rows) break;
+          t += l / kLanes;
+        }
         const bool there = t < rows;
         const uint32_t s0 = there ? start[t] : 0, s1 = there ? start[t + 1] : 0;
-        const bool here = there && (s0 == s1 ? w0 == 0 : s1 > w0 && s0 < w0 + kList), goes_on = s1 > w0 + kList;
-        const uint32_t m0 = here ? max(s0, w0) - w0 : 0, m1 = here ? min(s1, w0 + kList) - w0 : 0;
+        const bool here = there && all == (s1 - s0 >= kMany) && (s0 == s1 ? w0 == 0 : s1 > w0 && s0 < w0 + kList), goes_on = s1 > w0 + kList;
+        uint32_t m0 = here ? max(s0, w0) - w0 : 0, m1 = here ? min(s1, w0 + kList) - w0 : 0;
+        if (all) {
+          const uint32_t share = (m1 - m0 + 256 / kLanes - 1) / (256 / kLanes);
+          m0 = min(m0 + tid / kLanes * share, m1), m1 = min(m0 + share, m1);
+        }
         const uint32_t most = __reduce_max_sync(0xffffffffu, m1 - m0);
         float along = there ? alongs[t] : 0.0f;
         for (uint32_t near = 0; near < inner; near++)
         for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
           const uint32_t dims = d0 + 4 * (l % kLanes);
           float sum[kParts][4] = {};
-          if (here && s0 < w0)
+          if (!all && here && s0 < w0)
 #pragma unroll
             for (uint32_t b = 0; b < kParts; b++) {
               const float4 v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims + b * 4 * kLanes);
@@ -418,13 +438,36 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
                   for (int m = 0; m < 4; m++) sum[b][m] = fmaf(c, x[k][b].get(m), sum[b][m]);
             }
           }
-          if (here && goes_on)
+          if (all) {  // the first warp has all sums, in both halves
+#pragma unroll
+            for (uint32_t b = 0; b < kParts; b++) {
+              float4 *to = reinterpret_cast<float4 *>(parts + b * 4 * kLanes) + l % kLanes;
+#pragma unroll
+              for (int m = 0; m < 4; m++) sum[b][m] += __shfl_down_sync(0xffffffffu, sum[b][m], kLanes);
+              if (l < kLanes) to[warp * 32] = make_float4(sum[b][0], sum[b][1], sum[b][2], sum[b][3]);
+            }
+            __syncthreads();
+            if (warp == 0)
+#pragma unroll
+              for (uint32_t b = 0; b < kParts; b++) {
+                float4 v = make_float4(0, 0, 0, 0);
+                if (here && s0 < w0) v = *reinterpret_cast<const float4 *>(carry + turn * pitch + dims + b * 4 * kLanes);
+                for (uint32_t w = 0; w < kGradWarps; w++) {
+                  const float4 more = reinterpret_cast<const float4 *>(parts + b * 4 * kLanes)[w * 32 + l % kLanes];
+                  v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
+                }
+                sum[b][0] = v.x, sum[b][1] = v.y, sum[b][2] = v.z, sum[b][3] = v.w;
+              }
+            __syncthreads();
+          }
+          const bool mine = here && (!all || warp == 0);
+          if (mine && goes_on)
 #pragma unroll
             for (uint32_t b = 0; b < kParts; b++)
               *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims + b * 4 * kLanes) = make_float4(sum[b][0], sum[b][1], sum[b][2], sum[b][3]);
-          finish<kLanes>(d, here && !goes_on, r0 + t, sum, d0, p.dim, far + near, along);
+          finish<kLanes>(d, mine && !goes_on, r0 + t, sum, d0, p.dim, far + near, along);
         }
-        if (there && l % kLanes == 0) alongs[t] = along;
+        if (there && l % kLanes == 0 && (!all || tid == 0)) alongs[t] = along;
       }
       __syncthreads();
     }
