@@ -1,6 +1,7 @@
 package dense
 
 import (
+	"maps"
 	"math"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -15,9 +16,8 @@ func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"dense_pack": fakePack, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
 		"dense_lists": fakeLists, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
-		"dense_chamfer_l2": fakeChamfer(maxsim.SquaredL2), "dense_chamfer_l1": fakeChamfer(maxsim.L1), "dense_chamfer_sum": fakeChamferSum,
-		"dense_chamfer_grad_l2": fakeChamferGrad(maxsim.SquaredL2), "dense_chamfer_grad_l1": fakeChamferGrad(maxsim.L1),
 	}
+	maps.Copy(all, fakeChamfers())
 	for f := f32; f <= split; f++ {
 		all["dense_grad_"+f.name()] = fakeGrad(f)
 	}

@@ -1,6 +1,10 @@
 // dense.cu: the device code for plain token vectors, one module.
 #include "any.cuh"
 #include "chamfer.cuh"
+#include "chamferexact.cuh"
+#include "chamferfew.cuh"
+#include "chamfergrad.cuh"
+#include "chamferproduct.cuh"
 #include "fill.cuh"
 #include "grad.cuh"
 #include "lists.cuh"
@@ -9,6 +13,7 @@
 #include "rank.cuh"
 #ifdef PLAID_SM90A
 #include "batch.cuh"
+#include "chamferwide.cuh"
 #include "head.cuh"
 
 namespace plaid {
