@@ -44,7 +44,7 @@ type launch struct {
 type chamferPlan struct {
 	shape                               chamferShape
 	launches                            []launch
-	pointBytes                          int // 0: rows are used as they are
+	pointBytes                          int    // 0: rows are used as they are
 	products                            uint32 // 0: none; 1; 2: of dense_chamfer_wide
 	keys, seconds, doubt, counts, parts int64
 	done                                int64
