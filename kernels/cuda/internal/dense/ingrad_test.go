@@ -334,7 +334,7 @@ func manyGradients(t *testing.T, c *card, dims []int) {
 	for i, dim := range dims {
 		kind := floats[i%3]
 		for _, normalize := range []bool{false, true} {
-			for _, x := range []gradTest{
+			for n, x := range []gradTest{
 				{q: layout{lengths: equal(12, 1000)}, d: layout{lengths: []int{70, 3, 0}, packed: true}},
 				{q: layout{lengths: equal(300, 3), apart: 1}, d: layout{lengths: equal(7, 70)}},
 				{q: layout{lengths: equal(300, 3), packed: true}, d: layout{lengths: []int{9, 1, 0, 5, 5, 5, 80}, packed: true}, pairs: maxsim.Listed(many, other)},
@@ -343,7 +343,7 @@ func manyGradients(t *testing.T, c *card, dims []int) {
 			} {
 				x.qType, x.dType, x.out, x.dim = kind, kind, [2]maxsim.Type{kind, kind}, dim
 				x.upstream, x.normalize = true, normalize
-				c.checkGradients(t, rng, &x)
+				t.Run(fmt.Sprintf("%d,dim%d,normalize=%v", n, dim, normalize), func(t *testing.T) { c.checkGradients(t, rng, &x) })
 			}
 		}
 	}

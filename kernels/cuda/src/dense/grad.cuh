@@ -467,7 +467,7 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
               *reinterpret_cast<float4 *>(carry + (turn ^ 1) * pitch + dims + b * 4 * kLanes) = make_float4(sum[b][0], sum[b][1], sum[b][2], sum[b][3]);
           finish<kLanes>(d, mine && !goes_on, r0 + t, sum, d0, p.dim, far + near, along);
         }
-        if (there && l % kLanes == 0 && (!all || tid == 0)) alongs[t] = along;
+        if (here && l % kLanes == 0 && (!all || tid == 0)) alongs[t] = along;
       }
       __syncthreads();
     }
