@@ -5,6 +5,11 @@
 // With Normalize, g is the gradient by the normalised vector x̂ = x·scale, and that
 // by x is (g − ⟨g, x̂⟩·x̂)/|x|. A warp holds 128 dimensions of g; where there are
 // more, they are summed up twice, for ⟨g, x̂⟩ and for the result.
+//
+// f16: 64 registers, four blocks a multiprocessor. Bound: what the second-level cache gives.
+// Measured on an H200, 256 queries of 32 tokens with 256 documents of 300: 4.6 TB/s for
+// queries, 2.5 for documents, whose entries have to be sorted first; with three blocks a
+// tenth slower, with eight lanes a row or more rows at once up to a fifth.
 #pragma once
 #include "four.cuh"
 
@@ -356,7 +361,7 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
         __syncthreads();
       }
       if (tid == 0) *taken = 0;
-      constexpr uint32_t kLooks = 4;
+      constexpr uint32_t kLooks = 2;
       for (uint32_t g = g0; g < g1; g += kLooks) {
         uint32_t t[kLooks], row[kLooks];
         float c[kLooks];
@@ -406,7 +411,7 @@ __device__ __forceinline__ void grad_docs(const DenseGradParams &p, uint32_t blo
           m0 = min(m0 + tid / kLanes * share, m1), m1 = min(m0 + share, m1);
         }
         const uint32_t most = __reduce_max_sync(0xffffffffu, m1 - m0);
-        float along = there ? alongs[t] : 0.0f;
+        float along = here ? alongs[t] : 0.0f;
         for (uint32_t near = 0; near < inner; near++)
         for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
           const uint32_t dims = d0 + 4 * (l % kLanes);
