@@ -13,9 +13,10 @@ import (
 const (
 	gradTokens = 32 // of a query, in a group
 	gradWarps  = 8
-	gradShared = 46112 // kPullShared
-	gradBlocks = 1056  // of documents, that fill a device twice
-	gradParts  = 16 * 32 * gradWarps
+	gradShared = 50336 // kPullShared
+	gradBlocks = 264   // of documents at least, before they have fewer rows
+
+	gradParts = 16 * 32 * gradWarps
 )
 
 var gradKernels = [...]string{

@@ -66,7 +66,7 @@ struct Least {
 template <bool kResident>
 __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
   constexpr uint32_t kStage = kResident ? kPointChunk : 2 * kPointChunk;
-  extern __shared__ __align__(128) uint8_t shared[];
+  extern __shared__ __align__(1024) uint8_t shared[];
   const DenseChamferPair pair = p.pairs[blockIdx.x];
   const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31, g = l >> 2, j = l & 3, wm = warp / 4, wn = warp % 4;
   const uint32_t chunks = p.point_bytes / 128, tiles = (pair.y_len + 127) / 128, per = (tiles + gridDim.z - 1) / gridDim.z;

@@ -7,6 +7,7 @@
 #include "chamferproduct.cuh"
 #include "fill.cuh"
 #include "grad.cuh"
+#include "lists.cuh"
 #include "pack.cuh"
 #include "project.cuh"
 #include "rank.cuh"

@@ -49,7 +49,7 @@ namespace plaid {
 constexpr int kF32 = 1, kF16 = 2, kBF16 = 3, kI8 = 4, kE4M3 = 5;  // as in kernels/maxsim
 constexpr int kSplit = 6;
 constexpr int kCompressed = 7;  // a source of dense_pack: tokens as an index keeps them
-constexpr int kPullShared = 46112;
+constexpr int kPullShared = 50336;
 constexpr int kAllPairs = 0, kOwnPairs = 1, kListedPairs = 2;
 
 struct DenseItem {
