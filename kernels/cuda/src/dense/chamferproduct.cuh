@@ -87,8 +87,9 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
   };
   for (uint32_t tx = blockIdx.y; tx * 128 < pair.x_len; tx += gridDim.y) {
     __syncthreads();
+    auto tile_at = [&](uint32_t i) { return begin + (i + tx) % (end - begin); };  // blocks do not meet at keys
     auto fetch = [&](uint32_t step) {
-      const uint32_t tile = begin + step / chunks, chunk = step % chunks, to = stages + (step & 1) * kStage;
+      const uint32_t tile = tile_at(step / chunks), chunk = step % chunks, to = stages + (step & 1) * kStage;
       load(to, p.side[1], pair.y, tile, pair.y_len, chunk);
       if constexpr (!kResident) load(to + kPointChunk, p.side[0], pair.x, tx, pair.x_len, chunk);
     };
@@ -104,7 +105,7 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
     asm volatile("cp.async.commit_group;" ::: "memory");
     Least least;
     float sums[4][4][4] = {};
-    uint32_t chunk = 0, tile = begin;
+    uint32_t chunk = 0, tile = tile_at(0);
     for (uint32_t step = 0; step < steps; step++) {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
       __syncthreads();
@@ -172,7 +173,7 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
         *reinterpret_cast<float2 *>(groups + (16 + column_group) * 128 + ((wn * 32 + n * 8 + 2 * j) ^ ((g & 3) << 3))) = make_float2(of_columns[2 * n], of_columns[2 * n + 1]);
       __syncthreads();
       least.meet(p, pair, groups, tx, tile);
-      tile++;
+      if (++tile == end) tile = begin;
     }
     least.end(p, pair, tx);
   }
@@ -182,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product_resid
 extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product(const __grid_constant__ DenseChamferParams p) { chamfer_product<false>(p); }
 
 // A warp has a row, and all rows of its group.
-extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __grid_constant__ DenseChamferParams p) {
+template <int kFormat>
+__device__ __forceinline__ void chamfer_resolve(const DenseChamferParams &p) {
   const DenseChamferPair pair = p.pairs[blockIdx.x];
   const uint32_t l = threadIdx.x & 31;
   const float rounding = (0.2f * p.dim + 6) * 0x1p-22f;
@@ -208,11 +210,12 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __
     }
     const uint8_t *from = s.rows + row * s.bytes;
     const float scale = s.scale ? s.scale[row] : 1.0f;
+#pragma unroll 2
     for (uint32_t d = l; d < p.dim; d += 32) {
-      const float x = value(s.format, from, d) * scale;
+      const float x = value_of<kFormat>(s.format, from, d) * scale;
       float y[8];
 #pragma unroll
-      for (uint32_t c = 0; c < 8; c++) y[c] = value(o.format, to[c], d) * scales[c];
+      for (uint32_t c = 0; c < 8; c++) y[c] = value_of<kFormat>(o.format, to[c], d) * scales[c];
 #pragma unroll
       for (uint32_t c = 0; c < 8; c++) sums[c] = add_distance<false>(sums[c], x, y[c], false);
     }
@@ -229,6 +232,10 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __
     if (__uint_as_float(p.seconds[at]) <= __uint_as_float(uint32_t(key >> 32)) + margin)
       p.doubt[(which ? pair.key_y : pair.key_x) + atomicAdd(p.counts + 2 * uint64_t(blockIdx.x) + which, 1)] = r;
   }
+}
+
+extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __grid_constant__ DenseChamferParams p) {
+  with_format(p.side[0].format, p.side[1].format, [&](auto format) { chamfer_resolve<decltype(format)::kIs>(p); });
 }
 
 }  // namespace plaid
