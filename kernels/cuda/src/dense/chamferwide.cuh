@@ -10,7 +10,7 @@ namespace plaid {
 template <bool kResident>
 __device__ __forceinline__ void chamfer_wide(const DenseChamferParams &p) {
   constexpr uint32_t kStage = kResident ? kPointChunk : 2 * kPointChunk, kPlane = 128 * 16;
-  extern __shared__ __align__(128) uint8_t shared[];
+  extern __shared__ __align__(1024) uint8_t shared[];
   const DenseChamferPair pair = p.pairs[blockIdx.x];
   const uint32_t tid = threadIdx.x, warp = tid / 32, l = tid & 31, g = l >> 2, j = l & 3;
   const uint32_t chunks = p.point_bytes / 128, tiles = (pair.y_len + 127) / 128, per = (tiles + gridDim.z - 1) / gridDim.z;
