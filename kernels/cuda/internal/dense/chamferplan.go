@@ -19,6 +19,7 @@ const (
 	chamferResident  = 50176 // and of _resident, beside the rows of X
 	chamferStays     = 512   // bytes of a row of X that may stay there
 	chamferPartRows  = 256   // of dense_chamfer_sum
+	chamferChain     = 32    // of a row with dense_chamfer_grad
 	chamferMostParts = 1<<16 - 1
 )
 
@@ -183,6 +184,7 @@ type chamferGradPlan struct {
 	shape  chamferGradShape
 	counts int64
 	head   [2]int64
+	chains int64
 	zero   int64
 	next   [2]int64
 	bytes  int64
@@ -195,7 +197,10 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 	for i := range p.head {
 		p.head[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
-	p.zero = a.Size
+	// Of rows that have more than chamferChain there is none for each.
+	most := s.pairs * (s.longest[0] + s.longest[1]) / (chamferChain + 1)
+	p.chains = a.Take(4 + 4*int64(most))
+	p.zero = p.chains + 4
 	for i := range p.next {
 		p.next[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
@@ -206,7 +211,7 @@ func planChamferGrad(s chamferGradShape) *chamferGradPlan {
 // run launches the kernels, as that of chamferPlan.
 func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferGradParams) error {
 	s, x := &p.shape, *given
-	x.counts, x.nPairs, x.dim = base.Add(p.counts), uint32(s.pairs), uint32(s.dim)
+	x.counts, x.chains, x.nPairs, x.dim = base.Add(p.counts), base.Add(p.chains), uint32(s.pairs), uint32(s.dim)
 	for i := range x.side {
 		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
 		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
@@ -218,9 +223,13 @@ func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *dense
 	if err := runtime.Launch(rt, "dense/dense_chamfer_list", s.pairs, across, 2, 256, 0, &x); err != nil {
 		return err
 	}
-	name, rows := "dense/dense_chamfer_grad_"+[...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric], 4
+	metric := [...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric]
+	name, rows := "dense/dense_chamfer_grad_"+metric, 4
 	if s.dim <= chamferFew {
 		name, rows = name+"_few", 16
 	}
-	return runtime.Launch(rt, name, runtime.CeilDiv(max(s.rows[0], s.rows[1]), rows), 2, 1, 128, 0, &x)
+	if err := runtime.Launch(rt, name, runtime.CeilDiv(max(s.rows[0], s.rows[1]), rows), 2, 1, 128, 0, &x); err != nil {
+		return err
+	}
+	return runtime.Launch(rt, "dense/dense_chamfer_grad_long_"+metric, 2*rt.Props.Multiprocessors, 1, 1, 256, 0, &x)
 }

@@ -32,7 +32,7 @@ func fakeChamfers() map[string]drivertest.Kernel {
 	for _, few := range []string{"", "_few"} {
 		all["dense_chamfer_grad_l2"+few], all["dense_chamfer_grad_l1"+few] = fakeChamferGrad(maxsim.SquaredL2), fakeChamferGrad(maxsim.L1)
 	}
-	for _, name := range []string{"find", "resolve", "l2"} {
+	for _, name := range []string{"find", "resolve", "l2", "grad_long_l2", "grad_long_l1"} {
 		all["dense_chamfer_"+name] = func(*drivertest.Fake, *driver.Launch) {}
 	}
 	return all
