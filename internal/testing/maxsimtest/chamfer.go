@@ -56,7 +56,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 			dim, xs, ys = []int{2, 5, 3, 7, 4}[i%5], []int{9, 66, 1}, []int{20, 0, 7}
 		}
 		x := Side{Type: kind, Affine: true, Lengths: xs, Masked: float64(i%2) / 5}.Batch(rng, dim)
-		y := Side{Type: kind, Lengths: ys, Padded: i == 2}.Batch(rng, dim)
+		y := Side{Type: kind, Lengths: ys, Padded: i == 2, Apart: i % 3}.Batch(rng, dim)
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
 			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
