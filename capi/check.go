@@ -1,0 +1,252 @@
+package main
+
+// #include "plaid_maxsim.h"
+import "C"
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// What holds on every device is checked here: numbers, and whether pointers are there and
+// aligned. What they point to is looked at on the processor alone.
+
+// most is more elements than memory has room for.
+const most = 1 << 46
+
+// mostItems is how many items, rows of an item and listed pairs there may be: they are counted
+// with int32.
+const mostItems = 1<<31 - 1
+
+// size is the bytes of an element of a type; 0: there is no such type.
+func size(kind C.int64_t) uintptr {
+	switch kind {
+	case C.PLAID_F32:
+		return 4
+	case C.PLAID_F16, C.PLAID_BF16:
+		return 2
+	case C.PLAID_I8, C.PLAID_E4M3:
+		return 1
+	}
+	return 0
+}
+
+// product multiplies counts, none of which is negative.
+func product(field string, counts ...int64) (int, error) {
+	n := uint64(1)
+	for _, c := range counts {
+		hi, lo := bits.Mul64(n, uint64(c))
+		if hi != 0 || lo > most {
+			return 0, badf("%s would have %d elements, more than memory has", field, counts)
+		}
+		n = lo
+	}
+	return int(n), nil
+}
+
+// inRange checks a number of a call.
+func inRange(field string, v C.int64_t, lo, hi int64) error {
+	if int64(v) < lo || int64(v) > hi {
+		return badf("%s is %d; want %d to %d", field, v, lo, hi)
+	}
+	return nil
+}
+
+// aligned checks a pointer to n elements of so many bytes, which has to be there unless n is 0.
+func aligned(field string, p unsafe.Pointer, n int, bytes uintptr) error {
+	if p == nil && n > 0 {
+		return badf("%s is NULL; want %d elements", field, n)
+	}
+	return alignedOrNil(field, p, bytes)
+}
+
+func alignedOrNil(field string, p unsafe.Pointer, bytes uintptr) error {
+	if uintptr(p)%bytes != 0 {
+		return badf("%s is %#x, which is not aligned to %d bytes", field, uintptr(p), bytes)
+	}
+	return nil
+}
+
+// first is the first error of several.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// side is one of the batches of a call with its name in the struct.
+type side struct {
+	name string
+	*cBatch
+}
+
+func (s *side) field(name string) string { return s.name + "." + name }
+
+// check checks the numbers of a batch, and which of its pointers are there.
+func (s *side) check() error {
+	if size(s._type) == 0 {
+		return badf("%s is %d, which is no type", s.field("type"), s._type)
+	}
+	err := first(
+		inRange(s.field("dim"), s.dim, 1, kernels.MaxDim),
+		inRange(s.field("items"), s.items, 0, mostItems),
+		inRange(s.field("rows"), s.rows, 0, most),
+		inRange(s.field("longest"), s.longest, 0, mostItems),
+		inRange(s.field("stride"), s.stride, 0, most),
+		inRange(s.field("mask_stride"), s.mask_stride, 0, most),
+	)
+	if err != nil {
+		return err
+	}
+	if _, err := product(s.field("data"), int64(s.rows), int64(s.dim)); err != nil {
+		return err
+	}
+	switch {
+	case s.scales != nil && s._type != C.PLAID_I8 && s._type != C.PLAID_E4M3:
+		return badf("%s is for int8 and e4m3; %s is %d", s.field("scales"), s.field("type"), s._type)
+	case s.zeros != nil && s._type != C.PLAID_I8:
+		return badf("%s is for int8; %s is %d", s.field("zeros"), s.field("type"), s._type)
+	case s.lengths != nil && s.mask != nil:
+		return badf("both %s and %s are given", s.field("lengths"), s.field("mask"))
+	case s.offsets != nil && (s.lengths != nil || s.mask != nil):
+		return badf("%s is given beside %s; packed items have neither lengths nor a mask", s.field("offsets"), s.field("lengths or mask"))
+	case s.offsets == nil && s.items > 0:
+		return s.checkPadding()
+	}
+	return nil
+}
+
+// checkPadding checks where padded items lie.
+func (s *side) checkPadding() error {
+	if s.items > 1 && s.stride < s.longest {
+		return badf("%s is %d, less than %s, %d", s.field("stride"), s.stride, s.field("longest"), s.longest)
+	}
+	if s.items > 1 && s.mask != nil && s.mask_stride < s.longest {
+		return badf("%s is %d, less than %s, %d", s.field("mask_stride"), s.mask_stride, s.field("longest"), s.longest)
+	}
+	for _, x := range []struct {
+		field  string
+		stride C.int64_t
+	}{{"stride", s.stride}, {"mask_stride", s.mask_stride}} {
+		if _, err := product(s.field(x.field), int64(s.items), int64(x.stride)); err != nil {
+			return err
+		}
+	}
+	if need := (s.items-1)*s.stride + s.longest; need > s.rows {
+		return badf("%s is %d; %d items of %d rows, %d apart, have %d", s.field("rows"), s.rows, s.items, s.longest, s.stride, need)
+	}
+	return nil
+}
+
+// pointers checks the pointers of a batch that was checked.
+func (s *side) pointers() error {
+	return first(
+		aligned(s.field("data"), s.data, int(s.rows), size(s._type)),
+		alignedOrNil(s.field("scales"), unsafe.Pointer(s.scales), 4),
+		alignedOrNil(s.field("offsets"), unsafe.Pointer(s.offsets), 4),
+		alignedOrNil(s.field("lengths"), unsafe.Pointer(s.lengths), 4),
+	)
+}
+
+// work is a call's batches and pairs, checked.
+type work struct {
+	q, d   side
+	pairs  *cPairs
+	place  *cPlace
+	n      int // pairs
+	rowsQ  int // of argmaxima: [pairs][q.longest]
+	rowsD  int // of those of documents
+	wanted *int64
+}
+
+// check checks what all calls have. wanted is where the bytes of a workspace go, nil if the
+// call is to be done.
+func check(place *cPlace, q, d *cBatch, pairs *cPairs, wanted *int64) (w work, err error) {
+	w = work{q: side{"q", q}, d: side{"d", d}, pairs: pairs, place: place, wanted: wanted}
+	if err := first(w.q.check(), w.d.check()); err != nil {
+		return w, err
+	}
+	if w.n, err = w.countPairs(); err != nil {
+		return w, err
+	}
+	if w.rowsQ, err = product("argmax", int64(w.n), int64(q.longest)); err != nil {
+		return w, err
+	}
+	if w.rowsD, err = product("argmax", int64(w.n), int64(d.longest)); err != nil {
+		return w, err
+	}
+	if err := inRange("place.threads", place.threads, 0, mostItems); err != nil {
+		return w, err
+	}
+	if wanted != nil {
+		return w, nil
+	}
+	return w, first(w.q.pointers(), w.d.pointers(), w.pairPointers())
+}
+
+// sameDim checks that queries and documents have one dimension.
+func (w *work) sameDim() error {
+	if w.q.dim != w.d.dim {
+		return badf("q.dim is %d and d.dim %d", w.q.dim, w.d.dim)
+	}
+	return nil
+}
+
+func (w *work) countPairs() (int, error) {
+	p := w.pairs
+	if p.kind != C.PLAID_LISTED && (p.queries != nil || p.docs != nil) {
+		return 0, badf("pairs.queries or pairs.docs is given, and pairs.kind is %d, not listed", p.kind)
+	}
+	switch p.kind {
+	case C.PLAID_ALL:
+		if p.count != 0 {
+			return 0, badf("pairs.count is %d; want 0 where all meet all", p.count)
+		}
+		return product("scores", int64(w.q.items), int64(w.d.items))
+	case C.PLAID_OWN:
+		if err := inRange("pairs.count", p.count, 0, mostItems); err != nil {
+			return 0, err
+		}
+		n, err := product("scores", int64(w.q.items), int64(p.count))
+		if err == nil && n != int(w.d.items) {
+			err = badf("d.items is %d; %d queries with %d documents of their own have %d", w.d.items, w.q.items, p.count, n)
+		}
+		return n, err
+	case C.PLAID_LISTED:
+		return int(p.count), inRange("pairs.count", p.count, 0, mostItems)
+	}
+	return 0, badf("pairs.kind is %d, which is no kind", p.kind)
+}
+
+func (w *work) pairPointers() error {
+	if w.pairs.kind != C.PLAID_LISTED {
+		return nil
+	}
+	return first(
+		aligned("pairs.queries", unsafe.Pointer(w.pairs.queries), w.n, 4),
+		aligned("pairs.docs", unsafe.Pointer(w.pairs.docs), w.n, 4),
+	)
+}
+
+// gradient checks room for the gradient of a batch.
+func (s *side) gradient(field string, p unsafe.Pointer, kind C.int64_t) error {
+	switch {
+	case p == nil:
+		return nil
+	case kind < C.PLAID_F32 || kind > C.PLAID_BF16:
+		return badf("%s_type is %d; gradients are float32, float16 or bfloat16", field, kind)
+	}
+	return alignedOrNil(field, p, size(kind))
+}
+
+// onDevice reports whether the call is for a GPU.
+func (w *work) onDevice() bool { return w.place.device >= 0 }
+
+// typeOf is the type of a matrix.
+func typeOf(kind C.int64_t) maxsim.Type { return maxsim.Type(kind) }
