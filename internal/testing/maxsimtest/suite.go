@@ -73,6 +73,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 		t.Run("Chamfer", s.chamfer)
 		t.Run("ChamferTypes", s.chamferTypes)
 		t.Run("ChamferDifferences", s.chamferDifferences)
+		t.Run("ChamferReads", s.chamferReads)
 		t.Run("ChamferFaults", s.chamferFaults)
 	}
 }
