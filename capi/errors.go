@@ -38,28 +38,28 @@ func run(e *cError, work func() error) (code C.int) {
 	return report(e, work())
 }
 
-// panicked is the error of a panic. Memory that cannot be read or written is a fault of
-// who gave its address.
+// panicked is the error of a panic.
 func panicked(r any) error {
-	if err, ok := r.(error); ok {
-		var memory interface {
-			error
-			Addr() uintptr
-		}
-		if errors.As(err, &memory) {
-			return badf("memory at %#x cannot be read or written", memory.Addr())
-		}
-		if p := (*parallel.Panic)(nil); errors.As(err, &p) {
-			return &fault{C.PLAID_ERR_INTERNAL, p.Error()}
-		}
+	err, ok := r.(error)
+	if ok && (errors.As(err, new(unreadable)) || errors.As(err, new(*parallel.Panic))) {
+		return err
 	}
-	return &fault{C.PLAID_ERR_INTERNAL, fmt.Sprintf("%v\n%s", r, debug.Stack())}
+	return fmt.Errorf("%v\n%s", r, debug.Stack())
+}
+
+// unreadable is an error of the runtime for memory that is not there.
+type unreadable interface {
+	error
+	Addr() uintptr
 }
 
 // report writes an error to its place, and returns its code.
 func report(e *cError, err error) C.int {
 	if err == nil {
 		return C.PLAID_OK
+	}
+	if u := unreadable(nil); errors.As(err, &u) { // who gave its address is at fault
+		err = badf("memory at %#x cannot be read or written", u.Addr())
 	}
 	code := codeOf(err)
 	if e != nil {
@@ -76,7 +76,7 @@ func codeOf(err error) C.int {
 		return f.code
 	}
 	switch {
-	case errors.Is(err, kernels.ErrShape), errors.Is(err, maxsim.ErrFault):
+	case errors.Is(err, kernels.ErrShape):
 		return C.PLAID_ERR_ARGUMENT
 	case errors.Is(err, maxsim.ErrUnsupported), errors.Is(err, kernels.ErrUnavailable):
 		return C.PLAID_ERR_UNSUPPORTED

@@ -1,0 +1,12 @@
+#include "test.h"
+
+int main(int argc, char **argv) {
+  int rounds = argc > 1 ? atoi(argv[1]) : 100;
+  test_scores(rounds);
+  test_heads(rounds / 4);
+  test_chamfer(rounds / 2);
+  test_refusals();
+  test_threads();
+  test_fork(); /* the last: plaid_forked is for good */
+  return 0;
+}
