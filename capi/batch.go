@@ -37,6 +37,11 @@ func newHost(w *work) (*host, error) {
 	if h.backend, err = maxsim.Select(""); err != nil {
 		return h, err
 	}
+	if w.n == 0 { // no item matters, and gradients are 0
+		h.q.batch = maxsim.Batch{Tokens: w.q.tokens(), Layout: maxsim.Layout{Offsets: noItems}}
+		h.d.batch = maxsim.Batch{Tokens: w.d.tokens(), Layout: maxsim.Layout{Offsets: noItems}}
+		return h, nil
+	}
 	if err := first(h.q.set(&w.q), h.d.set(&w.d)); err != nil {
 		return h, err
 	}
@@ -83,14 +88,22 @@ func matrix(p unsafe.Pointer, kind C.int64_t, rows, dim C.int64_t) maxsim.Matrix
 	return m
 }
 
-// set makes the batch of a side.
-func (h *hostSide) set(s *side) error {
+// noItems are the offsets of a batch without items.
+var noItems = []int{0}
+
+// tokens is the matrix of a side.
+func (s *side) tokens() maxsim.Matrix {
 	m := matrix(s.data, s._type, s.rows, s.dim)
 	if s.rows > 0 {
 		m.Scales = list((*float32)(s.scales), int(s.rows))
 		m.Zeros = list((*int8)(s.zeros), int(s.rows))
 	}
-	h.batch = maxsim.Batch{Tokens: m}
+	return m
+}
+
+// set makes the batch of a side.
+func (h *hostSide) set(s *side) error {
+	h.batch = maxsim.Batch{Tokens: s.tokens()}
 	l := &h.batch.Layout
 	switch {
 	case s.offsets != nil:
@@ -154,7 +167,7 @@ func (h *hostSide) cut(s *side) error {
 // cover takes over a mask. One that only ends items is lengths, which cost less.
 func (h *hostSide) cover(s *side) {
 	longest, stride := int(s.longest), int(s.mask_stride)
-	mask := list((*byte)(s.mask), (int(s.items)-1)*stride+longest)
+	mask := list((*byte)(s.mask), s.maskBytes())
 	h.lengths = h.lengths[:0]
 	holes := false
 	for i := range int(s.items) {

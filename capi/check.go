@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"math"
 	"math/bits"
 	"unsafe"
 
@@ -15,11 +16,14 @@ import (
 // aligned. What they point to is looked at on the processor alone.
 
 // most is more elements than memory has room for.
-const most = 1 << 46
+const most = 1 << 44
 
 // mostItems is how many items, rows of an item and listed pairs there may be: they are counted
 // with int32.
 const mostItems = 1<<31 - 1
+
+// firstPage is the memory that no process has, so that NULL and what is near it are faults.
+const firstPage = 4096
 
 // size is the bytes of an element of a type; 0: there is no such type.
 func size(kind C.int64_t) uintptr {
@@ -55,19 +59,36 @@ func inRange(field string, v C.int64_t, lo, hi int64) error {
 	return nil
 }
 
-// aligned checks a pointer to n elements of so many bytes, which has to be there unless n is 0.
-func aligned(field string, p unsafe.Pointer, n int, bytes uintptr) error {
-	if p == nil && n > 0 {
-		return badf("%s is NULL; want %d elements", field, n)
-	}
-	return alignedOrNil(field, p, bytes)
+// arrays checks the arrays of a call, and keeps what it found first.
+type arrays struct {
+	host bool // they are in memory of the processor, whose ends are looked at
+	err  error
+	sum  byte
 }
 
-func alignedOrNil(field string, p unsafe.Pointer, bytes uintptr) error {
-	if uintptr(p)%bytes != 0 {
-		return badf("%s is %#x, which is not aligned to %d bytes", field, uintptr(p), bytes)
+// want checks an array of n elements of so many bytes.
+func (a *arrays) want(field string, p unsafe.Pointer, n int, bytes uintptr) {
+	if p == nil && n > 0 && a.err == nil {
+		a.err = badf("%s is NULL; want %d elements", field, n)
 	}
-	return nil
+	a.take(field, p, n, bytes)
+}
+
+// take is want for an array that may be missing.
+func (a *arrays) take(field string, p unsafe.Pointer, n int, bytes uintptr) {
+	start, length := uintptr(p), uintptr(n)*bytes
+	switch {
+	case a.err != nil || p == nil:
+	case start < firstPage && n > 0:
+		a.err = badf("%s is %#x, which is no address", field, start)
+	case start%bytes != 0:
+		a.err = badf("%s is %#x, which is not aligned to %d bytes", field, start, bytes)
+	case start > math.MaxInt64-length:
+		a.err = badf("%s is %#x; %d elements there are beyond the end of memory", field, start, n)
+	case a.host && n > 0:
+		// Numbers that no memory stands behind must not become room for what they count.
+		a.sum += *(*byte)(p) + *(*byte)(unsafe.Add(p, length-1))
+	}
 }
 
 // first is the first error of several.
@@ -144,15 +165,21 @@ func (s *side) checkPadding() error {
 	return nil
 }
 
-// pointers checks the pointers of a batch that was checked.
-func (s *side) pointers() error {
-	return first(
-		aligned(s.field("data"), s.data, int(s.rows), size(s._type)),
-		alignedOrNil(s.field("scales"), unsafe.Pointer(s.scales), 4),
-		alignedOrNil(s.field("offsets"), unsafe.Pointer(s.offsets), 4),
-		alignedOrNil(s.field("lengths"), unsafe.Pointer(s.lengths), 4),
-	)
+// arrays checks the arrays of a batch whose numbers were checked.
+func (s *side) arrays(a *arrays) {
+	rows := int(s.rows)
+	a.want(s.field("data"), s.data, rows*int(s.dim), size(s._type))
+	a.take(s.field("scales"), unsafe.Pointer(s.scales), rows, 4)
+	a.take(s.field("zeros"), unsafe.Pointer(s.zeros), rows, 1)
+	a.take(s.field("offsets"), unsafe.Pointer(s.offsets), int(s.items)+1, 4)
+	a.take(s.field("lengths"), unsafe.Pointer(s.lengths), int(s.items), 4)
+	if s.items > 0 {
+		a.take(s.field("mask"), unsafe.Pointer(s.mask), s.maskBytes(), 1)
+	}
 }
+
+// maskBytes is the length of the mask, of items that there are.
+func (s *side) maskBytes() int { return int((s.items-1)*s.mask_stride + s.longest) }
 
 // work is a call's batches and pairs, checked.
 type work struct {
@@ -163,6 +190,7 @@ type work struct {
 	rowsQ  int // of argmaxima: [pairs][q.longest]
 	rowsD  int // of those of documents
 	wanted *int64
+	arrays arrays
 }
 
 // check checks what all calls have. wanted is where the bytes of a workspace go, nil if the
@@ -184,10 +212,25 @@ func check(place *cPlace, q, d *cBatch, pairs *cPairs, wanted *int64) (w work, e
 	if err := inRange("place.threads", place.threads, 0, mostItems); err != nil {
 		return w, err
 	}
-	if wanted != nil {
-		return w, nil
+	w.arrays.host = !w.onDevice()
+	return w, nil
+}
+
+// arraysOf checks the arrays that all calls have, and those that a call has by itself.
+// For the size of a workspace there may be none.
+func (w *work) arraysOf(own func(a *arrays)) error {
+	if w.wanted != nil {
+		return nil
 	}
-	return w, first(w.q.pointers(), w.d.pointers(), w.pairPointers())
+	a := &w.arrays
+	w.q.arrays(a)
+	w.d.arrays(a)
+	if w.pairs.kind == C.PLAID_LISTED {
+		a.want("pairs.queries", unsafe.Pointer(w.pairs.queries), w.n, 4)
+		a.want("pairs.docs", unsafe.Pointer(w.pairs.docs), w.n, 4)
+	}
+	own(a)
+	return a.err
 }
 
 // sameDim checks that queries and documents have one dimension.
@@ -224,25 +267,19 @@ func (w *work) countPairs() (int, error) {
 	return 0, badf("pairs.kind is %d, which is no kind", p.kind)
 }
 
-func (w *work) pairPointers() error {
-	if w.pairs.kind != C.PLAID_LISTED {
-		return nil
-	}
-	return first(
-		aligned("pairs.queries", unsafe.Pointer(w.pairs.queries), w.n, 4),
-		aligned("pairs.docs", unsafe.Pointer(w.pairs.docs), w.n, 4),
-	)
-}
-
-// gradient checks room for the gradient of a batch.
-func (s *side) gradient(field string, p unsafe.Pointer, kind C.int64_t) error {
-	switch {
-	case p == nil:
-		return nil
-	case kind < C.PLAID_F32 || kind > C.PLAID_BF16:
+// gradient checks the type of the gradient of a batch, where it is wanted.
+func gradient(field string, p unsafe.Pointer, kind C.int64_t) error {
+	if p != nil && (kind < C.PLAID_F32 || kind > C.PLAID_BF16) {
 		return badf("%s_type is %d; gradients are float32, float16 or bfloat16", field, kind)
 	}
-	return alignedOrNil(field, p, size(kind))
+	return nil
+}
+
+// gradient checks the room for the gradient of a batch.
+func (a *arrays) gradient(s *side, field string, p unsafe.Pointer, kind C.int64_t) {
+	if p != nil {
+		a.take(field, p, int(s.rows*s.dim), size(kind))
+	}
 }
 
 // onDevice reports whether the call is for a GPU.

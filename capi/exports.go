@@ -27,6 +27,8 @@ type (
 	cChamfer         = C.plaid_chamfer_call
 	cChamferGradient = C.plaid_chamfer_gradient_call
 	cHead            = C.plaid_head_call
+	cInt             = C.int64_t
+	cCode            = C.int
 )
 
 func main() {}

@@ -81,7 +81,9 @@ func TestHeader(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "header")
 	require.NoError(t, os.WriteFile(source, []byte("#include \"plaid_maxsim.h\"\nint main(void) { return 0; }\n"), 0o600))
 	strict := []string{"-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I.", source}
-	t.Run("C", func(t *testing.T) { does(t, nil, compiler(t, "cc", "CC"), append([]string{"-x", "c", "-std=c99"}, strict...)...) })
+	t.Run("C", func(t *testing.T) {
+		does(t, nil, compiler(t, "cc", "CC"), append([]string{"-x", "c", "-std=c99"}, strict...)...)
+	})
 	t.Run("C++", func(t *testing.T) {
 		does(t, nil, compiler(t, "c++", "CXX"), append([]string{"-x", "c++", "-std=c++11"}, strict...)...)
 	})

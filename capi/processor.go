@@ -16,15 +16,12 @@ func score(c cScore, wanted *int64) error {
 	if err == nil {
 		err = w.sameDim()
 	}
-	if err != nil {
-		return err
-	}
-	if wanted == nil {
-		err = first(
-			alignedOrNil("weights", unsafe.Pointer(c.weights), 4),
-			aligned("scores", unsafe.Pointer(c.scores), w.n, 4),
-			alignedOrNil("argmax", unsafe.Pointer(c.argmax), 4),
-		)
+	if err == nil {
+		err = w.arraysOf(func(a *arrays) {
+			a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
+			a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
+			a.take("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
+		})
 	}
 	switch {
 	case err != nil:
@@ -54,16 +51,17 @@ func (w *work) terms(weights *C.float, normalize C.int64_t) maxsim.Terms {
 // gradients does a call, or says how much workspace it needs.
 func gradients(c cGradient, wanted *int64) error {
 	w, err := check(&c.place, &c.q, &c.d, &c.pairs, wanted)
-	if err != nil {
-		return err
+	if err == nil {
+		err = first(w.sameDim(), gradient("dq", c.dq, c.dq_type), gradient("dd", c.dd, c.dd_type))
 	}
-	err = first(w.sameDim(), w.q.gradient("dq", c.dq, c.dq_type), w.d.gradient("dd", c.dd, c.dd_type))
-	if err == nil && wanted == nil {
-		err = first(
-			alignedOrNil("weights", unsafe.Pointer(c.weights), 4),
-			aligned("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4),
-			alignedOrNil("upstream", unsafe.Pointer(c.upstream), 4),
-		)
+	if err == nil {
+		err = w.arraysOf(func(a *arrays) {
+			a.take("weights", unsafe.Pointer(c.weights), int(c.q.rows), 4)
+			a.want("argmax", unsafe.Pointer(c.argmax), w.rowsQ, 4)
+			a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
+			a.gradient(&w.q, "dq", c.dq, c.dq_type)
+			a.gradient(&w.d, "dd", c.dd, c.dd_type)
+		})
 	}
 	switch {
 	case err != nil:
@@ -98,16 +96,15 @@ func (s *side) room(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsi
 // chamfer does a call, or says how much workspace it needs.
 func chamfer(c cChamfer, wanted *int64) error {
 	w, err := check(&c.place, &c.q, &c.d, &c.pairs, wanted)
-	if err != nil {
-		return err
+	if err == nil {
+		err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1))
 	}
-	err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1))
-	if err == nil && wanted == nil {
-		err = first(
-			aligned("distances", unsafe.Pointer(c.distances), w.n, 4),
-			alignedOrNil("nearest_q", unsafe.Pointer(c.nearest_q), 4),
-			alignedOrNil("nearest_d", unsafe.Pointer(c.nearest_d), 4),
-		)
+	if err == nil {
+		err = w.arraysOf(func(a *arrays) {
+			a.want("distances", unsafe.Pointer(c.distances), w.n, 4)
+			a.take("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
+			a.take("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
+		})
 	}
 	switch {
 	case err != nil:
@@ -133,17 +130,18 @@ func chamfer(c cChamfer, wanted *int64) error {
 // chamferGradients does a call, or says how much workspace it needs.
 func chamferGradients(c cChamferGradient, wanted *int64) error {
 	w, err := check(&c.place, &c.q, &c.d, &c.pairs, wanted)
-	if err != nil {
-		return err
+	if err == nil {
+		err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1),
+			gradient("dq", c.dq, c.dq_type), gradient("dd", c.dd, c.dd_type))
 	}
-	err = first(w.sameDim(), inRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1),
-		w.q.gradient("dq", c.dq, c.dq_type), w.d.gradient("dd", c.dd, c.dd_type))
-	if err == nil && wanted == nil {
-		err = first(
-			aligned("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4),
-			aligned("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4),
-			alignedOrNil("upstream", unsafe.Pointer(c.upstream), 4),
-		)
+	if err == nil {
+		err = w.arraysOf(func(a *arrays) {
+			a.want("nearest_q", unsafe.Pointer(c.nearest_q), w.rowsQ, 4)
+			a.want("nearest_d", unsafe.Pointer(c.nearest_d), w.rowsD, 4)
+			a.take("upstream", unsafe.Pointer(c.upstream), w.n, 4)
+			a.gradient(&w.q, "dq", c.dq, c.dq_type)
+			a.gradient(&w.d, "dd", c.dd, c.dd_type)
+		})
 	}
 	switch {
 	case err != nil:
@@ -170,19 +168,16 @@ func chamferGradients(c cChamferGradient, wanted *int64) error {
 // head does a call, or says how much workspace it needs.
 func head(c cHead, wanted *int64) error {
 	w, err := check(&c.place, &c.q, &c.d, &c.pairs, wanted)
-	if err != nil {
-		return err
+	if err == nil && (c.head_type < C.PLAID_F32 || c.head_type > C.PLAID_BF16) {
+		err = badf("head_type is %d; heads are float32, float16 or bfloat16", c.head_type)
 	}
-	if c.head_type < C.PLAID_F32 || c.head_type > C.PLAID_BF16 {
-		return badf("head_type is %d; heads are float32, float16 or bfloat16", c.head_type)
-	}
-	if wanted == nil {
-		err = first(
-			alignedOrNil("query_weights", unsafe.Pointer(c.query_weights), 4),
-			aligned("head", c.head, int(w.q.dim*w.d.dim), size(c.head_type)),
-			alignedOrNil("bias", unsafe.Pointer(c.bias), 4),
-			aligned("scores", unsafe.Pointer(c.scores), w.n, 4),
-		)
+	if err == nil {
+		err = w.arraysOf(func(a *arrays) {
+			a.take("query_weights", unsafe.Pointer(c.query_weights), int(c.q.rows), 4)
+			a.want("head", c.head, int(c.q.dim*c.d.dim), size(c.head_type))
+			a.take("bias", unsafe.Pointer(c.bias), int(c.q.dim), 4)
+			a.want("scores", unsafe.Pointer(c.scores), w.n, 4)
+		})
 	}
 	switch {
 	case err != nil:

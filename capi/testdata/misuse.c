@@ -131,12 +131,12 @@ static void refused_batches(void) {
   BAD_SCORE(c.q.items = 3, "q.rows is 6; 3 items of 3 rows, 3 apart, have 9");
   BAD_SCORE(c.q.rows = -6, "q.rows is -6");
   BAD_SCORE(c.q.rows = INT64_MAX, "q.rows is 9223372036854775807");
-  BAD_SCORE(c.q.rows = (int64_t)1 << 46, "q.data would have");
+  BAD_SCORE(c.q.rows = (int64_t)1 << 44, "q.data would have");
   BAD_SCORE(c.q.stride = -3, "q.stride is -3");
   BAD_SCORE(c.q.stride = 2, "q.stride is 2, less than q.longest, 3");
   BAD_SCORE((c.q.items = 1 << 30, c.q.stride = (int64_t)1 << 40), "q.stride would have");
   BAD_SCORE(c.q.longest = -1, "q.longest is -1");
-  BAD_SCORE(c.q.data = NULL, "q.data is NULL; want 6 elements");
+  BAD_SCORE(c.q.data = NULL, "q.data is NULL; want 24 elements");
   BAD_SCORE(c.q.data = (char *)q_data + 2, "which is not aligned to 4 bytes");
   BAD_SCORE(c.q.scales = floats, "q.scales is for int8 and e4m3");
   BAD_SCORE((c.q.type = PLAID_I8, c.q.scales = (float *)((char *)floats + 1)), "q.scales is 0x");
