@@ -173,7 +173,7 @@ func TestWorkIsDoneOnce(t *testing.T) {
 			return -1
 		}
 		if rapid.Bool().Draw(t, "all") {
-			w.all(q, d, 0, nd, 0, q.longest(), &k)
+			w.all(q, d, 0, nd, 0, nd, q.longest(), &k)
 			for i := range nq * nd {
 				meet(i/nd, i%nd)
 			}

@@ -13,7 +13,7 @@ import (
 // dense.cuh.
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
-		"dense_pack": fakePack, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
+		"dense_pack": fakePack, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
 		"dense_push": fakePush, "dense_lengths": fakeLengths, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
 		"dense_chamfer_l2": fakeChamfer(maxsim.SquaredL2), "dense_chamfer_l1": fakeChamfer(maxsim.L1), "dense_chamfer_sum": fakeChamferSum,
 		"dense_chamfer_grad_l2": fakeChamferGrad(maxsim.SquaredL2), "dense_chamfer_grad_l1": fakeChamferGrad(maxsim.L1),
@@ -80,6 +80,9 @@ func decode(b []byte, form uint32, dim int) []float32 {
 func fakePack(f *drivertest.Fake, l *driver.Launch) {
 	p := (*densePackParams)(l.Args)
 	n, dim := int(p.n), int(p.dim)
+	if int(l.Grid.X) != (n+7)/8 {
+		panic("rows that no warp has")
+	}
 	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
 	switch {
 	case p.source == source(maxsim.Compressed):
@@ -105,8 +108,11 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 		}
 		_, exponent := math.Frexp(most)
 		exponent = max(exponent, -110)
-		row, stored := f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes)), float64(m.Scale(r))
-		clear(row)
+		row, stored := make([]byte, p.rowBytes), float64(m.Scale(r))
+		if p.rows != 0 {
+			row = f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes))
+			clear(row)
+		}
 		wide := structs[uint16](row, len(row)/2)
 		for d, v := range x {
 			switch format(p.format) {
@@ -172,29 +178,71 @@ func fakeCompressed(f *drivertest.Fake, p *densePackParams) []float32 {
 func fakeWeights(f *drivertest.Fake, l *driver.Launch) {
 	p := (*denseWeightsParams)(l.Args)
 	for i := range int(p.n) {
-		array[float32](f, p.out, 4, i, 1)[0] = float(f, p.weights, i) * float(f, p.scale, i)
+		token := true
+		if p.lengths != 0 || p.mask != 0 {
+			item, place := i/int(p.stride), i%int(p.stride)
+			token = item < int(p.items) && place < int(p.longest)
+			if token && p.lengths != 0 {
+				token = place < int(array[int32](f, p.lengths, 4, item, 1)[0])
+			} else if token {
+				token = array[uint8](f, p.mask, 1, item*int(p.maskStride)+place, 1)[0] != 0
+			}
+		}
+		v := math.Float32frombits(1 << 31) // −0
+		if token {
+			v = float(f, p.weights, i)*float(f, p.scale, i) + 0
+		}
+		array[float32](f, p.out, 4, i, 1)[0] = v
 	}
 }
 
-func fakeAny(f *drivertest.Fake, l *driver.Launch) {
+func fakeAny(f *drivertest.Fake, l *driver.Launch) { fakeForward(f, l, 1, 1, 32) }
+
+// fakeForward is a forward kernel whose blocks do so many units, of so many groups of up to so
+// many tokens.
+func fakeForward(f *drivertest.Fake, l *driver.Launch, teams, groups, tokens int) {
 	p := (*denseParams)(l.Args)
-	dim := int(p.dim)
-	for u := range int(l.Grid.X) {
+	for u := range int(l.Grid.X) * teams {
 		unit := array[denseUnit](f, p.units, 32, u, 1)[0]
-		g := array[denseGroup](f, p.groups, 32, int(unit.group), 1)[0]
-		if unit.first != array[denseItem](f, p.items, 16, int(unit.begin), 1)[0] || unit.groups != 1 || g.count == 0 || g.count > 32 {
-			panic("a unit of dense_any")
+		if unit.begin == unit.end {
+			continue
+		}
+		if unit.first != array[denseItem](f, p.items, 16, int(unit.begin), 1)[0] || unit.groups == 0 || int(unit.groups) > groups {
+			panic("a unit of a forward kernel")
+		}
+		if first := array[denseUnit](f, p.units, 32, u/teams*teams, 1)[0]; first.group != unit.group {
+			panic("units of a block with different groups")
+		}
+		for i := range int(unit.groups) {
+			fakeGroup(f, p, unit, int(unit.group)+i, tokens)
+		}
+	}
+}
+
+func fakeGroup(f *drivertest.Fake, p *denseParams, unit denseUnit, group, tokens int) {
+	dim := int(p.dim)
+	{
+		g := array[denseGroup](f, p.groups, 32, group, 1)[0]
+		if int(g.count) > tokens {
+			panic("a group of too many tokens")
 		}
 		queries := fakeRows(f, p.queries, p.queryFormat, p.queryBytes, uint64(g.row), int(g.count), dim)
 		weights := array[float32](f, p.weights, 4, int(g.row), int(g.count))
 		for i := unit.begin; i < unit.end; i++ {
 			it := array[denseItem](f, p.items, 16, int(i), 1)[0]
-			docs := fakeRows(f, p.docs, p.docFormat, p.rowBytes, it.begin, int(it.len), dim)
-			scales := array[float32](f, p.docScale, 4, int(it.begin), int(it.len))
+			n, holes := int(it.len&^(1<<31)), it.len>>31 == 1
+			if p.masked == 0 && (holes || n == 0) {
+				panic("an item with holes, or without rows")
+			}
+			docs := fakeRows(f, p.docs, p.docFormat, p.rowBytes, it.begin, n, dim)
+			scales := array[float32](f, p.docScale, 4, int(it.begin), n)
 			sum := float32(0)
 			for s, q := range queries {
 				best, first := math.Inf(-1), -1
 				for t, x := range docs {
+					if holes && array[uint8](f, p.mask, 1, int(it.begin)+t, 1)[0] == 0 {
+						continue
+					}
 					v := dot(q, x)
 					if scales != nil {
 						v *= float64(scales[t])
@@ -203,7 +251,12 @@ func fakeAny(f *drivertest.Fake, l *driver.Launch) {
 						best, first = v, t
 					}
 				}
-				sum += float32(best * float64(weights[s]))
+				if weights[s] != 0 && first >= 0 {
+					sum += float32(best * float64(weights[s]))
+				}
+				if math.Float32bits(weights[s]) == 1<<31 {
+					first = -1
+				}
 				if p.arg != 0 {
 					array[int32](f, p.arg, 4, int(g.arg)+int(it.pos)*int(g.argPitch)+s, 1)[0] = int32(first)
 				}

@@ -38,13 +38,26 @@ type densePackParams struct {
 
 type denseWeightsParams struct {
 	weights, scale, out driver.Ptr
-	n, _                uint32
+	n, stride           uint32
+	lengths, mask       driver.Ptr
+	maskStride          uint64
+	items, longest      uint32
+}
+
+type denseFillParams struct {
+	dOffsets, dLengths, dMask, rowMask, qOffsets, pairQ, pairD driver.Ptr
+	unitsIn, groupsIn, items, groups, units, joins             driver.Ptr
+	dStride, dMaskStride, qStride                              uint64
+	dItems, dLongest, qItems, qLongest                         uint32
+	nItems, nGroups, nUnits, nJoins                            uint32
+	segment, segments, tokens, perQuery, unitGroups, argPitch  uint32
+	runs, joinDocs, joinPitch, _                               uint32
 }
 
 type denseParams struct {
 	docs, docScale, queries, weights, items, groups, units, out, arg driver.Ptr
-	rowBytes, queryBytes, docFormat, queryFormat, dim, _             uint32
-	top                                                              driver.Ptr
+	rowBytes, queryBytes, docFormat, queryFormat, dim, masked        uint32
+	top, mask                                                        driver.Ptr
 }
 
 type denseSumParams struct{ part, out, partAt, outAt, groups, count driver.Ptr }

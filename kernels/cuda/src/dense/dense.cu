@@ -1,6 +1,7 @@
 // dense.cu: the device code for plain token vectors, one module.
 #include "any.cuh"
 #include "chamfer.cuh"
+#include "fill.cuh"
 #include "grad.cuh"
 #include "pack.cuh"
 #include "project.cuh"

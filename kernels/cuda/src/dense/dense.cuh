@@ -3,6 +3,7 @@
 // value, mirrored field for field by the host.
 //
 //   dense_pack       vectors as they come -> rows                (queries, documents)
+//   dense_fill       lengths, masks, offsets, lists -> who does what
 //   dense_rows_*     rows -> scores: documents on the rows of the product (sm_90a)
 //   dense_batch_*    the same: query tokens on the rows                   (sm_90a)
 //   dense_any        the same: any device, any two types
@@ -32,9 +33,9 @@
 //
 // # Work
 //
-// A GROUP is some tokens of one query: up to 16 for dense_batch (the rows of a
+// A GROUP is some tokens of one query, or none: up to 16 for dense_batch (the rows of a
 // warp), up to 32 or 64 for dense_rows, up to 32 for the others. An ITEM is a
-// document that is not empty. A UNIT is a run of items for one group, or for
+// document, whose score is 0 if it has no tokens. A UNIT is a run of items for one group, or for
 // dense_batch for some groups one after another; a block does a unit. The sum of
 // a group's maxima goes to out[group.out + item.pos].
 #pragma once
@@ -52,9 +53,11 @@ constexpr int kPullShared = 58880;
 
 struct DenseItem {
   uint64_t begin;                   // first row
-  uint32_t len;                     // rows, at least 1
+  uint32_t len;                     // rows; with kHoles above, those that the mask has are tokens
   uint32_t pos;                     // where the results go
 };
+
+constexpr uint32_t kHoles = 1u << 31, kRows = kHoles - 1;  // of DenseItem.len
 
 struct DenseGroup {
   uint64_t out;                     // place of the sums: out + pos
@@ -92,7 +95,7 @@ struct DensePackParams {
   const uint8_t *in;                // [n][dim]; of kCompressed the codes, [n]
   const float *scales;              // [n] or null: 1
   const int8_t *zeros;              // [n] or null
-  uint8_t *rows;                    // out [n][row_bytes]
+  uint8_t *rows;                    // out [n][row_bytes], or null
   float *scale;                     // out [n] or null: what a row is to be multiplied with
   float *unit;                      // out [n] or null: the same for a vector of length 1
   float *inverse;                   // out [n] or null: 1/length, 0 of zero vectors
@@ -104,11 +107,44 @@ struct DensePackParams {
   DenseCodec codec;
 };
 
-// dense_weights: grid (ceil(n/256)), block 256: out = weights · scale, each 1 where null.
+// dense_weights: grid (ceil(n/256)), block 256: out = weights · scale, each 1 where null. With
+// lengths or a mask, −0 for rows that are no tokens: rows are those of items stride apart, which
+// have the first `lengths` rows, or those of the mask.
 struct DenseWeightsParams {
   const float *weights, *scale;     // [n] or null
   float *out;                       // [n]
-  uint32_t n;
+  uint32_t n, stride;
+  const int32_t *lengths;           // or null
+  const uint8_t *mask;              // or null
+  uint64_t mask_stride;
+  uint32_t items, longest;
+};
+
+// dense_fill: grid (enough warps for items and units, and threads for groups and joins), block
+// 256: the tables of a call whose lengths, masks, offsets or lists are on the device. Item e is
+// of document e / segments, or of that of the pair, from row segment · (e % segments) on. Group i
+// is part i % per_query of query i / per_query, or of that of the pair. What is not asked for is
+// null or 0; indices out of range have no tokens.
+struct DenseFillParams {
+  const int32_t *d_offsets, *d_lengths;
+  const uint8_t *d_mask;
+  uint8_t *row_mask;                // out [rows], where the mask is not a byte a row
+  const int32_t *q_offsets;
+  const int32_t *pair_q, *pair_d;   // [pairs]: each with units of its own
+  const DenseUnit *units_in;        // [units]; with runs, begin and end are numbers of runs
+  const DenseGroup *groups_in;      // [groups]: the places of results
+  DenseItem *items;                 // out
+  DenseGroup *groups;               // out
+  DenseUnit *units;                 // out
+  struct DenseJoin *joins;          // out: one a pair
+  uint64_t d_stride, d_mask_stride, q_stride;
+  uint32_t d_items, d_longest, q_items, q_longest;
+  uint32_t n_items, n_groups, n_units, n_joins;
+  uint32_t segment, segments;       // rows of a segment, and segments of a document
+  uint32_t tokens, per_query;       // of a group at most; groups of a query
+  uint32_t unit_groups, arg_pitch;  // of pairs
+  uint32_t runs;                    // of about as many tokens, of packed documents; or 0
+  uint32_t join_docs, join_pitch;   // documents of a query, and how far apart their results are
   uint32_t reserved;
 };
 
@@ -128,7 +164,7 @@ struct DenseParams {
   const uint8_t *docs;
   const float *doc_scale;           // a row, or null: 1
   const uint8_t *queries;
-  const float *weights;             // a query row: its weight times its scale
+  const float *weights;             // a query row: its weight times its scale; -0: no token
   const DenseItem *items;
   const DenseGroup *groups;
   const DenseUnit *units;
@@ -137,9 +173,23 @@ struct DenseParams {
   uint32_t row_bytes, query_bytes;
   uint32_t doc_format, query_format;  // dense_any
   uint32_t dim;                     // dense_any
-  uint32_t reserved;
+  uint32_t masked;                  // items may have no rows, or holes
   float *top;                       // with arg, or null: the maxima, placed as argmaxima
+  const uint8_t *mask;              // a row; of items with holes
 };
+
+#ifdef __CUDACC__
+// What a row is scaled with that is no token: no product with it is the largest.
+#define kNone __int_as_float(0x7fffffff)
+
+__device__ __forceinline__ bool is_token(const DenseParams &p, const DenseItem &item, uint64_t row) {
+  return int32_t(item.len) > 0 || (item.len & kHoles && p.mask[row]);
+}
+// counts reports whether a maximum is of a token.
+__device__ __forceinline__ bool counts(float best) { return best > __int_as_float(0xff800000); }
+// is_query reports whether a weight is of a token.
+__device__ __forceinline__ bool is_query(float weight) { return __float_as_uint(weight) != 0x80000000u; }
+#endif
 
 // dense_sum: grid (n, ceil(longest count/256)), block 256: out[i] = Σ_k part[k·count + i],
 // k < groups, in this order.

@@ -60,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_consta
   }
   uint8_t *row = p.rows + uint64_t(r) * p.row_bytes;
   uint16_t *wide = reinterpret_cast<uint16_t *>(row);
-  switch (p.format) {
+  switch (p.rows ? p.format : 0u) {
+    case 0: break;
     case kSplit:
       for (uint32_t d = l; d < p.row_bytes / 4; d += 32) {
         const float v = d < p.dim ? source_value(p, r, d) * down * 0x1p15f : 0.0f;
@@ -91,7 +92,13 @@ extern "C" __global__ void __launch_bounds__(256) dense_pack(const __grid_consta
 
 extern "C" __global__ void __launch_bounds__(256) dense_weights(const __grid_constant__ DenseWeightsParams p) {
   const uint32_t i = blockIdx.x * 256 + threadIdx.x;
-  if (i < p.n) p.out[i] = (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f);
+  if (i >= p.n) return;
+  bool token = true;
+  if (p.lengths || p.mask) {
+    const uint32_t item = i / p.stride, place = i % p.stride;
+    token = item < p.items && place < p.longest && (p.lengths ? int32_t(place) < p.lengths[item] : p.mask[item * p.mask_stride + place] != 0);
+  }
+  p.out[i] = token ? (p.weights ? p.weights[i] : 1.0f) * (p.scale ? p.scale[i] : 1.0f) + 0.0f : -0.0f;
 }
 
 }  // namespace plaid

@@ -75,18 +75,23 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
   // The cursor is one round ahead of the products.
   uint32_t index = unit.begin;
   DenseItem item = unit.first, after = load_item(p.items + min(index + 1, max(unit.end, 1) - 1));
-  Place at{item.pos, item.len, 0, 0};
+  Place at{item.pos, item.len & kRows, 0, 0};
   bool more = unit.begin < unit.end;
   const uint8_t *row;
   uint32_t apart;  // of the lane's rows, in bytes
   float next0 = 1, next1 = 1;
   auto aim = [&] {
-    const uint32_t r = at.token + warp * 16 + g, last = at.len - 1;
+    const uint32_t r = at.token + warp * 16 + g, last = max(at.len, 1) - 1;
     const uint64_t i0 = item.begin + min(r, last);
     const uint32_t down = min(r + 8, last) - min(r, last);
     row = p.docs + i0 * p.row_bytes + j * 16;
     apart = down * p.row_bytes;
     if (p.doc_scale) next0 = load_scale(p.doc_scale + i0), next1 = load_scale(p.doc_scale + i0 + down);
+    if (p.masked) {  // a product with a scale that is no number is never the largest
+      if (!p.doc_scale) next0 = next1 = 1;
+      if (!is_token(p, item, i0)) next0 = kNone;
+      if (!is_token(p, item, i0 + down)) next1 = kNone;
+    }
   };
   uint32_t raw[2 * V][4];
   auto load = [&] {
@@ -105,7 +110,7 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
       more = ++index < unit.end;
       item = after;
       after = load_item(p.items + min(index + 1, unit.end - 1));
-      at = Place{item.pos, item.len, 0, 0};
+      at = Place{item.pos, item.len & kRows, 0, 0};
     }
     aim();
   };
@@ -172,14 +177,14 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
           }
           if (l + 32 * i < count) {
             const uint64_t to = p.groups[unit.group].arg + uint64_t(pos) * p.groups[unit.group].arg_pitch + l + 32 * i;
-            p.arg[to] = int32_t(f);
+            p.arg[to] = counts(v) && is_query(weight[i]) ? int32_t(f) : -1;
             if (p.top) p.top[to] = v;
           }
         } else {
 #pragma unroll
           for (int w = 1; w < 4; w++) v = fmaxf(v, joint[from + w * N]);
         }
-        if (l + 32 * i < count) sum = fmaf(v, weight[i], sum);
+        if (weight[i] != 0 && counts(v)) sum = fmaf(v, weight[i], sum);
       }
 #pragma unroll
       for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, s);
