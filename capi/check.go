@@ -6,6 +6,7 @@ import "C"
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels"
@@ -44,7 +45,7 @@ func product(field string, counts ...int64) (int, error) {
 	for _, c := range counts {
 		hi, lo := bits.Mul64(n, uint64(c))
 		if hi != 0 || lo > most {
-			return 0, badf("%s would have %d elements, more than memory has", field, counts)
+			return 0, badf("%s would have %d elements, more than memory has", field, slices.Clone(counts))
 		}
 		n = lo
 	}
@@ -59,17 +60,43 @@ func inRange(field string, v C.int64_t, lo, hi int64) error {
 	return nil
 }
 
+// inRange checks a number of a batch.
+func (s *side) inRange(field string, v C.int64_t, hi int64) error {
+	if v < 0 || int64(v) > hi {
+		return inRange(s.field(field), v, 0, hi)
+	}
+	return nil
+}
+
+// product multiplies counts of a batch.
+func (s *side) product(field string, a, b C.int64_t) error {
+	if _, err := product(field, int64(a), int64(b)); err != nil {
+		_, err = product(s.field(field), int64(a), int64(b))
+		return err
+	}
+	return nil
+}
+
 // arrays checks the arrays of a call, and keeps what it found first.
 type arrays struct {
-	host bool // they are in memory of the processor, whose ends are looked at
+	host bool  // they are in memory of the processor, whose ends are looked at
+	of   *side // whose arrays they are; nil: those of the call itself
 	err  error
 	sum  byte
+}
+
+// badf is a fault of an array.
+func (a *arrays) badf(field, format string, args ...any) {
+	if a.of != nil {
+		field = a.of.field(field)
+	}
+	a.err = badf("%s is "+format, append([]any{field}, args...)...)
 }
 
 // want checks an array of n elements of so many bytes.
 func (a *arrays) want(field string, p unsafe.Pointer, n int, bytes uintptr) {
 	if p == nil && n > 0 && a.err == nil {
-		a.err = badf("%s is NULL; want %d elements", field, n)
+		a.badf(field, "NULL; want %d elements", n)
 	}
 	a.take(field, p, n, bytes)
 }
@@ -80,11 +107,11 @@ func (a *arrays) take(field string, p unsafe.Pointer, n int, bytes uintptr) {
 	switch {
 	case a.err != nil || p == nil:
 	case start < firstPage && n > 0:
-		a.err = badf("%s is %#x, which is no address", field, start)
+		a.badf(field, "%#x, which is no address", start)
 	case start%bytes != 0:
-		a.err = badf("%s is %#x, which is not aligned to %d bytes", field, start, bytes)
+		a.badf(field, "%#x, which is not aligned to %d bytes", start, bytes)
 	case start > math.MaxInt64-length:
-		a.err = badf("%s is %#x; %d elements there are beyond the end of memory", field, start, n)
+		a.badf(field, "%#x; %d elements there are beyond the end of memory", start, n)
 	case a.host && n > 0:
 		// Numbers that no memory stands behind must not become room for what they count.
 		a.sum += *(*byte)(p) + *(*byte)(unsafe.Add(p, length-1))
@@ -114,18 +141,21 @@ func (s *side) check() error {
 	if size(s._type) == 0 {
 		return badf("%s is %d, which is no type", s.field("type"), s._type)
 	}
+	if s.dim < 1 {
+		return badf("%s is %d; want 1 to %d", s.field("dim"), s.dim, kernels.MaxDim)
+	}
 	err := first(
-		inRange(s.field("dim"), s.dim, 1, kernels.MaxDim),
-		inRange(s.field("items"), s.items, 0, mostItems),
-		inRange(s.field("rows"), s.rows, 0, most),
-		inRange(s.field("longest"), s.longest, 0, mostItems),
-		inRange(s.field("stride"), s.stride, 0, most),
-		inRange(s.field("mask_stride"), s.mask_stride, 0, most),
+		s.inRange("dim", s.dim, kernels.MaxDim),
+		s.inRange("items", s.items, mostItems),
+		s.inRange("rows", s.rows, most),
+		s.inRange("longest", s.longest, mostItems),
+		s.inRange("stride", s.stride, most),
+		s.inRange("mask_stride", s.mask_stride, most),
 	)
 	if err != nil {
 		return err
 	}
-	if _, err := product(s.field("data"), int64(s.rows), int64(s.dim)); err != nil {
+	if err := s.product("data", s.rows, s.dim); err != nil {
 		return err
 	}
 	switch {
@@ -151,13 +181,8 @@ func (s *side) checkPadding() error {
 	if s.items > 1 && s.mask != nil && s.mask_stride < s.longest {
 		return badf("%s is %d, less than %s, %d", s.field("mask_stride"), s.mask_stride, s.field("longest"), s.longest)
 	}
-	for _, x := range []struct {
-		field  string
-		stride C.int64_t
-	}{{"stride", s.stride}, {"mask_stride", s.mask_stride}} {
-		if _, err := product(s.field(x.field), int64(s.items), int64(x.stride)); err != nil {
-			return err
-		}
+	if err := first(s.product("stride", s.items, s.stride), s.product("mask_stride", s.items, s.mask_stride)); err != nil {
+		return err
 	}
 	if need := (s.items-1)*s.stride + s.longest; need > s.rows {
 		return badf("%s is %d; %d items of %d rows, %d apart, have %d", s.field("rows"), s.rows, s.items, s.longest, s.stride, need)
@@ -168,14 +193,16 @@ func (s *side) checkPadding() error {
 // arrays checks the arrays of a batch whose numbers were checked.
 func (s *side) arrays(a *arrays) {
 	rows := int(s.rows)
-	a.want(s.field("data"), s.data, rows*int(s.dim), size(s._type))
-	a.take(s.field("scales"), unsafe.Pointer(s.scales), rows, 4)
-	a.take(s.field("zeros"), unsafe.Pointer(s.zeros), rows, 1)
-	a.take(s.field("offsets"), unsafe.Pointer(s.offsets), int(s.items)+1, 4)
-	a.take(s.field("lengths"), unsafe.Pointer(s.lengths), int(s.items), 4)
+	a.of = s
+	a.want("data", s.data, rows*int(s.dim), size(s._type))
+	a.take("scales", unsafe.Pointer(s.scales), rows, 4)
+	a.take("zeros", unsafe.Pointer(s.zeros), rows, 1)
+	a.take("offsets", unsafe.Pointer(s.offsets), int(s.items)+1, 4)
+	a.take("lengths", unsafe.Pointer(s.lengths), int(s.items), 4)
 	if s.items > 0 {
-		a.take(s.field("mask"), unsafe.Pointer(s.mask), s.maskBytes(), 1)
+		a.take("mask", unsafe.Pointer(s.mask), s.maskBytes(), 1)
 	}
+	a.of = nil
 }
 
 // maskBytes is the length of the mask, of items that there are.
