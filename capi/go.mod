@@ -11,6 +11,7 @@ require (
 )
 
 require (
+	github.com/ebitengine/purego v0.11.3 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/mikelolasagasti/xz v1.0.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect

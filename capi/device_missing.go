@@ -1,0 +1,19 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package main
+
+// #include "plaid_maxsim.h"
+import "C"
+
+import "github.com/plaid-ir/plaid/kernels/cuda/tensor"
+
+var errNotThere = &fault{C.PLAID_ERR_UNSUPPORTED, "not there yet on memory of a GPU"}
+
+func missing(w *work) error {
+	return onDevice(w, func(*tensor.Device) error { return errNotThere }, func(*tensor.Device) (int64, error) { return 0, errNotThere })
+}
+
+func deviceGradients(w *work, _ *cGradient) error               { return missing(w) }
+func deviceChamfer(w *work, _ *cChamfer) error                  { return missing(w) }
+func deviceChamferGradients(w *work, _ *cChamferGradient) error { return missing(w) }
+func deviceHead(w *work, _ *cHead) error                        { return missing(w) }
