@@ -276,7 +276,7 @@ func TestParametersAreThoseOfTheHeader(t *testing.T) {
 	}
 	structs, err := parseHeader(header)
 	require.NoError(t, err)
-	require.Len(t, structs, 46)
+	require.Len(t, structs, 50)
 	require.Empty(t, compareHeader(header))
 
 	// Each of these slips is noticed.

@@ -28,6 +28,8 @@ type (
 	Place = dense.Place
 	// ScoreCall asks for scores.
 	ScoreCall = dense.ScoreCall
+	// GradientCall asks for the gradients of scores.
+	GradientCall = dense.GradientCall
 )
 
 // The kinds of pairs.

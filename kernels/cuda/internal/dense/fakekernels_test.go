@@ -14,24 +14,14 @@ import (
 func fakeKernels() map[string]drivertest.Kernel {
 	all := map[string]drivertest.Kernel{
 		"dense_pack": fakePack, "dense_fill": fakeFill, "dense_weights": fakeWeights, "dense_any": fakeAny, "dense_sum": fakeSum,
-		"dense_push": fakePush, "dense_lengths": fakeLengths, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
+		"dense_lists": fakeLists, "dense_rank": fakeRank, "dense_join": fakeJoin, "dense_project_any": fakeProject,
 		"dense_chamfer_l2": fakeChamfer(maxsim.SquaredL2), "dense_chamfer_l1": fakeChamfer(maxsim.L1), "dense_chamfer_sum": fakeChamferSum,
 		"dense_chamfer_grad_l2": fakeChamferGrad(maxsim.SquaredL2), "dense_chamfer_grad_l1": fakeChamferGrad(maxsim.L1),
 	}
 	for f := f32; f <= split; f++ {
-		all["dense_grad_query_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
-			if p := (*denseGradParams)(l.Args); format(p.docFormat) != f {
-				panic("the kernel of another format")
-			}
-			fakeGradQuery(fake, l)
-		}
-		all["dense_grad_docs_"+f.name()] = func(fake *drivertest.Fake, l *driver.Launch) {
-			if p := (*denseGradParams)(l.Args); format(p.queryFormat) != f || l.Shared != gradShared {
-				panic("the kernel of another format")
-			}
-			fakeGradDocs(fake, l)
-		}
+		all["dense_grad_"+f.name()] = fakeGrad(f)
 	}
+	all["dense_grad_any"] = fakeGrad(0)
 	return all
 }
 
@@ -108,7 +98,7 @@ func fakePack(f *drivertest.Fake, l *driver.Launch) {
 		}
 		_, exponent := math.Frexp(most)
 		exponent = max(exponent, -110)
-		row, stored := make([]byte, p.rowBytes), float64(m.Scale(r))
+		row, stored := make([]byte, max(int(p.rowBytes), 4*dim)), float64(m.Scale(r))
 		if p.rows != 0 {
 			row = f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes))
 			clear(row)
@@ -297,120 +287,5 @@ func fakeSum(f *drivertest.Fake, l *driver.Launch) {
 			}
 			array[float32](f, p.out, 4, int(out)+i, 1)[0] = sum
 		}
-	}
-}
-
-// entries calls fn for the pairs of owner i of a table, of n where all are paired.
-func entries(f *drivertest.Fake, p *denseGradParams, i, n int, fn func(x, pos int)) {
-	if p.pairs == 0 {
-		for e := range n {
-			fn(e, -1)
-		}
-		return
-	}
-	b := array[uint64](f, p.pairFirst, 8, i, 2)
-	for e := b[0]; e < b[1]; e++ {
-		v := array[[2]uint32](f, p.pairs, 8, int(e), 1)[0]
-		fn(int(v[0]), int(v[1]))
-	}
-}
-
-// fused adds c·scale·x to a row, as far as it goes.
-func fused(sum []float32, c, scale float32, x []float32) {
-	for d, v := range x {
-		sum[d] = float32(float64(c)*float64(v*scale) + float64(sum[d]))
-	}
-}
-
-func throughLength(out, row []float32, scale, inverse float32) {
-	along := dot(out, row) * float64(scale)
-	for d, v := range row {
-		out[d] = float32(float64(out[d])-along*float64(v)*float64(scale)) * inverse
-	}
-}
-
-func fakeGradQuery(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for r := range int(p.rows) {
-		which := int(array[uint32](f, p.rowGroup, 4, r, 1)[0])
-		g := array[denseGroup](f, p.groups, 32, which, 1)[0]
-		out := array[float32](f, p.out, 4, r*dim, dim)
-		clear(out)
-		entries(f, p, which, int(p.nDocs), func(item, pos int) {
-			it := array[denseItem](f, p.items, 16, item, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+r-int(g.row), 1)[0]
-			if a >= 0 {
-				row := it.begin + uint64(a)
-				fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, r), float(f, p.docScale, int(row)), fakeRow(f, p.docs, p.docFormat, p.rowBytes, row, dim))
-			}
-		})
-		if p.queryInverse != 0 {
-			throughLength(out, fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(r), dim), float(f, p.queryScale, r), float(f, p.queryInverse, r))
-		}
-	}
-}
-
-// push adds what the query tokens of a group give to the rows of a document.
-func push(f *drivertest.Fake, p *denseGradParams, g *denseGroup, it *denseItem, pos int) {
-	dim := int(p.dim)
-	for s := range int(g.count) {
-		a := array[int32](f, p.arg, 4, int(g.arg)+pos*int(g.argPitch)+s, 1)[0]
-		if a < 0 {
-			continue
-		}
-		q := int(g.row) + s
-		out := array[float32](f, p.out, 4, (int(it.begin)+int(a))*dim, dim)
-		fused(out, float(f, p.upstream, int(g.out)+pos)*float(f, p.weights, q), float(f, p.queryScale, q), fakeRow(f, p.queries, p.queryFormat, p.queryBytes, uint64(q), dim))
-	}
-}
-
-func fakeGradDocs(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for i := range int(l.Grid.X) {
-		it := array[denseItem](f, p.items, 16, i, 1)[0]
-		if it.len > 64*l.Grid.Y {
-			panic("rows that no block has")
-		}
-		clear(array[float32](f, p.out, 4, int(it.begin)*dim, int(it.len)*dim))
-		entries(f, p, i, int(p.nGroups), func(group, pos int) {
-			g := array[denseGroup](f, p.groups, 32, group, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			if g.count > gradTokens {
-				panic("a group of dense_grad_docs")
-			}
-			push(f, p, &g, &it, pos)
-		})
-		for r := it.begin; p.docInverse != 0 && r < it.begin+uint64(it.len); r++ {
-			throughLength(array[float32](f, p.out, 4, int(r)*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, r, dim), float(f, p.docScale, int(r)), float(f, p.docInverse, int(r)))
-		}
-	}
-}
-
-func fakePush(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	for i := range int(l.Grid.X) {
-		g := array[denseGroup](f, p.groups, 32, i, 1)[0]
-		entries(f, p, i, int(p.nDocs), func(item, pos int) {
-			it := array[denseItem](f, p.items, 16, item, 1)[0]
-			if pos < 0 {
-				pos = int(it.pos)
-			}
-			push(f, p, &g, &it, pos)
-		})
-	}
-}
-
-func fakeLengths(f *drivertest.Fake, l *driver.Launch) {
-	p := (*denseGradParams)(l.Args)
-	dim := int(p.dim)
-	for r := range int(p.rows) {
-		throughLength(array[float32](f, p.out, 4, r*dim, dim), fakeRow(f, p.docs, p.docFormat, p.rowBytes, uint64(r), dim), float(f, p.docScale, r), float(f, p.docInverse, r))
 	}
 }

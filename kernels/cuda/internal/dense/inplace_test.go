@@ -2,9 +2,7 @@ package dense
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 
@@ -25,33 +23,38 @@ type inPlace struct {
 	maxsim.Backend
 	d *Device
 	// shift is how many elements data lies beside an address that is aligned.
-	shift int
-	mem   []driver.Mem
+	shift  int
+	stream driver.Stream
+	mem    []driver.Mem
 }
 
-// openInPlace opens the fake device beside a backend.
-func openInPlace(t testing.TB, f *drivertest.Fake, modules func() (*Device, error)) *Device {
-	d, err := modules()
-	require.NoError(t, err)
+// besideBackend is a Device beside a backend.
+func besideBackend(t testing.TB, d *Device, b maxsim.Backend) *inPlace {
+	x := &inPlace{Backend: b, d: d}
+	require.NoError(t, d.enter(0, func() (err error) {
+		x.stream, err = d.rt.Driver.NewStream()
+		return err
+	}))
 	t.Cleanup(func() {
+		require.NoError(t, d.enter(0, func() error { return d.rt.Driver.FreeStream(x.stream) }))
 		require.NoError(t, d.Close())
-		require.Empty(t, f.Faults())
 	})
-	return d
+	return x
 }
 
 // fakeInPlace is a fake device, of compute capability 9.0 if hopper.
-func fakeInPlace(t testing.TB, hopper bool) *inPlace {
+func fakeInPlace(t testing.TB, hopper bool) (*inPlace, *drivertest.Fake) {
 	f := runtimetest.Fake(hopperKernels())
+	t.Cleanup(func() { runtimetest.RequireNothingOut(t, f, nil) })
 	modules := runtimetest.Modules()
 	if hopper {
 		modules = runtimetest.Hopper(f)
 	}
 	infos, err := driver.Devices(f.API())
 	require.NoError(t, err)
-	x := &inPlace{d: openInPlace(t, f, func() (*Device, error) { return NewDevice(f.API(), infos[0], modules) })}
-	x.Backend = New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())))
-	return x
+	d, err := NewDevice(f.API(), infos[0], modules)
+	require.NoError(t, err)
+	return besideBackend(t, d, New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())))), f
 }
 
 // alloc takes memory that lasts until the end of a call.
@@ -70,7 +73,7 @@ func (x *inPlace) bytes(b []byte, shift int) uint64 {
 		return 0
 	}
 	p := x.alloc(len(b) + shift).Add(int64(shift))
-	if err := x.d.rt.Driver.ToDevice(p, b, x.d.aside); err != nil {
+	if err := x.d.rt.Driver.ToDevice(p, b, x.stream); err != nil {
 		panic(err)
 	}
 	return uint64(p)
@@ -87,7 +90,7 @@ func int32s(x []int) []byte {
 	return runtime.Bytes(y)
 }
 
-// spread pads a packed batch that has a mask, which in place only padded ones have.
+// spreadOut pads a packed batch that has a mask, which in place only padded ones have.
 func spreadOut(b *maxsim.Batch, weights []float32) (*maxsim.Batch, []float32) {
 	if b.Offsets == nil || b.Mask == nil {
 		return b, weights
@@ -207,10 +210,10 @@ func (x *inPlace) pairs(p *maxsim.Pairs, n, nq, nd int) PairList {
 }
 
 // scoreCall brings a call to the device, but for its workspace.
-func (x *inPlace) scoreCall(c *maxsim.Call, w maxsim.Work) (call *ScoreCall, longest int) {
+func (x *inPlace) scoreCall(c *maxsim.Call, w maxsim.Work) *ScoreCall {
 	q, weights := spreadOut(c.Q.(*maxsim.Batch), c.Weights)
 	d, _ := spreadOut(c.D.(*maxsim.Batch), nil)
-	call = &ScoreCall{Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Normalize: c.Normalize, Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len())}
+	call := &ScoreCall{Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Normalize: c.Normalize, Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len())}
 	if weights != nil {
 		call.Weights = x.bytes(runtime.Bytes(weights), 0)
 	}
@@ -218,20 +221,21 @@ func (x *inPlace) scoreCall(c *maxsim.Call, w maxsim.Work) (call *ScoreCall, lon
 	if c.Argmax != nil {
 		call.Argmax = uint64(x.alloc(4 * w.Pairs * call.Q.Longest))
 	}
-	return call, call.Q.Longest
+	call.Place.Stream = uint64(x.stream.Handle())
+	return call
 }
 
 // with calls fn with the device, and frees what it took.
 func (x *inPlace) with(fn func(c *driver.Context, s driver.Stream) error) error {
 	return x.d.enter(0, func() error {
 		defer func() {
-			_ = x.d.rt.Driver.Sync(x.d.aside)
+			_ = x.d.rt.Driver.Sync(x.stream)
 			for _, m := range x.mem {
 				_ = x.d.rt.Driver.Free(m)
 			}
 			x.mem = nil
 		}()
-		return fn(x.d.rt.Driver, x.d.aside)
+		return fn(x.d.rt.Driver, x.stream)
 	})
 }
 
@@ -248,20 +252,12 @@ func (x *inPlace) Score(ctx context.Context, c *maxsim.Call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var call *ScoreCall
-	return errors.Join(x.with(func(dc *driver.Context, s driver.Stream) error {
-		call, _ = x.scoreCall(c, w)
-		call.Place.Stream = uint64(x.d.aside.Handle())
-		if err := x.unlocked(func() error {
-			bytes, err := x.d.ScoreWorkspace(call)
-			if err != nil {
-				return err
-			}
-			if bytes > 0 {
-				call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
-			}
-			return x.d.Score(call)
-		}); err != nil {
+	return x.with(func(dc *driver.Context, s driver.Stream) error {
+		call := x.scoreCall(c, w)
+		if err := x.unlocked(func() error { return x.room(call) }); err != nil {
+			return err
+		}
+		if err := x.unlocked(func() error { return x.d.Score(call) }); err != nil {
 			return err
 		}
 		scores := make([]float32, w.Pairs)
@@ -284,7 +280,16 @@ func (x *inPlace) Score(ctx context.Context, c *maxsim.Call) error {
 			}
 		}
 		return nil
-	}))
+	})
+}
+
+// room takes the workspace of a call.
+func (x *inPlace) room(call *ScoreCall) error {
+	bytes, err := x.d.ScoreWorkspace(call)
+	if bytes > 0 {
+		call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
+	}
+	return err
 }
 
 // unlocked calls fn, which enters the device itself, between calls of with's function.
@@ -302,7 +307,7 @@ func TestInPlaceSuite(t *testing.T) {
 	for _, hopper := range []bool{false, true} {
 		for shift := range 2 {
 			t.Run(fmt.Sprintf("hopper=%v/shift=%d", hopper, shift), func(t *testing.T) {
-				x := fakeInPlace(t, hopper)
+				x, _ := fakeInPlace(t, hopper)
 				x.shift = shift
 				o := maxsimtest.Options{MaxDim: 64, Brief: shift == 1}
 				if !effort.Long() {
@@ -319,12 +324,10 @@ func TestInPlaceInPieces(t *testing.T) {
 	for _, l := range []limits{{docs: 2000, part: 300, segment: 1 << 30}, {docs: 1 << 20, part: 1 << 20, segment: 4}, {docs: 3000, part: 1000, segment: 2}} {
 		for _, hopper := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v/hopper=%v", l, hopper), func(t *testing.T) {
-				x := fakeInPlace(t, hopper)
+				x, _ := fakeInPlace(t, hopper)
 				x.d.limits = l
 				maxsimtest.Run(t, x, maxsimtest.Options{MaxDim: 17, Brief: !effort.Long()})
 			})
 		}
 	}
 }
-
-var _ = math.Inf

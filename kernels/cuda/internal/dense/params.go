@@ -62,10 +62,26 @@ type denseParams struct {
 
 type denseSumParams struct{ part, out, partAt, outAt, groups, count driver.Ptr }
 
+type denseGradSide struct {
+	rows, scale, inverse, zeros, offsets, pairItem, pairFirst, pairs, out driver.Ptr
+	nRows                                                                 uint64
+	items, stride, longest, format, rowBytes, outType, whole, _           uint32
+}
+
 type denseGradParams struct {
-	docs, docScale, docInverse, queries, queryScale, queryInverse, weights, upstream, arg driver.Ptr
-	groups, items, pairs, pairFirst, rowGroup, out                                        driver.Ptr
-	rowBytes, queryBytes, docFormat, queryFormat, dim, rows, nDocs, nGroups               uint32
+	q, d                                                              denseGradSide
+	weights, upstream, arg                                            driver.Ptr
+	pitch, dim, kind, count, groups, docBlocks, tiles, parts, rows, _ uint32
+}
+
+type denseListSide struct {
+	item, first, loose, pairs driver.Ptr
+	items, _                  uint32
+}
+
+type denseListsParams struct {
+	q, d            denseListSide
+	n, from, end, _ uint32
 }
 
 type denseRankParams struct {

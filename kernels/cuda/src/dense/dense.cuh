@@ -8,7 +8,7 @@
 //   dense_batch_*    the same: query tokens on the rows                   (sm_90a)
 //   dense_any        the same: any device, any two types
 //   dense_sum        sums of groups -> scores
-//   dense_grad_query, dense_grad_docs, dense_push, dense_lengths   gradients
+//   dense_grad_*     gradients; dense_lists for them
 //   dense_rank       scores -> the best documents so far
 //   dense_join       maxima of segments of documents -> scores
 //   dense_project_*  hidden states -> token vectors
@@ -49,7 +49,8 @@ namespace plaid {
 constexpr int kF32 = 1, kF16 = 2, kBF16 = 3, kI8 = 4, kE4M3 = 5;  // as in kernels/maxsim
 constexpr int kSplit = 6;
 constexpr int kCompressed = 7;  // a source of dense_pack: tokens as an index keeps them
-constexpr int kPullShared = 58880;
+constexpr int kPullShared = 46112;
+constexpr int kAllPairs = 0, kOwnPairs = 1, kListedPairs = 2;
 
 struct DenseItem {
   uint64_t begin;                   // first row
@@ -201,36 +202,67 @@ struct DenseSumParams {
   const uint32_t *count;            // [n]
 };
 
-// Gradients. Rows are those of the forward pass, or float32 ones. An entry is an
-// argmax of a pair: its coefficient is upstream · weight, which is rounded, and
-// contributions are added by fused multiplications in the order of pairs and then
-// of query tokens.
+// Gradients. An entry is an argmax of a pair: its coefficient is upstream · weight, which
+// is rounded, and contributions are added by fused multiplications, for a row of a
+// document in the order of pairs and then of query tokens, for a row of a query in the
+// order of pairs, cut into p.parts sums. An entry whose coefficient is 0 adds nothing.
 //
-// dense_grad_query_FORMAT, of the documents: grid (ceil(rows/4)), block 128: a warp a
-// query row.
-// dense_grad_docs_FORMAT, of the queries: grid (docs, ceil(longest/64)), block 256, shared memory
-// kPullShared: 64 rows a block.
-// dense_push: grid (groups, ceil(pairs of a group/8)), block 256; out is zero before.
-// Then dense_lengths, through the normalisation: grid (ceil(rows/8)), block 256.
+// One side. Rows are row_bytes apart, of a format of the forward pass or of float32, with
+// nothing behind the last value of those that are read by dense_grad_any. An item has the rows
+// offsets[i] to offsets[i+1], or, without offsets, longest rows from i · stride on.
+struct DenseGradSide {
+  const uint8_t *rows;
+  const float *scale;               // a row, or null: 1; with inverse that of a vector of length 1
+  const float *inverse;             // a row, 1/length, or null; not null: through the normalisation
+  const int8_t *zeros;              // a row, of kI8 and dense_grad_any, or null: 0
+  const uint32_t *offsets;          // [items + 1], or null
+  const uint32_t *pair_item;        // of kListedPairs: the item of each pair
+  const uint32_t *pair_first;       // of kListedPairs: [items + 1], of pairs
+  const uint32_t *pairs;            // of kListedPairs: the pairs of each item, in order
+  void *out;                        // [n_rows][dim], or null; rows that get nothing are 0
+  uint64_t n_rows;
+  uint32_t items, stride, longest;
+  uint32_t format, row_bytes;
+  uint32_t out_type;                // kF32, kF16 or kBF16
+  uint32_t whole;                   // out takes four values at a time
+  uint32_t reserved;
+};
+
+// dense_grad_FORMAT, dense_grad_any: block 256, grid doc_blocks + query blocks. The first
+// doc_blocks, tiles of them a document and each of up to `rows` rows at a time, write d.out and read
+// rows of q of that format; the others write q.out, 8/parts rows each, and read rows of d. Shared
+// memory: where there are doc_blocks kPullShared, and 8 bytes for each dimension, of which there are
+// a multiple of 128; else 4096 with parts.
 struct DenseGradParams {
-  const uint8_t *docs;
-  const float *doc_scale;
-  const float *doc_inverse;         // not null: through the normalisation
-  const uint8_t *queries;
-  const float *query_scale;
-  const float *query_inverse;
+  DenseGradSide q, d;
   const float *weights;             // a query row, or null: 1
-  const float *upstream;            // or null: 1
-  const int32_t *arg;
-  const DenseGroup *groups;         // out is the place of the upstream values
-  const DenseItem *items;           // [docs]
-  const uint2 *pairs;               // or null: all; x: item (grad_docs: group), y: pos
-  const uint64_t *pair_first;       // [groups + 1] (grad_docs: [docs + 1]), of pairs
-  const uint32_t *row_group;        // dense_grad_query: the group of a query row
-  float *out;                       // [rows][dim]
-  uint32_t row_bytes, query_bytes;
-  uint32_t doc_format, query_format;
-  uint32_t dim, rows, n_docs, n_groups;
+  const float *upstream;            // a pair, or null: 1
+  const int32_t *arg;               // [pairs][pitch]
+  uint32_t pitch;
+  uint32_t dim, kind;
+  uint32_t count;                   // documents of a query: kAllPairs all of them, kOwnPairs its own
+  uint32_t groups;                  // of 32 tokens, of a query at most
+  uint32_t doc_blocks, tiles, parts;
+  uint32_t rows;                    // up to 128
+  uint32_t reserved;
+};
+
+// dense_lists: block 1024: the pairs of each query and of each document, in order. Steps from
+// to end of five, each of which needs those before it on all blocks; one block may
+// do all. Pairs of items that are not there are left out.
+struct DenseListSide {
+  const uint32_t *item;             // [n], of each pair
+  uint32_t *first;                  // out [items + 1]; null: this side is not wanted
+  uint32_t *loose;                  // [n]
+  uint32_t *pairs;                  // out [n]
+  uint32_t items;
+  uint32_t reserved;
+};
+
+struct DenseListsParams {
+  DenseListSide q, d;
+  uint32_t n, from, end;
+  uint32_t reserved;
 };
 
 // dense_rank: grid (queries), block 1024. best is zero before the first piece.
