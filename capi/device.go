@@ -67,6 +67,18 @@ func deviceScore(w *work, c *cScore) error {
 		func(d *tensor.Device) (int64, error) { return d.ScoreWorkspace(&call) })
 }
 
+func deviceGradients(w *work, c *cGradient) error {
+	call := tensor.GradientCall{
+		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
+		Weights: address(unsafe.Pointer(c.weights)), Normalize: c.normalize != 0,
+		Argmax: address(unsafe.Pointer(c.argmax)), Upstream: address(unsafe.Pointer(c.upstream)),
+		DQ: address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
+	}
+	return onDevice(w,
+		func(d *tensor.Device) error { return d.Gradients(&call) },
+		func(d *tensor.Device) (int64, error) { return d.GradientsWorkspace(&call) })
+}
+
 func (w *work) tensorPlace() tensor.Place {
 	return tensor.Place{Stream: address(w.place.stream), Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes)}
 }

@@ -9,6 +9,9 @@
 
 #ifdef _WIN32
 #define EXPORT __declspec(dllexport)
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wdll-attribute-on-redeclaration"
+#endif
 #else
 #include <pthread.h>
 #define EXPORT __attribute__((visibility("default")))
