@@ -1,9 +1,3 @@
-// Package main is libplaid_maxsim, the C library that plaid_maxsim.h describes:
-//
-//	go build -buildmode=c-shared -o libplaid_maxsim.so .
-//
-// A call goes through three places: exports.c looks at what needs no Go, check.go and
-// batch.go at all else, and processor.go or device.go has the work done.
 package main
 
 // #include "plaid_maxsim.h"
@@ -30,8 +24,6 @@ type (
 	cInt             = C.int64_t
 	cCode            = C.int
 )
-
-func main() {}
 
 //export goBackend
 func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
