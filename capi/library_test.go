@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,14 +55,21 @@ func library(t *testing.T) (dir string) {
 	return dir
 }
 
+// program compiles the tests in C.
+func program(t *testing.T, dir string, flags ...string) string {
+	t.Helper()
+	sources, err := filepath.Glob("testdata/*.c")
+	require.NoError(t, err)
+	out := filepath.Join(dir, "test")
+	flags = append(flags, "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-I.", "-o", out)
+	flags = append(flags, sources...)
+	does(t, nil, compiler(t, "cc", "CC"), append(flags, "-L"+dir, "-lplaid_maxsim", "-Wl,-rpath,"+dir, "-lm", "-lpthread", "-ldl")...)
+	return out
+}
+
 // TestC holds the library against plain loops, in a program with the sanitizers of the compiler.
 func TestC(t *testing.T) {
 	cc, dir := compiler(t, "cc", "CC"), library(t)
-	sources, err := filepath.Glob("testdata/*.c")
-	require.NoError(t, err)
-	program := filepath.Join(dir, "test")
-	flags := append([]string{"-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-I.", "-o", program}, sources...)
-	flags = append(flags, "-L"+dir, "-lplaid_maxsim", "-Wl,-rpath,"+dir, "-lm", "-lpthread")
 	sanitizers := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}
 	empty := filepath.Join(dir, "empty.c")
 	require.NoError(t, os.WriteFile(empty, []byte("int main(void) { return 0; }\n"), 0o600))
@@ -69,13 +77,26 @@ func TestC(t *testing.T) {
 		t.Log("the compiler has no sanitizers: the program runs without them")
 		sanitizers = nil
 	}
-	does(t, nil, cc, append(sanitizers, flags...)...)
-	rounds := "400"
-	if effort.Long() {
-		rounds = "10000"
-	}
 	// Memory of the Go runtime looks like a leak; faults in Go code are for its own handler.
-	does(t, []string{"ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1"}, program, rounds)
+	does(t, []string{"ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1"}, program(t, dir, sanitizers...), rounds())
+}
+
+// rounds is how many random problems the program in C makes of the first kind.
+func rounds() string {
+	if effort.Long() {
+		return "10000"
+	}
+	return "400"
+}
+
+// TestDevice holds calls on a GPU against plain loops.
+func TestDevice(t *testing.T) {
+	test := program(t, library(t))
+	out, err := exec.CommandContext(t.Context(), test, rounds(), "device").CombinedOutput()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == 77 {
+		t.Skip("there is no GPU")
+	}
+	require.NoError(t, err, string(out))
 }
 
 // TestHeader: the header is C99 and C++ without a warning.

@@ -19,6 +19,8 @@ double uniform(void) { return (double)(int64_t)next_random() / 92233720368547758
 static struct {
   void *p;
   size_t bytes;
+  char *start; /* what the test has of it */
+  int64_t room;
 } areas[4096];
 static int area_count;
 
@@ -31,8 +33,24 @@ void *guarded(int64_t bytes) {
     CHECK(mprotect(p + page, room, PROT_READ | PROT_WRITE) == 0, "mprotect");
   }
   areas[area_count].p = p;
+  areas[area_count].room = bytes;
+  areas[area_count].start = p + page + room - bytes;
   areas[area_count++].bytes = room + 2 * page;
   return p + page + room - bytes;
+}
+
+int area_of(const void *p) {
+  for (int i = 0; i < area_count; i++) {
+    if ((const char *)p >= areas[i].start && (const char *)p <= areas[i].start + areas[i].room) {
+      return i;
+    }
+  }
+  FAIL("%p is in no area", p);
+}
+
+void *area(int i, int64_t *bytes) {
+  *bytes = areas[i].room;
+  return areas[i].start;
 }
 
 void release_all(void) {

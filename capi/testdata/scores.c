@@ -86,7 +86,7 @@ static void check_scores(const problem *p, const side *q, const side *d, const f
         size += fabs(w * best);
       }
     }
-    CHECK(fabs(scores[i] - score) <= 1e-5 * size, "pair %d scores %g, not %g", (int)i, scores[i], score);
+    CHECK(fabs(scores[i] - score) <= 1e-5 * looseness() * size, "pair %d scores %g, not %g", (int)i, scores[i], score);
   }
 }
 
@@ -99,7 +99,7 @@ static void check_gradient(const char *name, const side *s, const void *got, int
       CHECK(v == 0, "%s of row %d, which is no token, is %g", name, (int)(i / s->b.dim), v);
       continue;
     }
-    CHECK(fabs(v - want[i]) <= 1e-5 * (1 + most) + rounding * (fabs(want[i]) + 1e-3), "%s of row %d, dimension %d is %g, not %g",
+    CHECK(fabs(v - want[i]) <= 1e-5 * looseness() * (1 + most) + rounding * (fabs(want[i]) + 1e-3), "%s of row %d, dimension %d is %g, not %g",
           name, (int)(i / s->b.dim), (int)(i % s->b.dim), v, want[i]);
   }
 }
@@ -130,6 +130,9 @@ static double largest(const double *x, int64_t n) {
   return most;
 }
 
+/* constant reports whether a GPU has no gradients by a type. */
+static int constant(int64_t type) { return looseness() > 1 && type >= PLAID_I8; }
+
 static void check_gradients(const problem *p, const side *q, const side *d, const int32_t *argmax) {
   plaid_error e = new_error();
   plaid_gradient_call c;
@@ -147,15 +150,15 @@ static void check_gradients(const problem *p, const side *q, const side *d, cons
   c.argmax = argmax;
   c.dq_type = 1 + below(3);
   c.dd_type = 1 + below(3);
-  c.dq = guarded(nq * (c.dq_type == PLAID_F32 ? 4 : 2));
-  c.dd = guarded(nd * (c.dd_type == PLAID_F32 ? 4 : 2));
+  c.dq = constant(q->b.type) ? NULL : guarded(nq * (c.dq_type == PLAID_F32 ? 4 : 2));
+  c.dd = constant(d->b.type) ? NULL : guarded(nd * (c.dd_type == PLAID_F32 ? 4 : 2));
   for (int64_t i = 0; i < p->n; i++) {
     upstream[i] = (float)uniform();
   }
   if (below(3)) {
     c.upstream = upstream;
   }
-  CHECK(plaid_gradients(&c, &e) == PLAID_OK, "%s", e.message);
+  CHECK(do_gradients(&c, &e) == PLAID_OK, "%s", e.message);
   for (int64_t i = 0; i < p->n; i++) {
     int64_t a, b;
     pair_at(&p->pairs, d->b.items, i, &a, &b);
@@ -173,8 +176,12 @@ static void check_gradients(const problem *p, const side *q, const side *d, cons
   }
   most_q = p->normalize ? through_norm(&p->q, q, wq) : largest(wq, nq);
   most_d = p->normalize ? through_norm(&p->d, d, wd) : largest(wd, nd);
-  check_gradient("dq", &p->q, c.dq, c.dq_type, wq, most_q);
-  check_gradient("dd", &p->d, c.dd, c.dd_type, wd, most_d);
+  if (c.dq != NULL) {
+    check_gradient("dq", &p->q, c.dq, c.dq_type, wq, most_q);
+  }
+  if (c.dd != NULL) {
+    check_gradient("dd", &p->d, c.dd, c.dd_type, wd, most_d);
+  }
 }
 
 void test_scores(int rounds) {
@@ -194,8 +201,10 @@ void test_scores(int rounds) {
     c.normalize = p.normalize;
     c.scores = guarded(4 * p.n);
     c.argmax = below(4) ? guarded(4 * p.n * c.q.longest) : NULL;
-    CHECK(plaid_score(&c, &e) == PLAID_OK && e.code == PLAID_OK && e.message[0] == 0, "%s", e.message);
-    CHECK(plaid_score_workspace(&c, &bytes, &e) == PLAID_OK && bytes == 0, "%d bytes", (int)bytes);
+    CHECK(do_score(&c, &e) == PLAID_OK && e.code == PLAID_OK && e.message[0] == 0, "%s", e.message);
+    if (looseness() == 1) {
+      CHECK(plaid_score_workspace(&c, &bytes, &e) == PLAID_OK && bytes == 0, "%d bytes", (int)bytes);
+    }
     side q = p.normalize ? with_unit_rows(&p.q) : p.q, d = p.normalize ? with_unit_rows(&p.d) : p.d;
     check_scores(&p, &q, &d, c.scores, c.argmax);
     if (c.argmax != NULL) {
@@ -230,7 +239,7 @@ void test_heads(int rounds) {
     }
     c.bias = below(2) ? bias : NULL;
     c.scores = guarded(4 * p.n);
-    CHECK(plaid_head(&c, &e) == PLAID_OK, "%s", e.message);
+    CHECK(do_head(&c, &e) == PLAID_OK, "%s", e.message);
     side d = p.d;
     d.b.dim = dim;
     d.values = guarded(8 * d.b.rows * dim);
@@ -321,13 +330,13 @@ void test_chamfer(int rounds) {
     c.distances = guarded(4 * p.n);
     g.nearest_q = c.nearest_q = guarded(4 * p.n * c.q.longest);
     g.nearest_d = c.nearest_d = guarded(4 * p.n * c.d.longest);
-    CHECK(plaid_chamfer(&c, &e) == PLAID_OK, "%s", e.message);
+    CHECK(do_chamfer(&c, &e) == PLAID_OK, "%s", e.message);
     g.dq_type = 1 + below(3);
     g.dd_type = 1 + below(3);
     int64_t nq = p.q.b.rows * dim, nd = p.d.b.rows * dim;
     g.dq = guarded(nq * (g.dq_type == PLAID_F32 ? 4 : 2));
     g.dd = guarded(nd * (g.dd_type == PLAID_F32 ? 4 : 2));
-    CHECK(plaid_chamfer_gradients(&g, &e) == PLAID_OK, "%s", e.message);
+    CHECK(do_chamfer_gradients(&g, &e) == PLAID_OK, "%s", e.message);
     double *wq = guarded(8 * nq), *wd = guarded(8 * nd);
     for (int64_t i = 0; i < p.n; i++) {
       pair_at(&p.pairs, p.d.b.items, i, &a, &b);

@@ -33,6 +33,8 @@ double uniform(void);       /* -1 to 1 */
 /* Memory that ends where the next byte may not be read or written; release_all frees all of it. */
 void *guarded(int64_t bytes);
 void release_all(void);
+int area_of(const void *p); /* the number of the guarded memory that has p */
+void *area(int i, int64_t *bytes);
 
 /* A batch, and its values for the loops of the tests. */
 typedef struct {
@@ -47,6 +49,15 @@ enum { PACKED, PADDED, LENGTHS, MASK, LAYOUTS };
 void make_side(side *s, int layout, int64_t type, int64_t items, int64_t longest, int64_t dim);
 side with_unit_rows(const side *s); /* with each row divided by its length */
 double value_of(const void *data, int64_t type, int64_t i);
+
+/* The calls of the library, on the processor or, after use_device, on GPU 0 and its memory. */
+void use_device(void);
+double looseness(void); /* how many times the error of the processor is right */
+int do_score(const plaid_score_call *call, plaid_error *error);
+int do_gradients(const plaid_gradient_call *call, plaid_error *error);
+int do_chamfer(const plaid_chamfer_call *call, plaid_error *error);
+int do_chamfer_gradients(const plaid_chamfer_gradient_call *call, plaid_error *error);
+int do_head(const plaid_head_call *call, plaid_error *error);
 
 plaid_error new_error(void);
 int64_t count_pairs(const plaid_pairs *p, int64_t nq, int64_t nd);
