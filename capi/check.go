@@ -80,15 +80,15 @@ func (s *side) product(field string, a, b C.int64_t) error {
 // arrays checks the arrays of a call, and keeps what it found first.
 type arrays struct {
 	host bool  // they are in memory of the processor, whose ends are looked at
-	of   *side // whose arrays they are; nil: those of the call itself
+	side *side // whose arrays they are; nil: those of the call itself
 	err  error
 	sum  byte
 }
 
 // badf is a fault of an array.
 func (a *arrays) badf(field, format string, args ...any) {
-	if a.of != nil {
-		field = a.of.field(field)
+	if a.side != nil {
+		field = a.side.field(field)
 	}
 	a.err = badf("%s is "+format, append([]any{field}, args...)...)
 }
@@ -193,7 +193,7 @@ func (s *side) checkPadding() error {
 // arrays checks the arrays of a batch whose numbers were checked.
 func (s *side) arrays(a *arrays) {
 	rows := int(s.rows)
-	a.of = s
+	a.side = s
 	a.want("data", s.data, rows*int(s.dim), size(s._type))
 	a.take("scales", unsafe.Pointer(s.scales), rows, 4)
 	a.take("zeros", unsafe.Pointer(s.zeros), rows, 1)
@@ -202,7 +202,7 @@ func (s *side) arrays(a *arrays) {
 	if s.items > 0 {
 		a.take("mask", unsafe.Pointer(s.mask), s.maskBytes(), 1)
 	}
-	a.of = nil
+	a.side = nil
 }
 
 // maskBytes is the length of the mask, of items that there are.
