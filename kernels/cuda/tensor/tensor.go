@@ -30,6 +30,10 @@ type (
 	ScoreCall = dense.ScoreCall
 	// GradientCall asks for the gradients of scores.
 	GradientCall = dense.GradientCall
+	// ChamferCall asks for Chamfer distances.
+	ChamferCall = dense.ChamferCall
+	// ChamferGradientCall asks for the gradients of Chamfer distances.
+	ChamferGradientCall = dense.ChamferGradientCall
 )
 
 // The kinds of pairs.

@@ -403,7 +403,7 @@ func BenchmarkGPUHead(b *testing.B) {
 }
 
 // BenchmarkGPUChamfer times distances and gradients of held sets, whole calls on the
-// host's clock.
+// host's clock and the kernels alone.
 func BenchmarkGPUChamfer(b *testing.B) {
 	be := New(runtimetest.OpenGPU(b)).(*backend)
 	for _, c := range []struct{ sets, points, dim int }{{1, 4096, 3}, {1, 16384, 3}, {1, 100_000, 3}, {1, 4096, 128}, {1, 16384, 128}, {32, 1024, 128}} {
@@ -431,6 +431,33 @@ func BenchmarkGPUChamfer(b *testing.B) {
 				slices.Sort(backward)
 				b.ReportMetric(forward[5], "forward_ms")
 				b.ReportMetric(backward[5], "backward_ms")
+				require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
+					w, err := call.Check()
+					require.NoError(b, err)
+					s, err := be.sides(hx, hy, w)
+					require.NoError(b, err)
+					f := &chamfer{sides: s, limits: be.limits, call: call}
+					at, err := f.begin(ctx, rt)
+					require.NoError(b, err)
+					p, err := f.prepare(rt, at, make([]denseChamferPair, w.Pairs), 0)
+					require.NoError(b, err)
+					plan := at.plans[w.Pairs]
+					all := plan.launches
+					for i, l := range all { // what each adds to those before it
+						plan.launches = all[:i+1]
+						ms := timed(b, rt, func() error { return plan.run(rt, rt.Work.Scratch.At(at.base), p) })
+						b.Logf("to %-36s %v %.4f ms", l.name, l.grid, ms)
+						if i == len(all)-1 {
+							b.ReportMetric(ms, "forward_kernels_ms")
+						}
+					}
+					g := &chamferGrads{sides: s, call: grad, near: [2][]int32{grad.NearestX, grad.NearestY}}
+					require.NoError(b, g.prepare())
+					x, err := g.begin(ctx, rt)
+					require.NoError(b, err)
+					b.ReportMetric(timed(b, rt, func() error { return x.plan.run(rt, x.base, x.params) }), "backward_kernels_ms")
+					return nil
+				}))
 			})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // hopperKernels are fakeKernels and those of sm_90a by the names that they are chosen by.
 func hopperKernels() map[string]drivertest.Kernel {
 	all := fakeKernels()
-	for f := f16; f <= split; f++ {
+	for f := f32; f <= split; f++ {
 		for v := 1; v <= 4; v++ {
 			for _, columns := range []int{32, 64} {
 				rows := func(fake *drivertest.Fake, l *driver.Launch) {

@@ -38,16 +38,7 @@ type gradPlan struct {
 
 // plan checks a call, and lays out its workspace.
 func (c *GradientCall) plan() (p gradPlan, err error) {
-	if err := c.Q.check("queries"); err != nil {
-		return p, err
-	}
-	if err := c.D.check("documents"); err != nil {
-		return p, err
-	}
-	if c.Q.Dim != c.D.Dim {
-		return p, fmt.Errorf("%w: queries of %d dimensions, documents of %d", kernels.ErrShape, c.Q.Dim, c.D.Dim)
-	}
-	if p.pairs, err = c.Pairs.pairs(&c.Q, &c.D); err != nil {
+	if p.pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil {
 		return p, err
 	}
 	if p.pairs > 0 && c.Q.Longest > 0 && c.Argmax == 0 {
@@ -59,16 +50,8 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 		out  uint64
 		kind maxsim.Type
 	}{{"queries", &c.Q, c.DQ, c.DQType}, {"documents", &c.D, c.DD, c.DDType}} {
-		switch {
-		case s.out == 0:
-		case s.b.Type >= maxsim.I8:
-			return p, fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, s.what, s.b.Type)
-		case s.kind < maxsim.F32 || s.kind > maxsim.BF16:
-			return p, fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, s.what, s.kind)
-		case s.out%uint64(s.kind.Size()) != 0:
-			return p, fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, s.what, s.out)
-		case s.b.Offsets == 0 && s.b.Items > 1 && s.b.Stride < s.b.Longest:
-			return p, fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, s.what, s.b.Longest, s.b.Stride)
+		if err := s.b.checkGradient(s.what, s.out, s.kind); err != nil {
+			return p, err
 		}
 	}
 	for i, b := range []*Batch{&c.Q, &c.D} {
@@ -158,26 +141,29 @@ func (c *GradientCall) list(rt *runtime.Runtime, p *gradPlan) error {
 		return nil
 	}
 	x := denseListsParams{n: uint32(p.pairs), end: listSteps}
-	most := p.pairs
 	for i, s := range []*denseListSide{&x.q, &x.d} {
 		if p.first[i] >= 0 {
-			items := [2]int{c.Q.Items, c.D.Items}[i]
 			*s = denseListSide{
-				item: driver.Ptr([2]uint64{c.Pairs.Queries, c.Pairs.Documents}[i]), items: uint32(items),
+				item: driver.Ptr([2]uint64{c.Pairs.Queries, c.Pairs.Documents}[i]), items: uint32([2]int{c.Q.Items, c.D.Items}[i]),
 				first: c.at(p.first[i]), loose: c.at(p.loose[i]), pairs: c.at(p.lists[i]),
 			}
-			most = max(most, items+1)
 		}
 	}
+	return x.run(rt)
+}
+
+// run makes the lists.
+func (x *denseListsParams) run(rt *runtime.Runtime) error {
+	most := int(max(x.n, x.q.items+1, x.d.items+1))
 	if most <= listAlone {
-		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, &x)
+		return runtime.Launch(rt, "dense/dense_lists", 1, 1, 1, listThreads, 0, x)
 	}
 	for step := range uint32(listSteps) {
 		blocks := min(runtime.CeilDiv(most, listThreads), math.MaxUint16)
 		if step == listSums {
 			blocks = 1
 		}
-		one := x
+		one := *x
 		one.from, one.end = step, step+1
 		if err := runtime.Launch(rt, "dense/dense_lists", blocks, 1, 1, listThreads, 0, &one); err != nil {
 			return err

@@ -195,32 +195,47 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 
 // chooseFor chooses formats and the kernel, and cuts long documents.
 func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
-	df := natural(c.D.matrix())
-	qf, fast := beside(df, c.Q.matrix())
-	if !fast {
-		qf, fast = beside(split, c.Q.matrix())
-		df = split
-	}
-	dim := c.Q.Dim
 	s := &shape{
-		docs: rows{format: df, rowBytes: rowBytes(df, dim)}, queries: rows{format: qf, rowBytes: rowBytes(qf, dim)}, fast: fast,
 		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest, arg: c.Argmax != 0,
 		alone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
 	}
-	if p.kernel, err = choose(d.rt, s); err != nil {
+	if p.kernel, err = d.chooseFormats(s, c); err != nil {
 		return err
 	}
 	if d.cut(p, c) && !s.arg {
 		s.arg = true // those kernels give the maxima
-		if p.kernel, err = choose(d.rt, s); err != nil {
+		if p.kernel, err = d.chooseFormats(s, c); err != nil {
 			return err
 		}
 	}
 	p.perQuery = runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
 	plain := p.kernel.plain()
-	p.q, p.d = c.Q.place(qf, plain, c.Normalize), c.D.place(df, plain, c.Normalize)
+	p.q, p.d = c.Q.place(s.queries.format, plain, c.Normalize), c.D.place(s.docs.format, plain, c.Normalize)
 	p.function, err = d.rt.Kernel(p.kernel.name, p.kernel.shared)
 	return err
+}
+
+// chooseFormats chooses how rows lie, and the kernel. Float32 documents of few query tokens stay
+// where they are, if a kernel takes them.
+func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
+	in := func(df, qf format) {
+		s.docs, s.queries = rows{format: df, rowBytes: rowBytes(df, c.D.Dim)}, rows{format: qf, rowBytes: rowBytes(qf, c.Q.Dim)}
+	}
+	in(f32, f32)
+	if s.few() && c.D.Type == maxsim.F32 && s.docs.rowBytes == 4*c.D.Dim && c.D.Data%16 == 0 {
+		s.fast = true
+		if k, err = choose(d.rt, s); err != nil || !k.plain() {
+			return k, err
+		}
+	}
+	df := natural(c.D.matrix())
+	var qf format
+	if qf, s.fast = beside(df, c.Q.matrix()); !s.fast {
+		qf, s.fast = beside(split, c.Q.matrix())
+		df = split
+	}
+	in(df, qf)
+	return choose(d.rt, s)
 }
 
 // cut decides whether documents are cut into segments; see scoring.cutDocuments.

@@ -227,7 +227,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if p.fills() {
 		f := s.fillParams(x, t, first)
 		if f.nItems > 0 {
-			a.items, a.units, a.masked = f.items, f.units, 1
+			a.items, a.units = f.items, f.units
 			if a.mask = f.rowMask; a.mask == 0 {
 				a.mask = f.dMask
 			}

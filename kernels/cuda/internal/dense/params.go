@@ -56,7 +56,7 @@ type denseFillParams struct {
 
 type denseParams struct {
 	docs, docScale, queries, weights, items, groups, units, out, arg driver.Ptr
-	rowBytes, queryBytes, docFormat, queryFormat, dim, masked        uint32
+	rowBytes, queryBytes, docFormat, queryFormat, dim, _             uint32
 	top, mask                                                        driver.Ptr
 }
 
@@ -120,19 +120,39 @@ type denseChamferPair struct {
 	xLen, yLen       uint32
 }
 
-type denseChamferParams struct {
-	x, xScale, y, yScale, pairs, keys        driver.Ptr
-	xBytes, yBytes, xFormat, yFormat, dim, _ uint32
+type denseChamferSide struct {
+	rows, scale, mask, points, norms, near      driver.Ptr
+	n, bytes, format, stride, maskStride, pitch uint32
 }
 
-type denseChamferSumParams struct {
-	pairs, keys, out, nearX, nearY driver.Ptr
-	pitchX, pitchY, mean, _        uint32
+type denseChamferParams struct {
+	side                                                  [2]denseChamferSide
+	pairs, keys, seconds, doubt, counts, parts, done, out driver.Ptr
+	nKeys                                                 uint64
+	nPairs, dim, pointBytes, products, l1, mean           uint32
+}
+
+type denseChamferItems struct {
+	offsets, lengths, list    driver.Ptr
+	items, stride, longest, _ uint32
+}
+
+type denseChamferPairsParams struct {
+	side              [2]denseChamferItems
+	pairs             driver.Ptr
+	n, kind, count, _ uint32
+}
+
+type denseChamferGradSide struct {
+	rows, scale, near, head, next, offsets, pairFirst, pairList, out driver.Ptr
+	n                                                                uint64
+	bytes, format, outType, items, stride, pitch                     uint32
 }
 
 type denseChamferGradParams struct {
-	x, xScale, y, yScale, pairs, nearX, coefX, coefY, pairFirst, pairList, rowItem, wonFirst, won, out driver.Ptr
-	xBytes, yBytes, xFormat, yFormat, dim, rows                                                        uint32
+	side                              [2]denseChamferGradSide
+	pairs, counts, upstream           driver.Ptr
+	nPairs, kind, count, dim, mean, _ uint32
 }
 
 // place takes room for a slice, and put copies it there.

@@ -44,6 +44,9 @@ func (k *kernel) plain() bool { return strings.HasPrefix(k.name, "dense/dense_an
 // most columns of the query operand of dense_rows.
 const mostColumns = 64
 
+// few reports whether few query tokens meet each document.
+func (s *shape) few() bool { return s.longest <= mostColumns && (!s.all || s.queryCount == 1) }
+
 func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
 	if s.fast && rt.Arch() == "90a" {
@@ -61,7 +64,6 @@ func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 // are many for each document, else documents.
 func (s *shape) pick(k *kernel, shared int) {
 	steps, warpgroups := s.docs.rowBytes/32, 2
-	few := s.longest <= mostColumns && (!s.all || s.queryCount == 1)
 	groups := runtime.CeilDiv(s.longest, 16)
 	if s.all {
 		groups = runtime.CeilDiv(s.tokens, 16)
@@ -69,7 +71,7 @@ func (s *shape) pick(k *kernel, shared int) {
 	if _, ok := batchStages[s.docs.format][[2]int{steps, 4}]; ok && groups > 8 {
 		warpgroups = 4
 	}
-	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !few {
+	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.few() {
 		*k = kernel{
 			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.name(), steps, warpgroups),
 			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16), tokens: 16, groups: 4 * warpgroups, teams: 1,
@@ -77,8 +79,8 @@ func (s *shape) pick(k *kernel, shared int) {
 		return
 	}
 	operand, sums := s.docs.rowBytes, 32 // bytes a column
-	if s.docs.format == e4m3 {
-		operand *= 2 // as f16
+	if s.docs.format == e4m3 || s.docs.format == f32 {
+		operand *= 2 // as f16; as two tf32
 	}
 	if s.arg {
 		sums *= 2

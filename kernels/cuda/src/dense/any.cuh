@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(128) dense_any(const __grid_constan
         const uint32_t r = t + 4 * y + m;
         const uint64_t row = item.begin + min(r, len - 1);
         float scale = p.doc_scale ? p.doc_scale[row] : 1.0f;
-        if (p.masked && !is_token(p, item, row)) scale = kNone;
+        if (!is_token(p, item, row)) scale = kNone;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
           const float v = sums[m][n] * scale;

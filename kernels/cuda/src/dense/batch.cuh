@@ -67,7 +67,7 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
             if (S % 4 == 0 || c * 8 + c0 < 2 * S)
               asm volatile("cp.async.cg.shared.global" PLAID_HINT " [%0], [%1], 16;" ::"r"(at + c * kPart + n * 2048), "l"(from + c * 128) : "memory");
         }
-        if (w < 2 && p.masked) {
+        if (w < 2 && p.mask) {
           const uint64_t row = item.begin + min(t + w * 32 + l, last);
           const float scale = !is_token(p, item, row) ? kNone : p.doc_scale ? load_scale(p.doc_scale + row) : 1.0f;
           asm volatile("st.shared.f32 [%0], %1;" ::"r"(scale_to + stage * kBatchTokens * 4), "f"(scale) : "memory");
@@ -146,22 +146,24 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
       float sums[kTokens / 2];
 #pragma unroll
       for (int k = 0; k < kTokens / 2; k++) sums[k] = float(products[k]);
-      if (p.doc_scale || p.masked) {
+      if (p.doc_scale || p.mask) {
         const float2 *scale = reinterpret_cast<const float2 *>(shared + kStages * kTile + stage * kBatchTokens * 4) + j;
 #pragma unroll
         for (int k = 0; k < kTokens / 8; k++) {
           const float2 s = scale[4 * k];
           sums[4 * k] *= s.x, sums[4 * k + 1] *= s.y, sums[4 * k + 2] *= s.x, sums[4 * k + 3] *= s.y;
         }
+        if (kArg && p.mask)  // comparisons would keep a first sum that is no number
+          sums[0] = fmaxf(sums[0], -INFINITY), sums[2] = fmaxf(sums[2], -INFINITY);
       }
       __syncwarp();
       if (l == 0) barrier_arrive(empty + 8 * stage);
       if (++stage == kStages) stage = 0, parity ^= 1;
       if constexpr (kArg) {
-        float top0 = -INFINITY, top1 = -INFINITY;
+        float top0 = sums[0], top1 = sums[2];
         uint32_t at0 = 0, at1 = 0;
 #pragma unroll
-        for (int k = 0; k < kTokens / 4; k++) {
+        for (int k = 1; k < kTokens / 4; k++) {
           const float v0 = sums[k / 2 * 4 + (k & 1)], v1 = sums[k / 2 * 4 + 2 + (k & 1)];
           const uint32_t c = k / 2 * 8 + (k & 1);
           if (v0 > top0) top0 = v0, at0 = c;

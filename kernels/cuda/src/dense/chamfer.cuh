@@ -1,192 +1,245 @@
-// chamfer.cuh: Chamfer distances of sets of vectors, and their gradients.
+// chamfer.cuh: Chamfer distances: what the host must know of the kernels, what they
+// share, and the first and the last of them.
 //
-// Distances are added up from differences in float32: those of near vectors lose
-// no digits, as they would from squares and products. Each is computed once for both
-// directions: a tile's minima by row and by column go to keys in memory, the
-// distance above the number of the row, by atomic minima, whose result no order
-// changes. Bound: the additions, two for each dimension of a pair of vectors.
+//   dense_chamfer_pairs    offsets, lengths and lists -> pairs
+//   dense_chamfer_rows     rows -> points; what a call counts with is set
+//   dense_chamfer_few_*    up to 8 dimensions: points -> keys         (chamferfew.cuh)
+//   dense_chamfer_find     groups of rows in keys -> rows
+//   dense_chamfer_product  squared L2 of more: points -> keys         (chamferproduct.cuh)
+//   dense_chamfer_resolve  keys of the tensor cores -> exact ones, and rows in doubt
+//   dense_chamfer_l2       of rows in doubt: all distances            (chamferexact.cuh)
+//   dense_chamfer_l1       L1 of more than 8 dimensions: rows -> keys
+//   dense_chamfer_sum      keys -> distances and nearest rows
+//   dense_chamfer_list, dense_chamfer_grad_*   gradients              (chamfergrad.cuh)
+//
+// A distance that is reported was added up from differences in float32: that of near
+// vectors loses no digits, as it would from squares and products. Each distance is
+// computed once for both directions. Minima go to keys in memory, the distance above
+// the number of the row or of a group of rows, by atomic minima, whose result no order
+// changes.
 #pragma once
 #include "any.cuh"
 
 namespace plaid {
 
-constexpr int kChamferTile = 64;
+// A pair of items of X and Y.
+struct DenseChamferPair {
+  uint64_t x, y;                    // first rows
+  uint64_t key_x, key_y;            // places of the keys of their rows
+  uint32_t x_len, y_len;
+};
+
+// X or Y: rows, of which those that a mask has not, or that no pair has, are no tokens.
+struct DenseChamferSide {
+  const uint8_t *rows;
+  const float *scale;               // a row, or null: 1
+  const uint8_t *mask;              // a byte a row of items that are stride rows apart, or null
+  uint8_t *points;                  // out of dense_chamfer_rows: [n][point_bytes], or null
+  float2 *norms;                    // likewise: what a product is to be multiplied with, and the squared length; or null
+  int32_t *near;                    // out [pairs][pitch]: nearest rows, −1 of what is no token; or null
+  uint32_t n, bytes, format;        // rows, and of a row
+  uint32_t stride, mask_stride;     // of the mask: rows of an item, bytes of an item
+  uint32_t pitch;                   // rows of an item at most
+};
+
+// dense_chamfer_rows: grid (blocks, 2), block 256: a thread a row, for products a warp.
+// dense_chamfer_few_METRIC_dD: grid (pairs, tiles of 1024 rows of X, splits of Y), block 128.
+// D: 3, 4 or 8 dimensions at most; point_bytes is 16 or, of 8, 32.
+// dense_chamfer_find: grid (pairs, ceil((pitch of X + pitch of Y)/64)), block 256.
+// dense_chamfer_product, and _resident, where points have up to 512 bytes: grid (pairs,
+// tiles of 128 rows of X, splits of Y), block 256, shared memory 82944, and of _resident
+// 50176 + 128·point_bytes. point_bytes is that of a row of format split.
+// dense_chamfer_resolve: grid (pairs, enough blocks for a warp a row), block 256.
+// dense_chamfer_l2: grid (pairs, 2, splits), block 128.
+// dense_chamfer_l1: grid (pairs, tiles of 64 rows of X, splits of Y), block 128.
+// dense_chamfer_sum: grid (pairs, parts), block 256: a part is 256 places of pitch X, then of Y.
+struct DenseChamferParams {
+  DenseChamferSide side[2];
+  const DenseChamferPair *pairs;
+  uint64_t *keys;                   // [pairs][pitch of X], [pairs][pitch of Y]
+  uint32_t *seconds;                // the same of dense_chamfer_product: the least of another group
+  uint32_t *doubt;                  // the same: rows in doubt
+  uint32_t *counts;                 // [pairs][2] of these; then two largest squared lengths
+  double *parts;                    // [pairs][parts][2]: sums and counts
+  uint32_t *done;                   // [pairs]: parts that are
+  float *out;                       // [pairs]
+  uint64_t n_keys;
+  uint32_t n_pairs;
+  uint32_t dim, point_bytes;
+  uint32_t products;                // points are for the tensor cores
+  uint32_t l1, mean;
+};
+
+// dense_chamfer_pairs: grid (ceil(pairs/256)), block 256.
+struct DenseChamferItems {
+  const int32_t *offsets;           // [items + 1], or null: items are stride rows apart
+  const int32_t *lengths;           // or null: longest
+  const int32_t *list;              // of kind 2: the item of each pair
+  uint32_t items, stride, longest;
+  uint32_t reserved;
+};
+struct DenseChamferPairsParams {
+  DenseChamferItems side[2];
+  DenseChamferPair *pairs;          // out
+  uint32_t n, kind, count;          // 0: all; 1: own, count of each of X; 2: listed
+  uint32_t reserved;
+};
 
 __device__ __forceinline__ uint64_t chamfer_key(float distance, uint32_t at) { return uint64_t(__float_as_uint(distance)) << 32 | at; }
 
-__device__ __forceinline__ void lower_key(uint64_t *to, uint64_t key) {
-  atomicMin(reinterpret_cast<unsigned long long *>(to), static_cast<unsigned long long>(key));
+__device__ __forceinline__ uint64_t lower_key(uint64_t *to, uint64_t key) {
+  return atomicMin(reinterpret_cast<unsigned long long *>(to), static_cast<unsigned long long>(key));
+}
+__device__ __forceinline__ uint64_t least_key(uint64_t key, int lanes) {
+  const uint64_t other = __shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(key), lanes);
+  return other < key ? other : key;
 }
 
-// load_tile brings up to 32 dimensions of 64 rows to shared memory; rows after the last
-// repeat it.
-__device__ __forceinline__ void load_tile(float (*to)[kChamferTile + 4], const uint8_t *rows, const float *scales, uint64_t first, uint32_t t, uint32_t len,
-                                          uint32_t d, uint32_t dims, uint32_t format, uint32_t bytes) {
-  for (uint32_t e = threadIdx.x; e < kChamferTile * dims; e += 128) {
-    const uint32_t r = e / dims, k = e % dims;
-    const uint64_t row = first + min(t + r, len - 1);
-    to[k][r] = value(format, rows + row * bytes, d + k) * (scales ? scales[row] : 1.0f);
-  }
+__device__ __forceinline__ bool chamfer_token(const DenseChamferSide &s, uint64_t row) {
+  return !s.mask || s.mask[row / s.stride * s.mask_stride + row % s.stride];
 }
 
-// A thread has 8 rows of X × 4 of Y of a tile of 64 × 64.
+// add_distance adds what a dimension counts; the first one begins.
 template <bool kL1>
-__device__ __forceinline__ void chamfer(const DenseChamferParams &p) {
-  __shared__ __align__(16) float xs[32][kChamferTile + 4], ys[32][kChamferTile + 4];
-  __shared__ uint64_t columns[4][kChamferTile];
-  const DenseChamferPair pair = p.pairs[blockIdx.x];
-  if (pair.x_len == 0 || pair.y_len == 0) return;
-  const uint32_t tid = threadIdx.x, warp = tid / 32, i = tid % 16, j = tid / 16;
-  for (uint32_t tx = blockIdx.y * kChamferTile; tx < pair.x_len; tx += gridDim.y * kChamferTile) {
-    float best[8];
-    uint32_t at[8];
-#pragma unroll
-    for (int m = 0; m < 8; m++) best[m] = INFINITY, at[m] = 0;
-    bool there = false;  // xs has all dimensions of these rows
-    for (uint32_t ty = blockIdx.z * kChamferTile; ty < pair.y_len; ty += gridDim.z * kChamferTile) {
-      float sums[8][4] = {};
-      for (uint32_t d = 0; d < p.dim; d += 32) {
-        const uint32_t dims = min(p.dim - d, 32u);
-        __syncthreads();
-        if (!there) load_tile(xs, p.x, p.x_scale, pair.x, tx, pair.x_len, d, dims, p.x_format, p.x_bytes);
-        load_tile(ys, p.y, p.y_scale, pair.y, ty, pair.y_len, d, dims, p.y_format, p.y_bytes);
-        there = p.dim <= 32;
-        __syncthreads();
-#pragma unroll 4
-        for (uint32_t k = 0; k < dims; k++) {
-          const float4 a = *reinterpret_cast<const float4 *>(&xs[k][8 * j]), b = *reinterpret_cast<const float4 *>(&xs[k][8 * j + 4]);
-          const float4 c = *reinterpret_cast<const float4 *>(&ys[k][4 * i]);
-          const float x[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, y[4] = {c.x, c.y, c.z, c.w};
-#pragma unroll
-          for (int m = 0; m < 8; m++)
-#pragma unroll
-            for (int n = 0; n < 4; n++) {
-              const float v = x[m] - y[n];
-              sums[m][n] = kL1 ? sums[m][n] + fabsf(v) : fmaf(v, v, sums[m][n]);
-            }
-        }
-      }
-      // Rows of X: few tiles have a nearer one.
-#pragma unroll
-      for (int m = 0; m < 8; m++) {
-        const float least = fminf(fminf(sums[m][0], sums[m][1]), fminf(sums[m][2], sums[m][3]));
-        if (least < best[m]) {
-          best[m] = least;
-          const uint32_t n = sums[m][0] == least ? 0 : sums[m][1] == least ? 1 : sums[m][2] == least ? 2 : 3;
-          at[m] = min(ty + 4 * i + n, pair.y_len - 1);
-        }
-      }
-      // Rows of Y: over the thread's 8, then two threads of the warp, then the warps.
-#pragma unroll
-      for (int n = 0; n < 4; n++) {
-        float least = sums[0][n];
-#pragma unroll
-        for (int m = 1; m < 8; m++) least = fminf(least, sums[m][n]);
-        uint32_t first = 0;
-#pragma unroll
-        for (int m = 7; m > 0; m--)
-          if (sums[m][n] == least) first = m;
-        if (sums[0][n] == least) first = 0;
-        uint64_t key = chamfer_key(least, min(tx + 8 * j + first, pair.x_len - 1));
-        key = min(key, uint64_t(__shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(key), 16)));
-        if (tid % 32 < 16) columns[warp][4 * i + n] = key;
-      }
-      __syncthreads();
-      if (tid < kChamferTile && ty + tid < pair.y_len)
-        lower_key(p.keys + pair.key_y + ty + tid, min(min(columns[0][tid], columns[1][tid]), min(columns[2][tid], columns[3][tid])));
-    }
-#pragma unroll
-    for (int m = 0; m < 8; m++) {
-      uint64_t key = chamfer_key(best[m], at[m]);
-#pragma unroll
-      for (int s = 1; s < 16; s <<= 1) key = min(key, uint64_t(__shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(key), s)));
-      if (i == 0 && tx + 8 * j + m < pair.x_len) lower_key(p.keys + pair.key_x + tx + 8 * j + m, key);
-    }
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_l2(const __grid_constant__ DenseChamferParams p) { chamfer<false>(p); }
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_l1(const __grid_constant__ DenseChamferParams p) { chamfer<true>(p); }
-
-// One side of a pair: the sum of its distances, and the nearest rows.
-__device__ __forceinline__ double chamfer_side(const uint64_t *keys, int32_t *near, uint32_t n, double *shared) {
-  double sum = 0;
-  for (uint32_t s = threadIdx.x; s < n; s += 256) {
-    const uint64_t key = keys[s];
-    sum += double(__uint_as_float(uint32_t(key >> 32)));
-    if (near) near[s] = int32_t(uint32_t(key));
-  }
-  __syncthreads();
-  shared[threadIdx.x] = sum;
-  for (uint32_t half = 128; half; half >>= 1) {
-    __syncthreads();
-    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-  }
-  __syncthreads();
-  return shared[0];
-}
-
-extern "C" __global__ void __launch_bounds__(256) dense_chamfer_sum(const __grid_constant__ DenseChamferSumParams p) {
-  __shared__ double shared[256];
-  const DenseChamferPair pair = p.pairs[blockIdx.x];
-  double sum = 0;
-  if (pair.x_len && pair.y_len) {
-    const double x = chamfer_side(p.keys + pair.key_x, p.near_x ? p.near_x + uint64_t(blockIdx.x) * p.pitch_x : nullptr, pair.x_len, shared);
-    const double y = chamfer_side(p.keys + pair.key_y, p.near_y ? p.near_y + uint64_t(blockIdx.x) * p.pitch_y : nullptr, pair.y_len, shared);
-    sum = p.mean ? x / pair.x_len + y / pair.y_len : x + y;
-  }
-  if (threadIdx.x == 0) p.out[blockIdx.x] = float(sum);
-}
-
-// The derivative of a distance by the first vector.
-template <bool kL1>
-__device__ __forceinline__ float chamfer_slope(float x, float y) {
+__device__ __forceinline__ float add_distance(float sum, float x, float y, bool begins) {
   const float v = x - y;
-  return kL1 ? (v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f) : 2 * v;
+  if (begins) return kL1 ? fabsf(v) : v * v;
+  return kL1 ? sum + fabsf(v) : fmaf(v, v, sum);
 }
 
-// A warp has a row of X: what it gets from the rows that are nearest to it, in the order
-// of the pairs of its item, then from those that it is nearest to, which are listed.
-template <bool kL1>
-__device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
-  const uint32_t r = blockIdx.x * 4 + threadIdx.x / 32, l = threadIdx.x & 31;
-  if (r >= p.rows) return;
-  const uint32_t item = p.row_item[r];
-  const float scale = p.x_scale ? p.x_scale[r] : 1.0f;
-  for (uint32_t d0 = 0; d0 < p.dim; d0 += 128) {
-    float x[4], sum[4] = {};
+extern "C" __global__ void __launch_bounds__(256) dense_chamfer_pairs(const __grid_constant__ DenseChamferPairsParams p) {
+  const uint32_t i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= p.n) return;
+  uint32_t item[2];
+  item[0] = p.kind == 0 ? i / p.side[1].items : p.kind == 1 ? i / p.count : uint32_t(p.side[0].list[i]);
+  item[1] = p.kind == 0 ? i % p.side[1].items : p.kind == 1 ? i : uint32_t(p.side[1].list[i]);
+  uint64_t first[2];
+  uint32_t len[2];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const uint32_t d = d0 + 32 * k + l;
-      x[k] = d < p.dim ? value(p.x_format, p.x + uint64_t(r) * p.x_bytes, d) * scale : 0.0f;
-    }
-    auto add = [&](float c, uint64_t row) {
-      const float other = p.y_scale ? p.y_scale[row] : 1.0f;
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        const uint32_t d = d0 + 32 * k + l;
-        if (d < p.dim) sum[k] = fmaf(c, chamfer_slope<kL1>(x[k], value(p.y_format, p.y + row * p.y_bytes, d) * other), sum[k]);
-      }
-    };
-    for (uint64_t i = p.pair_first[item]; i < p.pair_first[item + 1]; i++) {
-      const uint32_t at = p.pair_list[i];
-      const DenseChamferPair pair = p.pairs[at];
-      const int32_t own = p.near_x[pair.key_x + (r - pair.x)];
-      if (own >= 0) add(p.coef_x[at], pair.y + own);
-    }
-    for (uint64_t i = p.won_first[r]; i < p.won_first[r + 1]; i++) {
-      const uint2 won = p.won[i];
-      add(p.coef_y[won.x], p.pairs[won.x].y + won.y);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const uint32_t d = d0 + 32 * k + l;
-      if (d < p.dim) p.out[uint64_t(r) * p.dim + d] = sum[k];
-    }
+  for (int k = 0; k < 2; k++) {
+    const DenseChamferItems &s = p.side[k];
+    first[k] = 0, len[k] = 0;
+    if (item[k] >= s.items) continue;  // such a pair has no tokens
+    first[k] = s.offsets ? uint64_t(s.offsets[item[k]]) : uint64_t(item[k]) * s.stride;
+    const int32_t n = s.offsets ? s.offsets[item[k] + 1] - s.offsets[item[k]] : s.lengths ? s.lengths[item[k]] : int32_t(s.longest);
+    len[k] = min(uint32_t(max(n, 0)), s.longest);
+  }
+  p.pairs[i] = DenseChamferPair{first[0], first[1], uint64_t(i) * p.side[0].longest, uint64_t(p.n) * p.side[0].longest + uint64_t(i) * p.side[1].longest, len[0], len[1]};
+}
+
+// A point of few dimensions: those of a row that is no token are far from all others.
+__device__ __forceinline__ void few_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r, float far) {
+  const float scale = s.scale ? s.scale[r] : 1.0f;
+  const bool token = chamfer_token(s, r);
+  float *to = reinterpret_cast<float *>(s.points + r * p.point_bytes);
+  for (uint32_t d = 0; d < p.point_bytes / 4; d++) {
+    float v = d < p.dim ? value(s.format, s.rows + r * s.bytes, d) * scale : 0.0f;
+    if (!token) v = d == 0 ? far : 0.0f;
+    to[d] = v;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l2(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<false>(p); }
-extern "C" __global__ void __launch_bounds__(128) dense_chamfer_grad_l1(const __grid_constant__ DenseChamferGradParams p) { chamfer_grad<true>(p); }
+// A point for the tensor cores, of format split, by a warp: what it is from the first row
+// of Y, so that cancellation takes few digits where all points are far from 0. It returns
+// the squared length.
+__device__ __forceinline__ float product_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r) {
+  const uint32_t l = threadIdx.x & 31;
+  const bool token = chamfer_token(s, r);
+  const float scale = s.scale ? s.scale[r] : 1.0f, scale_y = p.side[1].scale ? p.side[1].scale[0] : 1.0f;
+  auto from_centre = [&](uint32_t d) {
+    if (d >= p.dim || !token) return 0.0f;
+    const float c = value(p.side[1].format, p.side[1].rows, d) * scale_y;
+    return value(s.format, s.rows + r * s.bytes, d) * scale - (fabsf(c) < INFINITY ? c : 0.0f);
+  };
+  float most = 0, square = 0;
+  for (uint32_t d = l; d < p.dim; d += 32) {
+    const float v = from_centre(d);
+    most = fmaxf(most, fabsf(v)), square = fmaf(v, v, square);
+  }
+  for (int i = 16; i; i >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, i)), square += __shfl_xor_sync(0xffffffffu, square, i);
+  int exponent = 0;
+  if (most > 0 && most < INFINITY) frexpf(most, &exponent);
+  exponent = max(exponent, -110);
+  const float up = ldexpf(1.0f, 15 - exponent);
+  uint16_t *to = reinterpret_cast<uint16_t *>(s.points + r * p.point_bytes);
+  for (uint32_t d = l; d < p.point_bytes / 4; d += 32) {
+    const float v = from_centre(d) * up;
+    const __half hi = __float2half_rn(v);
+    to[d / 32 * 64 + d % 32] = __half_as_ushort(hi);
+    to[d / 32 * 64 + d % 32 + 32] = __half_as_ushort(__float2half_rn(v - __half2float(hi)));
+  }
+  if (l == 0) s.norms[r] = make_float2(ldexpf(1.0f, exponent - 15), token ? square : INFINITY);
+  return token ? square : 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(256) dense_chamfer_rows(const __grid_constant__ DenseChamferParams p) {
+  __shared__ float squares[8];
+  const DenseChamferSide &s = p.side[blockIdx.y];
+  const uint64_t thread = (uint64_t(blockIdx.y) * gridDim.x + blockIdx.x) * 256 + threadIdx.x, threads = uint64_t(gridDim.x) * 512;
+  for (uint64_t i = thread; i < p.n_keys; i += threads) {
+    p.keys[i] = ~0ull;
+    if (p.products) p.seconds[i] = ~0u;
+  }
+  for (uint64_t i = thread; i < p.n_pairs; i += threads) p.done[i] = 0;
+  if (!s.points) return;
+  if (!p.products) {
+    for (uint64_t r = uint64_t(blockIdx.x) * 256 + threadIdx.x; r < s.n; r += uint64_t(gridDim.x) * 256) few_point(p, s, r, blockIdx.y ? INFINITY : -INFINITY);
+    return;
+  }
+  float most = 0;
+  for (uint64_t r = uint64_t(blockIdx.x) * 8 + threadIdx.x / 32; r < s.n; r += uint64_t(gridDim.x) * 8) {
+    const float square = product_point(p, s, r);
+    if (square < INFINITY) most = fmaxf(most, square);
+  }
+  if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = most;
+  __syncthreads();
+  if (threadIdx.x) return;
+  for (int i = 1; i < 8; i++) most = fmaxf(most, squares[i]);
+  atomicMax(p.counts + 2 * uint64_t(p.n_pairs) + blockIdx.y, __float_as_uint(most));
+}
+
+// A block has 256 places of a side of a pair; the last block of a pair adds all up.
+extern "C" __global__ void __launch_bounds__(256) dense_chamfer_sum(const __grid_constant__ DenseChamferParams p) {
+  __shared__ double shared[2][8];
+  __shared__ bool last;
+  const uint32_t l = threadIdx.x & 31, warp = threadIdx.x / 32;
+  const uint64_t at = blockIdx.x;
+  const DenseChamferPair pair = p.pairs[at];
+  const uint32_t parts_x = (p.side[0].pitch + 255) / 256, which = blockIdx.y >= parts_x;
+  const DenseChamferSide &s = p.side[which];
+  const uint32_t r = (blockIdx.y - (which ? parts_x : 0)) * 256 + threadIdx.x, len = which ? pair.y_len : pair.x_len;
+  uint64_t key = ~0ull;
+  if (r < len) key = p.keys[(which ? pair.key_y : pair.key_x) + r];
+  const float distance = __uint_as_float(uint32_t(key >> 32));
+  const bool token = key != ~0ull;
+  if (s.near && r < s.pitch) s.near[at * s.pitch + r] = token ? int32_t(uint32_t(key)) : -1;
+  double sum = token ? double(distance) : 0.0, count = token;
+  auto add_up = [&] {
+    for (int i = 16; i; i >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, i), count += __shfl_xor_sync(0xffffffffu, count, i);
+    __syncthreads();
+    if (l == 0) shared[0][warp] = sum, shared[1][warp] = count;
+    __syncthreads();
+    sum = count = 0;
+    for (int i = 0; i < 8; i++) sum += shared[0][i], count += shared[1][i];
+  };
+  add_up();
+  double *parts = p.parts + at * gridDim.y * 2;
+  if (threadIdx.x == 0) {
+    parts[2 * blockIdx.y] = sum, parts[2 * blockIdx.y + 1] = count;
+    __threadfence();
+    last = atomicAdd(p.done + at, 1) == gridDim.y - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  double total = 0;
+  for (uint32_t k = 0; k < 2; k++) {
+    sum = count = 0;
+    for (uint32_t i = (k ? parts_x : 0) + threadIdx.x; i < (k ? gridDim.y : parts_x); i += 256) sum += __ldcg(parts + 2 * i), count += __ldcg(parts + 2 * i + 1);
+    add_up();
+    if (count > 0) total += p.mean ? sum / count : sum;
+  }
+  if (threadIdx.x == 0) p.out[at] = float(total);
+}
 
 }  // namespace plaid

@@ -121,6 +121,15 @@ struct DenseWeightsParams {
   uint32_t items, longest;
 };
 
+// A pair whose document was cut into segments.
+struct DenseJoin {
+  uint64_t first;                   // place of the first segment's maxima, in pitches
+  uint64_t out;
+  uint32_t segments;                // 0: the document has no tokens
+  uint32_t row, count;              // of the query
+  uint32_t reserved;
+};
+
 // dense_fill: grid (enough warps for items and units, and threads for groups and joins), block
 // 256: the tables of a call whose lengths, masks, offsets or lists are on the device. Item e is
 // of document e / segments, or of that of the pair, from row segment · (e % segments) on. Group i
@@ -137,7 +146,7 @@ struct DenseFillParams {
   DenseItem *items;                 // out
   DenseGroup *groups;               // out
   DenseUnit *units;                 // out
-  struct DenseJoin *joins;          // out: one a pair
+  DenseJoin *joins;                 // out: one a pair
   uint64_t d_stride, d_mask_stride, q_stride;
   uint32_t d_items, d_longest, q_items, q_longest;
   uint32_t n_items, n_groups, n_units, n_joins;
@@ -150,7 +159,7 @@ struct DenseFillParams {
 };
 
 // dense_rows_TYPE_nN_vV[_arg]: grid (units/teams), block 128·teams, shared memory
-// N·row_bytes (e4m3: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
+// N·row_bytes (e4m3, f32: 2·N·row_bytes) + teams·32·N, or teams·64·N with _arg. A team does
 // a unit, those of a block of one group; units without items fill a block. TYPE:
 // f16, bf16, i8, e4m3, split. N: query tokens of a group at most, 32 or 64. row_bytes
 // is a multiple of 64·V; V is 1 to 4 for f16 and bf16, 1 or 2 for i8 and e4m3, 2 or 4
@@ -174,7 +183,7 @@ struct DenseParams {
   uint32_t row_bytes, query_bytes;
   uint32_t doc_format, query_format;  // dense_any
   uint32_t dim;                     // dense_any
-  uint32_t masked;                  // items may have no rows, or holes
+  uint32_t reserved;
   float *top;                       // with arg, or null: the maxima, placed as argmaxima
   const uint8_t *mask;              // a row; of items with holes
 };
@@ -275,15 +284,6 @@ struct DenseRankParams {
   uint32_t first;                   // document of place 0
 };
 
-// A pair whose document was cut into segments.
-struct DenseJoin {
-  uint64_t first;                   // place of the first segment's maxima, in pitches
-  uint64_t out;
-  uint32_t segments;                // 0: the document has no tokens
-  uint32_t row, count;              // of the query
-  uint32_t reserved;
-};
-
 // dense_join: grid (pairs), block 1024.
 struct DenseJoinParams {
   const float *top;                 // [segments][pitch]
@@ -338,62 +338,6 @@ struct DenseLayParams {
   uint8_t *out;                     // [blocks of columns][chunks][8][columns] of 16 bytes
   uint32_t dim, weight_bytes, columns;
   uint32_t reserved;
-};
-
-// A pair of items of X and Y.
-struct DenseChamferPair {
-  uint64_t x, y;                    // first rows
-  uint64_t key_x, key_y;            // places of what their rows have: keys, nearest rows
-  uint32_t x_len, y_len;
-};
-
-// dense_chamfer_l2, _l1: grid (pairs, tiles of X, splits of Y), block 128. Keys are all
-// ones before.
-struct DenseChamferParams {
-  const uint8_t *x;
-  const float *x_scale;             // a row, or null: 1
-  const uint8_t *y;
-  const float *y_scale;
-  const DenseChamferPair *pairs;
-  uint64_t *keys;
-  uint32_t x_bytes, y_bytes;
-  uint32_t x_format, y_format;
-  uint32_t dim;
-  uint32_t reserved;
-};
-
-// dense_chamfer_sum: grid (pairs), block 256.
-struct DenseChamferSumParams {
-  const DenseChamferPair *pairs;
-  const uint64_t *keys;
-  float *out;                       // [pairs]
-  int32_t *near_x;                  // [pairs][pitch_x], or null
-  int32_t *near_y;                  // [pairs][pitch_y], or null
-  uint32_t pitch_x, pitch_y;
-  uint32_t mean;
-  uint32_t reserved;
-};
-
-// dense_chamfer_grad_l2, _l1: grid (ceil(rows/4)), block 128: a warp a row of X. Called
-// for Y with the sides exchanged.
-struct DenseChamferGradParams {
-  const uint8_t *x;
-  const float *x_scale;
-  const uint8_t *y;
-  const float *y_scale;
-  const DenseChamferPair *pairs;
-  const int32_t *near_x;            // at key_x
-  const float *coef_x;              // [pairs]: what a distance of a row of X counts
-  const float *coef_y;
-  const uint64_t *pair_first;       // [items + 1]
-  const uint32_t *pair_list;        // the pairs of each item of X
-  const uint32_t *row_item;         // [rows]
-  const uint64_t *won_first;        // [rows + 1]
-  const uint2 *won;                 // for each row the rows of Y that it is nearest to: pair, row of the item
-  float *out;                       // [rows][dim]
-  uint32_t x_bytes, y_bytes;
-  uint32_t x_format, y_format;
-  uint32_t dim, rows;
 };
 
 }  // namespace plaid

@@ -26,6 +26,7 @@ __device__ __forceinline__ DenseItem fill_item(const DenseFillParams &p, uint32_
   if (p.d_mask) {
     const uint8_t *mask = p.d_mask + doc * int64_t(p.d_mask_stride) + from;
     uint32_t last = 0, count = 0;
+#pragma unroll 8
     for (uint32_t t = l; t < len; t += 32)
       if (mask[t]) last = t + 1, count++;
     last = __reduce_max_sync(0xffffffffu, last), count = __reduce_add_sync(0xffffffffu, count);
@@ -39,15 +40,17 @@ __device__ __forceinline__ DenseItem fill_item(const DenseFillParams &p, uint32_
   return item;
 }
 
-// The first item of a run.
+// The first item of a run, by a warp, which asks at 32 places at a time.
 __device__ __forceinline__ uint32_t fill_bound(const DenseFillParams &p, uint32_t run) {
   if (run == p.runs) return p.n_items;
   const int64_t first = p.d_offsets[0], want = first + (int64_t(p.d_offsets[p.n_items]) - first) * run / p.runs;
-  uint32_t lo = 0, hi = p.n_items;
+  uint32_t lo = 0, hi = p.n_items;  // the items before lo begin below want, that of hi does not
   while (lo < hi) {
-    const uint32_t middle = (lo + hi) / 2;
-    if (p.d_offsets[middle] < want) lo = middle + 1;
-    else hi = middle;
+    const uint32_t step = (hi - lo + 31) / 32, at = lo + (threadIdx.x & 31) * step;
+    const uint32_t below = __popc(__ballot_sync(0xffffffffu, at < hi && p.d_offsets[at] < want));
+    if (below == 0) return lo;
+    hi = min(hi, lo + below * step);
+    lo += (below - 1) * step + 1;
   }
   return lo;
 }

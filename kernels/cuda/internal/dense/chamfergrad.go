@@ -1,0 +1,221 @@
+package dense
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// The kinds of pairs of the kernels for distances.
+const (
+	chamferAll = iota
+	chamferOwn
+	chamferListed
+)
+
+// chamferGrads is a call under way.
+type chamferGrads struct {
+	sides
+	call  *maxsim.ChamferGradCall
+	kind  uint32
+	near  [2][]int32 // of tokens, at places of the pairs
+	pairs []denseChamferPair
+	items [2][]int32  // the first token of each item, and the end
+	first [2][]uint32 // of listed pairs: those of each item
+	list  [2][]uint32
+}
+
+// ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
+func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) error {
+	w, err := call.Check()
+	if err != nil {
+		return err
+	}
+	s, err := b.sides(call.X, call.Y, w)
+	if err != nil || call.DX == nil && call.DY == nil {
+		return err
+	}
+	g := &chamferGrads{sides: s, call: call, near: [2][]int32{call.NearestX, call.NearestY}}
+	if err := g.prepare(); err != nil {
+		return err
+	}
+	return b.submit(ctx, "gradients of", g.run)
+}
+
+// prepare makes the tables of a call, on the caller's goroutine.
+func (g *chamferGrads) prepare() error {
+	n, ny := g.work.Pairs, g.work.Y.Len()
+	g.pairs = make([]denseChamferPair, n)
+	for p := range n {
+		g.pairs[p] = g.pair(g.call.At(p, ny))
+	}
+	for i, s := range g.both() {
+		g.items[i] = make([]int32, len(s.first))
+		for k, v := range s.first {
+			g.items[i][k] = int32(v)
+		}
+	}
+	g.listPairs()
+	if !g.x.holes && !g.y.holes {
+		return nil
+	}
+	strides := [2]int{g.work.StrideX, g.work.StrideY}
+	for i, s := range g.both() {
+		given := g.near[i]
+		g.near[i] = make([]int32, len(given))
+		for p := range n {
+			x, y := g.call.At(p, ny)
+			items := [2]int{x, y}
+			lo, hi := p*strides[i], (p+1)*strides[i]
+			if err := gatherRow(s, g.both()[1-i], g.near[i][lo:hi], given[lo:hi], items[i], items[1-i], p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listPairs says which pairs each item is of.
+func (g *chamferGrads) listPairs() {
+	n, nx, ny := g.work.Pairs, g.work.X.Len(), g.work.Y.Len()
+	switch {
+	case g.call.Kind == maxsim.AllPairs && n == nx*ny:
+		g.kind = chamferAll
+		return
+	case g.call.Kind == maxsim.CandidatePairs && g.call.Docs == nil:
+		g.kind = chamferOwn
+		return
+	}
+	g.kind = chamferListed
+	for i, items := range []int{nx, ny} {
+		g.first[i], g.list[i] = make([]uint32, items+2), make([]uint32, n)
+		item := func(p int) int {
+			x, y := g.call.At(p, ny)
+			return [2]int{x, y}[i]
+		}
+		for p := range n {
+			g.first[i][item(p)+2]++
+		}
+		for k := 1; k < len(g.first[i]); k++ {
+			g.first[i][k] += g.first[i][k-1]
+		}
+		for p := range n {
+			at := &g.first[i][item(p)+1]
+			g.list[i][*at] = uint32(p)
+			*at++
+		}
+	}
+}
+
+// chamferGradsAt is where a call has its tables, its results and its workspace.
+type chamferGradsAt struct {
+	plan   *chamferGradPlan
+	params *denseChamferGradParams
+	base   driver.Ptr
+	out    int64 // bytes
+	grads  [2]int64
+}
+
+func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
+	return [2]*maxsim.Gradient{g.call.DX, g.call.DY}
+}
+
+func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
+	at, err := g.begin(ctx, rt)
+	if err != nil {
+		return err
+	}
+	if err := at.plan.run(rt, at.base, at.params); err != nil {
+		return err
+	}
+	w := &rt.Work
+	if err := rt.Driver.ToHost(w.HostOut[:at.out], w.Out.Ptr, rt.Stream); err != nil {
+		return err
+	}
+	if err := rt.Sync(); err != nil {
+		return err
+	}
+	for i, to := range g.gradients() {
+		if s := g.both()[i]; to != nil {
+			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[at.grads[i]:], s.rows()*g.work.X.Dim))
+		}
+	}
+	return nil
+}
+
+// begin brings the tables and the tokens to the device.
+func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsAt, error) {
+	var in tables
+	var out, scratch runtime.Arena
+	both, to := g.both(), g.gradients()
+	lay, err := layBoth(&scratch, both, false)
+	if err != nil {
+		return nil, err
+	}
+	at := &chamferGradsAt{plan: planChamferGrad(chamferGradShape{
+		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs, rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
+	})}
+	base := scratch.Take(at.plan.bytes)
+	var near, items, first, list [2]int64
+	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
+	for i := range both {
+		near[i], items[i], first[i], list[i] = add(&in, g.near[i]), add(&in, g.items[i]), add(&in, g.first[i]), add(&in, g.list[i])
+		if to[i] != nil {
+			at.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+		}
+	}
+	w := &rt.Work
+	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
+		return nil, err
+	}
+	if g.rows, err = bringBoth(ctx, rt, both, lay); err != nil {
+		return nil, err
+	}
+	in.write(w.HostIn)
+	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
+		return nil, err
+	}
+	at.base, at.out = w.Scratch.At(base), out.Size
+	p := &denseChamferGradParams{pairs: w.In.At(pairs), kind: g.kind, count: uint32(g.call.K)}
+	if g.call.Upstream != nil {
+		p.upstream = w.In.At(upstream)
+	}
+	if g.call.Mean {
+		p.mean = 1
+	}
+	for i := range p.side {
+		r := &g.rows[i]
+		p.side[i] = denseChamferGradSide{
+			rows: r.rows, scale: r.scale, near: w.In.At(near[i]), offsets: w.In.At(items[i]), pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]),
+			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32), items: uint32(both[i].shape.Len()),
+		}
+		if to[i] != nil {
+			p.side[i].out = w.Out.At(at.grads[i])
+		}
+	}
+	at.params = p
+	return at, nil
+}
+
+// gatherRow makes winners from token to token of those of a pair from row to row.
+func gatherRow(q, d *side, to, from []int32, query, doc, pair int) error {
+	for r := range to {
+		to[r] = -1
+	}
+	for r := range q.count(query) {
+		v := from[q.place(query, r)]
+		if v >= 0 && d.holes {
+			at, ok := d.token(doc, int(v))
+			if !ok {
+				return fmt.Errorf("%w: row %d wins in pair %d and is masked", kernels.ErrShape, v, pair)
+			}
+			v = int32(at)
+		}
+		to[r] = v
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package dense
+
+import (
+	"fmt"
+
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
+	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+)
+
+// What the kernels of src/dense/chamfer*.cuh have in a block.
+const (
+	chamferFew       = 8   // dimensions of dense_chamfer_few, at most
+	chamferTile      = 64  // rows of X, or of Y, of dense_chamfer_l1 and _l2
+	chamferTileWide  = 128 // of dense_chamfer_product
+	chamferTileFew   = 1024
+	chamferGroup     = 32    // rows of Y of dense_chamfer_few
+	chamferStreamed  = 82944 // shared memory of dense_chamfer_product
+	chamferResident  = 50176 // and of _resident, beside the rows of X
+	chamferStays     = 512   // bytes of a row of X that may stay there
+	chamferPartRows  = 256   // of dense_chamfer_sum
+	chamferMostParts = 1<<16 - 1
+)
+
+// chamferShape is what decides how distances are computed.
+type chamferShape struct {
+	metric  maxsim.Metric
+	dim     int
+	pairs   int    // of a launch
+	rows    [2]int // of X and of Y, those of no pair too
+	longest [2]int // rows of an item
+	nearest bool   // nearest rows are asked for
+}
+
+// launch is a kernel with its grid.
+type launch struct {
+	name          string
+	grid          [3]int
+	block, shared int
+}
+
+// chamferPlan is the launches of a call in their order, and where its memory lies in a
+// workspace. Nothing in it depends on what is in the device's memory.
+type chamferPlan struct {
+	shape                               chamferShape
+	launches                            []launch
+	pointBytes                          int // 0: rows are used as they are
+	products                            bool
+	keys, seconds, doubt, counts, parts int64
+	done                                int64
+	points, norms                       [2]int64
+	bytes                               int64 // of the workspace
+}
+
+// planChamfer makes the plan; filling is how many blocks of a kernel fill the device, whose
+// blocks may have so much shared memory.
+func planChamfer(s chamferShape, shared int, filling func(name string, threads, shared int) (int, error)) (*chamferPlan, error) {
+	p := &chamferPlan{shape: s}
+	var a runtime.Arena
+	keys := s.pairs * (s.longest[0] + s.longest[1])
+	p.keys = a.Take(8 * int64(keys))
+	p.done = a.Take(4 * int64(s.pairs))
+	parts := runtime.CeilDiv(s.longest[0], chamferPartRows) + runtime.CeilDiv(s.longest[1], chamferPartRows)
+	p.parts = a.Take(16 * int64(s.pairs) * int64(parts))
+	few := s.dim <= chamferFew
+	p.products = !few && s.metric == maxsim.SquaredL2
+	switch {
+	case few && s.dim <= 4:
+		p.pointBytes = 16
+	case few:
+		p.pointBytes = 32
+	case p.products:
+		p.pointBytes = rowBytes(split, s.dim)
+		p.seconds, p.doubt = a.Take(4*int64(keys)), a.Take(4*int64(keys))
+		p.counts = a.Take(8*int64(s.pairs) + 8)
+		for i := range p.norms {
+			p.norms[i] = a.Take(8 * int64(s.rows[i]))
+		}
+	}
+	for i := range p.points {
+		p.points[i] = a.Take(int64(s.rows[i]) * int64(p.pointBytes))
+	}
+	p.bytes = a.Size
+
+	perBlock := 256 // rows of dense_chamfer_rows
+	if p.products {
+		perBlock = 8
+	}
+	p.add("dense_chamfer_rows", 256, 0, min(max(runtime.CeilDiv(max(s.rows[0], s.rows[1]), perBlock), 1), 4096), 2, 1)
+	metric := [...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric]
+	all := s.longest[0] + s.longest[1]
+	var err error
+	switch {
+	case few:
+		d := map[bool]int{true: max(s.dim, 3), false: chamferFew}[s.dim <= 4]
+		err = p.addTiles(filling, fmt.Sprintf("dense_chamfer_few_%s_d%d", metric, d), 128, 0, chamferTileFew, chamferGroup)
+		if s.nearest {
+			p.add("dense_chamfer_find", 256, 0, s.pairs, min(runtime.CeilDiv(all, 64), chamferMostParts), 1)
+		}
+	case p.products:
+		name, bytes := "dense_chamfer_product", chamferStreamed
+		if stays := chamferResident + chamferTileWide*p.pointBytes; p.pointBytes <= chamferStays && stays <= shared {
+			name, bytes = name+"_resident", stays
+		}
+		err = p.addTiles(filling, name, 256, bytes, chamferTileWide, chamferTileWide)
+		p.add("dense_chamfer_resolve", 256, 0, s.pairs, min(runtime.CeilDiv(all, 8), chamferMostParts), 1)
+		if err == nil {
+			var slots int
+			slots, err = filling("dense/dense_chamfer_l2", 128, 0)
+			tiles := runtime.CeilDiv(max(s.longest[0], s.longest[1]), chamferTile)
+			p.add("dense_chamfer_l2", 128, 0, s.pairs, 2, min(max(2*slots/s.pairs, 1), tiles, chamferMostParts))
+		}
+	default:
+		err = p.addTiles(filling, "dense_chamfer_l1", 128, 0, chamferTile, chamferTile)
+	}
+	p.add("dense_chamfer_sum", 256, 0, s.pairs, parts, 1)
+	return p, err
+}
+
+func (p *chamferPlan) add(name string, block, shared int, x, y, z int) {
+	p.launches = append(p.launches, launch{"dense/" + name, [3]int{x, y, z}, block, shared})
+}
+
+// addTiles adds a kernel of tiles of X, with runs of tiles of Y: some blocks for each that
+// runs at a time, so that the last ones end together.
+func (p *chamferPlan) addTiles(filling func(string, int, int) (int, error), name string, block, shared, x, y int) error {
+	slots, err := filling("dense/"+name, block, shared)
+	if err != nil {
+		return err
+	}
+	n := p.shape.pairs
+	along, across := min(runtime.CeilDiv(p.shape.longest[0], x), 1<<15), runtime.CeilDiv(p.shape.longest[1], y)
+	p.add(name, block, shared, n, along, min(across, max(4*slots/(n*max(along, 1)), 1), 1<<15))
+	return nil
+}
+
+// run launches the kernels, with the workspace from base on. Of the parameters given are
+// those that are the caller's: operands, pairs, results and whether to take the mean.
+func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferParams) error {
+	s, x := &p.shape, *given
+	x.keys, x.done, x.parts = base.Add(p.keys), base.Add(p.done), base.Add(p.parts)
+	x.nKeys, x.nPairs, x.dim, x.pointBytes = uint64(s.pairs*(s.longest[0]+s.longest[1])), uint32(s.pairs), uint32(s.dim), uint32(p.pointBytes)
+	x.l1 = uint32(s.metric)
+	for i := range x.side {
+		x.side[i].n, x.side[i].pitch = uint32(s.rows[i]), uint32(s.longest[i])
+		if p.pointBytes > 0 {
+			x.side[i].points = base.Add(p.points[i])
+		}
+		if p.products {
+			x.side[i].norms = base.Add(p.norms[i])
+		}
+	}
+	if p.products {
+		x.products = 1
+		x.seconds, x.doubt, x.counts = base.Add(p.seconds), base.Add(p.doubt), base.Add(p.counts)
+		if err := rt.Driver.Set(x.counts, 0, 8*int64(s.pairs)+8, rt.Stream); err != nil {
+			return err
+		}
+	}
+	for _, l := range p.launches {
+		if err := runtime.Launch(rt, l.name, l.grid[0], l.grid[1], l.grid[2], l.block, l.shared, &x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chamferGradShape is what decides how gradients of distances are computed.
+type chamferGradShape struct {
+	metric  maxsim.Metric
+	dim     int
+	pairs   int
+	rows    [2]int
+	longest [2]int
+}
+
+// chamferGradPlan is the memory of gradients in a workspace. What has to be zero comes first.
+type chamferGradPlan struct {
+	shape  chamferGradShape
+	counts int64
+	head   [2]int64
+	zero   int64
+	next   [2]int64
+	bytes  int64
+}
+
+func planChamferGrad(s chamferGradShape) *chamferGradPlan {
+	p := &chamferGradPlan{shape: s}
+	var a runtime.Arena
+	p.counts = a.Take(8 * int64(s.pairs))
+	for i := range p.head {
+		p.head[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
+	}
+	p.zero = a.Size
+	for i := range p.next {
+		p.next[i] = a.Take(4 * int64(s.pairs) * int64(s.longest[i]))
+	}
+	p.bytes = a.Size
+	return p
+}
+
+// run launches the kernels, as that of chamferPlan.
+func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseChamferGradParams) error {
+	s, x := &p.shape, *given
+	x.counts, x.nPairs, x.dim = base.Add(p.counts), uint32(s.pairs), uint32(s.dim)
+	for i := range x.side {
+		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
+		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
+	}
+	if err := rt.Driver.Set(base, 0, p.zero, rt.Stream); err != nil {
+		return err
+	}
+	across := runtime.CeilDiv(max(s.longest[0], s.longest[1]), 256)
+	if err := runtime.Launch(rt, "dense/dense_chamfer_list", s.pairs, across, 2, 256, 0, &x); err != nil {
+		return err
+	}
+	name, rows := "dense/dense_chamfer_grad_"+[...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric], 4
+	if s.dim <= chamferFew {
+		name, rows = name+"_few", 16
+	}
+	return runtime.Launch(rt, name, runtime.CeilDiv(max(s.rows[0], s.rows[1]), rows), 2, 1, 128, 0, &x)
+}
