@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/kernels/cuda/tensor"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // deviceCodes are the codes of errors of a device.
@@ -77,6 +78,30 @@ func deviceGradients(w *work, c *cGradient) error {
 	return onDevice(w,
 		func(d *tensor.Device) error { return d.Gradients(&call) },
 		func(d *tensor.Device) (int64, error) { return d.GradientsWorkspace(&call) })
+}
+
+func deviceChamfer(w *work, c *cChamfer) error {
+	call := tensor.ChamferCall{
+		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
+		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: address(unsafe.Pointer(c.distances)),
+		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
+	}
+	return onDevice(w,
+		func(d *tensor.Device) error { return d.Chamfer(&call) },
+		func(d *tensor.Device) (int64, error) { return d.ChamferWorkspace(&call) })
+}
+
+func deviceChamferGradients(w *work, c *cChamferGradient) error {
+	call := tensor.ChamferGradientCall{
+		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
+		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0,
+		NearestQ: address(unsafe.Pointer(c.nearest_q)), NearestD: address(unsafe.Pointer(c.nearest_d)),
+		Upstream: address(unsafe.Pointer(c.upstream)),
+		DQ:       address(c.dq), DD: address(c.dd), DQType: typeOf(c.dq_type), DDType: typeOf(c.dd_type),
+	}
+	return onDevice(w,
+		func(d *tensor.Device) error { return d.ChamferGradients(&call) },
+		func(d *tensor.Device) (int64, error) { return d.ChamferGradientsWorkspace(&call) })
 }
 
 func (w *work) tensorPlace() tensor.Place {

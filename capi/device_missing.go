@@ -13,6 +13,4 @@ func missing(w *work) error {
 	return onDevice(w, func(*tensor.Device) error { return errNotThere }, func(*tensor.Device) (int64, error) { return 0, errNotThere })
 }
 
-func deviceChamfer(w *work, _ *cChamfer) error                  { return missing(w) }
-func deviceChamferGradients(w *work, _ *cChamferGradient) error { return missing(w) }
-func deviceHead(w *work, _ *cHead) error                        { return missing(w) }
+func deviceHead(w *work, _ *cHead) error { return missing(w) }
