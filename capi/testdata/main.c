@@ -7,8 +7,8 @@ int main(int argc, char **argv) {
     use_device();
   }
   test_scores(rounds);
-  test_heads(rounds / 4);
   test_chamfer(rounds / 2);
+  test_heads(rounds / 4);
   if (argc > 2) {
     return 0;
   }
