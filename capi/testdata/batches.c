@@ -5,6 +5,10 @@
 
 static uint64_t state = 88172645463325252u;
 
+char test_context[512];
+
+void seed(uint64_t n) { state ^= n * 0x9e3779b97f4a7c15u; }
+
 uint64_t next_random(void) {
   state ^= state << 13;
   state ^= state >> 7;
@@ -206,6 +210,7 @@ void make_side(side *s, int layout, int64_t type, int64_t items, int64_t longest
   }
   for (int64_t r = 0; r < rows; r++) {
     scales[r] = (float)(uniform() / (type == PLAID_I8 ? 128 : 1));
+    scales[r] = looseness() > 1 ? fabsf(scales[r]) : scales[r];
     zeros[r] = (int8_t)(below(256) - 128);
     for (int64_t j = 0; j < dim; j++) {
       int64_t i = r * dim + j;

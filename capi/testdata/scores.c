@@ -27,6 +27,12 @@ static void make_pairs(problem *p, int64_t kind, int64_t nq, int64_t nd) {
   p->n = count_pairs(&p->pairs, nq, nd);
 }
 
+static int describe(char *to, const char *name, const plaid_batch *b) {
+  return sprintf(to, "%s: type %d%s%s, %dx%d%s%s%s of dim %d, %d apart; ", name, (int)b->type, b->scales != NULL ? " scaled" : "",
+                 b->zeros != NULL ? " zeros" : "", (int)b->items, (int)b->longest, b->offsets != NULL ? " packed" : "",
+                 b->lengths != NULL ? " lengths" : "", b->mask != NULL ? " masked" : "", (int)b->dim, (int)b->stride);
+}
+
 static void make_problem(problem *p, int64_t type_q, int64_t type_d, int64_t dim_q, int64_t dim_d) {
   int64_t kind = below(3), nq = below(5), nd = kind == PLAID_OWN ? nq * below(4) : below(6);
   make_side(&p->q, (int)below(LAYOUTS), type_q, nq, below(20), dim_q);
@@ -40,6 +46,10 @@ static void make_problem(problem *p, int64_t type_q, int64_t type_d, int64_t dim
       p->weights[i] = (float)uniform();
     }
   }
+  int n = describe(test_context, "q", &p->q.b);
+  n += describe(test_context + n, "d", &p->d.b);
+  snprintf(test_context + n, sizeof test_context - (size_t)n, "pairs of kind %d%s%s", (int)kind, p->normalize ? ", normalized" : "",
+           p->weights != NULL ? ", weights" : "");
 }
 
 static plaid_place processor(void) {

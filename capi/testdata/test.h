@@ -10,9 +10,9 @@
 
 #include "plaid_maxsim.h"
 
-#define FAIL(...)                                   \
-  do {                                              \
-    fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
+#define FAIL(...)                                                    \
+  do {                                                               \
+    fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, test_context); \
     fprintf(stderr, __VA_ARGS__);                   \
     fputc('\n', stderr);                            \
     exit(1);                                        \
@@ -25,7 +25,10 @@
     }                         \
   } while (0)
 
+extern char test_context[512]; /* what is tried */
+
 /* Random numbers. */
+void seed(uint64_t n);
 uint64_t next_random(void);
 int64_t below(int64_t n);   /* 0 to n-1 */
 double uniform(void);       /* -1 to 1 */
