@@ -30,6 +30,8 @@ type (
 	ScoreCall = dense.ScoreCall
 	// GradientCall asks for the gradients of scores.
 	GradientCall = dense.GradientCall
+	// HeadCall asks for scores of hidden states.
+	HeadCall = dense.HeadCall
 	// ChamferCall asks for Chamfer distances.
 	ChamferCall = dense.ChamferCall
 	// ChamferGradientCall asks for the gradients of Chamfer distances.

@@ -98,7 +98,7 @@ func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPiece
 		if n == 0 {
 			continue
 		}
-		plan, err := planChamfer(c.shape(n), rt.Props.Shared, rt.FillingBlocks)
+		plan, err := planChamfer(c.shape(n), rt.Arch(), rt.Props.Shared, rt.FillingBlocks)
 		if err != nil {
 			return nil, err
 		}

@@ -44,17 +44,17 @@ type launch struct {
 type chamferPlan struct {
 	shape                               chamferShape
 	launches                            []launch
-	pointBytes                          int // 0: rows are used as they are
-	products                            bool
+	pointBytes                          int    // 0: rows are used as they are
+	products                            uint32 // 0: none; 1; 2: of dense_chamfer_wide
 	keys, seconds, doubt, counts, parts int64
 	done                                int64
 	points, norms                       [2]int64
 	bytes                               int64 // of the workspace
 }
 
-// planChamfer makes the plan; filling is how many blocks of a kernel fill the device, whose
-// blocks may have so much shared memory.
-func planChamfer(s chamferShape, shared int, filling func(name string, threads, shared int) (int, error)) (*chamferPlan, error) {
+// planChamfer makes the plan for device code of an architecture; filling is how many blocks of
+// a kernel fill the device, whose blocks may have so much shared memory.
+func planChamfer(s chamferShape, arch string, shared int, filling func(name string, threads, shared int) (int, error)) (*chamferPlan, error) {
 	p := &chamferPlan{shape: s}
 	var a runtime.Arena
 	keys := s.pairs * (s.longest[0] + s.longest[1])
@@ -63,13 +63,17 @@ func planChamfer(s chamferShape, shared int, filling func(name string, threads, 
 	parts := runtime.CeilDiv(s.longest[0], chamferPartRows) + runtime.CeilDiv(s.longest[1], chamferPartRows)
 	p.parts = a.Take(16 * int64(s.pairs) * int64(parts))
 	few := s.dim <= chamferFew
-	p.products = !few && s.metric == maxsim.SquaredL2
+	if !few && s.metric == maxsim.SquaredL2 {
+		if p.products = 1; arch == "90a" {
+			p.products = 2
+		}
+	}
 	switch {
 	case few && s.dim <= 4:
 		p.pointBytes = 16
 	case few:
 		p.pointBytes = 32
-	case p.products:
+	case p.products > 0:
 		p.pointBytes = rowBytes(split, s.dim)
 		p.seconds, p.doubt = a.Take(4*int64(keys)), a.Take(4*int64(keys))
 		p.counts = a.Take(8*int64(s.pairs) + 8)
@@ -83,7 +87,7 @@ func planChamfer(s chamferShape, shared int, filling func(name string, threads, 
 	p.bytes = a.Size
 
 	perBlock := 256 // rows of dense_chamfer_rows
-	if p.products {
+	if p.products > 0 {
 		perBlock = 8
 	}
 	p.add("dense_chamfer_rows", 256, 0, min(max(runtime.CeilDiv(max(s.rows[0], s.rows[1]), perBlock), 1), 4096), 2, 1)
@@ -95,10 +99,10 @@ func planChamfer(s chamferShape, shared int, filling func(name string, threads, 
 		d := map[bool]int{true: max(s.dim, 3), false: chamferFew}[s.dim <= 4]
 		err = p.addTiles(filling, fmt.Sprintf("dense_chamfer_few_%s_d%d", metric, d), 128, 0, chamferTileFew, chamferGroup)
 		if s.nearest {
-			p.add("dense_chamfer_find", 256, 0, s.pairs, min(runtime.CeilDiv(all, 64), chamferMostParts), 1)
+			p.add("dense_chamfer_find", 256, 0, s.pairs, min(runtime.CeilDiv(all, 8), chamferMostParts), 1)
 		}
-	case p.products:
-		name, bytes := "dense_chamfer_product", chamferStreamed
+	case p.products > 0:
+		name, bytes := [...]string{"", "dense_chamfer_product", "dense_chamfer_wide"}[p.products], chamferStreamed
 		if stays := chamferResident + chamferTileWide*p.pointBytes; p.pointBytes <= chamferStays && stays <= shared {
 			name, bytes = name+"_resident", stays
 		}
@@ -146,12 +150,12 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, given *denseCham
 		if p.pointBytes > 0 {
 			x.side[i].points = base.Add(p.points[i])
 		}
-		if p.products {
+		if p.products > 0 {
 			x.side[i].norms = base.Add(p.norms[i])
 		}
 	}
-	if p.products {
-		x.products = 1
+	if p.products > 0 {
+		x.products = p.products
 		x.seconds, x.doubt, x.counts = base.Add(p.seconds), base.Add(p.doubt), base.Add(p.counts)
 		if err := rt.Driver.Set(x.counts, 0, 8*int64(s.pairs)+8, rt.Stream); err != nil {
 			return err

@@ -25,6 +25,7 @@ func fakeChamfers() map[string]drivertest.Kernel {
 		"dense_chamfer_product": fakeChamfer(maxsim.SquaredL2, chamferStreamed), "dense_chamfer_product_resident": fakeChamfer(maxsim.SquaredL2, chamferResident),
 		"dense_chamfer_l1": fakeChamfer(maxsim.L1, 0),
 	}
+	all["dense_chamfer_wide"], all["dense_chamfer_wide_resident"] = all["dense_chamfer_product"], all["dense_chamfer_product_resident"]
 	for _, d := range []string{"3", "4", "8"} {
 		all["dense_chamfer_few_l2_d"+d], all["dense_chamfer_few_l1_d"+d] = fakeChamfer(maxsim.SquaredL2, 0), fakeChamfer(maxsim.L1, 0)
 	}

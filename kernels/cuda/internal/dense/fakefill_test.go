@@ -2,8 +2,10 @@ package dense
 
 import (
 	"fmt"
+	"math"
 	"sort"
 
+	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver/drivertest"
 )
@@ -31,7 +33,68 @@ func hopperKernels() map[string]drivertest.Kernel {
 			all[name], all[name+"_arg"] = batch, batch
 		}
 	}
+	all["dense_lay"] = fakeLay
+	for _, kind := range []format{f16, bf16, split} {
+		for _, columns := range []int{64, 96, 128} {
+			all[fmt.Sprintf("dense_head_%s_n%d", kind.name(), columns)] = fakeHead(kind, columns)
+			all[fmt.Sprintf("dense_project_%s_n%d", kind.name(), columns)] = fakeProjectLaid(kind, columns)
+		}
+	}
 	return all
+}
+
+// fakeProjectLaid is a kernel of some columns that makes token vectors.
+func fakeProjectLaid(kind format, columns int) drivertest.Kernel {
+	return func(f *drivertest.Fake, l *driver.Launch) {
+		p := (*denseProjectParams)(l.Args)
+		dim, chunks := int(p.dim), (int(p.rowBytes)+127)/128
+		if format(p.hiddenFormat) != kind || format(p.weightFormat) != kind || p.hidden%16 != 0 || int(p.rowBytes) != rowBytes(kind, int(p.hiddenDim)) {
+			panic("hidden states of another kernel")
+		}
+		weights := make([][]float32, dim)
+		for c := range weights {
+			var row []byte
+			for i := range 8 * chunks {
+				row = append(row, f.Bytes(p.weights+driver.Ptr(((c/columns*chunks*8+i)*columns+c%columns)*16), 16)...)
+			}
+			weights[c] = decode(row, p.weightFormat, int(p.hiddenDim))
+		}
+		for r := range int(p.rows) {
+			hidden := fakeRow(f, p.hidden, p.hiddenFormat, p.rowBytes, uint64(r), int(p.hiddenDim))
+			token := make([]float32, dim)
+			for c, w := range weights {
+				token[c] = float32(dot(hidden, w) * float64(float(f, p.hiddenScale, r)) * float64(float(f, p.weightScale, c)))
+				if p.bias != 0 {
+					token[c] += float(f, p.bias, c)
+				}
+			}
+			if p.out != 0 {
+				copy(array[float32](f, p.out, 4, r*dim, dim), token)
+				continue
+			}
+			row := f.Bytes(p.rowsOut+driver.Ptr(r*int(p.outBytes)), int64(p.outBytes))
+			clear(row)
+			most, square := 0.0, 0.0
+			for _, v := range token {
+				most, square = max(most, math.Abs(float64(v))), square+float64(v)*float64(v)
+			}
+			_, exponent := math.Frexp(most)
+			exponent = max(exponent, -110)
+			for d, v := range token {
+				x := float32(math.Ldexp(float64(v), 15-exponent))
+				h := structs[uint16](row, len(row)/2)[d/32*64+d%32:]
+				h[0] = kernels.F16FromF32(x)
+				h[32] = kernels.F16FromF32(x - kernels.F16ToF32(h[0]))
+			}
+			array[float32](f, p.scale, 4, r, 1)[0] = float32(math.Ldexp(1, exponent-15))
+			if p.unit != 0 {
+				array[float32](f, p.unit, 4, r, 1)[0] = 0
+				if square > 0 {
+					array[float32](f, p.unit, 4, r, 1)[0] = float32(math.Ldexp(1, exponent-15) / math.Sqrt(square))
+				}
+			}
+		}
+	}
 }
 
 // checkRows sees that rows lie as kernels of sm_90a want them.

@@ -43,6 +43,8 @@ func TestGPUInPlaceInPieces(t *testing.T) {
 
 func TestGPUInPlaceCapture(t *testing.T) { checkCapture(t, gpuInPlace(t)) }
 
+func TestGPUInPlaceHead(t *testing.T) { checkHeads(t, gpuInPlace(t)) }
+
 // Every kernel of sm_90a by the shapes that it is chosen for, with documents that end before, at
 // and after the end of a tile, packed, with lengths, and with masks that have holes.
 func TestGPUInPlaceKernels(t *testing.T) {
@@ -173,6 +175,40 @@ func BenchmarkGPUInPlace(b *testing.B) {
 		}
 		return nil
 	}))
+}
+
+// BenchmarkGPUInPlaceHead times heads, with nothing in the cache.
+func BenchmarkGPUInPlaceHead(b *testing.B) {
+	x := gpuInPlace(b)
+	for _, c := range []struct {
+		kind                      maxsim.Type
+		hidden, dim, nq, nd, rows int
+	}{
+		{maxsim.F16, 768, 128, 1, 1000, 300}, {maxsim.F16, 768, 128, 1, 32, 1024}, {maxsim.F16, 384, 96, 1, 1000, 300},
+		{maxsim.F16, 1024, 128, 1, 1000, 300}, {maxsim.F16, 768, 128, 16, 1000, 300}, {maxsim.F32, 768, 128, 1, 1000, 300},
+	} {
+		few := randomBatch(c.kind, c.hidden, equal(1, 4096)).Tokens
+		require.NoError(b, x.with(func(dc *driver.Context, s driver.Stream) error {
+			n := c.nd*c.rows + 4096
+			data := x.alloc(n * c.hidden * c.kind.Size())
+			for at := 0; at+4096 <= n; at += 4096 {
+				require.NoError(b, dc.ToDevice(data.Add(int64(at*c.hidden*c.kind.Size())), raw(&few), s))
+			}
+			q := randomBatch(maxsim.F16, c.dim, equal(c.nq, 32)).Tokens
+			call := &HeadCall{
+				Q:         Batch{Data: x.bytes(raw(&q), 0), Type: maxsim.F16, Dim: c.dim, Items: c.nq, Rows: 32 * c.nq, Stride: 32, Longest: 32},
+				D:         Batch{Data: uint64(data), Type: c.kind, Dim: c.hidden, Items: c.nd, Rows: c.nd * c.rows, Stride: c.rows, Longest: c.rows},
+				Normalize: true, Head: uint64(data), HeadType: c.kind, Scores: uint64(x.alloc(4 * c.nq * c.nd)), Place: Place{Stream: uint64(s.Handle())},
+			}
+			var bytes int64
+			require.NoError(b, x.unlocked(func() (err error) { bytes, err = x.d.ScoreHeadWorkspace(call); return err }))
+			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
+			x.d.rt.Stream = s
+			ms := timed(b, x.d.rt, func() error { return x.unlocked(func() error { return x.d.ScoreHead(call) }) })
+			b.Logf("%s %d -> %d: %d x 32, %d x %d: %.4f ms, %.1f MiB", c.kind, c.hidden, c.dim, c.nq, c.nd, c.rows, ms, float64(bytes)/(1<<20))
+			return nil
+		}))
+	}
 }
 
 // sums are the sums of the first lengths.

@@ -161,7 +161,7 @@ func putMemory(t *testing.T, rt *runtime.Runtime, host []byte) driver.Mem {
 // device makes, gradients in half precision.
 func TestGPUChamferInPlace(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t)).(*backend)
-	for _, dim := range []int{3, 6, 50} {
+	for _, dim := range []int{3, 6, 50, 200} {
 		for kind, pairs := range []maxsim.Pairs{maxsim.All(), maxsim.Own(2), maxsim.Listed([]int32{2, 0, 2}, []int32{1, 1, 5})} {
 			for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 				rng := maxsimtest.Rand(uint64(dim + kind))
@@ -192,15 +192,17 @@ func TestGPUChamferInPlace(t *testing.T) {
 					DX: maxsimtest.NewGradient(batches[0], maxsim.F32), DY: maxsimtest.NewGradient(batches[1], maxsim.F32)}
 				require.NoError(t, b.ChamferGradients(ctx, g))
 				fill(float32(math.NaN())) // what a caller has there may be anything
-				require.NoError(t, b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-					return chamferInPlace(t, rt, c, g, batches, kind, n, stride)
-				}), "%d dimensions, pairs %d, metric %d", dim, kind, metric)
+				for _, arch := range []string{"", "90a"} {
+					require.NoError(t, b.dev.Call(ctx, func(rt *runtime.Runtime) error {
+						return chamferInPlace(t, rt, c, g, batches, arch, kind, n, stride)
+					}), "%d dimensions, pairs %d, metric %d", dim, kind, metric)
+				}
 			}
 		}
 	}
 }
 
-func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g *maxsim.ChamferGradCall, batches [2]*maxsim.Batch, kind, n int, stride [2]int) error {
+func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g *maxsim.ChamferGradCall, batches [2]*maxsim.Batch, arch string, kind, n int, stride [2]int) error {
 	dim := batches[0].Tokens.Dim
 	var free []driver.Mem
 	keep := func(m driver.Mem) driver.Mem { free = append(free, m); return m }
@@ -221,7 +223,7 @@ func chamferInPlace(t *testing.T, rt *runtime.Runtime, c *maxsim.ChamferCall, g 
 	pp.pairs = keep(putMemory(t, rt, make([]byte, 40*n))).Ptr
 	require.NoError(t, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(n, 256), 1, 1, 256, 0, pp))
 	shape := chamferShape{metric: c.Metric, dim: dim, pairs: n, rows: [2]int{x[0].rows, x[1].rows}, longest: stride, nearest: true}
-	plan, err := planChamfer(shape, rt.Props.Shared, rt.FillingBlocks)
+	plan, err := planChamfer(shape, arch, rt.Props.Shared, rt.FillingBlocks)
 	require.NoError(t, err)
 	work := keep(putMemory(t, rt, make([]byte, plan.bytes)))
 	require.NoError(t, rt.Driver.Set(work.Ptr, 0x55, plan.bytes, rt.Stream))

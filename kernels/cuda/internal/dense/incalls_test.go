@@ -275,3 +275,32 @@ func TestInPlaceNaN(t *testing.T) {
 	require.True(t, slices.Contains(c.Argmax, -1))
 	maxsimtest.Check(t, x, c, maxsimtest.Options{})
 }
+
+// Hidden states of one query that are padded are scored as they are read, all at once or some at
+// a time; those of masks are not.
+func TestInPlaceHead(t *testing.T) {
+	x, _ := fakeInPlace(t, true)
+	checkHeads(t, x)
+}
+
+func checkHeads(t *testing.T, x *inPlace) {
+	for _, kind := range []maxsim.Type{maxsim.F16, maxsim.BF16, maxsim.F32} {
+		for _, shape := range []struct{ hidden, dim, lq int }{{64, 40, 32}, {100, 70, 5}, {128, 128, 1}, {64, 130, 9}} {
+			for i, room := range []int{stageBytes, 6000} {
+				x.d.limits.docs = room
+				rng := maxsimtest.Rand(uint64(shape.dim))
+				q, d := padded(maxsim.F32, shape.dim, 1, shape.lq), padded(kind, shape.hidden, 7, 70)
+				if i == 1 && kind == maxsim.F16 {
+					d.Lengths = []int{70, 0, 3, 64, 65, 1, 70}
+				}
+				w := padded(kind, shape.hidden, 1, shape.dim).Tokens
+				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: w, Bias: maxsimtest.Normal(rng, shape.dim)}, Scores: make([]float32, 7)}
+				c.Normalize = shape.dim > 100
+				require.NoError(t, x.ScoreHead(t.Context(), c))
+				for doc, want := range c.Oracle() {
+					require.InDelta(t, want, c.Scores[doc], 1e-4*(1+math.Abs(want)), "%s, %v, document %d", kind, shape, doc)
+				}
+			}
+		}
+	}
+}

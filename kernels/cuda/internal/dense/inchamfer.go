@@ -108,7 +108,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	}}
 	if found := d.shelf.find(key); found != nil {
 		plan = found.plan.(*chamferPlan)
-	} else if plan, err = planChamfer(key.shape, d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
+	} else if plan, err = planChamfer(key.shape, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
 	} else {
 		d.shelf.put(key, plan)

@@ -160,3 +160,44 @@ func (x *inPlace) ChamferGradients(ctx context.Context, g *maxsim.ChamferGradCal
 		return nil
 	})
 }
+
+func (x *inPlace) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
+	w, err := c.Check()
+	if err != nil || w.Pairs == 0 {
+		return err
+	}
+	b, ok := batches(c.Q, c.D)
+	if !ok || c.Head.Weights.Type > maxsim.BF16 {
+		return x.Backend.(maxsim.Heads).ScoreHead(ctx, c)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return x.with(func(*driver.Context, driver.Stream) error {
+		q, weights := spreadOut(b[0], c.Weights)
+		d, _ := spreadOut(b[1], nil)
+		call := &HeadCall{
+			Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len()), Normalize: c.Normalize,
+			Head: x.bytes(raw(&c.Head.Weights), x.shift*c.Head.Weights.Type.Size()), HeadType: c.Head.Weights.Type, Scores: uint64(x.alloc(4 * w.Pairs)),
+		}
+		if weights != nil {
+			call.QueryWeights = x.bytes(runtime.Bytes(weights), 0)
+		}
+		if c.Head.Bias != nil {
+			call.Bias = x.bytes(runtime.Bytes(c.Head.Bias), 0)
+		}
+		call.Place.Stream = uint64(x.stream.Handle())
+		if err := x.unlocked(func() error {
+			bytes, err := x.d.ScoreHeadWorkspace(call)
+			if err != nil {
+				return err
+			}
+			call.Place.Workspace, call.Place.WorkspaceBytes = uint64(x.alloc(int(bytes))), bytes
+			return x.d.ScoreHead(call)
+		}); err != nil {
+			return err
+		}
+		copy(c.Scores, read[float32](x, call.Scores, w.Pairs))
+		return nil
+	})
+}

@@ -70,6 +70,8 @@ type ScoreCall struct {
 	Normalize bool   // vectors are divided by their length first
 	Scores    uint64 // out, float32 [pairs]
 	Argmax    uint64 // out, int32 [pairs][Q.Longest], or 0
+
+	head *HeadCall // not nil: D has the token vectors that it makes
 }
 
 // Device is one GPU with the code for plain token vectors, for calls on the memory and

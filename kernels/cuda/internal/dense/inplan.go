@@ -118,6 +118,7 @@ type scoreKey struct {
 	kind                    PairKind
 	count                   int
 	normalize, weights, arg bool
+	head                    headKey
 }
 
 // scorePlan is how a call is done: which kernel, what lies where in the workspace, what is on
@@ -128,6 +129,7 @@ type scorePlan struct {
 	kernel   kernel
 	function driver.Function
 	q, d     placed
+	head     *inHead // nil: documents are token vectors
 	// Groups of a query, rows of a segment and segments of a document.
 	perQuery, segment, segments int
 	// What only the device knows.
@@ -164,7 +166,7 @@ const mostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
 func (d *Device) scorePlan(c *ScoreCall) (*shelved, error) {
-	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0}
+	key := scoreKey{c.Q.key(), c.D.key(), c.Pairs.Kind, c.Pairs.Count, c.Normalize, c.Weights != 0, c.Argmax != 0, c.head.key()}
 	if x := d.shelf.find(key); x != nil {
 		return x, nil
 	}
@@ -208,9 +210,14 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 			return err
 		}
 	}
-	p.perQuery = runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
 	plain := p.kernel.plain()
 	p.q, p.d = c.Q.place(s.queries.format, plain, c.Normalize), c.D.place(s.docs.format, plain, c.Normalize)
+	if c.head != nil {
+		if err := d.chooseHead(p, c, s); err != nil {
+			return err
+		}
+	}
+	p.perQuery = runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
 	p.function, err = d.rt.Kernel(p.kernel.name, p.kernel.shared)
 	return err
 }
@@ -220,6 +227,12 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
 	in := func(df, qf format) {
 		s.docs, s.queries = rows{format: df, rowBytes: rowBytes(df, c.D.Dim)}, rows{format: qf, rowBytes: rowBytes(qf, c.Q.Dim)}
+	}
+	if c.head != nil {
+		qf, _ := beside(split, c.Q.matrix())
+		in(split, qf)
+		s.fast = true
+		return choose(d.rt, s)
 	}
 	in(f32, f32)
 	if s.few() && c.D.Type == maxsim.F32 && s.docs.rowBytes == 4*c.D.Dim && c.D.Data%16 == 0 {
@@ -312,7 +325,10 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, apart bool) error {
 			rows = max(rows, (x.docs-1)*c.D.Stride+c.D.Longest)
 		}
 	}
-	if p.d.prepared {
+	if p.head != nil {
+		p.head.lay(&a, c, rows)
+	}
+	if p.d.prepared && (p.head == nil || !p.head.fused) {
 		p.d.lay(&a, &c.D, rows, c.Normalize)
 	}
 	if apart {

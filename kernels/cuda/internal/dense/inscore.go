@@ -139,6 +139,15 @@ type placedScore struct {
 	base, tables driver.Ptr // workspace, and tables of the plan
 	q, docs      rows
 	weights      driver.Ptr
+	head         *denseProjectParams
+}
+
+// bringDocs sees that the token vectors of n rows of documents are there.
+func (s *placedScore) bringDocs(first, n int) (rows, error) {
+	if s.head != nil {
+		return s.project(first, n)
+	}
+	return s.plan.d.bring(s.d.rt, &s.call.D, s.base, first, n)
 }
 
 func (s *placedScore) run() error {
@@ -150,8 +159,13 @@ func (s *placedScore) run() error {
 	if err := s.bringWeights(); err != nil {
 		return err
 	}
+	if p.head != nil {
+		if err := s.beginHead(); err != nil {
+			return err
+		}
+	}
 	if !p.d.piecewise {
-		if s.docs, err = p.d.bring(rt, &c.D, s.base, 0, c.D.Rows); err != nil {
+		if s.docs, err = s.bringDocs(0, c.D.Rows); err != nil {
 			return err
 		}
 	}
@@ -196,7 +210,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	}
 	if p.d.piecewise {
 		var err error
-		if docs, err = p.d.bring(rt, &c.D, s.base, first, (x.docs-1)*c.D.Stride+c.D.Longest); err != nil {
+		if docs, err = s.bringDocs(first, (x.docs-1)*c.D.Stride+c.D.Longest); err != nil {
 			return err
 		}
 	} else {
@@ -239,6 +253,14 @@ func (s *placedScore) piece(x *scorePiece) error {
 		if err := runtime.Launch(rt, "dense/dense_fill", int(runtime.CeilDiv(threads, 256)), 1, 1, 256, 0, f); err != nil {
 			return err
 		}
+	}
+	if p.head != nil && p.head.fused {
+		f := &denseHeadParams{head: *s.head, score: *a}
+		f.head.hidden, f.head.hiddenScale = docs.rows, docs.scale
+		if c.Normalize {
+			f.normalize = 1
+		}
+		return runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, f)
 	}
 	if err := runtime.Start(rt, p.function, t.nUnits/p.kernel.teams, p.kernel.block, p.kernel.shared, a); err != nil {
 		return err

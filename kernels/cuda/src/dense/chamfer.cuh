@@ -45,10 +45,11 @@ struct DenseChamferSide {
 // dense_chamfer_rows: grid (blocks, 2), block 256: a thread a row, for products a warp.
 // dense_chamfer_few_METRIC_dD: grid (pairs, tiles of 1024 rows of X, splits of Y), block 128.
 // D: 3, 4 or 8 dimensions at most; point_bytes is 16 or, of 8, 32.
-// dense_chamfer_find: grid (pairs, ceil((pitch of X + pitch of Y)/64)), block 256.
+// dense_chamfer_find: grid (pairs, enough blocks for a warp a row), block 256.
 // dense_chamfer_product, and _resident, where points have up to 512 bytes: grid (pairs,
 // tiles of 128 rows of X, splits of Y), block 256, shared memory 82944, and of _resident
-// 50176 + 128·point_bytes. point_bytes is that of a row of format split.
+// 50176 + 128·point_bytes. point_bytes is that of a row of format split. dense_chamfer_wide and
+// _resident are the same for sm_90a.
 // dense_chamfer_resolve: grid (pairs, enough blocks for a warp a row), block 256.
 // dense_chamfer_l2: grid (pairs, 2, splits), block 128.
 // dense_chamfer_l1: grid (pairs, tiles of 64 rows of X, splits of Y), block 128.
@@ -66,7 +67,7 @@ struct DenseChamferParams {
   uint64_t n_keys;
   uint32_t n_pairs;
   uint32_t dim, point_bytes;
-  uint32_t products;                // points are for the tensor cores
+  uint32_t products;                // 1: points are for the tensor cores; 2: groups are those of dense_chamfer_wide
   uint32_t l1, mean;
 };
 
@@ -151,23 +152,29 @@ __device__ __forceinline__ float product_point(const DenseChamferParams &p, cons
     const float c = value(p.side[1].format, p.side[1].rows, d) * scale_y;
     return value(s.format, s.rows + r * s.bytes, d) * scale - (fabsf(c) < INFINITY ? c : 0.0f);
   };
-  float most = 0, square = 0;
-  for (uint32_t d = l; d < p.dim; d += 32) {
-    const float v = from_centre(d);
-    most = fmaxf(most, fabsf(v)), square = fmaf(v, v, square);
-  }
+  constexpr uint32_t kKept = 4;  // values of a lane that are not computed twice
+  float kept[kKept], most = 0, square = 0;
+  auto meet = [&](float v) { most = fmaxf(most, fabsf(v)), square = fmaf(v, v, square); };
+#pragma unroll
+  for (uint32_t i = 0; i < kKept; i++) kept[i] = from_centre(l + 32 * i);
+#pragma unroll
+  for (uint32_t i = 0; i < kKept; i++) meet(kept[i]);
+  for (uint32_t d = l + 32 * kKept; d < p.dim; d += 32) meet(from_centre(d));
   for (int i = 16; i; i >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, i)), square += __shfl_xor_sync(0xffffffffu, square, i);
   int exponent = 0;
   if (most > 0 && most < INFINITY) frexpf(most, &exponent);
   exponent = max(exponent, -110);
   const float up = ldexpf(1.0f, 15 - exponent);
-  uint16_t *to = reinterpret_cast<uint16_t *>(s.points + r * p.point_bytes);
-  for (uint32_t d = l; d < p.point_bytes / 4; d += 32) {
-    const float v = from_centre(d) * up;
-    const __half hi = __float2half_rn(v);
-    to[d / 32 * 64 + d % 32] = __half_as_ushort(hi);
-    to[d / 32 * 64 + d % 32 + 32] = __half_as_ushort(__float2half_rn(v - __half2float(hi)));
-  }
+  uint16_t *to = reinterpret_cast<uint16_t *>(s.points + r * p.point_bytes) + l;
+  auto put = [&](uint32_t i, float v) {
+    const __half hi = __float2half_rn(v * up);
+    to[i * 64] = __half_as_ushort(hi);
+    to[i * 64 + 32] = __half_as_ushort(__float2half_rn(v * up - __half2float(hi)));
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < kKept; i++)
+    if (i < p.point_bytes / 128) put(i, kept[i]);
+  for (uint32_t i = kKept; i < p.point_bytes / 128; i++) put(i, from_centre(l + 32 * i));
   if (l == 0) s.norms[r] = make_float2(ldexpf(1.0f, exponent - 15), token ? square : INFINITY);
   return token ? square : 0.0f;
 }

@@ -12,8 +12,11 @@ constexpr int kChamferTile = 64;
 // one after another; rows after the last repeat it.
 __device__ __forceinline__ void load_tile(float (*to)[kChamferTile + 4], const DenseChamferSide &s, const uint32_t *list, uint64_t first, uint32_t t, uint32_t len,
                                           uint32_t d, uint32_t dims, float far) {
-  for (uint32_t e = threadIdx.x; e < kChamferTile * dims; e += 128) {
-    const uint32_t r = e / dims, k = e % dims, at = min(t + r, len - 1);
+  const uint32_t k = threadIdx.x % 32;
+  if (k >= dims) return;
+#pragma unroll 8
+  for (uint32_t r = threadIdx.x / 32; r < kChamferTile; r += 4) {
+    const uint32_t at = min(t + r, len - 1);
     const uint64_t row = first + (list ? list[at] : at);
     float v = value(s.format, s.rows + row * s.bytes, d + k) * (s.scale ? s.scale[row] : 1.0f);
     if (!chamfer_token(s, row)) v = d + k == 0 ? far : 0.0f;

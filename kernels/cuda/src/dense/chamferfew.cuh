@@ -113,26 +113,21 @@ __device__ __forceinline__ uint32_t few_row(const DenseChamferParams &p, const f
   return __reduce_min_sync(0xffffffffu, found);
 }
 
-// A warp has eight rows at a time.
+// A warp has a row.
 extern "C" __global__ void __launch_bounds__(256) dense_chamfer_find(const __grid_constant__ DenseChamferParams p) {
   const DenseChamferPair pair = p.pairs[blockIdx.x];
-  const uint32_t rows = p.side[0].pitch + p.side[1].pitch;
-  for (uint32_t t = blockIdx.y * 64; t < rows; t += gridDim.y * 64) {
-    for (uint32_t k = 0; k < 8; k++) {
-      uint32_t r = t + threadIdx.x / 32 * 8 + k;
-      const bool which = r >= p.side[0].pitch;
-      if (which) r -= p.side[0].pitch;
-      if (r >= (which ? pair.y_len : pair.x_len)) continue;
-      uint64_t *at = p.keys + (which ? pair.key_y : pair.key_x) + r;
-      const uint64_t key = *at;
-      if (key == ~0ull) continue;
-      const float *x = reinterpret_cast<const float *>(p.side[which].points + ((which ? pair.y : pair.x) + r) * p.point_bytes);
-      const uint8_t *points = p.side[!which].points + (which ? pair.x : pair.y) * p.point_bytes;
-      const uint32_t group = which ? 256 : 32, from = uint32_t(key) * group, end = min(from + group, which ? pair.x_len : pair.y_len);
-      const float distance = __uint_as_float(uint32_t(key >> 32));
-      const uint32_t row = p.l1 ? few_row<true>(p, x, points, from, end, distance) : few_row<false>(p, x, points, from, end, distance);
-      if (threadIdx.x % 32 == 0) *at = chamfer_key(distance, row);
-    }
+  for (uint32_t i = blockIdx.y * 8 + threadIdx.x / 32; i < pair.x_len + pair.y_len; i += gridDim.y * 8) {
+    const bool which = i >= pair.x_len;
+    const uint32_t r = which ? i - pair.x_len : i;
+    uint64_t *at = p.keys + (which ? pair.key_y : pair.key_x) + r;
+    const uint64_t key = *at;
+    if (key == ~0ull) continue;
+    const float *x = reinterpret_cast<const float *>(p.side[which].points + ((which ? pair.y : pair.x) + r) * p.point_bytes);
+    const uint8_t *points = p.side[!which].points + (which ? pair.x : pair.y) * p.point_bytes;
+    const uint32_t group = which ? 256 : 32, from = uint32_t(key) * group, end = min(from + group, which ? pair.x_len : pair.y_len);
+    const float distance = __uint_as_float(uint32_t(key >> 32));
+    const uint32_t row = p.l1 ? few_row<true>(p, x, points, from, end, distance) : few_row<false>(p, x, points, from, end, distance);
+    if (threadIdx.x % 32 == 0) *at = chamfer_key(distance, row);
   }
 }
 

@@ -1,6 +1,6 @@
 // chamfergrad.cuh: gradients of Chamfer distances. dense_chamfer_list chains the rows
 // that have the same nearest row, in any order; who pulls sorts them. Chains that are
-// longer than there are lanes are few, and their rows are looked for in order among all.
+// longer than four rows a lane are few, and their rows are looked for in order among all.
 // So each gradient is the same bits each time.
 #pragma once
 #include "chamfer.cuh"
@@ -60,6 +60,8 @@ __device__ __forceinline__ float chamfer_slope(float x, float y) {
 // pairs of its item and of their rows.
 template <bool kL1, int kLanes, int kValues>
 __device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
+  constexpr int kMine = 4;  // rows of a chain that a lane has
+  constexpr uint32_t kAhead = 8;
   const DenseChamferGradSide &s = p.side[blockIdx.y], &o = p.side[1 - blockIdx.y];
   const uint64_t r = uint64_t(blockIdx.x) * (128 / kLanes) + threadIdx.x / kLanes;
   const uint32_t l = threadIdx.x % kLanes, begin = threadIdx.x % 32 / kLanes * kLanes;
@@ -107,22 +109,37 @@ __device__ __forceinline__ void chamfer_grad(const DenseChamferGradParams &p) {
       uint32_t listed = s.head[at * s.pitch + place];
       if (listed == 0) continue;
       const float c = coefficient(1 - blockIdx.y);
-      uint32_t mine = ~0u, count = 0;
-      for (; listed && count <= kLanes; count++) {
-        if (l == count) mine = listed - 1;
+      uint32_t mine[kMine], count = 0;
+#pragma unroll
+      for (int k = 0; k < kMine; k++) mine[k] = ~0u;
+      for (; listed && count <= kLanes * kMine; count++) {
+#pragma unroll
+        for (int k = 0; k < kMine; k++)
+          if (kLanes * k + l == count) mine[k] = listed - 1;
         listed = o.next[at * o.pitch + listed - 1];
       }
-      if (count <= kLanes) {
+      if (count <= kLanes * kMine) {
         for (; count; count--) {
-          const uint32_t t = __reduce_min_sync(lanes, mine);
-          if (mine == t) mine = ~0u;
+          uint32_t t = mine[0];
+#pragma unroll
+          for (int k = 1; k < kMine; k++) t = min(t, mine[k]);
+          t = __reduce_min_sync(lanes, t);
+#pragma unroll
+          for (int k = 0; k < kMine; k++)
+            if (mine[k] == t) mine[k] = ~0u;
           add(c, pair.y + t);
         }
         continue;
       }
-      for (uint32_t t = 0; t < pair.y_len; t += kLanes) {
-        const bool hit = t + l < pair.y_len && o.near[at * o.pitch + t + l] == int32_t(place);
-        for (uint32_t hits = __ballot_sync(lanes, hit) >> begin; hits; hits &= hits - 1) add(c, pair.y + t + __ffs(hits) - 1);
+      for (uint32_t t = 0; t < pair.y_len; t += kLanes * kAhead) {
+        int32_t near[kAhead];
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) near[k] = o.near[at * o.pitch + min(t + kLanes * k + l, pair.y_len - 1)];
+#pragma unroll
+        for (uint32_t k = 0; k < kAhead; k++) {
+          const bool hit = t + kLanes * k + l < pair.y_len && near[k] == int32_t(place);
+          for (uint32_t hits = __ballot_sync(lanes, hit) >> begin; hits; hits &= hits - 1) add(c, pair.y + t + kLanes * k + __ffs(hits) - 1);
+        }
       }
     }
 #pragma unroll

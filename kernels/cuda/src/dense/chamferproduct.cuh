@@ -31,6 +31,38 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 
 constexpr uint32_t kPointChunk = 128 * 128;  // bytes of a chunk of a tile's rows
 
+// What a thread of 256 has: of a row of X the least value so far and the least of
+// another group, or those of a row of Y in a tile.
+struct Least {
+  float best = INFINITY, second = INFINITY;
+  uint32_t group = 0;
+
+  // meet takes the values of 16 groups of a tile, [2][16][128]: of its rows of X, then of Y.
+  __device__ __forceinline__ void meet(const DenseChamferParams &p, const DenseChamferPair &pair, const float *groups, uint32_t tile_x, uint32_t tile_y) {
+    const uint32_t r = threadIdx.x % 128;
+    const bool is_row = threadIdx.x < 128;
+    if (!is_row) best = second = INFINITY, groups += 16 * 128;
+    const uint32_t first = (is_row ? tile_y : tile_x) * 16;
+#pragma unroll
+    for (uint32_t k = 0; k < 16; k++) {
+      const float v = fmaxf(groups[k * 128 + (r ^ ((k & 3) << 3))], 0.0f);
+      second = fminf(second, fmaxf(best, v));
+      if (v < best) group = first + k;
+      best = fminf(best, v);
+    }
+    if (!is_row && tile_y * 128 + r < pair.y_len) lower(p, pair.key_y + tile_y * 128 + r);
+  }
+  __device__ __forceinline__ void end(const DenseChamferParams &p, const DenseChamferPair &pair, uint32_t tile_x) const {
+    if (threadIdx.x < 128 && tile_x * 128 + threadIdx.x < pair.x_len) lower(p, pair.key_x + tile_x * 128 + threadIdx.x);
+  }
+  // Whichever of two best ones is not the best after all is the least of another group.
+  __device__ __forceinline__ void lower(const DenseChamferParams &p, uint64_t at) const {
+    if (!(best < INFINITY)) return;
+    const uint64_t old = lower_key(p.keys + at, chamfer_key(best, group));
+    atomicMin(p.seconds + at, min(max(uint32_t(old >> 32), __float_as_uint(best)), __float_as_uint(second)));
+  }
+};
+
 template <bool kResident>
 __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
   constexpr uint32_t kStage = kResident ? kPointChunk : 2 * kPointChunk;
@@ -70,8 +102,7 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
     const uint32_t steps = (end - begin) * chunks;
     fetch(0);
     asm volatile("cp.async.commit_group;" ::: "memory");
-    float best = INFINITY, second = INFINITY;  // of row tid
-    uint32_t best_at = 0;
+    Least least;
     float sums[4][4][4] = {};
     uint32_t chunk = 0, tile = begin;
     for (uint32_t step = 0; step < steps; step++) {
@@ -140,64 +171,57 @@ __device__ __forceinline__ void chamfer_product(const DenseChamferParams &p) {
       for (int n = 0; n < 4; n++)
         *reinterpret_cast<float2 *>(groups + (16 + column_group) * 128 + ((wn * 32 + n * 8 + 2 * j) ^ ((g & 3) << 3))) = make_float2(of_columns[2 * n], of_columns[2 * n + 1]);
       __syncthreads();
-      // A thread has a row of X, or one of Y, whose values are none of other tiles'.
-      const bool is_row = tid < 128;
-      const float *from = groups + (is_row ? 0 : 16 * 128);
-      if (!is_row) best = second = INFINITY;
-      const uint32_t first = (is_row ? tile : tx) * 16;
-#pragma unroll
-      for (uint32_t k = 0; k < 16; k++) {
-        const float v = fmaxf(from[k * 128 + ((tid & 127) ^ ((k & 3) << 3))], 0.0f);
-        second = fminf(second, fmaxf(best, v));
-        if (v < best) best_at = first + k;
-        best = fminf(best, v);
-      }
-      if (!is_row && tile * 128 + tid - 128 < pair.y_len && best < INFINITY) {
-        const uint64_t at = pair.key_y + tile * 128 + tid - 128;
-        const uint64_t old = lower_key(p.keys + at, chamfer_key(best, best_at));
-        atomicMin(p.seconds + at, min(max(uint32_t(old >> 32), __float_as_uint(best)), __float_as_uint(second)));
-      }
+      least.meet(p, pair, groups, tx, tile);
       tile++;
     }
-    if (tid < 128 && tx * 128 + tid < pair.x_len && best < INFINITY) {
-      const uint64_t at = pair.key_x + tx * 128 + tid;
-      const uint64_t old = lower_key(p.keys + at, chamfer_key(best, best_at));
-      atomicMin(p.seconds + at, min(max(uint32_t(old >> 32), __float_as_uint(best)), __float_as_uint(second)));
-    }
+    least.end(p, pair, tx);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product_resident(const __grid_constant__ DenseChamferParams p) { chamfer_product<true>(p); }
 extern "C" __global__ void __launch_bounds__(256, 2) dense_chamfer_product(const __grid_constant__ DenseChamferParams p) { chamfer_product<false>(p); }
 
-// A warp has a row: four lanes have a row of its group.
+// A warp has a row, and all rows of its group.
 extern "C" __global__ void __launch_bounds__(256) dense_chamfer_resolve(const __grid_constant__ DenseChamferParams p) {
   const DenseChamferPair pair = p.pairs[blockIdx.x];
-  const uint32_t l = threadIdx.x & 31, c = l / 4, q = l % 4;
+  const uint32_t l = threadIdx.x & 31;
   const float rounding = (0.2f * p.dim + 6) * 0x1p-22f;
   for (uint32_t i = blockIdx.y * 8 + threadIdx.x / 32; i < pair.x_len + pair.y_len; i += gridDim.y * 8) {
     const bool which = i >= pair.x_len;
     const uint32_t r = which ? i - pair.x_len : i, len = which ? pair.x_len : pair.y_len;
     const DenseChamferSide &s = p.side[which], &o = p.side[!which];
-    const uint64_t at = (which ? pair.key_y : pair.key_x) + r, row = (which ? pair.y : pair.x) + r;
+    const uint64_t at = (which ? pair.key_y : pair.key_x) + r, row = (which ? pair.y : pair.x) + r, first = which ? pair.x : pair.y;
     const uint64_t key = p.keys[at];
     if (key == ~0ull) continue;
     const uint32_t tile = uint32_t(key) / 16 * 128, k = uint32_t(key) % 16;
-    const uint32_t other = tile + (which ? k / 8 * 64 + c * 8 + k % 8 : k / 4 * 32 + c / 2 * 8 + 2 * (k % 4) + (c & 1));
-    const uint64_t other_row = (which ? pair.x : pair.y) + min(other, len - 1);
-    const uint8_t *from = s.rows + row * s.bytes, *to = o.rows + other_row * o.bytes;
-    const float scale = s.scale ? s.scale[row] : 1.0f, other_scale = o.scale ? o.scale[other_row] : 1.0f;
-    float sum = 0;
-#pragma unroll 8
-    for (uint32_t d = q; d < p.dim; d += 4) {
-      const float v = value(s.format, from, d) * scale - value(o.format, to, d) * other_scale;
-      sum = fmaf(v, v, sum);
-    }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    uint64_t exact = other < len && chamfer_token(o, other_row) ? chamfer_key(sum, other) : ~0ull;
+    // Rows of a group, as lanes of dense_chamfer_product or of dense_chamfer_wide have them.
+    auto candidate = [&](uint32_t c) {
+      if (!which) return tile + k / 4 * 32 + c / 2 * 8 + 2 * (k % 4) + (c & 1);
+      return tile + (p.products == 2 ? k / 2 * 16 + c / 4 * 8 + k % 2 * 4 + c % 4 : k / 8 * 64 + c * 8 + k % 8);
+    };
+    const uint8_t *to[8];
+    float scales[8], sums[8] = {};
 #pragma unroll
-    for (int n = 4; n < 32; n <<= 1) exact = least_key(exact, n);
+    for (uint32_t c = 0; c < 8; c++) {
+      const uint64_t other = first + min(candidate(c), len - 1);
+      to[c] = o.rows + other * o.bytes, scales[c] = o.scale ? o.scale[other] : 1.0f;
+    }
+    const uint8_t *from = s.rows + row * s.bytes;
+    const float scale = s.scale ? s.scale[row] : 1.0f;
+    for (uint32_t d = l; d < p.dim; d += 32) {
+      const float x = value(s.format, from, d) * scale;
+      float y[8];
+#pragma unroll
+      for (uint32_t c = 0; c < 8; c++) y[c] = value(o.format, to[c], d) * scales[c];
+#pragma unroll
+      for (uint32_t c = 0; c < 8; c++) sums[c] = add_distance<false>(sums[c], x, y[c], false);
+    }
+    uint64_t exact = ~0ull;
+#pragma unroll
+    for (uint32_t c = 0; c < 8; c++) {
+      for (int n = 16; n; n >>= 1) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], n);
+      if (candidate(c) < len && chamfer_token(o, first + candidate(c))) exact = min(exact, chamfer_key(sums[c], candidate(c)));
+    }
     if (l) continue;
     p.keys[at] = exact;
     const float margin = 2 * rounding * (s.norms[row].y + __uint_as_float(p.counts[2 * uint64_t(p.n_pairs) + !which]));

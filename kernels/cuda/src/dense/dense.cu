@@ -12,6 +12,7 @@
 #include "rank.cuh"
 #ifdef PLAID_SM90A
 #include "batch.cuh"
+#include "chamferwide.cuh"
 #include "head.cuh"
 
 namespace plaid {
