@@ -140,7 +140,8 @@ func (h *hostSide) pack(s *side) error {
 		case o < last:
 			return badf("%s[%d] is %d, less than what is before, %d", s.field("offsets"), i, o, last)
 		case i > 0 && int64(o-last) > int64(s.longest):
-			return badf("%s[%d] is %d: item %d has %d rows, more than %s, %d", s.field("offsets"), i, o, i-1, o-last, s.field("longest"), s.longest)
+			return badf("%s[%d] is %d: item %d has %d rows, more than %s, %d",
+				s.field("offsets"), i, o, i-1, o-last, s.field("longest"), s.longest)
 		case int64(o) > int64(s.rows):
 			return badf("%s[%d] is %d, more than %s, %d", s.field("offsets"), i, o, s.field("rows"), s.rows)
 		}

@@ -166,7 +166,7 @@ func (s *side) check() error {
 	case s.lengths != nil && s.mask != nil:
 		return badf("both %s and %s are given", s.field("lengths"), s.field("mask"))
 	case s.offsets != nil && (s.lengths != nil || s.mask != nil):
-		return badf("%s is given beside %s; packed items have neither lengths nor a mask", s.field("offsets"), s.field("lengths or mask"))
+		return badf("%s is given beside %s", s.field("offsets"), s.field("lengths or mask"))
 	case s.offsets == nil && s.items > 0:
 		return s.checkPadding()
 	}
@@ -185,7 +185,8 @@ func (s *side) checkPadding() error {
 		return err
 	}
 	if need := (s.items-1)*s.stride + s.longest; need > s.rows {
-		return badf("%s is %d; %d items of %d rows, %d apart, have %d", s.field("rows"), s.rows, s.items, s.longest, s.stride, need)
+		return badf("%s is %d; %d items of %d rows, %d apart, have %d",
+			s.field("rows"), s.rows, s.items, s.longest, s.stride, need)
 	}
 	return nil
 }

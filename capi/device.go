@@ -104,13 +104,30 @@ func deviceChamferGradients(w *work, c *cChamferGradient) error {
 		func(d *tensor.Device) (int64, error) { return d.ChamferGradientsWorkspace(&call) })
 }
 
+func deviceHead(w *work, c *cHead) error {
+	call := tensor.HeadCall{
+		Place: w.tensorPlace(), Q: w.q.tensor(), D: w.d.tensor(), Pairs: w.tensorPairs(),
+		QueryWeights: address(unsafe.Pointer(c.query_weights)), Normalize: c.normalize != 0,
+		Head: address(c.head), HeadType: typeOf(c.head_type), Bias: address(unsafe.Pointer(c.bias)),
+		Scores: address(unsafe.Pointer(c.scores)),
+	}
+	return onDevice(w,
+		func(d *tensor.Device) error { return d.ScoreHead(&call) },
+		func(d *tensor.Device) (int64, error) { return d.ScoreHeadWorkspace(&call) })
+}
+
 func (w *work) tensorPlace() tensor.Place {
-	return tensor.Place{Stream: address(w.place.stream), Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes)}
+	return tensor.Place{
+		Stream: address(w.place.stream), Workspace: address(w.place.workspace), WorkspaceBytes: int64(w.place.workspace_bytes),
+	}
 }
 
 // tensorPairs are the pairs of a call: the kinds have the numbers of the header.
 func (w *work) tensorPairs() tensor.Pairs {
-	p := tensor.Pairs{Count: int(w.pairs.count), Queries: address(unsafe.Pointer(w.pairs.queries)), Documents: address(unsafe.Pointer(w.pairs.docs))}
+	p := tensor.Pairs{
+		Count:   int(w.pairs.count),
+		Queries: address(unsafe.Pointer(w.pairs.queries)), Documents: address(unsafe.Pointer(w.pairs.docs)),
+	}
 	switch w.pairs.kind {
 	case C.PLAID_ALL:
 		p.Kind = tensor.All
@@ -128,7 +145,8 @@ func (s *side) tensor() tensor.Batch {
 		Data: address(s.data), Scales: address(unsafe.Pointer(s.scales)), Zeros: address(unsafe.Pointer(s.zeros)),
 		Offsets: address(unsafe.Pointer(s.offsets)), Lengths: address(unsafe.Pointer(s.lengths)),
 		Mask: address(unsafe.Pointer(s.mask)), MaskStride: int(s.mask_stride),
-		Type: typeOf(s._type), Dim: int(s.dim), Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
+		Type: typeOf(s._type), Dim: int(s.dim),
+		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
 }
 

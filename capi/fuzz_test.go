@@ -72,7 +72,9 @@ func (b *input) next() int {
 // small is a usual size, and odd one that no call has.
 func (b *input) small() int64 { return int64(b.next() % 5) }
 func (b *input) odd() int64 {
-	list := []int64{-1, 0, 1, 2, 3, 5, 8, 9, 33, 1000, 1 << 20, 1<<32 + 1, 1 << 44, 1<<44 + 1, 1 << 62, math.MinInt64, math.MaxInt64}
+	list := []int64{
+		-1, 0, 1, 2, 3, 5, 8, 9, 33, 1000, 1 << 20, 1<<32 + 1, 1 << 44, 1<<44 + 1, 1 << 62, math.MinInt64, math.MaxInt64,
+	}
 	return list[b.next()%len(list)]
 }
 
@@ -155,7 +157,8 @@ func FuzzCalls(f *testing.F) {
 			c.place.device = -1
 			judge(t, &e, goScore(&c, nil, &e))
 		case 1:
-			c := cGradient{place: place, q: q, d: d, pairs: pairs, dq_type: 1 + cInt(b.small()%3), dd_type: 1 + cInt(b.small()%3)}
+			c := cGradient{place: place, q: q, d: d, pairs: pairs}
+			c.dq_type, c.dd_type = 1+cInt(b.small()%3), 1+cInt(b.small()%3)
 			setPointer(&c.argmax, argmax)
 			c.dq, c.dd = m.array(), m.array()
 			b.spoil(m, unsafe.Pointer(&c), unsafe.Sizeof(c))

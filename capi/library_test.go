@@ -51,7 +51,8 @@ func library(t *testing.T) (dir string) {
 		t.Skip("the tests in C use fork, mmap and POSIX threads")
 	}
 	dir = t.TempDir()
-	does(t, nil, "go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "libplaid_maxsim.so"), ".")
+	out := filepath.Join(dir, "libplaid_maxsim.so")
+	does(t, nil, "go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags", "-s -w", "-o", out, ".")
 	return dir
 }
 
@@ -63,7 +64,8 @@ func program(t *testing.T, dir string, flags ...string) string {
 	out := filepath.Join(dir, "test")
 	flags = append(flags, "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-I.", "-o", out)
 	flags = append(flags, sources...)
-	does(t, nil, compiler(t, "cc", "CC"), append(flags, "-L"+dir, "-lplaid_maxsim", "-Wl,-rpath,"+dir, "-lm", "-lpthread", "-ldl")...)
+	flags = append(flags, "-L"+dir, "-lplaid_maxsim", "-Wl,-rpath,"+dir, "-lm", "-lpthread", "-ldl")
+	does(t, nil, compiler(t, "cc", "CC"), flags...)
 	return out
 }
 
