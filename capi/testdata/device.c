@@ -15,6 +15,7 @@ static struct {
   int (*to_host)(void *, device_pointer, size_t);
   int (*new_stream)(void **, unsigned);
   int (*wait)(void *);
+  int (*wait_for_all)(void);
 } cuda;
 
 static int used;
@@ -45,6 +46,7 @@ void use_device(void) {
   *(void **)&cuda.to_host = function(library, "cuMemcpyDtoH_v2");
   *(void **)&cuda.new_stream = function(library, "cuStreamCreate");
   *(void **)&cuda.wait = function(library, "cuStreamSynchronize");
+  *(void **)&cuda.wait_for_all = function(library, "cuCtxSynchronize");
   if (cuda.init(0) != 0 || cuda.retain(&context, 0) != 0) {
     exit(77);
   }
@@ -119,6 +121,7 @@ static void fetch(int code) {
     move_batch(&c.d);                                     \
     move_pairs(&c.pairs);                                 \
     move;                                                 \
+    cuda.wait_for_all(); /* for the copies */             \
     c.place.device = 0;                                   \
     c.place.stream = stream;                              \
     code = plaid_##name##_workspace(&c, &bytes, error);   \
