@@ -4,7 +4,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-modules=(. vectors/formats)
+modules=(. vectors/formats capi)
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 systems=(linux/arm64 darwin/arm64 windows/amd64)
 

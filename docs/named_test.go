@@ -23,7 +23,7 @@ var (
 // stands for, in whichever of the modules.
 func testsOf(t *testing.T, word string) (names []string) {
 	folder, below := strings.CutSuffix(word, "...")
-	for _, root := range []string{"..", "../vectors/formats"} {
+	for _, root := range []string{"..", "../vectors/formats", "../capi"} {
 		first := filepath.Join(root, folder)
 		err := filepath.WalkDir(first, func(path string, entry fs.DirEntry, err error) error {
 			switch {

@@ -8,6 +8,12 @@ Needs Go, and Python with venv; hatchling comes from the package index, pinned i
 pyproject.toml, unless it is installed already. On Linux on x86-64 there are two wheels: for
 systems with glibc the program binds the drivers of GPUs and onnxruntime when they are asked
 for; for others (musl) it is a static one without them.
+
+The library of plaid_ir.torch, libplaid_maxsim, needs a C compiler for the target as well: that of
+this machine (CC, or cc) for its own target, for others the one that PLAID_CC_LINUX_ARM64 and the
+like name, such as "zig cc -target aarch64-linux-gnu.2.17". Without one, or with "none", a wheel
+lacks the library, and says so when plaid_ir.torch is imported. A wheel with a library that needs a
+newer glibc than its tag says gets a tag that does.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import argparse
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +31,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STATIC = "nocuda,noonnxruntime"
+
+#: The file of the library, by GOOS.
+LIBRARY = {"linux": "libplaid_maxsim.so", "darwin": "libplaid_maxsim.dylib", "windows": "libplaid_maxsim.dll"}
 
 #: Target: GOOS, GOARCH, build tags, tag of the wheel's platform. Go's own minimum of macOS is 12.
 TARGETS = {
@@ -90,9 +100,70 @@ def compile_program(target: str, directory: str) -> tuple[str, str]:
     return binary, tag
 
 
-def build(target: str, python: str, directory: str, out: Path) -> None:
+def compiler(target: str) -> tuple[str, str]:
+    """The C compiler for a target; "", and the reason, if there is none."""
+    goos, goarch, _, tag = TARGETS[target]
+    variable = f"PLAID_CC_{goos}_{goarch}".upper()
+    named = os.environ.get(variable)
+    if tag.startswith("musllinux"):
+        return "", "there is no torch for musl"
+    if named == "none":
+        return "", f"{variable} is none"
+    if named:
+        return named, ""
+    if target != host():
+        return "", f"{variable} names no C compiler"
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and shutil.which(shlex.split(name)[0]):
+            return name, ""
+    return "", f"there is no C compiler on the PATH, and {variable} names none"
+
+
+def compile_library(target: str, directory: str) -> str:
+    """Compiles the library for a target, and returns its path; "": there is no compiler for it."""
+    goos, goarch, _, _ = TARGETS[target]
+    cc, reason = compiler(target)
+    if not cc:
+        print(f"{target}: a wheel without {LIBRARY[goos]}, and so without plaid_ir.torch: {reason}", file=sys.stderr)
+        return ""
+    library = os.path.join(directory, target, LIBRARY[goos])
+    environment = {**os.environ, "CGO_ENABLED": "1", "GOOS": goos, "GOARCH": goarch, "CC": cc}
+    if goos == "darwin":
+        environment.setdefault("MACOSX_DEPLOYMENT_TARGET", "12.0")
+    go = ["go", "build", *commit(), "-buildmode=c-shared", "-trimpath", "-ldflags", "-s -w", "-o", library, "."]
+    if subprocess.run(go, cwd=HERE.parent / "capi", env=environment).returncode != 0:
+        variable = f"PLAID_CC_{goos}_{goarch}".upper()
+        sys.exit(f"go build of capi failed with {cc}; what it said is above. {variable}=none leaves {LIBRARY[goos]} out")
+    return library
+
+
+def needed_glibc(library: str) -> tuple[int, int]:
+    """The newest version of glibc whose symbols a library names; (0, 0): it names none."""
+    data = Path(library).read_bytes()
+    return max(((int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", data)), default=(0, 0))
+
+
+def honest(tag: str, library: str) -> str:
+    """The platform tag of a wheel with a library: one for glibc has the version that the library needs."""
+    major, minor = needed_glibc(library)
+
+    def raised(m: re.Match[str]) -> str:
+        return f"manylinux_{major}_{minor}_" if (major, minor) > (int(m[1]), int(m[2])) else m[0]
+
+    return re.sub(r"manylinux_(\d+)_(\d+)_", raised, tag)
+
+
+def compile_all(target: str, directory: str) -> dict[str, str]:
+    """Compiles what a wheel has, and returns it as hatch_build.py wants it: in the environment."""
     binary, tag = compile_program(target, directory)
-    environment = {**os.environ, "PLAID_WHEEL_BINARY": binary, "PLAID_WHEEL_PLATFORM": tag}
+    library = compile_library(target, directory)
+    if library:
+        tag = honest(tag, library)
+    return {"PLAID_WHEEL_BINARY": binary, "PLAID_WHEEL_PLATFORM": tag, "PLAID_WHEEL_LIBRARY": library}
+
+
+def build(target: str, python: str, directory: str, out: Path) -> None:
+    environment = {**os.environ, **compile_all(target, directory)}
     subprocess.run([python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=HERE, env=environment, check=True)
 
 

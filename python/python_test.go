@@ -2,6 +2,8 @@
 package python_test
 
 import (
+	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +56,7 @@ func TestWheel(t *testing.T) {
 	require.Len(t, wheels, 1)
 	python := pyenv.Fresh(t, base)
 	must(t, []string{"PIP_PYTHON=" + python}, base, append(pip, wheels[0])...)
+	checkLibrary(t, wheels[0], python)
 	must(t, nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())
 	must(t, nil, python, "-m", "pyright", "--pythonpath", python)
 	installed := []string{"PLAID_BINARY=", "PYTHONDONTWRITEBYTECODE=1"}
@@ -68,6 +71,40 @@ func TestWheel(t *testing.T) {
 	target := t.TempDir()
 	must(t, nil, encoders, append(pip, "--target", target, wheels[0])...)
 	must(t, append(installed, "PYTHONPATH="+target), encoders, "-m", "unittest", "-v", "tests.test_encoders")
+}
+
+// checkLibrary looks at the library of plaid_ir.torch in a wheel, where this machine has a C compiler: it is loaded by
+// a Python that has the wheel, and needs no newer glibc than the tag of the wheel says.
+func checkLibrary(t *testing.T, wheel, python string) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Log("there is no cc: the wheel has no library")
+		return
+	}
+	said := must(t, nil, python, "-c", `import ctypes, glob, os, plaid_ir
+path, = glob.glob(os.path.join(os.path.dirname(plaid_ir.__file__), "bin", "libplaid_maxsim.*"))
+print(path, ctypes.CDLL(path).plaid_maxsim_version())`)
+	path, version, _ := strings.Cut(strings.TrimSpace(said), " ")
+	require.Equal(t, "1", version)
+	if runtime.GOOS != "linux" {
+		return
+	}
+	var major, minor int
+	_, tag, found := strings.Cut(filepath.Base(wheel), "manylinux_")
+	require.True(t, found, wheel)
+	_, err := fmt.Sscanf(tag, "%d_%d_", &major, &minor)
+	require.NoError(t, err, wheel)
+	file, err := elf.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	symbols, err := file.ImportedSymbols()
+	require.NoError(t, err)
+	require.NotEmpty(t, symbols)
+	for _, s := range symbols {
+		var a, b int
+		if n, _ := fmt.Sscanf(s.Version, "GLIBC_%d.%d", &a, &b); n == 2 {
+			require.LessOrEqual(t, 1000*a+b, 1000*major+minor, "%s of %s, in %s", s.Name, s.Version, wheel)
+		}
+	}
 }
 
 // A clone is installed by pip where there is Go; where there is none, pip says what to do.

@@ -16,6 +16,10 @@ type Layout struct {
 	// many of them are tokens, from the first on.
 	Count, Stride int
 	Lengths       []int
+	// Longest, where not 0, is how many rows an item may have, and what argmaxima
+	// have room for. Of padded items the rows past it are no tokens, and those past
+	// the last item may be missing from the matrix.
+	Longest int
 	// Mask, where not nil, has an entry for each row of the matrix, in either
 	// layout: false is no token.
 	Mask []bool
@@ -37,7 +41,7 @@ func (l *Layout) Span(i int) (lo, hi int) {
 	case l.Lengths != nil:
 		return i * l.Stride, i*l.Stride + l.Lengths[i]
 	}
-	return i * l.Stride, (i + 1) * l.Stride
+	return i * l.Stride, i*l.Stride + l.MaxRows()
 }
 
 // IsToken reports whether a row of a span is a token.
@@ -45,6 +49,9 @@ func (l *Layout) IsToken(row int) bool { return l.Mask == nil || l.Mask[row] }
 
 // MaxRows is the largest number of rows of an item, padding included.
 func (l *Layout) MaxRows() int {
+	if l.Longest > 0 {
+		return l.Longest
+	}
 	if l.Offsets == nil {
 		return l.Stride
 	}
@@ -64,10 +71,13 @@ func (l *Layout) validate(rows int) error {
 		if l.Count != 0 || l.Stride != 0 || l.Lengths != nil {
 			return faultf("both offsets and padding")
 		}
-		return validateOffsets(l.Offsets, rows)
+		if err := validateOffsets(l.Offsets, rows); err != nil {
+			return err
+		}
+		return l.validateLongest()
 	}
-	if l.Count < 0 || l.Stride < 0 || l.Stride > 0 && l.Count > rows/l.Stride || l.Count*l.Stride != rows {
-		return faultf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
+	if err := l.validatePadding(rows); err != nil {
+		return err
 	}
 	if l.Lengths == nil {
 		return nil
@@ -76,8 +86,33 @@ func (l *Layout) validate(rows int) error {
 		return faultf("%d lengths for %d items", len(l.Lengths), l.Count)
 	}
 	for i, n := range l.Lengths {
-		if n < 0 || n > l.Stride {
-			return faultf("length %d of item %d is not in 0..%d", n, i, l.Stride)
+		if n < 0 || n > l.MaxRows() {
+			return faultf("length %d of item %d is not in 0..%d", n, i, l.MaxRows())
+		}
+	}
+	return nil
+}
+
+// validatePadding checks count, stride and longest of padded items.
+func (l *Layout) validatePadding(rows int) error {
+	if l.Longest != 0 {
+		if l.Count < 0 || l.Longest < 0 || l.Stride < l.Longest ||
+			l.Count > 0 && (rows < l.Longest || l.Count-1 > (rows-l.Longest)/l.Stride) {
+			return faultf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
+		}
+		return nil
+	}
+	if l.Count < 0 || l.Stride < 0 || l.Stride > 0 && l.Count > rows/l.Stride || l.Count*l.Stride != rows {
+		return faultf("%d items of %d rows in a matrix of %d", l.Count, l.Stride, rows)
+	}
+	return nil
+}
+
+// validateLongest checks that no packed item is longer.
+func (l *Layout) validateLongest() error {
+	for i := 1; i < len(l.Offsets) && l.Longest != 0; i++ {
+		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.Longest {
+			return faultf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
 		}
 	}
 	return nil

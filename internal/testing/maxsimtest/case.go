@@ -55,6 +55,7 @@ type Side struct {
 	Affine  bool
 	Lengths []int
 	Padded  bool    // else packed
+	Apart   int     // rows after an item that the matrix has and the layout has not
 	Masked  float64 // share of the rows
 	Unit    bool    // vectors of length 1, as far as the type goes
 }
@@ -77,6 +78,13 @@ func (s Side) of(rng *rand.Rand, dim int, values func(*rand.Rand, int) []float32
 		most++ // nobody has the last row
 		rows = len(s.Lengths) * most
 		layout = maxsim.Layout{Count: len(s.Lengths), Stride: most, Lengths: s.Lengths}
+		if s.Apart > 0 { // none of them after the last item
+			layout.Longest, layout.Stride = most, most+s.Apart
+			rows += max(len(s.Lengths)-1, 0) * s.Apart
+		}
+	} else if s.Apart > 0 {
+		layout.Longest = most + 3
+		rows += s.Apart
 	}
 	if s.Masked > 0 {
 		layout.Mask = make([]bool, rows)

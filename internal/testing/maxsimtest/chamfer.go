@@ -3,6 +3,7 @@ package maxsimtest
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,7 +57,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 			dim, xs, ys = []int{2, 5, 3, 7, 4}[i%5], []int{9, 66, 1}, []int{20, 0, 7}
 		}
 		x := Side{Type: kind, Affine: true, Lengths: xs, Masked: float64(i%2) / 5}.Batch(rng, dim)
-		y := Side{Type: kind, Lengths: ys, Padded: i == 2}.Batch(rng, dim)
+		y := Side{Type: kind, Lengths: ys, Padded: i == 2, Apart: i % 3}.Batch(rng, dim)
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
 			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
@@ -76,6 +77,20 @@ func (s *suite) chamferTypes(t *testing.T) {
 			require.ErrorIs(t, chamfers.Chamfer(ctx(), &held), maxsim.ErrForeign)
 			require.ErrorIs(t, chamfers.ChamferGradients(ctx(), &again), maxsim.ErrForeign)
 		}
+	}
+}
+
+// chamferReads: the vectors of a call are as they were, after it and after the next ones.
+func (s *suite) chamferReads(t *testing.T) {
+	rng := Rand(62)
+	chamfers := s.b.(maxsim.Chamfers)
+	for range 10 {
+		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
+		want := slices.Clone(x.Tokens.F32)
+		require.NoError(t, chamfers.Chamfer(ctx(), newChamfer(x, y, maxsim.All(), maxsim.L1, false)))
+		half := Side{Type: maxsim.BF16, Lengths: []int{2}}.Batch(rng, 4)
+		require.NoError(t, chamfers.Chamfer(ctx(), newChamfer(half, half, maxsim.All(), maxsim.L1, false)))
+		require.Equal(t, want, x.Tokens.F32)
 	}
 }
 

@@ -73,6 +73,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 		t.Run("Chamfer", s.chamfer)
 		t.Run("ChamferTypes", s.chamferTypes)
 		t.Run("ChamferDifferences", s.chamferDifferences)
+		t.Run("ChamferReads", s.chamferReads)
 		t.Run("ChamferFaults", s.chamferFaults)
 	}
 }
@@ -153,12 +154,18 @@ func pairsOf(rng *rand.Rand, nq, nd int) map[string]maxsim.Pairs {
 
 func (s *suite) layouts(t *testing.T) {
 	rng := Rand(3)
-	for _, q := range []Side{{Lengths: []int{3, 17, 0, 33}}, {Lengths: []int{3, 17, 0, 33}, Padded: true}, {Lengths: []int{3, 17, 0, 40}, Padded: true, Masked: 0.4}} {
+	for _, q := range []Side{
+		{Lengths: []int{3, 17, 0, 33}},
+		{Lengths: []int{3, 17, 0, 33}, Padded: true},
+		{Lengths: []int{3, 17, 0, 40}, Padded: true, Masked: 0.4},
+		{Lengths: []int{3, 17, 0, 33}, Apart: 5},
+	} {
 		for _, d := range []Side{
 			{Lengths: []int{4, 0, 30, 13, 1, 70, 2, 2}},
 			{Lengths: []int{4, 0, 30, 13, 1, 70, 2, 2}, Masked: 0.9},
 			{Lengths: []int{4, 0, 30, 13, 1, 40, 2, 2}, Padded: true},
 			{Lengths: []int{4, 0, 30, 13, 1, 40, 2, 2}, Padded: true, Masked: 0.3},
+			{Lengths: []int{4, 0, 30, 13, 1, 40, 2, 2}, Padded: true, Apart: 7},
 		} {
 			qb, db := q.Batch(rng, 20), d.Batch(rng, 20)
 			for name, p := range pairsOf(rng, qb.Len(), db.Len()) {

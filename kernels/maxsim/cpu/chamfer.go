@@ -21,6 +21,7 @@ type chamfer struct {
 	work    maxsim.ChamferWork
 	x, y    *maxsim.Batch
 	wide    [2][]float32 // the values of x and of y
+	own     [2][]float32 // room for those that are not float32
 	left    []float32    // (x, 1)
 	right   []float32    // (2y, −|y|²)
 	scores  []float32
@@ -47,6 +48,7 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 	c.call, c.work, c.x, c.y = call, w, x, y
 	err = c.run(ctx)
 	c.call, c.x, c.y, c.work = nil, nil, nil, maxsim.ChamferWork{}
+	c.wide, c.near = [2][]float32{}, [2][]int32{} // which may be the caller's
 	b.chamfers.Put(c)
 	return err
 }
@@ -54,7 +56,7 @@ func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err er
 func (c *chamfer) run(ctx context.Context) error {
 	n := c.work.Pairs
 	for i, b := range []*maxsim.Batch{c.x, c.y} {
-		c.wide[i] = values(c.backend, c.wide[i], b)
+		c.wide[i] = values(c.backend, &c.own[i], b)
 	}
 	c.near[0], c.near[1] = c.call.NearestX, c.call.NearestY
 	if c.near[0] == nil {
@@ -81,13 +83,15 @@ func (c *chamfer) run(ctx context.Context) error {
 	return c.pool.Run(ctx, n, c.call.Threads, c)
 }
 
-// values are the values of a batch as float32, their scales applied.
-func values(b *backend, dst []float32, batch *maxsim.Batch) []float32 {
+// values are the values of a batch as float32, their scales applied: in room, unless they
+// are that already.
+func values(b *backend, room *[]float32, batch *maxsim.Batch) []float32 {
 	m := &batch.Tokens
 	if m.Type == maxsim.F32 {
 		return m.F32
 	}
-	dst = resize(dst, m.Rows()*m.Dim)
+	*room = resize(*room, m.Rows()*m.Dim)
+	dst := *room
 	widen(b.tier, m, dst, 0, m.Rows())
 	if m.Scales != nil {
 		for i := range dst {
@@ -215,7 +219,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 		return err
 	}
 	g := &chamferGradients{c: chamfer{backend: b, x: x, y: y}, call: call, work: w}
-	g.c.wide = [2][]float32{values(b, nil, x), values(b, nil, y)}
+	g.c.wide = [2][]float32{values(b, &g.c.own[0], x), values(b, &g.c.own[1], y)}
 	for side, out := range []*maxsim.Gradient{call.DX, call.DY} {
 		if out == nil {
 			continue

@@ -14,7 +14,7 @@ import (
 // in the order of the hidden dimensions, on all tiers.
 type head struct {
 	columns tier.QueryVectors
-	bias    []float32 // nil: none
+	bias    []float32 // empty: none
 	wide    []float32
 }
 
@@ -46,7 +46,7 @@ func (h *head) reset(t *tier.Tier, of *maxsim.Head) {
 		}
 	}
 	h.columns.Reset(h.wide, m.Dim)
-	h.bias = of.Bias
+	h.bias = append(h.bias[:0], of.Bias...)
 }
 
 // dim is that of token vectors.

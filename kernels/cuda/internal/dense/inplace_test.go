@@ -177,7 +177,7 @@ func (x *inPlace) bring(b *maxsim.Batch, longest int) Batch {
 			y.MaskStride += 3
 		}
 		mask := make([]byte, y.Items*y.MaskStride)
-		for r := range y.Items * b.Stride {
+		for r := range min(y.Items*b.Stride, y.Rows) {
 			if token[r] {
 				mask[r/b.Stride*y.MaskStride+r%b.Stride] = byte(1 + r%200)
 			}

@@ -1,0 +1,70 @@
+package main
+
+// #include "plaid_maxsim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/plaid-ir/plaid/kernels/maxsim"
+	_ "github.com/plaid-ir/plaid/kernels/maxsim/cpu"
+)
+
+// The structs of the header.
+type (
+	cError           = C.plaid_error
+	cBatch           = C.plaid_batch
+	cPairs           = C.plaid_pairs
+	cPlace           = C.plaid_place
+	cScore           = C.plaid_score_call
+	cGradient        = C.plaid_gradient_call
+	cChamfer         = C.plaid_chamfer_call
+	cChamferGradient = C.plaid_chamfer_gradient_call
+	cHead            = C.plaid_head_call
+	cInt             = C.int64_t
+	cCode            = C.int
+)
+
+//export goBackend
+func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
+	return run(e, func() error {
+		b, err := maxsim.Select("")
+		if err != nil {
+			return err
+		}
+		text := b.Name()
+		if name == nil || int(bytes) <= len(text) {
+			return badf("bytes is %d; the name and its end need %d", bytes, len(text)+1)
+		}
+		room := unsafe.Slice((*byte)(unsafe.Pointer(name)), len(text)+1)
+		room[copy(room, text)] = 0
+		return nil
+	})
+}
+
+// The functions that do a call, or, where bytes is not nil, say how much workspace it needs.
+
+//export goScore
+func goScore(call *cScore, bytes *C.int64_t, e *cError) C.int {
+	return run(e, func() error { return score(*call, (*int64)(bytes)) })
+}
+
+//export goGradients
+func goGradients(call *cGradient, bytes *C.int64_t, e *cError) C.int {
+	return run(e, func() error { return gradients(*call, (*int64)(bytes)) })
+}
+
+//export goChamfer
+func goChamfer(call *cChamfer, bytes *C.int64_t, e *cError) C.int {
+	return run(e, func() error { return chamfer(*call, (*int64)(bytes)) })
+}
+
+//export goChamferGradients
+func goChamferGradients(call *cChamferGradient, bytes *C.int64_t, e *cError) C.int {
+	return run(e, func() error { return chamferGradients(*call, (*int64)(bytes)) })
+}
+
+//export goHead
+func goHead(call *cHead, bytes *C.int64_t, e *cError) C.int {
+	return run(e, func() error { return head(*call, (*int64)(bytes)) })
+}
