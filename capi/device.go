@@ -141,13 +141,17 @@ func (w *work) tensorPairs() tensor.Pairs {
 
 // tensor is a batch in memory of the device.
 func (s *side) tensor() tensor.Batch {
-	return tensor.Batch{
+	b := tensor.Batch{
 		Data: address(s.data), Scales: address(unsafe.Pointer(s.scales)), Zeros: address(unsafe.Pointer(s.zeros)),
 		Offsets: address(unsafe.Pointer(s.offsets)), Lengths: address(unsafe.Pointer(s.lengths)),
 		Mask: address(unsafe.Pointer(s.mask)), MaskStride: int(s.mask_stride),
 		Type: typeOf(s._type), Dim: int(s.dim),
 		Items: int(s.items), Rows: int(s.rows), Stride: int(s.stride), Longest: int(s.longest),
 	}
+	if b.Longest == 0 { // there is nothing to mask
+		b.Lengths, b.Mask, b.MaskStride = 0, 0, 0
+	}
+	return b
 }
 
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
