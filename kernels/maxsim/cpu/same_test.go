@@ -54,8 +54,6 @@ func TestTiersSameBits(t *testing.T) {
 // TestScreenedSameBits: screening changes no bit, on vectors that are close to each
 // other in many ways.
 func TestScreenedSameBits(t *testing.T) {
-	ctx := context.Background()
-	backends := screeners(t)
 	near := func(scale float32) func(x, base []float32, i int) {
 		return func(x, base []float32, i int) {
 			for j := range x {
@@ -86,46 +84,26 @@ func TestScreenedSameBits(t *testing.T) {
 				change(d.Tokens.F32[r*dim:(r+1)*dim], base, r)
 			}
 			d.Tokens = maxsimtest.As(kind, d.Tokens.F32, dim, false)
-			o := maxsim.HoldOptions{Screen: true}
-			if j == 1 { // what any tier packs is what this one does
-				generic, err := maxsim.Select("generic")
-				require.NoError(t, err)
-				want, err := cpu.Pack(ctx, generic, d, 2)
-				require.NoError(t, err)
-				own, err := cpu.Pack(ctx, backends[0], d, 1)
-				require.NoError(t, err)
-				require.Equal(t, want, own)
-			}
-			for _, b := range backends {
-				requireScreened(t, b, q, d, o)
-			}
+			requireScreened(t, q, d, func(bool) bool { return dim > 31 })
 		}
 	}
 }
 
-// screeners are the backends whose screening is tested.
-func screeners(t *testing.T) []maxsim.Backend {
-	b, err := maxsim.Select("")
-	require.NoError(t, err)
-	backends := []maxsim.Backend{b}
-	if halves := cpu.HalvesBackend(); halves != nil {
-		backends = append(backends, halves)
-	}
-	return backends
-}
-
-// requireScreened checks that documents that are held give the bits of those that are not.
-func requireScreened(t *testing.T, b maxsim.Backend, q, d *maxsim.Batch, o maxsim.HoldOptions) {
+// requireScreened checks that screening changes no bit, and that it is done if it is wanted.
+func requireScreened(t *testing.T, q, d *maxsim.Batch, want func(normalize bool) bool) {
 	t.Helper()
-	h, err := b.Hold(context.Background(), d, o)
-	require.NoError(t, err)
+	screened := 0
+	screening, plain := cpu.Screening(&screened)
 	for _, normalize := range []bool{false, true} {
 		c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Normalize: normalize, Threads: 1})
-		require.NoError(t, b.Score(context.Background(), c))
-		held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-		held.D = h
-		require.NoError(t, b.Score(context.Background(), held))
-		requireSame(t, c, held)
+		for _, b := range screening {
+			require.NoError(t, plain.Score(context.Background(), c))
+			got := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
+			screened = 0
+			require.NoError(t, b.Score(context.Background(), got))
+			requireSame(t, c, got)
+			require.Equal(t, want(normalize), screened > 0, "dim %d normalize %v %d %v", q.Tokens.Dim, normalize, q.Tokens.Rows(), d.Tokens.Type)
+		}
 	}
 }
 
@@ -146,8 +124,8 @@ func compute(t *testing.T, ctx context.Context, b maxsim.Backend, q, d *maxsim.B
 	return c, g.DQ, g.DD
 }
 
-// FuzzScore: any shape, on every tier, against the oracle; with the same bits on all, screened
-// or not.
+// FuzzScore: any shape, on every tier, against the oracle; with the same bits on all, of which
+// some screen.
 func FuzzScore(f *testing.F) {
 	f.Add(uint64(1), 5, 3, 7, byte(0), byte(0), false)
 	f.Add(uint64(2), 130, 33, 70, byte(3), byte(7), true)
@@ -186,14 +164,6 @@ func FuzzScore(f *testing.F) {
 				first = c
 			}
 			requireSame(t, first, c)
-			if layout&8 > 0 {
-				h, err := b.Hold(context.Background(), d, maxsim.HoldOptions{Screen: true})
-				require.NoError(t, err)
-				held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-				held.D = h
-				require.NoError(t, b.Score(context.Background(), held))
-				requireSame(t, c, held)
-			}
 		}
 	})
 }
@@ -227,8 +197,6 @@ func TestSegmentsSameBits(t *testing.T) {
 		for kind, pairs := range map[string]maxsim.Pairs{"all": maxsim.All(), "listed": maxsim.Listed(lists[0], lists[1]), "first": maxsim.Range(0, 1)} {
 			want := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: 1})
 			require.NoError(t, b.Score(ctx, want))
-			h, err := b.Hold(ctx, d, maxsim.HoldOptions{Screen: true})
-			require.NoError(t, err)
 			head := headCall(rng, q, d, pairs)
 			require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
 			wantHead := append([]float32(nil), head.Scores...)
@@ -237,12 +205,9 @@ func TestSegmentsSameBits(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", name, kind, threads), func(t *testing.T) {
-					for _, o := range []maxsim.Operand{d, h} {
-						got := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: threads})
-						got.D = o
-						require.NoError(t, b.Score(ctx, got))
-						requireSame(t, want, got)
-					}
+					got := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: threads})
+					require.NoError(t, b.Score(ctx, got))
+					requireSame(t, want, got)
 					head.Threads = threads
 					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
 					require.Equal(t, wantHead, head.Scores)
