@@ -53,7 +53,7 @@ func (h *held) Close() error {
 }
 
 // Hold implements [maxsim.Backend].
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOptions) (_ maxsim.Held, err error) {
+func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held, err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {
 		return nil, err
