@@ -21,7 +21,7 @@ func TestNoAllocations(t *testing.T) {
 		b, err := maxsim.Select(name)
 		require.NoError(t, err)
 		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8} {
-			side := maxsimtest.Side{Type: kind, Lengths: []int{45, 5}, Masked: 0.1}
+			side := maxsimtest.Side{Type: kind, Lengths: []int{50, 5}, Masked: 0.1}
 			q := side.Batch(rng, 48)
 			side.Lengths = []int{5, 70, 0, 3}
 			d := side.Batch(rng, 48)

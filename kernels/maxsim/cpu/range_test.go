@@ -136,7 +136,7 @@ func TestScreenedRange(t *testing.T) {
 			for _, queries := range []float32{1e-35, 1e-10, 1, 1e10, 1e35} {
 				for _, few := range []bool{false, true} {
 					rng := maxsimtest.Rand(5)
-					q := maxsimtest.Side{Lengths: []int{30}}.Batch(rng, dim)
+					q := maxsimtest.Side{Lengths: []int{50}}.Batch(rng, dim)
 					d := maxsimtest.Side{Type: kind, Lengths: []int{200}}.Batch(rng, dim)
 					for i := range d.Tokens.Rows() {
 						if !few || i%70 == 7 {
