@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,6 +87,36 @@ func TestScreenedSameBits(t *testing.T) {
 			d.Tokens = maxsimtest.As(kind, d.Tokens.F32, dim, false)
 			requireScreened(t, q, d, func(bool) bool { return dim > 31 })
 		}
+	}
+}
+
+// TestScreenedWorst: the bound holds, and with little to spare, where all errors of rounding are
+// as large as they can be and point the same way: the best token is rounded down in all of its
+// dimensions, and the next best up.
+func TestScreenedWorst(t *testing.T) {
+	const dim, tokens = 128, 60
+	for _, middle := range []float32{0.5, 1.0 / 32} { // between two bytes, and two of bfloat16
+		q := maxsim.Single(maxsim.Float32(make([]float32, 50*dim), dim))
+		d := maxsim.Single(maxsim.Float32(make([]float32, tokens*dim), dim))
+		for i := range q.Tokens.F32 {
+			q.Tokens.F32[i] = float32(1 + i/dim)
+			if i%dim == 0 {
+				q.Tokens.F32[i] /= 100
+			}
+		}
+		for i, sign := range map[int]float32{40: 1, 3: -1} { // the best one comes later
+			row := d.Tokens.F32[i*dim : (i+1)*dim]
+			for j := range row {
+				row[j] = 10 + middle - sign*1e-4
+			}
+			row[0] = 127 * sign
+		}
+		requireScreened(t, q, d, func(bool) bool { return true })
+		generic, err := maxsim.Select("generic")
+		require.NoError(t, err)
+		c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
+		require.NoError(t, generic.Score(context.Background(), c))
+		require.Equal(t, slices.Repeat([]int32{40}, 50), c.Argmax)
 	}
 }
 
