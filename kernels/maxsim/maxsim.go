@@ -23,7 +23,8 @@
 // offsets (the cu_seqlens of varlen kernels), or padded, with lengths or a mask.
 // [Pairs] say which query meets which document. A [Backend] does a [Call] on them,
 // and [Backend.Gradients] what training needs. [Backend.Hold] takes documents over
-// once, for many calls: on a device they stay in its memory.
+// once, for many calls: on a device they stay in its memory, on the processor what it
+// needs of them to exclude most tokens is made ahead, and the results are the same.
 //
 // Backends of the processor register themselves when kernels/maxsim/cpu is
 // imported. A device that has one gives it by [On].

@@ -50,18 +50,24 @@ func BenchmarkScore(b *testing.B) {
 		}
 		peak := roofline.FMAs(lanes)
 		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.F16, maxsim.I8} {
-			for _, c := range benchCases {
-				b.Run(fmt.Sprintf("%s/%s/%s", name, kind, c), func(b *testing.B) {
-					q, d := c.batches(kind)
-					call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
-					call.Argmax = nil
-					for b.Loop() {
-						require.NoError(b, be.Score(context.Background(), call))
-					}
-					perToken := b.Elapsed().Seconds() / float64(b.N) / float64(d.Tokens.Rows())
-					b.ReportMetric(perToken*1e9, "ns/token")
-					b.ReportMetric(2*float64(c.lq*c.dim)/perToken/peak, "fma/peak")
-				})
+			for _, hold := range []bool{false, true} {
+				for _, c := range benchCases {
+					b.Run(fmt.Sprintf("%s/%s/held=%v/%s", name, kind, hold, c), func(b *testing.B) {
+						q, d := c.batches(kind)
+						call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
+						call.Argmax = nil
+						if hold {
+							call.D, err = be.Hold(context.Background(), d)
+							require.NoError(b, err)
+						}
+						for b.Loop() {
+							require.NoError(b, be.Score(context.Background(), call))
+						}
+						perToken := b.Elapsed().Seconds() / float64(b.N) / float64(d.Tokens.Rows())
+						b.ReportMetric(perToken*1e9, "ns/token")
+						b.ReportMetric(2*float64(c.lq*c.dim)/perToken/peak, "fma/peak")
+					})
+				}
 			}
 		}
 	}

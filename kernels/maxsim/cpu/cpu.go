@@ -40,6 +40,7 @@ func (b *backend) Name() string { return b.tier.Name }
 type held struct {
 	by     *backend
 	batch  *maxsim.Batch
+	levels *rounded // nil: it is not screened, or rounded in each call
 	closed atomic.Bool
 }
 
@@ -58,10 +59,11 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held,
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
+	levels, err := b.round(ctx, batch)
+	if err != nil {
 		return nil, err
 	}
-	return &held{by: b, batch: batch}, nil
+	return &held{by: b, batch: batch, levels: levels}, nil
 }
 
 // operand is the batch of an operand.

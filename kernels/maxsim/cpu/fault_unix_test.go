@@ -26,6 +26,12 @@ func TestFault(t *testing.T) {
 			terms := maxsim.Terms{Threads: threads}
 			c := maxsimtest.NewCall(q, d, maxsim.All(), terms)
 			require.ErrorIs(t, b.Score(ctx, c), maxsim.ErrFault, name)
+			if held, err := b.Hold(ctx, d); err == nil {
+				c.D = held
+				require.ErrorIs(t, b.Score(ctx, c), maxsim.ErrFault, name)
+			} else {
+				require.ErrorIs(t, err, maxsim.ErrFault, name)
+			}
 			g := &maxsim.GradCall{Q: q, D: d, Terms: terms, Argmax: make([]int32, len(c.Argmax)), DQ: maxsimtest.NewGradient(q, maxsim.F32)}
 			require.ErrorIs(t, b.Gradients(ctx, g), maxsim.ErrFault)
 		}

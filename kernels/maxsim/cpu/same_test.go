@@ -131,11 +131,15 @@ func requireScreened(t *testing.T, q, d *maxsim.Batch, want func(normalize bool)
 			require.NoError(t, plain.Score(context.Background(), c))
 		}
 		for _, b := range screening {
-			got := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-			screened = 0
-			require.NoError(t, b.Score(context.Background(), got))
-			requireSame(t, c, got)
-			require.Equal(t, want(normalize), screened > 0)
+			held, err := b.Hold(context.Background(), d)
+			require.NoError(t, err)
+			for _, docs := range []maxsim.Operand{d, held} {
+				got := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
+				got.D, screened = docs, 0
+				require.NoError(t, b.Score(context.Background(), got))
+				requireSame(t, c, got)
+				require.True(t, docs == held || want(normalize) == (screened > 0))
+			}
 		}
 	}
 }
@@ -163,6 +167,8 @@ func FuzzScore(f *testing.F) {
 	f.Add(uint64(1), 5, 3, 7, byte(0), byte(0), false)
 	f.Add(uint64(2), 130, 33, 70, byte(3), byte(7), true)
 	f.Add(uint64(3), 1, 1, 0, byte(4), byte(3), true)
+	f.Add(uint64(4), 128, 33, 140, byte(1), byte(8), false)
+	f.Add(uint64(5), 100, 30, 140, byte(3), byte(9), false)
 	// Some rows are of extreme lengths.
 	f.Add(uint64(168), 160, 75, 150, byte(0), byte(24), true)
 	f.Add(uint64(5), 150, 9, 140, byte(2), byte(28), true)
@@ -197,6 +203,13 @@ func FuzzScore(f *testing.F) {
 				first = c
 			}
 			requireSame(t, first, c)
+			if layout&8 > 0 {
+				held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
+				held.D, err = b.Hold(context.Background(), d)
+				require.NoError(t, err)
+				require.NoError(t, b.Score(context.Background(), held))
+				requireSame(t, c, held)
+			}
 		}
 	})
 }
@@ -232,6 +245,8 @@ func TestSegmentsSameBits(t *testing.T) {
 		for kind, pairs := range map[string]maxsim.Pairs{"all": maxsim.All(), "listed": maxsim.Listed(lists[0], lists[1]), "first": maxsim.Range(0, 1)} {
 			want := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: 1})
 			require.NoError(t, generic.Score(ctx, want))
+			h, err := b.Hold(ctx, d)
+			require.NoError(t, err)
 			head := headCall(rng, q, d, pairs)
 			require.NoError(t, generic.(maxsim.Heads).ScoreHead(ctx, head))
 			wantHead := append([]float32(nil), head.Scores...)
@@ -240,9 +255,12 @@ func TestSegmentsSameBits(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", name, kind, threads), func(t *testing.T) {
-					got := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: threads})
-					require.NoError(t, b.Score(ctx, got))
-					requireSame(t, want, got)
+					for _, o := range []maxsim.Operand{d, h} {
+						got := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: threads})
+						got.D = o
+						require.NoError(t, b.Score(ctx, got))
+						requireSame(t, want, got)
+					}
 					head.Threads = threads
 					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
 					require.Equal(t, wantHead, head.Scores)

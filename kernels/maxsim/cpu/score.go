@@ -18,7 +18,8 @@ type scorer struct {
 	call     *maxsim.Call
 	work     maxsim.Work
 	docs     *maxsim.Batch
-	by       int // what a unit is
+	levels   *rounded // of the documents, where they are held
+	by       int      // what a unit is
 	units    int
 	first    int // document of the first unit, and documents, of AllPairs
 	count    int
@@ -72,8 +73,11 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 	if s == nil {
 		s = &scorer{backend: b}
 	}
+	if held, ok := c.D.(*held); ok && h == nil {
+		s.levels = held.levels
+	}
 	err := s.run(ctx, c, w, q, d, h)
-	s.ctx, s.call, s.docs, s.work, s.grouped.pairs = nil, nil, nil, maxsim.Work{}, nil
+	s.ctx, s.call, s.docs, s.levels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err
 }
@@ -90,7 +94,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	loops := s.backend.tier.Vectors.Screen
-	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns {
+	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(s.levels) {
 		loops = nil
 	}
 	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll, loops)
@@ -207,7 +211,7 @@ func (s *scorer) Run(worker, i int) error {
 		}
 		lo, n := w.rows.item(s.document(u))
 		s.spansOf(w, u)
-		if err := w.maxima(s.ctx, &s.panels, lo, 0, n); err != nil {
+		if err := w.maxima(s.ctx, &s.panels, s.levels, lo, 0, n); err != nil {
 			return err
 		}
 		s.finish(w, u, n)
@@ -235,10 +239,11 @@ func (s *scorer) finish(w *worker, unit, n int) {
 
 // maxima finds the best of the tokens from to to of a document that begins at row lo, for
 // the panels of the worker's spans.
-func (w *worker) maxima(ctx context.Context, p *panels, lo, from, to int) error {
-	columns := 0
+func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from, to int) error {
+	columns, panels := 0, 0
 	for _, s := range w.spans {
 		columns += min(s.hi*width, len(p.rows)) - s.lo*width
+		panels += s.hi - s.lo
 		for i := s.lo; i < s.hi; i++ {
 			for j := range w.best[i] {
 				w.best[i][j] = float32(math.Inf(-1))
@@ -249,8 +254,11 @@ func (w *worker) maxima(ctx context.Context, p *panels, lo, from, to int) error 
 	if columns == 0 {
 		return nil
 	}
+	if len(w.rows.list) > 0 {
+		held = nil // which has masked rows, too
+	}
 	n, most := to-from, w.rows.blockRows()
-	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns
+	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns(held)
 	if screen {
 		if w.screener == nil {
 			w.screener = new(screener)
@@ -263,23 +271,31 @@ func (w *worker) maxima(ctx context.Context, p *panels, lo, from, to int) error 
 			return err
 		}
 		a, b := from+k*n/blocks, from+(k+1)*n/blocks
-		x, m, factors := w.rows.block(lo, a, b)
-		rounded := screen && w.screener.round(&p.screen, x, b-a, p.dim, factors)
-		panels, vain := 0, 0
+		var x, factors []float32
+		var m int
+		// Where a few rows are all that is needed of many, x stays nil.
+		if screen && held != nil && panels <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
+			factors = w.rows.scales(lo, a, b, b-a)
+		} else {
+			x, m, factors = w.rows.block(lo, a, b)
+		}
+		screened, vain := screen && w.screener.round(&p.screen, held, lo+a, x, b-a, p.dim, factors), 0
 		for _, s := range w.spans {
 			for i := s.lo; i < s.hi; i++ {
-				if rounded {
-					panels++
-					if w.screener.maxima(w, p, i, a, x, b-a, factors) {
+				if screened {
+					if w.screener.maxima(w, p, i, lo, a, x, b-a, factors) {
 						continue
 					}
 					vain++
+				}
+				if x == nil {
+					x, m, factors = w.rows.block(lo, a, b)
 				}
 				panel, c := p.panel(i)
 				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
 			}
 		}
-		if rounded {
+		if screened {
 			w.screener.done(vain, panels)
 		}
 	}

@@ -1,10 +1,15 @@
 package cpu
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
+	"runtime/debug"
+	"slices"
 
+	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
+	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
 // The search in two stages. Tokens x and q, rounded to bytes or to bfloat16, are x̃ and
@@ -20,7 +25,8 @@ import (
 // those of multiplying all.
 //
 // Blocks are rounded while they are in the cache, as soon as they are float32, once for
-// all panels: screening knows nothing of types, masks, lengths and heads.
+// all panels: screening knows nothing of types, masks, lengths and heads. Batches that are
+// held are rounded once.
 
 // screenPanels are the columns of queries, rounded.
 type screenPanels struct {
@@ -29,10 +35,8 @@ type screenPanels struct {
 	levels []byte       // [panels, stride/4, 32, 4]
 	starts [][width]int32
 	terms  [][width]columnTerms
-	fit    bool // all columns
-	row    []byte
-	unit   [1]float32
-	sums   [1][2]float32
+	fit    bool    // all columns
+	row    rounded // one
 }
 
 // columnTerms say how far products of a column may be off, in units of the column.
@@ -41,10 +45,17 @@ type columnTerms struct {
 	inverse     float32 // 1/unit
 }
 
-// screenDims and screenColumns are the least dimensions and query tokens that pay for
-// rounding a document. One panel does not, on most processors: documents are then read
-// from memory no faster than they are multiplied.
-const screenDims, screenColumns = 48, width + width/2
+// screenDims is the least dimension that is screened.
+const screenDims = 48
+
+// screenColumns is how many query tokens pay for screening documents. Those of one panel
+// do not, on most processors, if documents have to be rounded for them alone.
+func screenColumns(held *rounded) int {
+	if held != nil {
+		return 24
+	}
+	return width + width/2
+}
 
 // reset makes room for n panels.
 func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
@@ -52,7 +63,8 @@ func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 		return
 	}
 	s.stride = loops.Stride(dim)
-	s.levels, s.row = resize(s.levels, n*width*s.stride), resize(s.row, s.stride)
+	s.levels = resize(s.levels, n*width*s.stride)
+	s.row.resize(1, s.stride)
 	s.starts, s.terms = resize(s.starts, n), resize(s.terms, n)
 	clear(s.levels)
 	clear(s.terms)
@@ -60,9 +72,9 @@ func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 
 // put enters a vector as column c.
 func (s *screenPanels) put(c int, x []float32) {
-	s.loops.Round(s.row, s.stride, x, len(x), s.unit[:], s.sums[:])
-	unit, err, length := float64(s.unit[0]), float64(s.sums[0][0]), float64(s.sums[0][1])
-	if s.fit = s.fit && fits(length, x); !s.fit || length == 0 {
+	s.row.round(s.loops, x, len(x))
+	unit, err, length := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
+	if s.fit = s.fit && fits(length); !s.fit || length == 0 {
 		return
 	}
 	panel, lane := s.levels[c/width*width*s.stride:], c%width
@@ -72,7 +84,7 @@ func (s *screenPanels) put(c int, x []float32) {
 	}
 	low, high := uint32(0), uint32(0) // sums of two bytes each
 	for k := 0; k < s.stride; k += 4 {
-		word := binary.LittleEndian.Uint32(s.row[k:])
+		word := binary.LittleEndian.Uint32(s.row.levels[k:])
 		low, high = low+word&0xff00ff, high+word>>8&0xff00ff
 		binary.LittleEndian.PutUint32(panel[width*k+4*lane:], word^flip)
 	}
@@ -95,17 +107,7 @@ func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
 // is so far from the ends of float32 that products of two are rounded by no more than
 // shares of them: the bound knows of no others, of no infinities, and of no products so
 // small that they count as zero. Zeros fit, as all their products are 0.
-func fits(square float64, x []float32) bool {
-	if square != 0 {
-		return square > 1e-24 && square < 1e24
-	}
-	for _, v := range x {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
-}
+func fits(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
 
 const (
 	screenRows = 256 // tokens that are screened at a time, at most
@@ -114,17 +116,70 @@ const (
 	mostDoubts = 4 // for each token
 	// mostSkips is how many blocks are multiplied at once after some were in doubt.
 	mostSkips = 31
+	// fewPanels do not pay for all rows of a block as float32.
+	fewPanels = 2
 )
+
+// rounded are rows, as tier.Screen has them.
+type rounded struct {
+	levels []byte
+	units  []float32
+	sums   [][2]float32
+}
+
+func (r *rounded) resize(n, stride int) {
+	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
+}
+
+// slice is the rows lo to hi.
+func (r *rounded) slice(lo, hi, stride int) rounded {
+	return rounded{r.levels[lo*stride : hi*stride], r.units[lo:hi], r.sums[lo:hi]}
+}
+
+// round takes rows. A sum of squares of 0 is of zeros, after it; others that come out as 0
+// are no numbers.
+func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
+	loops.Round(r.levels, loops.Stride(dim), rows, dim, r.units, r.sums)
+	for i := range r.sums {
+		if r.sums[i][1] == 0 && slices.ContainsFunc(rows[i*dim:(i+1)*dim], func(v float32) bool { return v != 0 }) {
+			r.sums[i][1] = float32(math.NaN())
+		}
+	}
+}
+
+// round rounds a batch, padding included; nil if it will not be screened.
+func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
+	loops, dim, n := b.tier.Vectors.Screen, batch.Tokens.Dim, batch.Tokens.Rows()
+	if loops == nil || dim < screenDims {
+		return nil, ctx.Err()
+	}
+	stride := loops.Stride(dim)
+	all := new(rounded)
+	all.resize(n, stride)
+	rounders := make([]rows, parallel.Threads(0, parallel.Blocks(n, screenRows)))
+	var pool parallel.Pool
+	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(rounders), parallel.Func(func(worker, i int) error {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		lo, hi := parallel.Block(i, n, screenRows)
+		r := &rounders[worker]
+		r.reset(b.tier, batch, false, nil)
+		part := all.slice(lo, hi, stride)
+		part.round(loops, r.values(lo, 0, hi-lo, hi-lo), dim)
+		return nil
+	}))
+}
 
 // screener is what one goroutine screens with: a block of tokens, rounded.
 type screener struct {
-	levels        []byte
-	units, scales [screenRows]float32
-	sums          [screenRows][2]float32
-	err, norm     float32 // the largest of the block
-	products      [screenRows][width]float32
-	list          [screenRows*width + pairs]uint64
-	limits, most  [width]float32
+	rounded      // own, or part of those that are held
+	own          rounded
+	scales       [screenRows]float32
+	err, norm    float32 // the largest of the block
+	products     [screenRows][width]float32
+	list         [screenRows*width + pairs]uint64
+	limits, most [width]float32
+	rows         []float32 // those that are in doubt
+	factors      []float32
 
 	skips, skip int // blocks that are not screened after those that were in vain
 }
@@ -143,12 +198,13 @@ func (s *screenPanels) blockRows(r *rows) int {
 // begin forgets what a call before found.
 func (x *screener) begin() {
 	if x != nil {
-		x.skip, x.skips = 0, 0
+		x.skip, x.skips, x.rounded = 0, 0, rounded{}
 	}
 }
 
-// round takes a block, and reports whether it can be screened.
-func (x *screener) round(s *screenPanels, rows []float32, n, dim int, factors []float32) bool {
+// round takes a block of n rows, which are at row lo of held where that is not nil, and
+// reports whether it can be screened.
+func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
 	if n < s.loops.Rows {
 		return false
 	}
@@ -156,18 +212,23 @@ func (x *screener) round(s *screenPanels, rows []float32, n, dim int, factors []
 		x.skip--
 		return false
 	}
-	x.levels = resize(x.levels, n*s.stride)
-	s.loops.Round(x.levels, s.stride, rows[:n*dim], dim, x.units[:n], x.sums[:n])
+	if held != nil {
+		x.rounded = held.slice(lo, lo+n, s.stride)
+	} else {
+		x.own.resize(n, s.stride)
+		x.own.round(s.loops, rows[:n*dim], dim)
+		x.rounded = x.own
+	}
 	var err, length float64 // squares
-	for i := range x.sums[:n] {
+	for i := range x.sums {
 		e, l := float64(x.sums[i][0]), float64(x.sums[i][1])
-		if !fits(l, rows[i*dim:(i+1)*dim]) {
+		if !fits(l) {
 			return false
 		}
 		x.scales[i] = x.units[i]
 		if factors != nil {
 			f := float64(factors[i])
-			if e, l = e*f*f, l*f*f; !fits(l, nil) {
+			if e, l = e*f*f, l*f*f; !fits(l) {
 				return false
 			}
 			x.scales[i] *= factors[i]
@@ -180,9 +241,10 @@ func (x *screener) round(s *screenPanels, rows []float32, n, dim int, factors []
 	return true
 }
 
-// maxima raises the maxima of panel i by the tokens of the block that was rounded, which is
-// rows, counted from first, and reports whether few were in doubt: else it does nothing.
-func (x *screener) maxima(w *worker, p *panels, i, first int, rows []float32, n int, factors []float32) bool {
+// maxima raises the maxima of panel i by the tokens of the block that was rounded, n from
+// first on of a document that begins at row lo, and reports whether few were in doubt:
+// else it does nothing. rows are all of them; nil: those in doubt are made.
+func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
 	s := &p.screen
 	for j := range x.most {
 		x.most[j] = float32(math.Inf(-1))
@@ -193,7 +255,7 @@ func (x *screener) maxima(w *worker, p *panels, i, first int, rows []float32, n 
 	}
 	products := x.products[:n]
 	size := width * s.stride
-	s.loops.Products(products, &x.most, x.levels[:n*s.stride], s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
+	s.loops.Products(products, &x.most, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
 	panel, columns := p.panel(i)
 	x.limit(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
 	doubts := s.loops.Doubts(x.list[:], products, &x.limits, first)
@@ -204,8 +266,34 @@ func (x *screener) maxima(w *worker, p *panels, i, first int, rows []float32, n 
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
+	if rows == nil {
+		rows, factors = x.doubted(&w.rows, list, lo, factors)
+	}
 	s.loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, panel, factors)
 	return true
+}
+
+// doubted returns the rows of a list as float32, one after another, with their factors, and
+// makes the list point to them.
+func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
+	dim := r.batch.Tokens.Dim
+	x.rows, x.factors = x.rows[:0], x.factors[:0]
+	last, n := -1, -1
+	for i, entry := range list {
+		if token := int(entry >> 32); token != last {
+			last, n = token, n+1
+			x.rows = slices.Grow(x.rows, dim)[:(n+1)*dim]
+			widen(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
+			if factors != nil {
+				x.factors = append(x.factors, factors[entry&(1<<32-1)/width])
+			}
+		}
+		list[i] = entry&^(1<<32-1) | uint64(width*n) | entry%width
+	}
+	if factors == nil {
+		return x.rows, nil
+	}
+	return x.rows, x.factors
 }
 
 // limit sets what a product of rounded values has to reach, of the first n columns of a
