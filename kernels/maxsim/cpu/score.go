@@ -94,7 +94,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
 	loops := s.backend.tier.Vectors.Screen
-	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(s.levels) {
+	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(d.Tokens.Type, s.levels) {
 		loops = nil
 	}
 	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll, loops)
@@ -258,7 +258,7 @@ func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from,
 		held = nil // which has masked rows, too
 	}
 	n, most := to-from, w.rows.blockRows()
-	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns(held)
+	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns(w.rows.batch.Tokens.Type, held)
 	if screen {
 		if w.screener == nil {
 			w.screener = new(screener)

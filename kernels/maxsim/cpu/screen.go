@@ -49,12 +49,13 @@ type columnTerms struct {
 const screenDims = 48
 
 // screenColumns is how many query tokens pay for screening documents. Those of one panel
-// do not, on most processors, if documents have to be rounded for them alone.
-func screenColumns(held *rounded) int {
-	if held != nil {
-		return 24
+// do not if documents of float32 have to be rounded for them alone: they are read from
+// memory no faster than they are multiplied.
+func screenColumns(t maxsim.Type, held *rounded) int {
+	if held == nil && t == maxsim.F32 {
+		return width + width/2
 	}
-	return width + width/2
+	return width - width/4
 }
 
 // reset makes room for n panels.
