@@ -174,7 +174,8 @@ func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, err
 type screener struct {
 	rounded      // own, or part of those that are held
 	own          rounded
-	scales       [screenRows]float32
+	scales       []float32 // of the rows: their units, times their factors
+	scaled       [screenRows]float32
 	err, norm    float32 // the largest of the block
 	products     [screenRows][width]float32
 	list         [screenRows*width + pairs]uint64
@@ -200,6 +201,7 @@ func (s *screenPanels) blockRows(r *rows) int {
 func (x *screener) begin() {
 	if x != nil {
 		x.skip, x.skips, x.rounded = 0, 0, rounded{}
+		x.scales = nil
 	}
 }
 
@@ -220,21 +222,29 @@ func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32,
 		x.own.round(s.loops, rows[:n*dim], dim)
 		x.rounded = x.own
 	}
-	var err, length float64 // squares
-	for i := range x.sums {
-		e, l := float64(x.sums[i][0]), float64(x.sums[i][1])
-		if !fits(l) {
-			return false
+	x.scales = x.units
+	var least, most, err32 float32 = 1, 0, 0 // squares
+	for _, sums := range x.sums {
+		err32, most = max(err32, sums[0]), max(most, sums[1])
+		if sums[1] > 0 {
+			least = min(least, sums[1])
 		}
-		x.scales[i] = x.units[i]
-		if factors != nil {
-			f := float64(factors[i])
-			if e, l = e*f*f, l*f*f; !fits(l) {
+	}
+	if !fits(float64(least)) || !fits(float64(most)) {
+		return false
+	}
+	err, length := float64(err32), float64(most)
+	if factors != nil {
+		x.scales, err, length = x.scaled[:n], 0, 0
+		for i, f := range factors[:n] {
+			x.scaled[i] = x.units[i] * f
+			f := float64(f)
+			l := float64(x.sums[i][1]) * f * f
+			if !fits(l) {
 				return false
 			}
-			x.scales[i] *= factors[i]
+			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, l)
 		}
-		err, length = max(err, e), max(length, l)
 	}
 	more := 1 + float64(dim)/(1<<23) // the squares are sums of float32
 	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
@@ -250,7 +260,7 @@ func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32
 	for j := range x.most {
 		x.most[j] = float32(math.Inf(-1))
 	}
-	scales := x.scales[:n]
+	scales := x.scales
 	if s.loops.Halves && factors == nil {
 		scales = nil // all 1
 	}
