@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime/debug"
 	"slices"
+	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
 	"github.com/plaid-ir/plaid/kernels/internal/tier"
@@ -156,16 +157,30 @@ func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, err
 	}
 	stride := loops.Stride(dim)
 	all := new(rounded)
-	all.resize(n, stride)
-	rounders := make([]rows, parallel.Threads(0, parallel.Blocks(n, screenRows)))
+	// Whole strides of bfloat16 are their own levels.
+	same := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
+	if same {
+		all.resize(n, 0)
+		all.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
+	} else {
+		all.resize(n, stride)
+	}
+	workers := make([]struct {
+		rows
+		levels []byte
+	}, parallel.Threads(0, parallel.Blocks(n, screenRows)))
 	var pool parallel.Pool
-	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(rounders), parallel.Func(func(worker, i int) error {
+	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		lo, hi := parallel.Block(i, n, screenRows)
-		r := &rounders[worker]
-		r.reset(b.tier, batch, false, nil)
+		w := &workers[worker]
+		w.reset(b.tier, batch, false, nil)
 		part := all.slice(lo, hi, stride)
-		part.round(loops, r.values(lo, 0, hi-lo, hi-lo), dim)
+		if same {
+			w.levels = resize(w.levels, len(part.levels))
+			part.levels = w.levels
+		}
+		part.round(loops, w.values(lo, 0, hi-lo, hi-lo), dim)
 		return nil
 	}))
 }
