@@ -23,8 +23,8 @@
 // offsets (the cu_seqlens of varlen kernels), or padded, with lengths or a mask.
 // [Pairs] say which query meets which document. A [Backend] does a [Call] on them,
 // and [Backend.Gradients] what training needs. [Backend.Hold] takes documents over
-// once, for many calls: on a device they stay in its memory, on the processor they
-// are packed for a search in two stages with the same result.
+// once, for many calls: on a device they stay in its memory, on the processor what it
+// needs of them to exclude most tokens is made ahead, and the results are the same.
 //
 // Backends of the processor register themselves when kernels/maxsim/cpu is
 // imported. A device that has one gives it by [On].
@@ -59,22 +59,11 @@ type Backend interface {
 	Name() string
 	// Hold takes a batch over. The batch must not change before the held one is
 	// closed.
-	Hold(ctx context.Context, b *Batch, o HoldOptions) (Held, error)
+	Hold(ctx context.Context, b *Batch) (Held, error)
 	// Score writes scores, and argmaxima where the call has room for them.
 	Score(ctx context.Context, c *Call) error
 	// Gradients writes the gradients of what Score computed.
 	Gradients(ctx context.Context, g *GradCall) error
-}
-
-// HoldOptions say how a batch is held.
-type HoldOptions struct {
-	// Screen packs documents for the search in two stages, where the backend has
-	// one: products of bytes exclude the tokens that cannot win, the others are
-	// multiplied in full. It takes about dim+16 bytes a token more, and the results
-	// are the same.
-	Screen bool
-	// Threads is how many goroutines may work; 0: one a processor.
-	Threads int
 }
 
 // Operand is a [*Batch], or what a backend made of one.

@@ -2,7 +2,6 @@ package quality
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -37,9 +36,6 @@ type exactSizes struct {
 
 // usualSizes make 16 MiB of documents, 16 of scores.
 var usualSizes = exactSizes{block: 1 << 22, scores: 1 << 22}
-
-// screenRows is how many query tokens make it worth while to pack documents.
-const screenRows = 1 << 11
 
 func newExactSearch(snap *index.Snapshot, threads int, qs []search.Query, k int, sizes exactSizes) (*exactSearch, error) {
 	be, err := maxsim.Select(snap.Backend())
@@ -155,15 +151,11 @@ func (x *exactSearch) block(ctx context.Context, docs *exactDocs) error {
 		x.scores = make([]float32, need)
 	}
 	scores := x.scores[:len(x.top)*n]
-	held, err := x.backend.Hold(ctx, maxsim.Packed(maxsim.Float32(docs.values, docs.dim), docs.offsets),
-		maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.threads})
-	if err != nil {
-		return err
-	}
-	err = x.backend.Score(ctx, &maxsim.Call{
-		Q: x.queries, D: held, Terms: maxsim.Terms{Weights: x.weights, Threads: x.threads}, Scores: scores,
+	err := x.backend.Score(ctx, &maxsim.Call{
+		Q: x.queries, D: maxsim.Packed(maxsim.Float32(docs.values, docs.dim), docs.offsets),
+		Terms: maxsim.Terms{Weights: x.weights, Threads: x.threads}, Scores: scores,
 	})
-	if err = errors.Join(err, held.Close()); err != nil {
+	if err != nil {
 		return err
 	}
 	err = parallel.Do(ctx, len(x.top), x.threads, func(q int) error {

@@ -210,9 +210,6 @@ const (
 	scoreBlockDevice = 1 << 24
 )
 
-// screenRows is how many query tokens make it worth while to pack documents.
-const screenRows = 1 << 11
-
 // docBlock is documents as they were read.
 type docBlock struct {
 	values   []float32
@@ -277,24 +274,12 @@ func (x *scoring) terms() maxsim.Terms {
 	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
 }
 
-// scoreAll scores documents with all queries, in two stages if that is worth while.
-func (x *scoring) scoreAll(ctx context.Context, docs *maxsim.Batch) error {
-	if x.onDevice {
-		// Not held: what the device keeps for the next block would go with it.
-		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
-	}
-	held, err := x.backend.Hold(ctx, docs, maxsim.HoldOptions{Screen: x.queries.Tokens.Rows() >= screenRows, Threads: x.flags.threads})
-	if err != nil {
-		return err
-	}
-	return errors.Join(x.top.Add(ctx, x.backend, x.queries, held, x.terms()), held.Close())
-}
-
 // block scores documents with all queries, or with those that want them; check, where it is not
 // nil, finds what is wrong with one of these.
 func (x *scoring) block(ctx context.Context, docs *maxsim.Batch, ordinal func(item int) int, check func(ordinal int) error) error {
 	if x.wanted == nil {
-		return x.scoreAll(ctx, docs)
+		// Not held: what a device keeps for the next block would go with it.
+		return x.top.Add(ctx, x.backend, x.queries, docs, x.terms())
 	}
 	var queries, items []int32
 	for i := range docs.Len() {

@@ -15,16 +15,16 @@ var plainShapes = []struct{ query, docs, lo, hi int }{
 	{32, 1000, 40, 160}, {32, 64, 256, 256}, {32, 16, 1024, 1024}, {128, 8, 1024, 1024}, {1024, 4, 1024, 1024},
 }
 
-// plain times MaxSim over plain vectors of length 1, as they are and screened.
+// plain times MaxSim over plain vectors of length 1, of documents that are held and that are not.
 func (b *bench) plain(ctx context.Context) error {
 	be, err := maxsim.Select(b.tier)
 	if err != nil {
 		return err
 	}
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16} {
-		for _, screen := range []bool{true, false} {
+		for _, hold := range []bool{true, false} {
 			for _, s := range plainShapes {
-				if err := b.plainShape(ctx, be, kind, screen, s.query, s.docs, s.lo, s.hi); err != nil {
+				if err := b.plainShape(ctx, be, kind, hold, s.query, s.docs, s.lo, s.hi); err != nil {
 					return err
 				}
 			}
@@ -33,7 +33,7 @@ func (b *bench) plain(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) plainShape(ctx context.Context, be maxsim.Backend, kind maxsim.Type, screen bool, query, docs, lo, hi int) (err error) {
+func (b *bench) plainShape(ctx context.Context, be maxsim.Backend, kind maxsim.Type, hold bool, query, docs, lo, hi int) (err error) {
 	rng := maxsimtest.Rand(7)
 	side := maxsimtest.Side{Type: kind, Unit: true, Lengths: []int{query}}
 	q := side.Batch(rng, dim)
@@ -42,16 +42,17 @@ func (b *bench) plainShape(ctx context.Context, be maxsim.Backend, kind maxsim.T
 		side.Lengths[i] = lo + rng.IntN(hi-lo+1)
 	}
 	d := side.Batch(rng, dim)
-	held, err := be.Hold(ctx, d, maxsim.HoldOptions{Screen: screen})
-	if err != nil {
-		return err
-	}
-	defer held.Close()
-	c := &maxsim.Call{Q: q, D: held, Terms: maxsim.Terms{Threads: 1}, Scores: make([]float32, docs)}
+	var o maxsim.Operand = d
 	how := "Score"
-	if screen {
-		how = "Score, documents packed and screened"
+	if hold {
+		held, err := be.Hold(ctx, d)
+		if err != nil {
+			return err
+		}
+		defer held.Close()
+		o, how = held, "Score, documents held"
 	}
+	c := &maxsim.Call{Q: q, D: o, Terms: maxsim.Terms{Threads: 1}, Scores: make([]float32, docs)}
 	work := fmt.Sprintf("plain %s %d %dx%d-%d", kind, query, docs, lo, hi)
 	b.measure(work, how, float64(d.Tokens.Rows()), func() {
 		if e := be.Score(ctx, c); e != nil {

@@ -61,9 +61,9 @@ func (s *suite) chamferTypes(t *testing.T) {
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 			c := newChamfer(x, y, maxsim.All(), metric, i%2 == 0)
 			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
-			hx, err := s.b.Hold(ctx(), x, maxsim.HoldOptions{})
+			hx, err := s.b.Hold(ctx(), x)
 			require.NoError(t, err)
-			hy, err := s.b.Hold(ctx(), y, maxsim.HoldOptions{})
+			hy, err := s.b.Hold(ctx(), y)
 			require.NoError(t, err)
 			held := *c
 			held.X, held.Y, held.Distances = hx, hy, make([]float32, len(want))

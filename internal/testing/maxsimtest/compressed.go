@@ -76,7 +76,7 @@ func (s *suite) compressed(t *testing.T) {
 						require.InDelta(t, want, c.Scores[p], 1e-4*(1+math.Abs(want)))
 					}
 				}
-				h, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{Screen: j == 1})
+				h, err := s.b.Hold(ctx(), d)
 				require.NoError(t, err)
 				defer h.Close()
 				held := *c

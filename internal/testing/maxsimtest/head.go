@@ -115,9 +115,9 @@ func (s *suite) headHeld(t *testing.T) {
 	c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: maxsim.Float32(Normal(rng, 16*24), 24), Bias: Normal(rng, 16)}, Scores: make([]float32, 6)}
 	s.checkHead(t, c)
 	want := append([]float32(nil), c.Scores...)
-	hd, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{})
+	hd, err := s.b.Hold(ctx(), d)
 	require.NoError(t, err)
-	hq, err := s.b.Hold(ctx(), q, maxsim.HoldOptions{})
+	hq, err := s.b.Hold(ctx(), q)
 	require.NoError(t, err)
 	heads := s.b.(maxsim.Heads)
 	held := *c

@@ -28,7 +28,7 @@ func (s *suite) rank(t *testing.T) {
 		all := NewCall(q, d, maxsim.All(), terms)
 		all.Argmax = nil
 		require.NoError(t, s.b.Score(ctx(), all))
-		h, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{})
+		h, err := s.b.Hold(ctx(), d)
 		require.NoError(t, err)
 		for _, k := range []int{0, 1, 10, 300, nd + 3} {
 			for _, of := range []maxsim.Operand{d, h} {

@@ -281,54 +281,52 @@ func (s *suite) weights(t *testing.T) {
 	}
 }
 
-// held: held operands give what batches give, screened or not, until they are closed.
+// held: held operands give what batches give, until they are closed.
 func (s *suite) held(t *testing.T) {
 	rng := Rand(9)
 	for i, dim := range []int{5, 64, 128, 200} {
-		for _, screen := range []bool{false, true} {
-			for _, normalize := range []bool{false, true} {
-				if s.short() && (!screen || normalize == (i%2 == 0)) {
+		for _, normalize := range []bool{false, true} {
+			if s.short() && normalize == (i%2 == 0) {
+				continue
+			}
+			q := Side{Lengths: []int{32, 0, 7}}.Batch(rng, dim)
+			d := Side{Lengths: []int{100, 0, 1, 40, 17, 13, 5}, Masked: float64(i%2) / 5, Padded: i == 3}.Batch(rng, dim)
+			if i == 1 { // many close products, and rows of zeros
+				for j, v := range Small(rng, len(d.Tokens.F32)) {
+					d.Tokens.F32[j] = v
+				}
+				clear(d.Tokens.F32[3*dim : 9*dim])
+			}
+			hd, err := s.b.Hold(ctx(), d)
+			require.NoError(t, err)
+			hq, err := s.b.Hold(ctx(), q)
+			require.NoError(t, err)
+			for _, p := range pairsOf(rng, q.Len(), d.Len()-1) {
+				if p.Kind == maxsim.CandidatePairs && p.Docs == nil {
 					continue
 				}
-				q := Side{Lengths: []int{32, 0, 7}}.Batch(rng, dim)
-				d := Side{Lengths: []int{100, 0, 1, 40, 17, 13, 5}, Masked: float64(i%2) / 5, Padded: i == 3}.Batch(rng, dim)
-				if i == 1 { // many close products, and rows of zeros
-					for j, v := range Small(rng, len(d.Tokens.F32)) {
-						d.Tokens.F32[j] = v
-					}
-					clear(d.Tokens.F32[3*dim : 9*dim])
-				}
-				hd, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{Screen: screen})
-				require.NoError(t, err)
-				hq, err := s.b.Hold(ctx(), q, maxsim.HoldOptions{})
-				require.NoError(t, err)
-				for _, p := range pairsOf(rng, q.Len(), d.Len()-1) {
-					if p.Kind == maxsim.CandidatePairs && p.Docs == nil {
-						continue
-					}
-					terms := maxsim.Terms{Normalize: normalize, Threads: 2}
-					want := expect(NewCall(q, d, p, terms))
-					c := NewCall(q, d, p, terms)
-					c.D = hd
-					s.check(t, c, want)
-					c.Q = hq
-					s.check(t, c, want)
-					c.Argmax = nil
-					s.check(t, c, want)
-				}
-				require.NoError(t, hd.Close())
-				require.NoError(t, hd.Close())
-				require.NoError(t, hq.Close())
-				c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+				terms := maxsim.Terms{Normalize: normalize, Threads: 2}
+				want := expect(NewCall(q, d, p, terms))
+				c := NewCall(q, d, p, terms)
 				c.D = hd
-				require.ErrorIs(t, s.b.Score(ctx(), c), maxsim.ErrForeign)
+				s.check(t, c, want)
+				c.Q = hq
+				s.check(t, c, want)
+				c.Argmax = nil
+				s.check(t, c, want)
 			}
+			require.NoError(t, hd.Close())
+			require.NoError(t, hd.Close())
+			require.NoError(t, hq.Close())
+			c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
+			c.D = hd
+			require.ErrorIs(t, s.b.Score(ctx(), c), maxsim.ErrForeign)
 		}
 	}
 	c := NewCall(Side{Lengths: []int{2}}.Batch(rng, 4), Side{Lengths: []int{2}}.Batch(rng, 4), maxsim.All(), maxsim.Terms{})
 	c.Q = foreign{c.Q}
 	require.ErrorIs(t, s.b.Score(ctx(), c), maxsim.ErrForeign)
-	_, err := s.b.Hold(ctx(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}), maxsim.HoldOptions{})
+	_, err := s.b.Hold(ctx(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}))
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
@@ -338,7 +336,7 @@ type foreign struct{ maxsim.Operand }
 func (s *suite) concurrent(t *testing.T) {
 	rng := Rand(11)
 	d := Side{Lengths: []int{30, 5, 0, 70, 12}}.Batch(rng, 32)
-	h, err := s.b.Hold(ctx(), d, maxsim.HoldOptions{Screen: true})
+	h, err := s.b.Hold(ctx(), d)
 	require.NoError(t, err)
 	defer h.Close()
 	var wg sync.WaitGroup
@@ -374,7 +372,7 @@ func (s *suite) contexts(t *testing.T) {
 	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
 	require.ErrorIs(t, s.b.Score(over, c), context.Canceled)
-	_, err := s.b.Hold(over, d, maxsim.HoldOptions{Screen: true})
+	_, err := s.b.Hold(over, d)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, s.b.Score(ctx(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, maxsim.F32)}

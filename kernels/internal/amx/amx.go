@@ -162,17 +162,13 @@ var fieldWindows = func() (all [4]window) {
 }()
 
 //go:noescape
-func halves(dst *[32]float32, most *[32]float32, rows *uint16, n, dim int, panel *uint16, factors *float32, config *[64]byte)
+func halves(dst *[32]float32, most *[32]float32, rows *byte, n, stride int, panel *byte, factors *float32, config *[64]byte)
 
-// HalvesRows is the least number of rows of Halves, and HalvesDims what its dimensions
-// are a multiple of.
-const HalvesRows, HalvesDims = 16, 32
+// HalvesRows is the least number of rows of Halves.
+const HalvesRows = 16
 
-// Halves writes the products of len(dst) ≥ HalvesRows rows of dim bfloat16 values with the
-// 32 columns of a panel of such, times the factor of the row where factors is not nil, and
-// raises most to the largest of each column. The panel has two values of each column,
-// then the next two. Sums are float32, rounded after each product, in an order of their
-// own; denormal values count as zeros. It needs [SupportedHalves].
-func Halves(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32) {
-	halves(&dst[0], most, &rows[0], len(dst), dim, &panel[0], unsafe.SliceData(factors), &configs[0])
+// Halves is Products of tier.Screen for bfloat16, with strides of 64 bytes. Sums are rounded
+// after each product; denormal values count as zeros. It needs [SupportedHalves].
+func Halves(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32) {
+	halves(&dst[0], most, &levels[0], len(dst), stride, &panel[0], unsafe.SliceData(factors), &configs[0])
 }

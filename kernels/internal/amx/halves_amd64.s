@@ -19,15 +19,14 @@
 //	BX, R10       bytes of a row, of three rows
 //	Z24, Z25      maxima
 
-// func halves(dst *[32]float32, most *[32]float32, rows *uint16, n, dim int, panel *uint16, factors *float32, config *[64]byte)
+// func halves(dst *[32]float32, most *[32]float32, rows *byte, n, stride int, panel *byte, factors *float32, config *[64]byte)
 TEXT ·halves(SB), NOSPLIT, $0-64
 	MOVQ config+56(FP), AX
 	LDTILECFG_AX
 	MOVQ dst+0(FP), R9
 	MOVQ rows+16(FP), R8
 	MOVQ n+24(FP), R13
-	MOVQ dim+32(FP), BX
-	SHLQ $1, BX
+	MOVQ stride+32(FP), BX
 	LEAQ (BX)(BX*2), R10
 	MOVQ factors+48(FP), R12
 	MOVQ most+8(FP), AX

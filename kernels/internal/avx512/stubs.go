@@ -102,6 +102,16 @@ const ScreenRows = 12
 //go:noescape
 func Screen(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
 
+// RoundBytes is Round of tier.Screen.
+//
+//go:noescape
+func RoundBytes(dst []byte, stride int, rows []float32, dim int, units []float32, sums [][2]float32)
+
+// RoundHalves is Round of tier.Screen, to bfloat16.
+//
+//go:noescape
+func RoundHalves(dst []byte, stride int, rows []float32, dim int, units []float32, sums [][2]float32)
+
 //go:noescape
 func Doubts(list []uint64, products [][32]float32, limits *[32]float32, first int) int
 

@@ -249,24 +249,30 @@ type Vectors struct {
 	Zero func(dst []float32)
 	// WidenI8 converts bytes; nil where plain Go does.
 	WidenI8 func(dst []float32, src []int8)
-	// Screen has the loops that exclude rows by products of bytes, nil where there
+	// Screen has the loops that exclude rows by products of fewer bits, nil where there
 	// are none.
 	Screen *Screen
 }
 
-// Screen are the loops that find which rows may have the largest product.
+// Screen are the loops that find which rows may have the largest product: all are rounded
+// to levels, bytes or bfloat16, whose products are fast, and tell for which few the
+// products of float32 are needed.
 type Screen struct {
 	// Rows is the least number of rows of Products.
 	Rows int
-	// Products writes those of rows of unsigned bytes with a panel of signed ones,
-	// times the scale of the row, and raises most to the largest of each column.
+	// Halves says that levels are bfloat16, not bytes.
+	Halves bool
+	// Round writes the levels of rows, stride bytes apart, which is Stride of dim, their
+	// units and the sums of the squares of the errors and of the values. A row is near its
+	// levels times its unit. Bytes are the multiples of the unit, which is a 127th of
+	// the largest value, and 128 more; the unit of bfloat16 is 1.
+	Round func(levels []byte, stride int, rows []float32, dim int, units []float32, sums [][2]float32)
+	// Products writes those of levels with a panel, times the scale of the row, and raises
+	// most to the largest of each column. A panel has the first four bytes of 32 columns,
+	// then the next four: bfloat16, or signed bytes; start is what is added to sums of
+	// bytes, and ignored for bfloat16. Sums of bytes are exact, others are those of
+	// float32 in any order. scales may be nil for bfloat16.
 	Products func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32)
-	// Halves does the same with rows of HalvesDims·k values, at least HalvesRows of them,
-	// as bfloat16 and a panel of bfloat16, whose values are side by side in twos; factors
-	// may be nil. It is nil where there is no such loop. Sums are those of float32 in any
-	// order.
-	Halves                 func(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32)
-	HalvesRows, HalvesDims int
 	// Doubts lists the products that reach the limits of their columns: above, the
 	// number of the row, counted from first; below, 32 times the row, and the column.
 	Doubts func(list []uint64, products [][32]float32, limits *[32]float32, first int) int
@@ -274,6 +280,14 @@ type Screen struct {
 	// long, of float32 rows and a panel [dim, 32], times the factor of the row where
 	// factors is not nil, with the bits of MaxDot.
 	Pairs func(best *[32]float32, arg *[32]int32, list []uint64, rows []float32, dim int, panel, factors []float32)
+}
+
+// Stride is how many bytes the levels of dim values take.
+func (s *Screen) Stride(dim int) int {
+	if s.Halves {
+		return (2*dim + 63) &^ 63
+	}
+	return (dim + 3) &^ 3
 }
 
 var portableVectors = Vectors{

@@ -148,15 +148,15 @@ func avx2Vectors() Vectors {
 func avx512Vectors() Vectors {
 	return Vectors{Uses: "avx512", Rows: avx512.MaxDotRows, MaxDot: avx512.MaxDot, Squares: avx512.Squares,
 		Products: avx512.SumProducts, AddScaled: avx512.AddScaled, AddRows: avx512.AddRows, Zero: avx512.Zero, WidenI8: avx512.WidenI8,
-		Screen: &Screen{Rows: avx512.ScreenRows, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
+		Screen: &Screen{Rows: avx512.ScreenRows, Round: avx512.RoundBytes, Products: avx512.Screen, Doubts: avx512.Doubts, Pairs: avx512.DotPairs}}
 }
 
-// amxVectors screens bfloat16 as it is, by matrix products.
+// amxVectors screens by matrix products of bfloat16.
 func amxVectors() Vectors {
 	v := avx512Vectors()
-	if amx.SupportedHalves() {
-		v.Uses, v.Screen.Halves = "avx512, amx (bfloat16) to screen", amx.Halves
-		v.Screen.HalvesRows, v.Screen.HalvesDims = amx.HalvesRows, amx.HalvesDims
+	if s := v.Screen; amx.SupportedHalves() {
+		v.Uses = "avx512, amx (bfloat16) to screen"
+		s.Rows, s.Halves, s.Round, s.Products = amx.HalvesRows, true, avx512.RoundHalves, amx.Halves
 	}
 	return v
 }

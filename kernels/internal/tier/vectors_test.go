@@ -23,10 +23,13 @@ func TestVectors(t *testing.T) {
 			t.Run(tier.Name+"/WidenI8", func(t *testing.T) { testWidenI8(t, tier.Vectors, rng) })
 		}
 		if tier.Vectors.Screen != nil {
-			t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
-			if tier.Vectors.Screen.Halves != nil {
-				t.Run(tier.Name+"/Halves", func(t *testing.T) { testHalves(t, tier.Vectors.Screen, rng) })
+			t.Run(tier.Name+"/Round", func(t *testing.T) { testRound(t, tier.Vectors.Screen, rng) })
+			if tier.Vectors.Screen.Halves {
+				t.Run(tier.Name+"/Screen", func(t *testing.T) { testHalves(t, tier.Vectors.Screen, rng) })
+			} else {
+				t.Run(tier.Name+"/Screen", func(t *testing.T) { testScreen(t, tier.Vectors.Screen, rng) })
 			}
+			t.Run(tier.Name+"/Doubts", func(t *testing.T) { testDoubts(t, tier.Vectors.Screen, rng) })
 			t.Run(tier.Name+"/Pairs", func(t *testing.T) { testPairs(t, tier.Vectors.Screen, rng) })
 		}
 		t.Run(tier.Name+"/Products", func(t *testing.T) { testProducts(t, tier.Vectors, rng) })
@@ -187,37 +190,100 @@ func testScreen(t *testing.T, s *Screen, rng *rand.Rand) {
 			s.Products(got, most, levels, stride, panel, start, scales)
 			require.Equal(t, want, append([][32]float32{}, got...))
 			require.Equal(t, wantMost, *most)
+		}
+	}
+}
 
-			limits := &fenced.Slice[[32]float32](t, 1)[0]
-			var list []uint64
-			for c := range limits {
-				limits[c] = want[rng.IntN(m)][c]
+func testDoubts(t *testing.T, s *Screen, rng *rand.Rand) {
+	for _, m := range []int{1, 2, 31, 50} {
+		products, limits := fenced.Slice[[32]float32](t, m), &fenced.Slice[[32]float32](t, 1)[0]
+		for r := range products {
+			for c := range products[r] {
+				products[r][c] = float32(rng.NormFloat64())
 			}
-			first := rng.IntN(1 << 20)
-			for r := range m {
-				for c, v := range want[r] {
-					if v >= limits[c] {
-						list = append(list, uint64(first+r)<<32|uint64(32*r+c))
-					}
+		}
+		for c := range limits {
+			limits[c] = products[rng.IntN(m)][c]
+		}
+		var want []uint64
+		first := rng.IntN(1 << 20)
+		for r := range products {
+			for c, v := range products[r] {
+				if v >= limits[c] {
+					want = append(want, uint64(first+r)<<32|uint64(32*r+c))
 				}
 			}
-			found := fenced.Slice[uint64](t, len(list))
-			require.Equal(t, len(list), s.Doubts(found, got, limits, first))
-			require.Equal(t, list, append([]uint64{}, found...))
 		}
+		got := fenced.Slice[uint64](t, len(want))
+		require.Equal(t, len(want), s.Doubts(got, products, limits, first))
+		require.Equal(t, want, append([]uint64{}, got...))
 	}
 	require.Zero(t, s.Doubts(nil, nil, new([32]float32), 3))
 }
 
+// testRound holds levels against values; sums may be rounded in any order.
+func testRound(t *testing.T, s *Screen, rng *rand.Rand) {
+	for _, dim := range []int{1, 3, 4, 13, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 128, 129, 200} {
+		const m = 5
+		stride := s.Stride(dim)
+		rows, levels := randomFloats(t, rng, m*dim), fenced.Slice[byte](t, m*stride)
+		clear(rows[dim : 2*dim])
+		rows[2*dim+rng.IntN(dim)] = 1000
+		units, sums := fenced.Slice[float32](t, m), fenced.Slice[[2]float32](t, m)
+		s.Round(levels, stride, rows, dim, units, sums)
+		s.Round(nil, stride, nil, dim, nil, nil)
+		for r := range m {
+			var err, length, most float64
+			for _, v := range rows[r*dim : (r+1)*dim] {
+				most = max(most, math.Abs(float64(v)))
+			}
+			for j := range stride {
+				var level, x float64
+				if k := j / 2; s.Halves {
+					level = float64(math.Float32frombits(uint32(levels[r*stride+2*k])<<16 | uint32(levels[r*stride+2*k+1])<<24))
+					if j%2 == 1 {
+						continue
+					}
+					j = k
+				} else {
+					level = float64(int(levels[r*stride+j]) - 128)
+				}
+				if j >= dim {
+					require.Zero(t, level, "dim %d, row %d, padding %d", dim, r, j)
+					continue
+				}
+				x = float64(rows[r*dim+j])
+				d := x - level*float64(units[r])
+				if s.Halves {
+					require.LessOrEqual(t, math.Abs(d), math.Abs(x)/256)
+				} else {
+					require.LessOrEqual(t, math.Abs(d), most/127*.5001)
+				}
+				err, length = err+d*d, length+x*x
+			}
+			if s.Halves {
+				require.EqualValues(t, 1, units[r])
+			} else {
+				require.InDelta(t, most/127, units[r], 1e-6*most)
+			}
+			require.InDelta(t, err, sums[r][0], 1e-5*err, "dim %d, row %d", dim, r)
+			require.InDelta(t, length, sums[r][1], 1e-5*length)
+		}
+	}
+}
+
 func testHalves(t *testing.T, s *Screen, rng *rand.Rand) {
-	value := func(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
+	half := func(x []byte, i int) float64 {
+		return float64(math.Float32frombits(uint32(x[2*i])<<16 | uint32(x[2*i+1])<<24))
+	}
 	for k := range 5 {
-		dim := (k + 1) * s.HalvesDims
-		for _, m := range []int{s.HalvesRows, s.HalvesRows + 1, 31, 32, 33, 63, 64, 100} {
-			rows, panel := fenced.Slice[uint16](t, m*dim), fenced.Slice[uint16](t, 32*dim)
-			for _, x := range [][]uint16{rows, panel} {
-				for i := range x {
-					x[i] = uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16)
+		dim := 32 * (k + 1)
+		for _, m := range []int{s.Rows, s.Rows + 1, 31, 32, 33, 63, 64, 100} {
+			levels, panel := fenced.Slice[byte](t, 2*m*dim), fenced.Slice[byte](t, 64*dim)
+			for _, x := range [][]byte{levels, panel} {
+				for i := range len(x) / 2 {
+					bits := math.Float32bits(float32(rng.NormFloat64()))
+					x[2*i], x[2*i+1] = byte(bits>>16), byte(bits>>24)
 				}
 			}
 			most := &fenced.Slice[[32]float32](t, 1)[0]
@@ -229,12 +295,12 @@ func testHalves(t *testing.T, s *Screen, rng *rand.Rand) {
 				factors = randomFloats(t, rng, m)
 			}
 			got, want := fenced.Slice[[32]float32](t, m), *most
-			s.Halves(got, most, rows, dim, panel, factors)
+			s.Products(got, most, levels, 2*dim, panel, nil, factors)
 			for r := range m {
 				for c := range 32 {
 					sum, size := 0.0, 0.0
 					for j := range dim {
-						p := value(rows[r*dim+j]) * value(panel[j/2*64+2*c+j%2])
+						p := half(levels, r*dim+j) * half(panel, j/2*64+2*c+j%2)
 						sum, size = sum+p, size+math.Abs(p)
 					}
 					if factors != nil {

@@ -50,18 +50,16 @@ func BenchmarkScore(b *testing.B) {
 		}
 		peak := roofline.FMAs(lanes)
 		for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.F16, maxsim.I8} {
-			for _, screen := range []bool{false, true} {
+			for _, hold := range []bool{false, true} {
 				for _, c := range benchCases {
-					run := fmt.Sprintf("%s/%s/screen=%v/%s", name, kind, screen, c)
-					b.Run(run, func(b *testing.B) {
+					b.Run(fmt.Sprintf("%s/%s/held=%v/%s", name, kind, hold, c), func(b *testing.B) {
 						q, d := c.batches(kind)
 						call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
 						call.Argmax = nil
-						h, err := be.Hold(context.Background(), d, maxsim.HoldOptions{Screen: screen})
-						require.NoError(b, err)
-						defer h.Close()
-						call.D = h
-						b.ResetTimer()
+						if hold {
+							call.D, err = be.Hold(context.Background(), d)
+							require.NoError(b, err)
+						}
 						for b.Loop() {
 							require.NoError(b, be.Score(context.Background(), call))
 						}

@@ -40,7 +40,7 @@ func (b *backend) Name() string { return b.tier.Name }
 type held struct {
 	by     *backend
 	batch  *maxsim.Batch
-	packed *packed // nil: it is not screened
+	levels *rounded // nil: it is not screened, or rounded in each call
 	closed atomic.Bool
 }
 
@@ -54,21 +54,16 @@ func (h *held) Close() error {
 }
 
 // Hold implements [maxsim.Backend].
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, o maxsim.HoldOptions) (_ maxsim.Held, err error) {
+func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held, err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), asFault)
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	h := &held{by: b, batch: batch}
-	if o.Screen && b.tier.Vectors.Screen != nil {
-		if h.packed, err = b.pack(ctx, batch, o.Threads); err != nil {
-			return nil, err
-		}
-	}
-	if err := ctx.Err(); err != nil {
+	levels, err := b.round(ctx, batch)
+	if err != nil {
 		return nil, err
 	}
-	return h, nil
+	return &held{by: b, batch: batch, levels: levels}, nil
 }
 
 // operand is the batch of an operand.

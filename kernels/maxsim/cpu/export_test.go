@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 
@@ -9,34 +8,60 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Pack packs a batch on any tier, also on those that do not screen.
-func Pack(ctx context.Context, b maxsim.Backend, batch *maxsim.Batch, threads int) (*packed, error) {
-	return b.(*backend).pack(ctx, batch, threads)
-}
-
-// Screens says that a backend packs what it is to screen.
-func Screens(b maxsim.Backend) bool { return b.(*backend).tier.Vectors.Screen != nil }
-
-// HalvesBackend is the best tier with loops that screen, which multiplies bfloat16 in plain
-// Go, with errors as large as those of other orders may be; nil where none screens.
-func HalvesBackend() maxsim.Backend {
+// Screening returns the best tier with loops that screen, with and without them, and
+// with products of bfloat16 in plain Go, whose errors are as large as those of other
+// orders may be; none where no tier screens. screened counts the blocks that were.
+func Screening(screened *int) (with []maxsim.Backend, without maxsim.Backend) {
 	best := tier.All[len(tier.All)-1]
 	if best.Vectors.Screen == nil {
-		return nil
+		return nil, nil
 	}
-	t, screen := *best, *best.Vectors.Screen
-	rng := rand.New(rand.NewPCG(1, 2))
-	screen.HalvesRows, screen.HalvesDims = 16, 32
-	screen.Halves = func(dst [][32]float32, most *[32]float32, rows []uint16, dim int, panel []uint16, factors []float32) {
-		value := func(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
+	screening := func(screen tier.Screen) maxsim.Backend {
+		t, products := *best, screen.Products
+		screen.Products = func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, start *[32]int32, scales []float32) {
+			*screened++
+			products(dst, most, levels, stride, panel, start, scales)
+		}
+		t.Vectors.Screen = &screen
+		return &backend{tier: &t}
+	}
+	halves := *best.Vectors.Screen
+	halves.Halves, halves.Rows, halves.Round, halves.Products = true, 16, roundHalves, halvesProducts(rand.New(rand.NewPCG(1, 2)))
+	t := *best
+	t.Vectors.Screen = nil
+	return []maxsim.Backend{screening(*best.Vectors.Screen), screening(halves)}, &backend{tier: &t}
+}
+
+func half(x []byte, i int) float64 {
+	return float64(math.Float32frombits(uint32(x[2*i])<<16 | uint32(x[2*i+1])<<24))
+}
+
+func roundHalves(levels []byte, stride int, rows []float32, dim int, units []float32, sums [][2]float32) {
+	for r := range units {
+		dst := levels[r*stride : (r+1)*stride]
+		clear(dst)
+		var err, length float64
+		for j, v := range rows[r*dim : (r+1)*dim] {
+			bits := math.Float32bits(v)
+			bits += 0x7fff + bits>>16&1
+			dst[2*j], dst[2*j+1] = byte(bits>>16), byte(bits>>24)
+			d := float64(v) - half(dst, j)
+			err, length = err+d*d, length+float64(v)*float64(v)
+		}
+		units[r], sums[r] = 1, [2]float32{float32(err), float32(length)}
+	}
+}
+
+func halvesProducts(rng *rand.Rand) func([][32]float32, *[32]float32, []byte, int, []byte, *[32]int32, []float32) {
+	return func(dst [][32]float32, most *[32]float32, levels []byte, stride int, panel []byte, _ *[32]int32, factors []float32) {
 		for r := range dst {
 			for c := range 32 {
 				var sum, x2, y2 float64
-				for j := range dim {
-					x, y := value(rows[r*dim+j]), value(panel[j/2*64+2*c+j%2])
+				for j := range stride / 2 {
+					x, y := half(levels, r*stride/2+j), half(panel, j/2*64+2*c+j%2)
 					sum, x2, y2 = sum+x*y, x2+x*x, y2+y*y
 				}
-				sum += (rng.Float64()*2 - 1) * float64(dim) / (1 << 24) * math.Sqrt(x2*y2)
+				sum += (rng.Float64()*2 - 1) * float64(stride/2) / (1 << 24) * math.Sqrt(x2*y2)
 				if factors != nil {
 					sum *= float64(factors[r])
 				}
@@ -45,6 +70,4 @@ func HalvesBackend() maxsim.Backend {
 			}
 		}
 	}
-	t.Vectors.Screen = &screen
-	return &backend{tier: &t}
 }

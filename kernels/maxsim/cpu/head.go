@@ -55,12 +55,7 @@ func (h *head) dim() int { return h.columns.N }
 // projected is block for the token vectors that the head makes.
 func (r *rows) projected(lo, from, to, m int) (x []float32, factors []float32) {
 	t, h := &r.batch.Tokens, r.head
-	var states []float32
-	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
-		states = t.F32[(lo+from)*t.Dim : (lo+to)*t.Dim]
-	} else {
-		states = r.widen(lo, from, to, m)
-	}
+	states := r.values(lo, from, to, m)
 	stride, dim := h.columns.Stride, h.dim()
 	r.products = resize(r.products, m*stride)
 	r.lows, r.highs = resize(r.lows, (dim+31)&^31), resize(r.highs, (dim+31)&^31)

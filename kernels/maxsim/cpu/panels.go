@@ -17,14 +17,15 @@ type panels struct {
 	// weights of the columns; nil: all 1.
 	weights []float32
 	row     []float32
+	screen  screenPanels
 }
 
 // span is columns of a query.
 type span struct{ lo, hi int }
 
 // reset lays queries out. Queries that meet all documents together share panels;
-// apart, each begins one of its own.
-func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool) {
+// apart, each begins one of its own. Documents are screened for them if loops is not nil.
+func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, together bool, loops *tier.Screen) {
 	m := &b.Tokens
 	p.dim = m.Dim
 	p.spans, p.rows = p.spans[:0], p.rows[:0]
@@ -44,6 +45,7 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 	}
 	p.data = resize(p.data, (len(p.rows)+width-1)/width*width*p.dim)
 	clear(p.data)
+	p.screen.reset(loops, p.count(), p.dim)
 	p.weights = p.weights[:0]
 	if terms.Weights != nil {
 		p.weights = resize(p.weights, len(p.rows))
@@ -65,6 +67,9 @@ func (p *panels) reset(t *tier.Tier, b *maxsim.Batch, terms *maxsim.Terms, toget
 			column := p.data[c/width*width*p.dim+c%width:]
 			for j, v := range p.row {
 				column[width*j] = v
+			}
+			if loops != nil {
+				p.screen.put(c, p.row)
 			}
 			if terms.Weights != nil {
 				p.weights[c] = terms.Weights[r]

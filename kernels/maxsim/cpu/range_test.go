@@ -10,7 +10,6 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/effort"
 	"github.com/plaid-ir/plaid/internal/testing/maxsimtest"
 	"github.com/plaid-ir/plaid/kernels/maxsim"
-	"github.com/plaid-ir/plaid/kernels/maxsim/cpu"
 )
 
 // Vectors at the ends of what float32 holds.
@@ -130,14 +129,14 @@ func requireRelative(t *testing.T, b *maxsim.Batch, want []float64, got []float3
 
 // TestScreenedRange: screening changes no bit where products are beyond float32, or below.
 func TestScreenedRange(t *testing.T) {
-	ctx := context.Background()
 	const dim = 64
+	fits := func(length float32) bool { return length > 1e-12 && length < 1e11 }
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.BF16, maxsim.I8, maxsim.E4M3} {
 		for _, docs := range []float32{1e-37, 1e-10, 1, 1e10, 1e32, 1e37} {
 			for _, queries := range []float32{1e-35, 1e-10, 1, 1e10, 1e35} {
 				for _, few := range []bool{false, true} {
 					rng := maxsimtest.Rand(5)
-					q := maxsimtest.Side{Lengths: []int{5}}.Batch(rng, dim)
+					q := maxsimtest.Side{Lengths: []int{50}}.Batch(rng, dim)
 					d := maxsimtest.Side{Type: kind, Lengths: []int{200}}.Batch(rng, dim)
 					for i := range d.Tokens.Rows() {
 						if !few || i%70 == 7 {
@@ -149,12 +148,9 @@ func TestScreenedRange(t *testing.T) {
 							maxsimtest.Scale(q, i, queries)
 						}
 					}
-					for _, b := range screeners(t) {
-						requireScreened(t, b, q, d, maxsim.HoldOptions{Screen: true})
-					}
-					packed, err := cpu.Pack(ctx, screeners(t)[0], d, 1)
-					require.NoError(t, err)
-					require.Equal(t, docs > 1e-15 && docs < 1e15, packed != nil)
+					requireScreened(t, q, d, func(normalize bool) bool {
+						return normalize || fits(docs) && fits(queries)
+					})
 				}
 			}
 		}

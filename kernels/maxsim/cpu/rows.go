@@ -77,21 +77,9 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 		x, factors = r.projected(lo, from, to, m)
 		return x, m, factors
 	}
-	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
-		x = t.F32[(lo+from)*dim : (lo+to)*dim]
-	} else {
-		x = r.widen(lo, from, to, m)
-	}
-	if !r.normalize && t.Scales == nil {
-		return x, m, nil
-	}
-	scale := func(i int) float32 { return t.Scale(lo + int(r.row(int32(min(from+i, to-1))))) }
+	x = r.values(lo, from, to, m)
 	if !r.normalize {
-		r.factors = resize(r.factors, m)
-		for i := range m {
-			r.factors[i] = scale(i)
-		}
-		return x, m, r.factors
+		return x, m, r.scales(lo, from, to, m)
 	}
 	if r.inverseNorms(x, dim, m) {
 		if len(r.wide) == 0 || &x[0] != &r.wide[0] {
@@ -101,10 +89,32 @@ func (r *rows) block(lo, from, to int) (x []float32, m int, factors []float32) {
 	}
 	if t.Scales != nil {
 		for i := range m {
-			r.factors[i] *= float32(sign(scale(i)))
+			r.factors[i] *= float32(sign(t.Scale(lo + int(r.row(int32(min(from+i, to-1)))))))
 		}
 	}
 	return x, m, r.factors
+}
+
+// scales are those of the m rows of a block; nil: all 1.
+func (r *rows) scales(lo, from, to, m int) []float32 {
+	t := &r.batch.Tokens
+	if t.Scales == nil {
+		return nil
+	}
+	r.factors = resize(r.factors, m)
+	for i := range m {
+		r.factors[i] = t.Scales[lo+int(r.row(int32(min(from+i, to-1))))]
+	}
+	return r.factors
+}
+
+// values returns m rows as float32, without their scales, in memory if they are that there.
+func (r *rows) values(lo, from, to, m int) []float32 {
+	t := &r.batch.Tokens
+	if t.Type == maxsim.F32 && len(r.list) == 0 && m == to-from {
+		return t.F32[(lo+from)*t.Dim : (lo+to)*t.Dim]
+	}
+	return r.widen(lo, from, to, m)
 }
 
 // widen writes a block to the work space.

@@ -18,14 +18,13 @@ type scorer struct {
 	call     *maxsim.Call
 	work     maxsim.Work
 	docs     *maxsim.Batch
-	packed   *packed // documents that are screened; nil if they are not
-	by       int     // what a unit is
+	levels   *rounded // of the documents, where they are held
+	by       int      // what a unit is
 	units    int
 	first    int // document of the first unit, and documents, of AllPairs
 	count    int
 	size     int // units of a piece
 	panels   panels
-	screen   screenPanels
 	head     head
 	grouped  grouped
 	long     []longUnit
@@ -48,7 +47,7 @@ type worker struct {
 	best  [][width]float32 // of each panel
 	arg   [][width]int32
 
-	screener *screener
+	screener *screener // nil until a block is screened
 }
 
 // Score implements [maxsim.Backend].
@@ -75,10 +74,10 @@ func (b *backend) score(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d
 		s = &scorer{backend: b}
 	}
 	if held, ok := c.D.(*held); ok && h == nil {
-		s.packed = held.packed
+		s.levels = held.levels
 	}
 	err := s.run(ctx, c, w, q, d, h)
-	s.ctx, s.call, s.docs, s.packed, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
+	s.ctx, s.call, s.docs, s.levels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err
 }
@@ -94,10 +93,11 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	}
 	most := parallel.Threads(c.Threads, math.MaxInt)
 	s.cut(q, d, h != nil, min(most, w.Pairs))
-	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll)
-	if s.packed != nil && !s.screen.reset(&s.panels, s.packed.stride, halvesFit(s.backend.tier, d)) {
-		s.packed = nil
+	loops := s.backend.tier.Vectors.Screen
+	if q.Tokens.Dim < screenDims || q.Tokens.Rows() < screenColumns(d.Tokens.Type, s.levels) {
+		loops = nil
 	}
+	s.panels.reset(s.backend.tier, q, &c.Terms, s.by == withAll, loops)
 	var own *head
 	if h != nil {
 		own = &s.head
@@ -118,6 +118,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 		n := s.panels.count()
 		x.rows.reset(s.backend.tier, d, c.Normalize, own)
 		x.best, x.arg = resize(x.best, n), resize(x.arg, n)
+		x.screener.begin()
 	}
 	if err := s.pool.Run(ctx, pieces, threads, s); err != nil {
 		return err
@@ -210,21 +211,12 @@ func (s *scorer) Run(worker, i int) error {
 		}
 		lo, n := w.rows.item(s.document(u))
 		s.spansOf(w, u)
-		if err := s.maxima(w, u, lo, 0, n); err != nil {
+		if err := w.maxima(s.ctx, &s.panels, s.levels, lo, 0, n); err != nil {
 			return err
 		}
 		s.finish(w, u, n)
 	}
 	return nil
-}
-
-// maxima finds the best of the tokens from to to of a unit's document, which begins at
-// row lo, for the panels of its queries.
-func (s *scorer) maxima(w *worker, unit, lo, from, to int) error {
-	if s.packed != nil && to-from >= s.screen.rows(s.backend.tier) {
-		return w.screened(s.ctx, &s.panels, &s.screen, s.packed, s.call.Normalize, s.document(unit), lo, from, to)
-	}
-	return w.maxima(s.ctx, &s.panels, lo, from, to)
 }
 
 // finish writes the results of a unit, whose document has n tokens.
@@ -247,33 +239,64 @@ func (s *scorer) finish(w *worker, unit, n int) {
 
 // maxima finds the best of the tokens from to to of a document that begins at row lo, for
 // the panels of the worker's spans.
-func (w *worker) maxima(ctx context.Context, p *panels, lo, from, to int) error {
-	some := false
+func (w *worker) maxima(ctx context.Context, p *panels, held *rounded, lo, from, to int) error {
+	columns, panels := 0, 0
 	for _, s := range w.spans {
+		columns += min(s.hi*width, len(p.rows)) - s.lo*width
+		panels += s.hi - s.lo
 		for i := s.lo; i < s.hi; i++ {
 			for j := range w.best[i] {
 				w.best[i][j] = float32(math.Inf(-1))
 			}
 			w.arg[i] = [width]int32{}
-			some = true
 		}
 	}
-	if !some {
+	if columns == 0 {
 		return nil
 	}
-	n := to - from
-	blocks := parallel.Blocks(n, w.rows.blockRows())
+	if len(w.rows.list) > 0 {
+		held = nil // which has masked rows, too
+	}
+	n, most := to-from, w.rows.blockRows()
+	screen := p.screen.loops != nil && p.screen.fit && columns >= screenColumns(w.rows.batch.Tokens.Type, held)
+	if screen {
+		if w.screener == nil {
+			w.screener = new(screener)
+		}
+		most = p.screen.blockRows(&w.rows)
+	}
+	blocks := parallel.Blocks(n, most)
 	for k := range blocks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		a, b := from+k*n/blocks, from+(k+1)*n/blocks
-		x, m, factors := w.rows.block(lo, a, b)
+		var x, factors []float32
+		var m int
+		// Where a few rows are all that is needed of many, x stays nil.
+		if screen && held != nil && panels <= fewPanels && !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32 {
+			factors = w.rows.scales(lo, a, b, b-a)
+		} else {
+			x, m, factors = w.rows.block(lo, a, b)
+		}
+		screened, vain := screen && w.screener.round(&p.screen, held, lo+a, x, b-a, p.dim, factors), 0
 		for _, s := range w.spans {
 			for i := s.lo; i < s.hi; i++ {
+				if screened {
+					if w.screener.maxima(w, p, i, lo, a, x, b-a, factors) {
+						continue
+					}
+					vain++
+				}
+				if x == nil {
+					x, m, factors = w.rows.block(lo, a, b)
+				}
 				panel, c := p.panel(i)
 				w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x, m, p.dim, a, panel, c, factors)
 			}
+		}
+		if screened {
+			w.screener.done(vain, panels)
 		}
 	}
 	return nil

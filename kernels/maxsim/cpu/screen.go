@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"github.com/plaid-ir/plaid/internal/parallel"
@@ -11,322 +13,305 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// The search in two stages. Tokens x and q, rounded to bytes, are x̃ and q̃, and
+// The search in two stages. Tokens x and q, rounded to bytes or to bfloat16, are x̃ and
+// q̃, and
 //
 //	|⟨q, x⟩ − ⟨q̃, x̃⟩| = |⟨q, x − x̃⟩ + ⟨q − q̃, x̃⟩| ≤ |q|·|x − x̃| + |q − q̃|·|x̃|
 //
 // by Cauchy and Schwarz. With b the right side at its largest over the tokens of a
-// document, a token can only win if its product of bytes is within 2b of the best one.
-// Those tokens, a few of a hundred, are multiplied in float32, and the best of them
-// wins. The bound takes in what float32 rounds, so scores and argmaxima are, to the
-// bit, those of multiplying all.
+// block, a token of the block can only win if its product of rounded values is no more
+// than b below the best product so far, and no more than 2b below the best of the block.
+// Those tokens, one or two of a hundred, are multiplied in float32, and the best of them
+// wins. The bound takes in what float32 rounds, so scores and argmaxima are, to the bit,
+// those of multiplying all.
 //
-// Documents in bfloat16 are their own x̃ where the processor multiplies bfloat16
-// matrices: x − x̃ is 0 then, and few tokens but the best are in doubt.
+// Blocks are rounded while they are in the cache, as soon as they are float32, once for
+// all panels: screening knows nothing of types, masks, lengths and heads. Batches that are
+// held are rounded once.
 
-// packed is documents rounded to bytes beside their originals. It has the tokens of all
-// items one after another, without those that are masked.
-type packed struct {
-	// levels is [tokens, stride]: 128 + x/unit, rounded, with the unit of a token that
-	// makes its largest value ±127; bytes beyond the dimension are 128.
-	levels []byte
-	stride int   // the dimension, rounded up to a multiple of 4
-	starts []int // for each item the number of its first token, and at last that of all
-	// plain is of the vectors as they are, unit of those divided by their lengths.
-	plain, unit packedTerms
+// screenPanels are the columns of queries, rounded.
+type screenPanels struct {
+	loops  *tier.Screen // nil: documents are not screened
+	stride int          // bytes of a column
+	levels []byte       // [panels, stride/4, 32, 4]
+	starts [][width]int32
+	terms  [][width]columnTerms
+	fit    bool    // all columns
+	row    rounded // one
 }
 
-// packedTerms are what depends on the lengths of vectors.
-type packedTerms struct {
-	// scales are the units of the tokens, and factors what the products of their values
-	// count times (nil: all 1).
-	scales, factors []float32
-	// errors and norms have, for each item, the largest length of a rounding error and
-	// of a rounded vector.
-	errors, norms []float32
+// columnTerms say how far products of a column may be off, in units of the column.
+type columnTerms struct {
+	perErr, per float32 // what |x − x̃| and |x̃| add to the bound; 0 for zeros
+	inverse     float32 // 1/unit
 }
 
-func (p *packed) terms(normalize bool) *packedTerms {
-	if normalize {
-		return &p.unit
+// screenDims is the least dimension that is screened.
+const screenDims = 48
+
+// screenColumns is how many query tokens pay for screening documents. Those of one panel
+// do not if documents of float32 have to be rounded for them alone: they are read from
+// memory no faster than they are multiplied.
+func screenColumns(t maxsim.Type, held *rounded) int {
+	if held == nil && t == maxsim.F32 {
+		return width + width/2
 	}
-	return &p.plain
+	return width - width/4
 }
 
-// starts has for each item the number of its first token, and at last that of all tokens.
-func starts(b *maxsim.Batch) []int {
-	starts := make([]int, b.Len()+1)
-	for i := range b.Len() {
-		lo, hi := b.Span(i)
-		n := hi - lo
-		if b.Mask != nil {
-			for _, real := range b.Mask[lo:hi] {
-				if !real {
-					n--
-				}
-			}
-		}
-		starts[i+1] = starts[i] + n
+// reset makes room for n panels.
+func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
+	if s.loops, s.fit = loops, true; loops == nil {
+		return
 	}
-	return starts
+	s.stride = loops.Stride(dim)
+	s.levels = resize(s.levels, n*width*s.stride)
+	s.row.resize(1, s.stride)
+	s.starts, s.terms = resize(s.starts, n), resize(s.terms, n)
+	clear(s.levels)
+	clear(s.terms)
 }
 
-// pack rounds documents to bytes; nil if there are values that bytes are no good for.
-func (b *backend) pack(ctx context.Context, batch *maxsim.Batch, threads int) (*packed, error) {
-	n, t := batch.Len(), b.tier
-	p := &packed{stride: (batch.Tokens.Dim + 3) &^ 3, starts: starts(batch)}
-	rows := p.starts[n]
-	p.levels = aligned(rows * p.stride)
-	for _, s := range []*packedTerms{&p.plain, &p.unit} {
-		*s = packedTerms{scales: make([]float32, rows), errors: make([]float32, n), norms: make([]float32, n)}
+// put enters a vector as column c.
+func (s *screenPanels) put(c int, x []float32) {
+	s.row.round(s.loops, x, len(x))
+	unit, err, length := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
+	if s.fit = s.fit && fits(length); !s.fit || length == 0 {
+		return
 	}
-	p.unit.factors = make([]float32, rows)
-	if batch.Tokens.Scales != nil {
-		p.plain.factors = make([]float32, rows)
+	panel, lane := s.levels[c/width*width*s.stride:], c%width
+	var flip uint32 // brings levels of rows to those of columns, which are signed
+	if !s.loops.Halves {
+		flip = 0x80808080
 	}
-	const block = 64 // items
-	workers := make([]rounder, parallel.Threads(threads, parallel.Blocks(n, block)))
-	var pool parallel.Pool
-	err := pool.Run(ctx, parallel.Blocks(n, block), len(workers), parallel.Func(func(worker, i int) error {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		lo, hi := parallel.Block(i, n, block)
-		for ; lo < hi; lo++ {
-			workers[worker].item(p, t, batch, lo, p.starts[lo])
-		}
-		return nil
-	}))
-	for i := range workers {
-		if workers[i].unfit {
-			return nil, err
-		}
+	low, high := uint32(0), uint32(0) // sums of two bytes each
+	for k := 0; k < s.stride; k += 4 {
+		word := binary.LittleEndian.Uint32(s.row.levels[k:])
+		low, high = low+word&0xff00ff, high+word>>8&0xff00ff
+		binary.LittleEndian.PutUint32(panel[width*k+4*lane:], word^flip)
 	}
-	return p, err
-}
-
-// aligned returns n bytes from a multiple of 64 on.
-func aligned(n int) []byte {
-	b := make([]byte, n+63)
-	off := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & 63
-	return b[off : off+n]
-}
-
-// rounder packs items.
-type rounder struct {
-	row     []float32
-	squares [1][8]float64
-	unfit   bool
-}
-
-func (r *rounder) item(p *packed, t *tier.Tier, b *maxsim.Batch, item, at int) {
-	lo, hi := b.Span(item)
-	dim := b.Tokens.Dim
-	r.row = resize(r.row, dim)
-	for i := lo; i < hi; i++ {
-		if !b.IsToken(i) {
-			continue
-		}
-		widen(t, &b.Tokens, r.row, i, i+1)
-		levels := p.levels[at*p.stride : (at+1)*p.stride]
-		unit, err, norm, length := round(levels, r.row)
-		inverse := 0.0
-		if t.Vectors.Squares(r.squares[:], r.row, dim); length > 0 {
-			inverse = 1 / math.Sqrt(squared(&r.squares[0], r.row)) // as for whole blocks
-		}
-		scale := b.Tokens.Scale(i)
-		if !fits(length) || !fits(length*math.Abs(float64(scale))) {
-			r.unfit = true
-		}
-		put(&p.plain, item, at, float64(scale), unit, err, norm)
-		put(&p.unit, item, at, sign(scale)*inverse, unit, err, norm)
-		at++
+	levels := int(low&0xffff) + int(low>>16) + int(high&0xffff) + int(high>>16)
+	s.starts[c/width][lane] = int32(128 * (128*s.stride - levels))
+	more := 1 + float64(len(x))/(1<<23) // the squares are sums of float32
+	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
+	rounding := float64(len(x)+8) / (1 << 22) * length // of sums of float32 products, four times
+	s.terms[c/width][lane] = columnTerms{
+		perErr:  up((length + rounding) / unit),
+		per:     up((err + rounding) / unit),
+		inverse: float32(1 / unit),
 	}
-}
-
-// fits says that a length, of a token without its scale or with it, or of a query token,
-// is so far from the ends of float32 that products of two are rounded by no more than
-// shares of them: the bound knows of no others, of no infinities, and of no products so
-// small that they count as zero. Lengths of 0 fit, as all products are 0.
-func fits(length float64) bool { return length == 0 || length > 1e-15 && length < 1e15 }
-
-// put enters a token whose values count times factor.
-func put(s *packedTerms, item, at int, factor, unit, err, norm float64) {
-	s.scales[at] = float32(factor * unit)
-	if s.factors != nil {
-		s.factors[at] = float32(factor)
-	}
-	factor = math.Abs(factor)
-	s.errors[item] = max(s.errors[item], up(factor*err))
-	s.norms[item] = max(s.norms[item], up(factor*norm))
 }
 
 // up is v as float32, or a little more.
 func up(v float64) float32 { return float32(v * (1 + 1e-6)) }
 
-// round writes the multiples of unit that are nearest to x, the largest of which is
-// ±127, with 128 added, and returns unit and the lengths of the rounding error, of the
-// rounded vector and of x.
-func round(dst []byte, x []float32) (unit, err, norm, length float64) {
-	var most float64
-	for _, v := range x {
-		most = max(most, math.Abs(float64(v)))
-	}
-	unit = most / 127
-	inverse := 0.0
-	if unit > 0 {
-		inverse = 1 / unit
-	}
-	const magic = 3 << 51 // whose last bit is 1: adding it rounds
-	for j, v := range x {
-		x := float64(v)
-		level := x*inverse + magic - magic
-		rounded := level * unit
-		d := x - rounded
-		err += d * d
-		norm += rounded * rounded
-		length += x * x
-		dst[j] = byte(int(level) + 128)
-	}
-	for j := len(x); j < len(dst); j++ {
-		dst[j] = 128
-	}
-	return unit, math.Sqrt(err), math.Sqrt(norm), math.Sqrt(length)
-}
+// fits says that the length of a token, whose square is given, with or without its factor,
+// is so far from the ends of float32 that products of two are rounded by no more than
+// shares of them: the bound knows of no others, of no infinities, and of no products so
+// small that they count as zero. Zeros fit, as all their products are 0.
+func fits(square float64) bool { return square == 0 || square > 1e-24 && square < 1e24 }
 
 const (
-	screenRows = 240 // tokens that are screened at a time
-	halvesRows = 256 // of them as bfloat16
-	manyPanels = 3   // that pay for all tokens as float32, not only those in doubt
+	screenRows = 256 // tokens that are screened at a time, at most
 	pairs      = 32  // products that are computed at a time
 	// A product of a pair takes as long as some ten of a whole panel.
 	mostDoubts = 4 // for each token
+	// mostSkips is how many blocks are multiplied at once after some were in doubt.
+	mostSkips = 31
+	// fewPanels do not pay for all rows of a block as float32.
+	fewPanels = 2
 )
 
-// screener is what one goroutine screens with.
-type screener struct {
-	products [halvesRows][width]float32
-	list     [halvesRows*width + pairs]uint64
-	limits   [width]float32
-	most     [][width]float32 // of each panel
-	factors  []float32
-	rows     []float32
-	many     bool // the item at hand meets many panels
-	// Of a block, once a panel needs all its rows.
-	whole               bool
-	block, blockFactors []float32
+// rounded are rows, as tier.Screen has them.
+type rounded struct {
+	levels []byte
+	units  []float32
+	sums   [][2]float32
 }
 
-// screened finds what maxima finds, in two stages.
-func (w *worker) screened(ctx context.Context, p *panels, s *screenPanels, docs *packed, normalize bool, item, lo, from, to int) error {
-	if w.screener == nil {
-		w.screener = new(screener)
-	}
-	x, terms, first := w.screener, docs.terms(normalize), docs.starts[item]
-	x.most = resize(x.most, p.count())
-	panels := 0
-	for _, span := range w.spans {
-		panels += span.hi - span.lo
-		for i := span.lo; i < span.hi; i++ {
-			for j := range width {
-				w.best[i][j], x.most[i][j] = float32(math.Inf(-1)), float32(math.Inf(-1))
-				if s.per[i][j] == 0 && math.IsInf(float64(s.perErr[i][j]), 1) {
-					w.best[i][j] = 0
-				}
-			}
-			w.arg[i] = [width]int32{}
-		}
-	}
-	n := to - from
-	x.many = panels >= manyPanels
-	blocks := parallel.Blocks(n, screenRows)
-	if len(s.halves) > 0 {
-		blocks = parallel.Blocks(n, halvesRows)
-	}
-	for k := range blocks {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		a, b := from+k*n/blocks, from+(k+1)*n/blocks
-		x.whole = false
-		for _, span := range w.spans {
-			for i := span.lo; i < span.hi; i++ {
-				w.screenBlock(p, s, docs.levels, terms, item, i, lo, first, a, b)
-			}
-		}
-	}
-	return nil
+func (r *rounded) resize(n, stride int) {
+	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
 }
 
-// screenBlock raises the maxima of panel i by the tokens a to b of an item.
-func (w *worker) screenBlock(p *panels, s *screenPanels, levels []byte, terms *packedTerms, item, i, lo, first, a, b int) {
-	x, loops := w.screener, w.rows.tier.Vectors.Screen
-	products := x.products[:b-a]
-	panel, c := p.panel(i)
-	if len(s.halves) > 0 {
-		var factors []float32
-		if terms.factors != nil {
-			factors = terms.factors[first+a : first+b]
+// slice is the rows lo to hi.
+func (r *rounded) slice(lo, hi, stride int) rounded {
+	return rounded{r.levels[lo*stride : hi*stride], r.units[lo:hi], r.sums[lo:hi]}
+}
+
+// round takes rows. A sum of squares of 0 is of zeros, after it; others that come out as 0
+// are no numbers.
+func (r *rounded) round(loops *tier.Screen, rows []float32, dim int) {
+	loops.Round(r.levels, loops.Stride(dim), rows, dim, r.units, r.sums)
+	for i := range r.sums {
+		if r.sums[i][1] == 0 && slices.ContainsFunc(rows[i*dim:(i+1)*dim], func(v float32) bool { return v != 0 }) {
+			r.sums[i][1] = float32(math.NaN())
 		}
-		loops.Halves(products, &x.most[i], w.rows.batch.Tokens.U16[(lo+a)*p.dim:(lo+b)*p.dim], p.dim, s.halves[i*width*p.dim:(i+1)*width*p.dim], factors)
+	}
+}
+
+// round rounds a batch, padding included; nil if it will not be screened.
+func (b *backend) round(ctx context.Context, batch *maxsim.Batch) (*rounded, error) {
+	loops, dim, n := b.tier.Vectors.Screen, batch.Tokens.Dim, batch.Tokens.Rows()
+	if loops == nil || dim < screenDims {
+		return nil, ctx.Err()
+	}
+	stride := loops.Stride(dim)
+	all := new(rounded)
+	// Whole strides of bfloat16 are their own levels.
+	same := loops.Halves && batch.Tokens.Type == maxsim.BF16 && stride == 2*dim && n > 0
+	if same {
+		all.resize(n, 0)
+		all.levels = unsafe.Slice((*byte)(unsafe.Pointer(&batch.Tokens.U16[0])), n*stride)
 	} else {
-		levels = levels[(first+a)*s.stride : (first+b)*s.stride]
-		loops.Products(products, &x.most[i], levels, s.stride, s.levels[i*width*s.stride:(i+1)*width*s.stride], &s.starts[i], terms.scales[first+a:first+b])
+		all.resize(n, stride)
 	}
-	x.limit(i, &s.perErr[i], &s.per[i], terms.errors[item], terms.norms[item], c)
-	doubts := loops.Doubts(x.list[:], products, &x.limits, a)
-	inDoubt := doubts > mostDoubts*(b-a)
-	if !x.whole && (inDoubt || x.many && w.rows.batch.Tokens.Type != maxsim.F32) {
-		x.block, _, x.blockFactors = w.rows.block(lo, a, b)
-		x.whole = true
+	workers := make([]struct {
+		rows
+		levels []byte
+	}, parallel.Threads(0, parallel.Blocks(n, screenRows)))
+	var pool parallel.Pool
+	return all, pool.Run(ctx, parallel.Blocks(n, screenRows), len(workers), parallel.Func(func(worker, i int) error {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		lo, hi := parallel.Block(i, n, screenRows)
+		w := &workers[worker]
+		w.reset(b.tier, batch, false, nil)
+		part := all.slice(lo, hi, stride)
+		if same {
+			w.levels = resize(w.levels, len(part.levels))
+			part.levels = w.levels
+		}
+		part.round(loops, w.values(lo, 0, hi-lo, hi-lo), dim)
+		return nil
+	}))
+}
+
+// screener is what one goroutine screens with: a block of tokens, rounded.
+type screener struct {
+	rounded      // own, or part of those that are held
+	own          rounded
+	scales       []float32 // of the rows: their units, times their factors
+	scaled       [screenRows]float32
+	err, norm    float32 // the largest of the block
+	products     [screenRows][width]float32
+	list         [screenRows*width + pairs]uint64
+	limits, most [width]float32
+	rows         []float32 // those that are in doubt
+	factors      []float32
+
+	skips, skip int // blocks that are not screened after those that were in vain
+}
+
+// blockRows is how many rows a block that is screened has at most.
+func (s *screenPanels) blockRows(r *rows) int {
+	n := screenRows
+	if r.head != nil {
+		n = min(n, r.blockRows())
+	} else {
+		n = min(n, max(1<<16/r.batch.Tokens.Dim, 64))
 	}
-	if inDoubt {
-		w.rows.tier.Vectors.MaxDot(&w.best[i], &w.arg[i], x.block, b-a, p.dim, a, panel, c, x.blockFactors)
-		return
+	return max(n/s.loops.Rows, 1) * s.loops.Rows
+}
+
+// begin forgets what a call before found.
+func (x *screener) begin() {
+	if x != nil {
+		x.skip, x.skips, x.rounded = 0, 0, rounded{}
+		x.scales = nil
+	}
+}
+
+// round takes a block of n rows, which are at row lo of held where that is not nil, and
+// reports whether it can be screened.
+func (x *screener) round(s *screenPanels, held *rounded, lo int, rows []float32, n, dim int, factors []float32) bool {
+	if n < s.loops.Rows {
+		return false
+	}
+	if x.skip > 0 {
+		x.skip--
+		return false
+	}
+	if held != nil {
+		x.rounded = held.slice(lo, lo+n, s.stride)
+	} else {
+		x.own.resize(n, s.stride)
+		x.own.round(s.loops, rows[:n*dim], dim)
+		x.rounded = x.own
+	}
+	x.scales = x.units
+	var least, most, err32 float32 = 1, 0, 0 // squares
+	for _, sums := range x.sums {
+		err32, most = max(err32, sums[0]), max(most, sums[1])
+		if sums[1] > 0 {
+			least = min(least, sums[1])
+		}
+	}
+	if !fits(float64(least)) || !fits(float64(most)) {
+		return false
+	}
+	err, length := float64(err32), float64(most)
+	if factors != nil {
+		x.scales, err, length = x.scaled[:n], 0, 0
+		for i, f := range factors[:n] {
+			x.scaled[i] = x.units[i] * f
+			f := float64(f)
+			l := float64(x.sums[i][1]) * f * f
+			if !fits(l) {
+				return false
+			}
+			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, l)
+		}
+	}
+	more := 1 + float64(dim)/(1<<23) // the squares are sums of float32
+	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
+	x.err, x.norm = up(err), up(length+err)
+	return true
+}
+
+// maxima raises the maxima of panel i by the tokens of the block that was rounded, n from
+// first on of a document that begins at row lo, and reports whether few were in doubt:
+// else it does nothing. rows are all of them; nil: those in doubt are made.
+func (x *screener) maxima(w *worker, p *panels, i, lo, first int, rows []float32, n int, factors []float32) bool {
+	s := &p.screen
+	for j := range x.most {
+		x.most[j] = float32(math.Inf(-1))
+	}
+	scales := x.scales
+	if s.loops.Halves && factors == nil {
+		scales = nil // all 1
+	}
+	products := x.products[:n]
+	size := width * s.stride
+	s.loops.Products(products, &x.most, x.levels, s.stride, s.levels[i*size:(i+1)*size], &s.starts[i], scales)
+	panel, columns := p.panel(i)
+	x.limit(&s.terms[i], &w.best[i], &w.arg[i], first, columns)
+	doubts := s.loops.Doubts(x.list[:], products, &x.limits, first)
+	if doubts > mostDoubts*n {
+		return false
 	}
 	list := x.list[:(doubts+pairs-1)/pairs*pairs]
 	for j := doubts; j < len(list); j++ {
 		list[j] = list[doubts-1]
 	}
-	some, theirs := w.doubted(list, terms.factors, first, lo, a, b)
-	loops.Pairs(&w.best[i], &w.arg[i], list, some, p.dim, panel, theirs)
+	if rows == nil {
+		rows, factors = x.doubted(&w.rows, list, lo, factors)
+	}
+	s.loops.Pairs(&w.best[i], &w.arg[i], list, rows, p.dim, panel, factors)
+	return true
 }
 
-// limit sets what a product of bytes has to reach, of the first n columns of panel i.
-func (x *screener) limit(i int, perErr, per *[width]float32, err, norm float32, n int) {
-	const roundings = 1.0 / (1 << 20) // of the products of bytes, as float32
-	for j, most := range x.most[i] {
-		x.limits[j] = float32(math.Inf(1))
-		if j < n && !math.IsInf(float64(perErr[j]), 1) {
-			bound := perErr[j]*err + per[j]*norm
-			x.limits[j] = most - bound*(1+1e-5) - float32(math.Abs(float64(most)))*roundings
-		}
-	}
-}
-
-// doubted returns the rows that the list, of tokens from a on, counts from the first
-// of, with their factors: those in memory, those of the block, or else copies, to which
-// the list then points.
-func (w *worker) doubted(list []uint64, factors []float32, first, lo, a, b int) (rows, rowFactors []float32) {
-	r, x := &w.rows, w.screener
-	t, dim := &r.batch.Tokens, r.batch.Tokens.Dim
-	if direct := t.Type == maxsim.F32 && len(r.list) == 0; direct || x.whole {
-		if factors != nil {
-			factors = factors[first+a : first+b]
-		}
-		if direct {
-			return t.F32[(lo+a)*dim : (lo+b)*dim], factors
-		}
-		return x.block, factors
-	}
+// doubted returns the rows of a list as float32, one after another, with their factors, and
+// makes the list point to them.
+func (x *screener) doubted(r *rows, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
+	dim := r.batch.Tokens.Dim
 	x.rows, x.factors = x.rows[:0], x.factors[:0]
 	last, n := -1, -1
 	for i, entry := range list {
 		if token := int(entry >> 32); token != last {
 			last, n = token, n+1
-			x.rows = grow(x.rows, dim)
-			row := lo + int(r.row(int32(token)))
-			widen(r.tier, t, x.rows[n*dim:], row, row+1)
+			x.rows = slices.Grow(x.rows, dim)[:(n+1)*dim]
+			widen(r.tier, &r.batch.Tokens, x.rows[n*dim:], lo+token, lo+token+1)
 			if factors != nil {
-				x.factors = append(x.factors, factors[first+token])
+				x.factors = append(x.factors, factors[entry&(1<<32-1)/width])
 			}
 		}
 		list[i] = entry&^(1<<32-1) | uint64(width*n) | entry%width
@@ -337,10 +322,35 @@ func (w *worker) doubted(list []uint64, factors []float32, first, lo, a, b int) 
 	return x.rows, x.factors
 }
 
-// grow adds n values to x.
-func grow(x []float32, n int) []float32 {
-	for cap(x) < len(x)+n {
-		x = append(x[:cap(x)], 0)[:len(x)]
+// limit sets what a product of rounded values has to reach, of the first n columns of a
+// panel.
+func (x *screener) limit(terms *[width]columnTerms, best *[width]float32, arg *[width]int32, first, n int) {
+	const roundings = 1.0 / (1 << 20) // of the products, and of units
+	inf := float32(math.Inf(1))
+	for j := range x.limits {
+		x.limits[j] = inf
+		t := &terms[j]
+		switch {
+		case j >= n:
+		case t.perErr == 0: // all products are 0
+			if best[j] == -inf {
+				best[j], arg[j] = 0, int32(first)
+			}
+		default:
+			most := x.most[j]
+			bound := (t.perErr*x.err + t.per*x.norm) * (1 + 1e-5)
+			least := max(best[j]*t.inverse, most-bound)
+			x.limits[j] = least - bound - (abs(least)+abs(most))*roundings
+		}
 	}
-	return x[:len(x)+n]
+}
+
+// done notes how many of the panels of a block were screened in vain.
+func (x *screener) done(vain, panels int) {
+	if 2*vain <= panels {
+		x.skips = 0
+		return
+	}
+	x.skips = min(2*x.skips+1, mostSkips)
+	x.skip = x.skips
 }

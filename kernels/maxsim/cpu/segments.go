@@ -118,7 +118,7 @@ func (x *segments) Run(worker, i int) error {
 	w := &x.scorer.workers[worker]
 	w.rows.item(x.scorer.document(x.unit))
 	x.scorer.spansOf(w, x.unit)
-	if err := x.scorer.maxima(w, x.unit, x.lo, i*x.n/x.count, (i+1)*x.n/x.count); err != nil {
+	if err := w.maxima(x.scorer.ctx, &x.scorer.panels, x.scorer.levels, x.lo, i*x.n/x.count, (i+1)*x.n/x.count); err != nil {
 		return err
 	}
 	for _, span := range w.spans {

@@ -65,7 +65,7 @@ func equal(n, tokens int) []int {
 }
 
 func holdBatch(b *testing.B, be *backend, x *maxsim.Batch) maxsim.Held {
-	h, err := be.Hold(ctx, x, maxsim.HoldOptions{})
+	h, err := be.Hold(ctx, x)
 	require.NoError(b, err)
 	b.Cleanup(func() { h.Close() })
 	return h

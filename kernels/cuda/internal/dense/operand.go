@@ -229,7 +229,7 @@ func (h *held) Free() {
 
 // Hold implements [maxsim.Backend]. There is one stage on a device: Screen changes
 // nothing.
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch, _ maxsim.HoldOptions) (maxsim.Held, error) {
+func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, error) {
 	if batch == nil {
 		return nil, fmt.Errorf("%w: no batch", kernels.ErrShape)
 	}
