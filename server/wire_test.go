@@ -126,7 +126,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-const tensorsMedia = "Content-Type: application/octet-stream"
+const tensorsMedia = "Content-Type: application/safetensors"
 
 // tensor is one of a safetensors file.
 type tensor struct {
@@ -303,7 +303,7 @@ func TestBadTensors(t *testing.T) {
 	// Only routes with vectors take tensors, and nobody takes a form.
 	s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/metadata/query", safetensors(good, lengthsTensor(2)), tensorsMedia)
 	p = s.refused(t, 415, server.CodeMediaType, "POST", "/indices/pets/search", "x", "Content-Type: multipart/form-data")
-	require.Contains(t, p.Message, "application/octet-stream")
+	require.Contains(t, p.Message, "application/safetensors")
 	var v object
 	s.ok(t, 200, "GET", "/indices/pets", nil, &v)
 	require.Equal(t, 3., v["num_documents"])
@@ -323,7 +323,7 @@ func FuzzTensors(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, path := range []string{"/indices/pets/search", "/indices/pets/update"} {
 			r := httptest.NewRequest("POST", "http://localhost"+path, strings.NewReader(string(body)))
-			r.Header.Set("Content-Type", "application/octet-stream")
+			r.Header.Set("Content-Type", "application/safetensors")
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, r)
 			if w.Code >= 500 || !json.Valid(w.Body.Bytes()) {
