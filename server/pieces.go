@@ -42,7 +42,7 @@ func (t *tensorBody) pieces(offsets []int, bytes int, use func(first int, docs *
 			p.last = max(sort.SearchInts(offsets, offsets[doc]+most+1)-1, doc+1)
 			doc = p.last
 			if err := t.fill(p, a, offsets[p.first]*t.dim, offsets[p.last]*t.dim); err != nil {
-				return err
+				return badTensors(err)
 			}
 			m := p.tokens(a, t.dim)
 			if err := checkTokens(&m, p.first, offsets); err != nil {

@@ -123,9 +123,9 @@ func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
 			return score(q, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
-			err = t.read(false)
+			err = badTensors(t.read(false))
 		}
-		if err := badTensors(err); err != nil {
+		if err != nil {
 			return rerankOut{}, err
 		}
 	}

@@ -167,9 +167,7 @@ def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
             raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} {first[0]} has {first[1].shape[1]}")
     dtype = first[1].dtype if len({m.dtype for m in matrices if len(m)}) == 1 else np.dtype("<f4")
     dim = first[1].shape[1]
-    if dtype == first[1].dtype:  # of all
-        return [m if len(m) else np.zeros((0, dim), dtype) for m in matrices]
-    return [to_float32(m) if len(m) else np.zeros((0, dim), dtype) for m in matrices]
+    return [np.zeros((0, dim), dtype) if not len(m) else m if m.dtype == dtype else to_float32(m) for m in matrices]
 
 
 def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body | Mapping[str, Any]:
