@@ -70,7 +70,7 @@ def to_array(x: Any) -> npt.NDArray[Any]:
             x = x.contiguous().view(cast("Any", torch).int16) if is_bfloat16 else x.float()
         x = x.numpy()
     a = np.asarray(x)
-    if is_bfloat16 or a.dtype.name == "bfloat16":  # that of ml_dtypes
+    if is_bfloat16 or a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16":  # that of ml_dtypes
         return np.ascontiguousarray(a).view(_BFLOAT16)
     if a.dtype.kind not in "fiu":
         raise TypeError(f"vectors are numbers, not {a.dtype}")
@@ -185,6 +185,7 @@ def tensors_body(
     they come."""
     entries: list[str] = []
     head: list[bytes | memoryview] = []
+    lengths = [len(m) for m in matrices or ()]
     at = 0
 
     def add(name: str, kind: str, shape: str, size: int) -> None:
@@ -193,7 +194,6 @@ def tensors_body(
         at += size
 
     if matrices is not None:
-        lengths = [len(m) for m in matrices]
         add("lengths", "I64", str(len(lengths)), 8 * len(lengths))
         head.append(struct.pack(f"<{len(lengths)}q", *lengths))
     if request is not None:
